@@ -1,0 +1,147 @@
+//! `cargo xtask test`: every test there is, the quick and likely failures first.
+//!
+//! Invariant: each test of the repository runs in exactly one step, except those under Miri.
+
+use crate::steps::{self, Failure, Step, Tests, Tool};
+use std::path::{Path, PathBuf};
+
+/// All steps, in order.
+pub(crate) const STEPS: &[Step] = &[
+    Step {
+        name: "unit",
+        about: "unit, integration and documentation tests of the workspace",
+        run: unit,
+    },
+    Step { name: "models", about: "interleavings of the lock-free parts, under loom", run: models },
+    Step { name: "bench", about: "tests of the benchmark harness", run: bench },
+    Step { name: "browser", about: "the service as a browser sees it, in Chromium", run: browser },
+];
+
+/// Runs the steps named in `names`, or all of them.
+///
+/// # Errors
+/// If a name is unknown, or the first failure of a step.
+pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
+    steps::run(&chosen(names)?)
+}
+
+/// Prints the steps.
+pub(crate) fn list() {
+    for step in STEPS {
+        println!("{:<10} {}", step.name, step.about);
+    }
+}
+
+/// The steps in `names`, in our order, so that early failures stay early.
+fn chosen(names: &[String]) -> Result<Vec<Step>, Failure> {
+    let known = |name: &String| STEPS.iter().any(|step| step.name == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        let all: Vec<_> = STEPS.iter().map(|step| step.name).collect();
+        return Err(Failure(format!(
+            "no test step is called {unknown}; the steps are {}",
+            all.join(", ")
+        )));
+    }
+    let wanted = |step: &Step| names.is_empty() || names.iter().any(|name| name == step.name);
+    Ok(STEPS.iter().copied().filter(wanted).collect())
+}
+
+fn unit() -> Result<Tests, Failure> {
+    Tool::new("cargo test --workspace --locked").run_tests()
+}
+
+/// Loom replaces the atomics by its own, so these are builds of their own; optimised, because they
+/// run each test some hundred thousand times, but not across crates, which would only take longer.
+fn models() -> Result<Tests, Failure> {
+    Tool::new("cargo test -p throng --release --lib --locked --target-dir target/loom loom")
+        .env("RUSTFLAGS", "--cfg throng_loom")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+        .env("LOOM_MAX_PREEMPTIONS", "3")
+        .run_tests()
+}
+
+fn bench() -> Result<Tests, Failure> {
+    Tool::new("cargo test --manifest-path bench/Cargo.toml --workspace --release --locked")
+        .run_tests()
+}
+
+/// With `--workspace`, though only one crate has this test: the features of the dependencies are
+/// then those of the step `unit`, and nothing is built twice.
+fn browser() -> Result<Tests, Failure> {
+    ensure_browser()?;
+    Tool::new("cargo test --workspace --locked --test node -- --ignored browser").run_tests()
+}
+
+/// Installs Chromium and its driver if they are missing and we may.
+fn ensure_browser() -> Result<(), Failure> {
+    let missing = missing_programs(&path_dirs());
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.join(" and ");
+    let how = "install the packages chromium and chromium-driver, or put both programs on the PATH";
+    let Some(apt_get) = apt_get() else {
+        return Err(Failure(format!("the browser test needs {missing}: {how}")));
+    };
+    let install =
+        format!("{apt_get} install --yes --no-install-recommends chromium chromium-driver");
+    Tool::new(&format!("{apt_get} update"))
+        .run()
+        .and_then(|()| Tool::new(&install).env("DEBIAN_FRONTEND", "noninteractive").run())
+        .map_err(|Failure(why)| {
+            Failure(format!(
+                "the browser test needs {missing}, and installing them did not work ({why}): {how}"
+            ))
+        })
+}
+
+/// How `apt-get` can be run with the rights to install, if it can.
+fn apt_get() -> Option<&'static str> {
+    Tool::new("apt-get --version").output()?;
+    if Tool::new("id -u").output()?.trim() == "0" {
+        return Some("apt-get");
+    }
+    Tool::new("sudo -n true").output().map(|_| "sudo -n apt-get")
+}
+
+fn path_dirs() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect()
+}
+
+/// Which of the two programs of the browser test are in none of `dirs`.
+fn missing_programs(dirs: &[PathBuf]) -> Vec<&'static str> {
+    let found = |program: &str| dirs.iter().any(|dir| Path::new(dir).join(program).is_file());
+    ["chromium", "chromedriver"].into_iter().filter(|program| !found(program)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn steps_are_chosen_by_name_and_keep_their_order() {
+        let chosen_names = |wanted: &[&str]| -> Vec<&str> {
+            chosen(&names(wanted)).expect("known steps").iter().map(|step| step.name).collect()
+        };
+        assert_eq!(chosen_names(&["models", "unit"]), ["unit", "models"]);
+        assert_eq!(chosen_names(&[]).len(), STEPS.len());
+    }
+
+    #[test]
+    fn an_unknown_step_is_an_error_that_lists_the_known_ones() {
+        let failure = chosen(&names(&["unit", "nonsense"])).map(|_| ()).expect_err("no such step");
+        let sentence = failure.to_string();
+        assert!(sentence.contains("nonsense") && sentence.contains("browser"), "{sentence}");
+    }
+
+    #[test]
+    fn missing_programs_are_named() {
+        assert_eq!(missing_programs(&[]), ["chromium", "chromedriver"]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Invariants that say what is not there: unsafe code, other layers' libraries, and in the runtime
+//! its own clock, threads, randomness and I/O.
+
+use super::Violation;
+use super::source;
+use super::tree::{DependencyKind, Tree};
+
+/// The runtime, whose code decides when and where everything else runs.
+const RUNTIME: &str = "crates/throng/src/";
+
+/// The one file of it that reaches clock, threads and randomness, so that a simulator can.
+const DOOR: &str = "crates/throng/src/sync.rs";
+
+/// A library and the crates that may name it.
+struct Confined {
+    library: &'static str,
+    to: &'static [&'static str],
+    in_tests: bool,
+}
+
+const HTTP: &[&str] = &["throng-server", "social", "throng-cli"];
+
+const CONFINED: &[Confined] = &[
+    Confined { library: "heed", to: &["throng-store"], in_tests: false },
+    Confined { library: "heed3", to: &["throng-store"], in_tests: false },
+    Confined { library: "lmdb-master-sys", to: &["throng-store"], in_tests: false },
+    Confined { library: "axum", to: HTTP, in_tests: true },
+    Confined { library: "hyper", to: HTTP, in_tests: true },
+    Confined { library: "hyper-util", to: HTTP, in_tests: true },
+    Confined { library: "http", to: HTTP, in_tests: true },
+    Confined { library: "http-body", to: HTTP, in_tests: true },
+    Confined { library: "http-body-util", to: HTTP, in_tests: true },
+    Confined { library: "reqwest", to: HTTP, in_tests: true },
+    Confined { library: "tower-http", to: HTTP, in_tests: true },
+    Confined { library: "tokio-tungstenite", to: HTTP, in_tests: true },
+];
+
+const BEHIND_THE_DOOR: &[&str] = &[
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "std::time::UNIX_EPOCH",
+    "tokio::time::Instant",
+    "std::thread",
+    "std::sync::atomic",
+    "std::hash::RandomState",
+    "std::collections::hash_map::RandomState",
+    "rand",
+    "fastrand",
+    "getrandom",
+];
+
+const IO: &[&str] = &[
+    "std::fs",
+    "std::net",
+    "std::os",
+    "std::process",
+    "tokio::fs",
+    "tokio::net",
+    "tokio::process",
+];
+
+/// A crate without a file named under "Unsafe" in the architecture forbids unsafe code.
+pub(super) fn check_forbid_unsafe(tree: &Tree) -> Vec<Violation> {
+    let allowed = super::architecture::unsafe_files(tree);
+    let mut violations = Vec::new();
+    for manifest in tree.manifests() {
+        if allowed.iter().any(|(_, file)| file.starts_with(&format!("{}src/", manifest.dir))) {
+            continue;
+        }
+        for file in ["src/lib.rs", "src/main.rs"] {
+            let path = format!("{}{file}", manifest.dir);
+            let Some(text) = tree.text(&path) else { continue };
+            if !source::code(text).contains("#![forbid(unsafe_code)]") {
+                violations.push(Violation::new(
+                    &path,
+                    1,
+                    "the crate lacks #![forbid(unsafe_code)], and ARCHITECTURE.md names no unsafe file of it",
+                ));
+            }
+        }
+    }
+    violations
+}
+
+/// A library that one layer wraps is named by the manifests of that layer only.
+///
+/// The benchmarks are a workspace of their own and compare with these libraries.
+pub(super) fn check_confined_dependencies(tree: &Tree) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for manifest in tree.members() {
+        for (dependency, kind) in manifest.dependencies() {
+            let Some(rule) = CONFINED.iter().find(|rule| rule.library == dependency) else {
+                continue;
+            };
+            let as_test = rule.in_tests && kind == DependencyKind::Test;
+            if !as_test && !rule.to.contains(&manifest.name.as_str()) {
+                let line = super::manifests::line_of(tree, manifest.path, &dependency);
+                let only = rule.to.join(", ");
+                violations.push(Violation::new(
+                    manifest.path,
+                    line,
+                    format!("{} depends on {dependency}, which is for {only} only", manifest.name),
+                ));
+            }
+        }
+    }
+    violations
+}
+
+/// The runtime reaches clock, threads and randomness through one file only.
+pub(super) fn check_clock_threads_randomness(tree: &Tree) -> Vec<Violation> {
+    forbidden_paths(
+        tree,
+        BEHIND_THE_DOOR,
+        Some(DOOR),
+        "only crates/throng/src/sync.rs reaches this",
+    )
+}
+
+/// The runtime does no I/O of its own.
+pub(super) fn check_no_io(tree: &Tree) -> Vec<Violation> {
+    forbidden_paths(tree, IO, None, "the runtime does no I/O of its own")
+}
+
+/// Uses of the paths `forbidden` in the runtime outside of its tests and `except`.
+fn forbidden_paths(
+    tree: &Tree,
+    forbidden: &[&str],
+    except: Option<&str>,
+    why: &str,
+) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for (path, text) in tree.rust() {
+        if !path.starts_with(RUNTIME) || Some(path) == except || tree.is_test(path) {
+            continue;
+        }
+        for (line, used) in source::paths(&source::without_tests(&source::code(text))) {
+            let hit = forbidden.iter().any(|forbidden| {
+                is_within(&used, forbidden)
+                    || used.strip_suffix("::*").is_some_and(|module| is_within(forbidden, module))
+            });
+            if hit {
+                violations.push(Violation::new(path, line, format!("{used}: {why}")));
+            }
+        }
+    }
+    violations
+}
+
+/// Whether `path` is `parent` or something in it.
+fn is_within(path: &str, parent: &str) -> bool {
+    path.strip_prefix(parent).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_forbids_unsafe_unless_a_file_of_it_is_named() {
+        let tree = |opening: &str, named: &str| {
+            Tree::of(&[
+                ("crates/a/Cargo.toml", "[package]\nname = \"a\""),
+                ("crates/a/src/lib.rs", opening),
+                ("ARCHITECTURE.md", &format!("## Unsafe\n- `{named}`: why\n")),
+            ])
+        };
+        assert_eq!(check_forbid_unsafe(&tree("// #![forbid(unsafe_code)]", "b.rs")).len(), 1);
+        assert!(check_forbid_unsafe(&tree("#![forbid(unsafe_code)]", "b.rs")).is_empty());
+        assert!(check_forbid_unsafe(&tree("", "crates/a/src/cell.rs")).is_empty());
+    }
+
+    #[test]
+    fn libraries_stay_in_their_layer() {
+        let check = |name: &str, section: &str, library: &str| {
+            let text = format!("[package]\nname = \"{name}\"\n[{section}]\n{library} = \"1\"");
+            check_confined_dependencies(&Tree::of(&[("crates/x/Cargo.toml", &text)]))
+        };
+        let found = check("throng", "dependencies", "heed");
+        assert_eq!((found.len(), found[0].line), (1, 4));
+        assert_eq!(check("throng-durable", "dev-dependencies", "heed").len(), 1);
+        assert_eq!(check("throng-durable", "dependencies", "hyper").len(), 1);
+        assert!(check("throng-store", "dependencies", "heed").is_empty());
+        assert!(check("throng-durable", "dev-dependencies", "hyper").is_empty());
+        assert!(check("social", "dependencies", "axum").is_empty());
+    }
+
+    #[test]
+    fn the_clock_is_reached_through_the_door() {
+        let check = |path: &str, text: &str| {
+            check_clock_threads_randomness(&Tree::of(&[(path, text)])).len()
+        };
+        let file = "crates/throng/src/worker.rs";
+        assert_eq!(check(file, "use std::{time::{Duration, Instant}, thread};"), 2);
+        assert_eq!(check(file, "fn a() { std::thread::sleep(b) }"), 1);
+        assert_eq!(check(file, "use std::time;\nfn a() { time::SystemTime::now() }"), 1);
+        assert_eq!(check(file, "use std::time::*;"), 1);
+        assert_eq!(check(file, "use crate::sync::{Instant, thread};\nuse std::time::Duration;"), 0);
+        assert_eq!(check(file, "#[cfg(test)]\nmod tests { use std::thread; }"), 0);
+        assert_eq!(check(DOOR, "pub use std::thread;"), 0);
+        assert_eq!(check("crates/throng/tests/all.rs", "use std::thread;"), 0);
+        assert_eq!(check("crates/throng-store/src/writer.rs", "use std::thread;"), 0);
+    }
+
+    #[test]
+    fn the_runtime_does_no_io_not_even_through_the_door() {
+        let check = |path: &str, text: &str| check_no_io(&Tree::of(&[(path, text)])).len();
+        assert_eq!(check(DOOR, "use std::fs;"), 1);
+        assert_eq!(check("crates/throng/src/lib.rs", "std::net::TcpStream::connect(a)"), 1);
+        assert_eq!(check("crates/throng/src/lib.rs", "//! std::net\nuse std::network::x;"), 0);
+    }
+}

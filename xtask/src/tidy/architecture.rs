@@ -1,0 +1,268 @@
+//! ARCHITECTURE.md and the tree agree. What is read from it:
+//!
+//! ````text
+//! ## Code map            ```text
+//!                        crates/throng/src/lib.rs  — what it is
+//!                        ```
+//! ## Edges               throng-durable -> throng, throng-store      (`-> nothing` for none)
+//! ## Unsafe              - `crates/throng/src/cell.rs`: why
+//! ````
+
+use super::Violation;
+use super::source;
+use super::tree::{DependencyKind, Tree};
+use std::collections::BTreeSet;
+
+const ARCHITECTURE: &str = "ARCHITECTURE.md";
+const LINES_MAX: usize = 200;
+
+/// Everything the code map names exists; every member and every top-level directory is in it.
+pub(super) fn check_map(tree: &Tree) -> Vec<Violation> {
+    let Some(text) = tree.text(ARCHITECTURE) else {
+        return vec![Violation::new(
+            ARCHITECTURE,
+            1,
+            "missing: it holds the code map, the table of edges and the list of unsafe files",
+        )];
+    };
+    let lines = section(text, "Code map");
+    let Some(&(heading, _)) = lines.first() else {
+        return vec![Violation::new(ARCHITECTURE, 1, "there is no section `## Code map`")];
+    };
+    let mut violations = Vec::new();
+    let mut named = BTreeSet::new();
+    for (line, entry) in fenced(&lines) {
+        let Some((path, _)) = entry.split_once(" — ") else {
+            violations.push(Violation::new(ARCHITECTURE, line, "not `path  — description`"));
+            continue;
+        };
+        let path = path.trim();
+        if !tree.contains(path) {
+            violations.push(Violation::new(ARCHITECTURE, line, format!("{path} does not exist")));
+        }
+        named.insert(path);
+    }
+    for member in tree.members() {
+        if !named.contains(member.dir) {
+            let message = format!("the code map lacks the crate {}", member.dir);
+            violations.push(Violation::new(ARCHITECTURE, heading, message));
+        }
+    }
+    for dir in tree.top_level_dirs() {
+        if !named.iter().any(|path| path.starts_with(dir)) {
+            let message = format!("the code map lacks the directory {dir}");
+            violations.push(Violation::new(ARCHITECTURE, heading, message));
+        }
+    }
+    violations
+}
+
+/// It is short enough to be read.
+pub(super) fn check_length(tree: &Tree) -> Vec<Violation> {
+    let count = tree.text(ARCHITECTURE).map_or(0, |text| text.lines().count());
+    if count <= LINES_MAX {
+        return Vec::new();
+    }
+    let message = format!("{count} lines; at most {LINES_MAX} are read");
+    vec![Violation::new(ARCHITECTURE, LINES_MAX + 1, message)]
+}
+
+/// The table of edges is what the manifests say. Dependencies of tests are no edges.
+pub(super) fn check_edges(tree: &Tree) -> Vec<Violation> {
+    let Some(text) = tree.text(ARCHITECTURE) else { return Vec::new() };
+    let members = tree.members();
+    let names: BTreeSet<&str> = members.iter().map(|member| member.name.as_str()).collect();
+    let lines = section(text, "Edges");
+    let heading = lines.first().map_or(1, |(line, _)| *line);
+    let mut violations = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (line, entry) in fenced(&lines) {
+        let Some((from, to)) = entry.split_once("->") else {
+            violations.push(Violation::new(ARCHITECTURE, line, "not `crate -> crate, crate`"));
+            continue;
+        };
+        let from = from.trim();
+        let to: BTreeSet<&str> =
+            to.split(',').map(str::trim).filter(|to| *to != "nothing").collect();
+        seen.insert(from);
+        let Some(member) = members.iter().find(|member| member.name == from) else {
+            violations.push(Violation::new(
+                ARCHITECTURE,
+                line,
+                format!("no crate is called {from}"),
+            ));
+            continue;
+        };
+        let dependencies = member.dependencies();
+        let actual: BTreeSet<&str> = dependencies
+            .iter()
+            .filter(|(name, kind)| *kind != DependencyKind::Test && names.contains(name.as_str()))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        for extra in actual.difference(&to) {
+            let message = format!("{from} depends on {extra}, which is not among its edges");
+            violations.push(Violation::new(ARCHITECTURE, line, message));
+        }
+        for gone in to.difference(&actual) {
+            let message = format!("{from} does not depend on {gone}");
+            violations.push(Violation::new(ARCHITECTURE, line, message));
+        }
+    }
+    for missing in names.difference(&seen) {
+        let message = format!("the edges of {missing} are not listed");
+        violations.push(Violation::new(ARCHITECTURE, heading, message));
+    }
+    violations
+}
+
+/// Unsafe code is in the files listed, in all of them and in no others.
+pub(super) fn check_unsafe_files(tree: &Tree) -> Vec<Violation> {
+    if tree.text(ARCHITECTURE).is_none() {
+        return Vec::new();
+    }
+    let listed = unsafe_files(tree);
+    let mut violations = Vec::new();
+    for (path, text) in tree.rust() {
+        if listed.iter().any(|(_, file)| *file == path) {
+            continue;
+        }
+        if let Some(line) = source::lines_with_word(&source::code(text), "unsafe").first() {
+            violations.push(Violation::new(
+                path,
+                *line,
+                "unsafe code in a file that ARCHITECTURE.md does not list under `## Unsafe`",
+            ));
+        }
+    }
+    for (line, file) in listed {
+        let has = |text: &str| !source::lines_with_word(&source::code(text), "unsafe").is_empty();
+        if !tree.text(file).is_some_and(has) {
+            let message = format!("{file} holds no unsafe code");
+            violations.push(Violation::new(ARCHITECTURE, line, message));
+        }
+    }
+    violations
+}
+
+/// The files that may hold unsafe code, with the lines that name them.
+pub(super) fn unsafe_files<'a>(tree: &'a Tree) -> Vec<(usize, &'a str)> {
+    let file = |(line, item): (usize, &'a str)| {
+        let (file, _) = item.trim_start().strip_prefix("- `")?.split_once('`')?;
+        Some((line, file))
+    };
+    let text = tree.text(ARCHITECTURE).unwrap_or_default();
+    section(text, "Unsafe").into_iter().filter_map(file).collect()
+}
+
+/// The lines under the heading `## title`, the heading first; empty if there is none.
+fn section<'a>(text: &'a str, title: &str) -> Vec<(usize, &'a str)> {
+    let heading = format!("## {title}");
+    let mut lines = text
+        .lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line))
+        .skip_while(|(_, line)| line.trim_end() != heading);
+    let first = lines.next();
+    first.into_iter().chain(lines.take_while(|(_, line)| !line.starts_with("## "))).collect()
+}
+
+/// What stands in the fenced blocks of `lines`, without empty lines.
+fn fenced<'a>(lines: &[(usize, &'a str)]) -> Vec<(usize, &'a str)> {
+    let mut inside = false;
+    let mut found = Vec::new();
+    for &(line, text) in lines {
+        if text.starts_with("```") {
+            inside = !inside;
+        } else if inside && !text.trim().is_empty() {
+            found.push((line, text));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A workspace of two crates, `b` on top of `a`, and what its architecture says.
+    fn tree(architecture: &str) -> Tree {
+        Tree::of(&[
+            (ARCHITECTURE, architecture),
+            ("crates/a/Cargo.toml", "[package]\nname = \"a\""),
+            ("crates/a/src/lib.rs", "fn f() { unsafe { g() } }"),
+            (
+                "crates/b/Cargo.toml",
+                "[package]\nname = \"b\"\n[dependencies]\na.workspace = true\nserde.workspace = true",
+            ),
+            ("crates/b/src/lib.rs", "// unsafe"),
+        ])
+    }
+
+    fn messages(violations: &[Violation]) -> Vec<String> {
+        violations.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_missing_architecture_is_said_once() {
+        let tree = Tree::of(&[("crates/a/src/lib.rs", "unsafe")]);
+        let found: Vec<_> = [check_map, check_length, check_edges, check_unsafe_files]
+            .iter()
+            .flat_map(|check| check(&tree))
+            .collect();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].message.starts_with("missing"));
+    }
+
+    #[test]
+    fn map_and_tree_agree() {
+        let good = "## Code map\n```text\ncrates/a/  — first\ncrates/a/src/lib.rs  — its file\n\ncrates/b/  — second\n```\n";
+        assert_eq!(check_map(&tree(good)), []);
+        let found = messages(&check_map(&tree(&good.replace("crates/b/", "crates/c/"))));
+        assert_eq!(
+            found,
+            [
+                "ARCHITECTURE.md:6: crates/c/ does not exist",
+                "ARCHITECTURE.md:1: the code map lacks the crate crates/b/",
+            ]
+        );
+        assert_eq!(check_map(&tree(&good.replace(" — second", ""))).len(), 2);
+        let elsewhere = check_map(&tree("## Code map\n```text\n```\n"));
+        assert!(messages(&elsewhere).iter().any(|message| message.ends_with("directory crates/")));
+        assert_eq!(check_map(&tree("# Nothing")).len(), 1);
+    }
+
+    #[test]
+    fn the_architecture_stays_short() {
+        assert!(check_length(&tree(&"x\n".repeat(200))).is_empty());
+        assert_eq!(check_length(&tree(&"x\n".repeat(201))).len(), 1);
+    }
+
+    #[test]
+    fn edges_and_manifests_agree() {
+        let edges = |lines: &str| {
+            messages(&check_edges(&tree(&format!("## Edges\n```text\n{lines}\n```\n"))))
+        };
+        assert_eq!(edges("a -> nothing\nb -> a"), [""; 0]);
+        assert_eq!(
+            edges("a -> b\nb -> nothing\nc -> a"),
+            [
+                "ARCHITECTURE.md:3: a does not depend on b",
+                "ARCHITECTURE.md:4: b depends on a, which is not among its edges",
+                "ARCHITECTURE.md:5: no crate is called c",
+            ]
+        );
+        assert_eq!(edges("b -> a"), ["ARCHITECTURE.md:1: the edges of a are not listed"]);
+    }
+
+    #[test]
+    fn unsafe_code_is_where_it_is_said_to_be() {
+        let unsafe_in = |file: &str| {
+            messages(&check_unsafe_files(&tree(&format!("## Unsafe\n- `{file}`: why\n"))))
+        };
+        assert_eq!(unsafe_in("crates/a/src/lib.rs"), [""; 0]);
+        let found = unsafe_in("crates/b/src/lib.rs");
+        assert_eq!(found.len(), 2);
+        assert!(found[0].starts_with("crates/a/src/lib.rs:1:"), "{found:?}");
+        assert!(found[1].ends_with("crates/b/src/lib.rs holds no unsafe code"), "{found:?}");
+    }
+}
