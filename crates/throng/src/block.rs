@@ -1,0 +1,220 @@
+//! Memory for messages and for turns under way: pooled blocks in a few sizes.
+//!
+//! Each thread has a cache of its own; see `free_list`. Blocks are 64-byte aligned, which a
+//! mailbox word relies on, and are never given back to the system: what a burst of messages took
+//! serves the next burst. The pool is the one thing here that outlives every runtime, for it is
+//! an allocator and not a part of any of them. Under Miri each block is an allocation of its own,
+//! so that a use after free is seen.
+
+use crate::free_list::{Cache, FreeList};
+use crate::sync::{Mutex, lock};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+
+/// The sizes that are pooled: 64 bytes shifted left by the class. Larger blocks go to the system.
+const CLASSES: usize = 7;
+const ALIGNMENT: usize = 64;
+/// What a class takes from the system at once. A multiple of a page, and small enough that seven
+/// sizes cost an idle program nothing worth counting.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+const fn class_bytes(class: usize) -> usize {
+    ALIGNMENT << class
+}
+
+/// The class whose blocks hold `bytes`, or `None` if that is more than the pool has.
+const fn class_of(layout: Layout) -> Option<usize> {
+    if layout.align() > ALIGNMENT || layout.size() > class_bytes(CLASSES - 1) || cfg!(miri) {
+        return None;
+    }
+    let class = layout.size().next_power_of_two().trailing_zeros() as usize;
+    Some(class.saturating_sub(ALIGNMENT.trailing_zeros() as usize))
+}
+
+/// The layout of a block from the system for what the pool does not serve.
+fn single(layout: Layout) -> Layout {
+    // Never fails: sizes here are those of real types, which leave room for rounding up.
+    layout.align_to(ALIGNMENT).map_or(layout, |aligned| aligned.pad_to_align())
+}
+
+/// A block with room for `layout`, at least 64-byte aligned. Aborts when memory is out.
+#[inline(always)]
+pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
+    match class_of(layout) {
+        Some(class) => allocate_pooled(class),
+        None => allocate_single(single(layout)),
+    }
+}
+
+/// # Safety
+/// The block came from [`allocate`] with this very layout and is not used any more.
+#[inline(always)]
+pub(crate) unsafe fn free(block: NonNull<u8>, layout: Layout) {
+    match class_of(layout) {
+        // SAFETY: passed on; pooled blocks are at least 64 bytes.
+        Some(class) => unsafe { free_pooled(block, class) },
+        // SAFETY: passed on.
+        None => unsafe { dealloc(block.as_ptr(), single(layout)) },
+    }
+}
+
+#[inline(always)]
+fn allocate_pooled(class: usize) -> NonNull<u8> {
+    CACHES
+        .try_with(|caches| {
+            // SAFETY: this thread's alone, and nothing below comes back here.
+            let caches = unsafe { &mut *caches.0.get() };
+            caches[class].pop(|| refill(class))
+        })
+        // The thread is ending.
+        .unwrap_or_else(|_| Cache::new_from(refill(class), class))
+}
+
+#[inline(always)]
+unsafe fn free_pooled(block: NonNull<u8>, class: usize) {
+    let kept = CACHES.try_with(|caches| {
+        // SAFETY: this thread's alone; the block is given to us.
+        unsafe {
+            let caches = &mut *caches.0.get();
+            caches[class].push(block, FreeList::full(class_bytes(class)), |list| {
+                lock(&DEPOTS[class]).lists.push(list);
+            });
+        }
+    });
+    if kept.is_err() {
+        let mut list = FreeList::new();
+        // SAFETY: given to us.
+        unsafe { list.push(block) };
+        lock(&DEPOTS[class]).lists.push(list);
+    }
+}
+
+impl Cache {
+    /// One block for a thread that has no cache any more; the rest goes back.
+    #[cold]
+    fn new_from(mut list: FreeList, class: usize) -> NonNull<u8> {
+        let block = list.pop().expect("a refill brings at least one block");
+        if list.len() > 0 {
+            lock(&DEPOTS[class]).lists.push(list);
+        }
+        block
+    }
+}
+
+struct Caches(UnsafeCell<[Cache; CLASSES]>);
+
+impl Drop for Caches {
+    fn drop(&mut self) {
+        for (class, cache) in self.0.get_mut().iter_mut().enumerate() {
+            let lists = cache.drain().into_iter().filter(|list| list.len() > 0);
+            lock(&DEPOTS[class]).lists.extend(lists);
+        }
+    }
+}
+
+thread_local! {
+    static CACHES: Caches = const { Caches(UnsafeCell::new([const { Cache::new() }; CLASSES])) };
+}
+
+struct Depot {
+    lists: Vec<FreeList>,
+    /// The rest of the chunk being cut up.
+    uncut: Option<NonNull<u8>>,
+    uncut_bytes: usize,
+}
+
+// SAFETY: the depot owns what it points to.
+unsafe impl Send for Depot {}
+
+static DEPOTS: [Mutex<Depot>; CLASSES] =
+    [const { Mutex::new(Depot { lists: Vec::new(), uncut: None, uncut_bytes: 0 }) }; CLASSES];
+
+#[cold]
+fn refill(class: usize) -> FreeList {
+    let bytes = class_bytes(class);
+    let mut depot = lock(&DEPOTS[class]);
+    if let Some(list) = depot.lists.pop() {
+        return list;
+    }
+    let mut list = FreeList::new();
+    for _ in 0..FreeList::full(bytes) {
+        let block = match depot.uncut {
+            Some(block) if depot.uncut_bytes >= bytes => block,
+            _ => {
+                depot.uncut_bytes = CHUNK_BYTES;
+                // SAFETY: neither zero-sized nor misaligned; never freed.
+                allocate_single(unsafe {
+                    Layout::from_size_align_unchecked(CHUNK_BYTES, ALIGNMENT)
+                })
+            }
+        };
+        depot.uncut_bytes -= bytes;
+        // SAFETY: inside the chunk, or one past its end and then not used.
+        depot.uncut = Some(unsafe { block.add(bytes) });
+        // SAFETY: cut off just now.
+        unsafe { list.push(block) };
+    }
+    list
+}
+
+fn allocate_single(layout: Layout) -> NonNull<u8> {
+    // SAFETY: no block is zero-sized, for `single` pads to the alignment and messages have heads.
+    NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+}
+
+#[cfg(test)]
+mod tests_miri {
+    use super::*;
+
+    #[test]
+    fn classes_are_the_smallest_that_fit() {
+        if cfg!(miri) {
+            return;
+        }
+        let class = |bytes| class_of(Layout::from_size_align(bytes, 8).expect("small"));
+        assert_eq!([1, 64, 65, 128, 4096].map(class), [0, 0, 1, 1, 6].map(Some));
+        assert_eq!(class(4097), None);
+    }
+
+    #[test]
+    fn blocks_are_distinct_aligned_and_writable_to_the_end() {
+        for bytes in [16, 64, 100, 4096, 5000] {
+            let layout = Layout::from_size_align(bytes, 16).expect("small");
+            let blocks: Vec<_> = (0..200_u8)
+                .map(|fill| {
+                    let block = allocate(layout);
+                    assert_eq!(block.as_ptr().addr() % ALIGNMENT, 0);
+                    // SAFETY: ours, `bytes` long.
+                    unsafe { block.write_bytes(fill, bytes) };
+                    block
+                })
+                .collect();
+            for (fill, block) in (0..).zip(blocks) {
+                // SAFETY: ours, written above, freed once.
+                unsafe {
+                    assert_eq!((block.read(), block.add(bytes - 1).read()), (fill, fill));
+                    free(block, layout);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_freed_elsewhere_come_back_through_the_depot() {
+        let layout = Layout::from_size_align(64, 8).expect("small");
+        struct Owned(NonNull<u8>);
+        // SAFETY: a block belongs to whoever holds it.
+        unsafe impl Send for Owned {}
+        let blocks: Vec<_> = (0..1000).map(|_| Owned(allocate(layout))).collect();
+        std::thread::spawn(move || {
+            for block in blocks {
+                let Owned(block) = block;
+                // SAFETY: handed over by the other thread.
+                unsafe { free(block, layout) };
+            }
+        })
+        .join()
+        .expect("frees");
+    }
+}

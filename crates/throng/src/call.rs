@@ -1,0 +1,107 @@
+//! The caller's side of a call: a future that sends when first polled and always has a deadline.
+
+use crate::address::RawAddress;
+use crate::error::CallError;
+use crate::message::Awaited;
+use crate::process::{Process, Turn};
+use crate::scheduler;
+use crate::timer::Tick;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// How long a call waits unless told otherwise.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// A call under way. Made by [`Address::call`](crate::Address::call).
+///
+/// The deadline counts from the first poll. In a process it is kept to the millisecond by the
+/// scheduler and costs next to nothing; elsewhere a tokio timer keeps it.
+#[must_use = "a call is not sent until it is awaited"]
+pub struct Call<P: Process, T: Turn<P>> {
+    stage: Stage<P, T>,
+    within: Duration,
+    alarm: Alarm,
+}
+
+enum Stage<P: Process, T: Turn<P>> {
+    Unsent(RawAddress, T),
+    Waiting(Awaited<P, T>),
+    Over,
+}
+
+/// Who wakes us when the time is over.
+enum Alarm {
+    Unset,
+    /// The timer wheel of the worker that polls this process.
+    Wheel(Tick),
+    Tokio(Pin<Box<tokio::time::Sleep>>),
+}
+
+// Nothing in here is pinned in place: the message has a block of its own.
+impl<P: Process, T: Turn<P>> Unpin for Call<P, T> {}
+
+impl<P: Process, T: Turn<P>> Call<P, T> {
+    pub(crate) fn new(address: RawAddress, turn: T) -> Self {
+        Call { stage: Stage::Unsent(address, turn), within: DEADLINE, alarm: Alarm::Unset }
+    }
+
+    /// Waits so long and no longer, instead of five seconds.
+    ///
+    /// Resolution: one millisecond. The call never times out early.
+    pub fn within(mut self, deadline: Duration) -> Self {
+        self.within = deadline;
+        self
+    }
+
+    /// Sees to it that we are polled again when the time is over; true if it is.
+    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
+        let kept = scheduler::with_polling(cx.waker(), |worker, cell| {
+            let deadline = match self.alarm {
+                Alarm::Wheel(tick) => tick,
+                _ => worker.tick_after(self.within),
+            };
+            self.alarm = Alarm::Wheel(deadline);
+            worker.set_alarm(cell, deadline)
+        });
+        if let Some(is_late) = kept {
+            return is_late;
+        }
+        if !matches!(self.alarm, Alarm::Tokio(_)) {
+            self.alarm = Alarm::Tokio(Box::pin(tokio::time::sleep(self.within)));
+        }
+        match &mut self.alarm {
+            Alarm::Tokio(sleep) => sleep.as_mut().poll(cx).is_ready(),
+            _ => false,
+        }
+    }
+}
+
+impl<P: Process, T: Turn<P>> Future for Call<P, T> {
+    type Output = Result<T::Reply, CallError<T>>;
+
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let awaited = match std::mem::replace(&mut this.stage, Stage::Over) {
+            Stage::Unsent(address, turn) => match Awaited::send(address, turn, cx.waker()) {
+                Ok(awaited) => awaited,
+                Err(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
+            },
+            Stage::Waiting(awaited) => match awaited.poll(cx.waker()) {
+                Ok(outcome) => return Poll::Ready(outcome.map_err(CallError::Died)),
+                Err(awaited) => awaited,
+            },
+            Stage::Over => panic!("a call was polled after it was over"),
+        };
+        if !this.is_late(cx) {
+            this.stage = Stage::Waiting(awaited);
+            return Poll::Pending;
+        }
+        Poll::Ready(match awaited.give_up() {
+            Some(outcome) => outcome.map_err(CallError::Died),
+            None => Err(CallError::TimedOut { enqueued: true }),
+        })
+    }
+}

@@ -1,0 +1,513 @@
+//! The process cell: a header of 48 bytes, and the user's state behind it.
+//!
+//! ```text
+//!  0         8        16        24       32           40      44      48 (aligned for the state)
+//! ┌─────────┬────────┬─────────┬────────┬────────────┬───────┬───────┬───────────────┐
+//! │ mailbox │ class  │ pending │ frame  │ attachment │ turn  │ alarm │ state, or its │
+//! │ word    │ (link) │         │        │            │ state │       │ box           │
+//! └─────────┴────────┴─────────┴────────┴────────────┴───────┴───────┴───────────────┘
+//! ```
+//!
+//! Who may touch what:
+//!
+//! | field | free slot | live, token held | live, nobody holds the token |
+//! |---|---|---|---|
+//! | mailbox, turn, alarm | anybody (atomics) | anybody | anybody |
+//! | class | the free list (as its link) | holder reads | nobody |
+//! | pending, frame, attachment, state | nobody | holder | nobody |
+//!
+//! The *token* (see `mailbox` and `turn_state`) is the type [`Token`]: made where the word changes
+//! hands, moved through the run queues, consumed where it is given back. Holding one is what makes
+//! the accessors below sound.
+
+use crate::address::RawAddress;
+use crate::exit::ExitReason;
+use crate::frame::{self, FrameHead, Progress};
+use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
+use crate::message::{self, Cast};
+use crate::process::{Process, Turn};
+use crate::run_queue::RunQueue;
+use crate::runtime::RuntimeHandle;
+use crate::slab::{Slab, SlotCache, SlotClass};
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::timer::Tick;
+use crate::turn_state::TurnState;
+use std::any::{Any, TypeId};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+
+/// The head of a slot. See the file's head.
+#[repr(C)]
+pub(crate) struct Cell {
+    pub(crate) mailbox: Mailbox,
+    class: UnsafeCell<*const Class>,
+    /// Messages taken from the mailbox and not yet run, oldest first.
+    pending: UnsafeCell<*mut Link>,
+    /// A turn that has begun and is not over.
+    frame: UnsafeCell<Option<NonNull<FrameHead>>>,
+    attachment: UnsafeCell<Option<Box<Attachment>>>,
+    turn: TurnState,
+    /// The tick at which the timer wheel will wake this process; zero for none.
+    alarm: AtomicU32,
+}
+
+/// What a layer on top keeps with a process. Boxed twice so that the header has one word for it.
+pub(crate) type Attachment = Box<dyn Any + Send>;
+
+const _: () = assert!(size_of::<Cell>() == 48, "the header's size is a promise to users");
+
+/// A cell that anybody may look at, for ever: slots are never unmapped. Only its atomic words can
+/// be reached by this; what lives there may have changed since.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CellRef(NonNull<Cell>);
+
+// SAFETY: only atomics are reached through it.
+unsafe impl Send for CellRef {}
+// SAFETY: the same.
+unsafe impl Sync for CellRef {}
+
+impl CellRef {
+    /// # Safety
+    /// The pointer is to a slot that has been handed out by a slab, and may be used for all of it.
+    #[inline(always)]
+    pub(crate) unsafe fn new(cell: NonNull<Cell>) -> CellRef {
+        CellRef(cell)
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ptr(self) -> NonNull<Cell> {
+        self.0
+    }
+
+    #[inline(always)]
+    fn cell(&self) -> &Cell {
+        // SAFETY: slots are cells for good.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The generation of the process here, if one lives here.
+    #[inline(always)]
+    pub(crate) fn generation(self) -> Option<Generation> {
+        let (generation, live) = self.cell().mailbox.peek();
+        live.then_some(generation)
+    }
+
+    /// Queues a message; the token comes along if nobody had it.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one for the type of process that the generation
+    /// names.
+    #[inline(always)]
+    pub(crate) unsafe fn push(
+        self,
+        generation: Generation,
+        message: NonNull<Link>,
+    ) -> Result<Option<Token>, Gone> {
+        // SAFETY: passed on.
+        Ok(match unsafe { self.cell().mailbox.push(generation, message) }? {
+            Pushed::Queued => None,
+            Pushed::Woke => Some(Token(self.0)),
+        })
+    }
+
+    /// Takes the token of an idle process.
+    pub(crate) fn wake_idle(self) -> Option<Token> {
+        let generation = self.generation()?;
+        self.cell().mailbox.wake(generation).then_some(Token(self.0))
+    }
+
+    /// Wakes whatever turn is suspended here; the token comes along if nobody had it.
+    #[inline(always)]
+    pub(crate) fn wake_turn(self) -> Option<Token> {
+        self.cell().turn.notify().then_some(Token(self.0))
+    }
+
+    pub(crate) fn is_suspended(self) -> bool {
+        self.cell().turn.is_suspended()
+    }
+
+    /// Notes when the wheel is to wake this process; false if an alarm at least as early is set.
+    #[inline]
+    pub(crate) fn advance_alarm(self, at: Tick) -> bool {
+        let alarm = &self.cell().alarm;
+        // Only the token's holder sets it, and a ring that comes between finds it changed or has
+        // woken us already; relaxed is enough because `turn` orders the wake.
+        match Tick::from_raw(alarm.load(Ordering::Relaxed)) {
+            Some(set) if at.is_due_at_or_after(set) => false,
+            _ => {
+                alarm.store(at.to_raw(), Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    /// The wheel's entry for `at` has come up: wakes the process unless it is superseded.
+    pub(crate) fn ring(self, at: Tick) -> Option<Token> {
+        let alarm = &self.cell().alarm;
+        alarm
+            .compare_exchange(at.to_raw(), 0, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+            .then(|| self.wake_turn())?
+    }
+}
+
+/// What all processes of one type in one runtime have in common.
+pub(crate) struct Class {
+    pub(crate) name: &'static str,
+    process: TypeId,
+    slot: SlotClass,
+    pub(crate) runtime: RuntimeHandle,
+    drop_state: unsafe fn(NonNull<Cell>),
+    /// Begins the hook, for processes that have one.
+    pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
+}
+
+/// Where the state of a `P` lies.
+struct Place<P>(P);
+
+impl<P> Place<P> {
+    const OFFSET: usize = size_of::<Cell>().next_multiple_of(align_of::<P>());
+    const BOXED: bool =
+        align_of::<P>() > 64 || SlotClass::fitting(Self::OFFSET + size_of::<P>()).is_none();
+    const SLOT: SlotClass = {
+        let bytes = if Self::BOXED { size_of::<Cell>() + 8 } else { Self::OFFSET + size_of::<P>() };
+        match SlotClass::fitting(bytes) {
+            Some(class) => class,
+            None => panic!("the smallest slot holds a box"),
+        }
+    };
+}
+
+/// The state of a cell.
+///
+/// # Safety
+/// The cell is one of a `P`, or about to become one.
+#[inline(always)]
+unsafe fn state<P>(cell: NonNull<Cell>) -> *mut P {
+    if Place::<P>::BOXED {
+        // SAFETY: the box's pointer stands right behind the header.
+        unsafe { cell.add(1).cast::<*mut P>().read() }
+    } else {
+        // SAFETY: inside the slot.
+        unsafe { cell.byte_add(Place::<P>::OFFSET).cast::<P>().as_ptr() }
+    }
+}
+
+unsafe fn drop_state<P>(cell: NonNull<Cell>) {
+    // SAFETY: by the caller's contract the state is there and is not used again.
+    unsafe {
+        let state = state::<P>(cell);
+        if Place::<P>::BOXED {
+            drop(Box::from_raw(state));
+        } else {
+            state.drop_in_place();
+        }
+    }
+}
+
+impl Class {
+    pub(crate) fn new<P: Process>(
+        runtime: RuntimeHandle,
+        stopping: Option<fn(&Token, ExitReason) -> Progress>,
+    ) -> Class {
+        Class {
+            name: std::any::type_name::<P>(),
+            process: TypeId::of::<P>(),
+            slot: Place::<P>::SLOT,
+            runtime,
+            drop_state: drop_state::<P>,
+            stopping,
+        }
+    }
+}
+
+/// The right and the duty to run one process. Dropping one without giving it back would strand
+/// the process, so everything that takes a token consumes it.
+#[must_use]
+pub(crate) struct Token(NonNull<Cell>);
+
+// SAFETY: a token is what passes the cell from thread to thread; the words that hand it over
+// release and acquire.
+unsafe impl Send for Token {}
+
+impl Token {
+    /// Makes a process in a free slot. It is not to be reached before its mailbox is opened.
+    ///
+    /// The class must live as long as the runtime has processes.
+    #[inline]
+    pub(crate) fn create<P: Process>(
+        slab: &Slab,
+        slots: &mut SlotCache,
+        class: &Class,
+        process: P,
+        attachment: Option<Box<Attachment>>,
+    ) -> Token {
+        assert_eq!(class.process, TypeId::of::<P>(), "the class is another type's");
+        let slot = slots.take(slab, class.slot);
+        // SAFETY: a slot just taken is ours alone, and big enough by `Place::SLOT`.
+        unsafe {
+            let cell = slot.as_ref();
+            cell.class.with_mut(|field| *field = class);
+            cell.pending.with_mut(|field| *field = ptr::null_mut());
+            cell.frame.with_mut(|field| *field = None);
+            cell.attachment.with_mut(|field| field.write(attachment));
+            cell.turn.reset();
+            cell.alarm.store(0, Ordering::Relaxed);
+            if Place::<P>::BOXED {
+                slot.add(1).cast::<*mut P>().write(Box::into_raw(Box::new(process)));
+            } else {
+                slot.byte_add(Place::<P>::OFFSET).cast::<P>().write(process);
+            }
+        }
+        Token(slot)
+    }
+
+    #[inline(always)]
+    fn cell(&self) -> &Cell {
+        // SAFETY: slots are cells for good.
+        unsafe { self.0.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn as_ref(&self) -> CellRef {
+        CellRef(self.0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn generation(&self) -> Generation {
+        self.cell().mailbox.peek().0
+    }
+
+    #[inline(always)]
+    pub(crate) fn class(&self) -> &Class {
+        // SAFETY: the token lets us read it; classes live as long as there are tokens.
+        unsafe { self.cell().class.with(|class| &**class) }
+    }
+
+    /// The state of the process.
+    ///
+    /// # Safety
+    /// The process is a `P`, and no other reference to its state is in use.
+    #[inline(always)]
+    pub(crate) unsafe fn state<P: Process>(&self) -> *mut P {
+        // SAFETY: passed on.
+        unsafe { state::<P>(self.0) }
+    }
+
+    /// Opens the mailbox of a process just created and keeps the token.
+    #[inline(always)]
+    pub(crate) fn open_busy(&self) -> Generation {
+        let generation = self.generation();
+        self.cell().mailbox.open(generation, true);
+        generation
+    }
+
+    /// Opens the mailbox of a process just created and gives the token up.
+    #[inline(always)]
+    pub(crate) fn open_idle(self) -> Generation {
+        let generation = self.generation();
+        self.cell().mailbox.open(generation, false);
+        generation
+    }
+
+    /// Gives the token up until the next message; or not, if one is there.
+    #[inline(always)]
+    pub(crate) fn park(self, generation: Generation) -> Result<(), Token> {
+        if self.cell().mailbox.park(generation) { Ok(()) } else { Err(self) }
+    }
+
+    /// Gives the token up until the turn is woken; or not, if it was meanwhile.
+    #[inline(always)]
+    pub(crate) fn suspend(self) -> Result<(), Token> {
+        if self.cell().turn.suspend() { Ok(()) } else { Err(self) }
+    }
+
+    /// Ends the process's life as an address if no message waits.
+    pub(crate) fn close_if_idle(&self, generation: Generation) -> bool {
+        !self.has_pending() && self.cell().mailbox.close_if_empty(generation)
+    }
+
+    /// Leaves a pending turn with the cell, or notes that there is none.
+    #[inline(always)]
+    pub(crate) fn set_frame(&self, frame: Option<NonNull<FrameHead>>) {
+        // SAFETY: the token's.
+        self.cell().frame.with_mut(|field| unsafe { *field = frame });
+    }
+
+    #[inline(always)]
+    fn frame(&self) -> Option<NonNull<FrameHead>> {
+        // SAFETY: the token's.
+        self.cell().frame.with(|frame| unsafe { *frame })
+    }
+
+    /// Goes on with the turn that is under way, if one is.
+    #[inline(always)]
+    pub(crate) fn resume(&self) -> Option<Progress> {
+        let frame = self.frame()?;
+        self.cell().turn.resume();
+        // SAFETY: the cell's frame, and the token is ours.
+        Some(unsafe { frame::resume_turn(frame, self) })
+    }
+
+    /// Gives up the turn that is under way; false if there is none.
+    pub(crate) fn discard_turn(&self, reason: &ExitReason) -> bool {
+        let Some(frame) = self.frame() else { return false };
+        self.set_frame(None);
+        // SAFETY: the cell's frame, and no longer so.
+        unsafe { frame::discard_turn(frame, reason) };
+        true
+    }
+
+    /// Whether the process has no address any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.cell().mailbox.peek().1
+    }
+
+    /// Puts a message before all others. For a process that has just been created.
+    pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
+        let message = Cast::<P, T>::allocate(turn);
+        // SAFETY: the token's.
+        self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
+    }
+
+    /// Begins the turn of the next message, if there is one. No turn may be under way.
+    #[inline(always)]
+    pub(crate) fn run_next(&self, generation: Generation) -> Option<Progress> {
+        debug_assert!(self.frame().is_none());
+        let cell = self.cell();
+        // SAFETY: the token's.
+        let mut first = cell.pending.with(|pending| unsafe { *pending });
+        if first.is_null() {
+            first = cell.mailbox.drain(generation);
+        }
+        let message = NonNull::new(first)?;
+        // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
+        unsafe {
+            let next = message.as_ref().next();
+            cell.pending.with_mut(|pending| *pending = next);
+            Some(message::run(message, self))
+        }
+    }
+
+    /// Whether a message waits that was already taken from the mailbox.
+    fn has_pending(&self) -> bool {
+        // SAFETY: the token's.
+        !self.cell().pending.with(|pending| unsafe { *pending }).is_null()
+    }
+
+    /// Ends the process's life as an address: what is queued is dropped, and callers are told.
+    pub(crate) fn close(&self, generation: Generation, reason: &ExitReason) {
+        let cell = self.cell();
+        // SAFETY: the token's; lists taken out of a cell are owned.
+        unsafe {
+            let pending = cell.pending.with_mut(|field| field.replace(ptr::null_mut()));
+            message::discard_all(pending, reason);
+            message::discard_all(cell.mailbox.close(generation), reason);
+        }
+    }
+
+    /// Drops the state and what was attached, and gives the slot back.
+    ///
+    /// # Panics
+    /// If the process still has an address or a turn under way.
+    pub(crate) fn destroy(self, slab: &Slab, slots: &RefCell<SlotCache>) {
+        assert!(self.is_closed() && self.frame().is_none(), "a process ends before its cell");
+        let class = self.class();
+        let (slot, drop_state) = (class.slot, class.drop_state);
+        let state_dropped = catch_unwind(AssertUnwindSafe(|| {
+            // SAFETY: nobody has it any more.
+            unsafe { drop_state(self.0) };
+        }));
+        // SAFETY: the token's; moved out once.
+        let attachment = self.cell().attachment.with_mut(|field| unsafe { field.replace(None) });
+        let attachment_dropped = catch_unwind(AssertUnwindSafe(|| drop(attachment)));
+        if state_dropped.is_err() || attachment_dropped.is_err() {
+            tracing::error!("the state of an exited process panicked as it was dropped");
+        }
+        // SAFETY: closed and empty; the token ends here.
+        unsafe { slots.borrow_mut().give(slab, slot, self.0) };
+    }
+}
+
+/// A cell as seen from its own turn, which holds the token for as long as this is used.
+#[derive(Clone, Copy)]
+pub(crate) struct Inside(NonNull<Cell>);
+
+// SAFETY: it travels with the turn's future, and that with the token.
+unsafe impl Send for Inside {}
+// SAFETY: shared, it only shows the class, which does not change.
+unsafe impl Sync for Inside {}
+
+impl Inside {
+    /// # Safety
+    /// Used only while a turn of this cell is under way, and by that turn.
+    #[inline(always)]
+    pub(crate) unsafe fn new(token: &Token) -> Inside {
+        Inside(token.0)
+    }
+
+    /// The address of the process that the turn belongs to.
+    pub(crate) fn address(self) -> RawAddress {
+        // SAFETY: slots are cells for good.
+        let generation = match unsafe { self.0.as_ref() }.mailbox.peek() {
+            (generation, true) => generation,
+            // In the last turn of an exit the mailbox counts for the next process already.
+            (generation, false) => generation.previous(),
+        };
+        RawAddress::new(self.0, generation)
+    }
+
+    pub(crate) fn runtime(&self) -> &RuntimeHandle {
+        // SAFETY: the turn has the token; classes outlive the turns of their runtime.
+        unsafe { self.0.as_ref().class.with(|class| &(**class).runtime) }
+    }
+
+    /// What was attached at the spawn.
+    pub(crate) fn attachment(&mut self) -> Option<&mut Attachment> {
+        // SAFETY: the turn has the token and one context, which holds this and lends it
+        // exclusively.
+        unsafe { self.0.as_ref().attachment.with_mut(|field| (*field).as_deref_mut()) }
+    }
+}
+
+/// A worker's run queue, whose entries are tokens.
+pub(crate) struct TokenQueue(RunQueue<Cell>);
+
+impl TokenQueue {
+    pub(crate) fn new() -> TokenQueue {
+        TokenQueue(RunQueue::new())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Owner: appends; a full queue first gives its older half to `overflow`.
+    #[inline(always)]
+    pub(crate) fn push(&self, token: Token, overflow: impl Fn(&mut dyn Iterator<Item = Token>)) {
+        self.0.push(token.0.as_ptr(), |entries| overflow(&mut tokens(entries)));
+    }
+
+    /// Owner: takes the oldest.
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Option<Token> {
+        self.0.pop().and_then(NonNull::new).map(Token)
+    }
+
+    /// Anybody: takes the older half; returns the first and gives the rest to `keep`.
+    pub(crate) fn steal(&self, keep: impl FnMut(Token)) -> Option<Token> {
+        let grab = self.0.steal();
+        let mut stolen = tokens(grab.entries());
+        let first = stolen.next()?;
+        stolen.for_each(keep);
+        Some(first)
+    }
+}
+
+/// Entries taken from a queue are tokens again: each was one when it was pushed, and is taken
+/// once.
+fn tokens(entries: &[*mut Cell]) -> impl Iterator<Item = Token> {
+    entries.iter().filter_map(|&entry| NonNull::new(entry).map(Token))
+}

@@ -1,0 +1,130 @@
+//! What can go wrong, one enum per operation; what was not consumed is handed back.
+
+use crate::exit::ExitReason;
+use std::fmt;
+use thiserror::Error;
+
+/// A message that could not be sent.
+#[derive(Error)]
+#[non_exhaustive]
+pub enum SendError<T> {
+    /// The process has exited; here is the message.
+    #[error("there is no such process any more")]
+    NoProcess(T),
+}
+
+impl<T> SendError<T> {
+    /// The message that was not sent.
+    pub fn into_message(self) -> T {
+        match self {
+            SendError::NoProcess(message) => message,
+        }
+    }
+}
+
+/// A call without a reply.
+#[derive(Error)]
+#[non_exhaustive]
+pub enum CallError<T> {
+    /// The process had exited before; here is the message.
+    #[error("there is no such process any more")]
+    NoProcess(T),
+    /// The process exited before it replied; whether it had begun is not known.
+    #[error("the process exited before it replied: {0}")]
+    Died(ExitReason),
+    /// No reply came in time.
+    #[error("no reply in time")]
+    TimedOut {
+        /// Whether the message had reached the mailbox. It may still be handled then.
+        enqueued: bool,
+    },
+}
+
+/// A process that could not be spawned; its state is handed back.
+#[derive(Error)]
+#[non_exhaustive]
+pub enum SpawnError<P> {
+    /// As many processes live as the runtime allows. Try again when some have exited, or raise
+    /// [`process_limit`](crate::RuntimeBuilder::process_limit).
+    #[error("the limit of {limit} processes is reached")]
+    Limit {
+        /// The runtime's limit.
+        limit: u64,
+        /// The state that was to be spawned.
+        process: P,
+    },
+    /// The runtime is shutting down.
+    #[error("the runtime is shutting down")]
+    ShutDown {
+        /// The state that was to be spawned.
+        process: P,
+    },
+}
+
+impl<P> SpawnError<P> {
+    /// The state that was to be spawned.
+    pub fn into_process(self) -> P {
+        match self {
+            SpawnError::Limit { process, .. } | SpawnError::ShutDown { process } => process,
+        }
+    }
+}
+
+/// A runtime that could not be started.
+#[derive(Error, Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The system refused a thread.
+    #[error("cannot start a worker thread")]
+    Thread(#[source] std::io::Error),
+    /// The tokio runtime that drives timers and sockets could not be built.
+    #[error("cannot start the tokio runtime")]
+    Tokio(#[source] std::io::Error),
+    /// `attach` was called outside of a tokio runtime.
+    #[error("there is no tokio runtime here to attach to")]
+    NoTokio,
+}
+
+/// Any of this crate's errors, without what they hand back: for `?` in a `main`.
+///
+/// ```
+/// # use throng::prelude::*;
+/// # struct Idle;
+/// # impl Process for Idle {}
+/// fn main() -> Result<(), throng::Error> {
+///     let runtime = Runtime::builder().workers(1).start()?;
+///     runtime.spawn(Idle)?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Error, Debug, Clone, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Error(String);
+
+// What is handed back need not be printable, so these are written by hand.
+macro_rules! debug_and_convert {
+    ($($name:ident),*) => {$(
+        impl<T> fmt::Debug for $name<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self)
+            }
+        }
+
+        impl<T> From<$name<T>> for Error {
+            fn from(error: $name<T>) -> Error {
+                Error(error.to_string())
+            }
+        }
+    )*};
+}
+debug_and_convert!(SendError, CallError, SpawnError);
+
+impl From<StartError> for Error {
+    fn from(error: StartError) -> Error {
+        use std::error::Error as _;
+        Error(match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! Why a process ended.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// Why a process ended, as told to those who wait for it.
+///
+/// ```
+/// use throng::ExitReason;
+///
+/// assert_eq!(ExitReason::other("no more work").to_string(), "no more work");
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ExitReason {
+    /// It stopped because it or somebody asked for that.
+    Normal,
+    /// Its runtime shut down.
+    Shutdown,
+    /// It was ended in the middle of a turn, without being asked.
+    Killed,
+    /// A handler panicked; the text is the panic's message.
+    Panicked(Arc<str>),
+    /// A reason of the user's own.
+    Other(Arc<str>),
+}
+
+impl ExitReason {
+    /// A reason in the user's own words.
+    pub fn other(reason: impl Into<Arc<str>>) -> ExitReason {
+        ExitReason::Other(reason.into())
+    }
+
+    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> ExitReason {
+        let text = payload
+            .downcast_ref::<&'static str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("a panic without a message");
+        ExitReason::Panicked(text.into())
+    }
+}
+
+impl fmt::Display for ExitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExitReason::Normal => f.write_str("stopped normally"),
+            ExitReason::Shutdown => f.write_str("the runtime shut down"),
+            ExitReason::Killed => f.write_str("killed"),
+            ExitReason::Panicked(text) => write!(f, "panicked: {text}"),
+            ExitReason::Other(text) => f.write_str(text),
+        }
+    }
+}

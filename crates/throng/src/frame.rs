@@ -1,0 +1,271 @@
+//! A turn under way: the handler's future, and what it borrows.
+//!
+//! ```text
+//! ┌──────────────────────┬────────────┬───────────────┬─────────────────┐
+//! │ how to go on, how to │ whom to    │ Context<P>    │ the future, made │
+//! │ give up              │ answer     │               │ and polled here  │
+//! └──────────────────────┴────────────┴───────────────┴─────────────────┘
+//! ```
+//!
+//! The future is made in a pooled block and polled there at once. A handler that does not suspend
+//! gives the block back hot, to be the next turn's; one that does just leaves it with its process
+//! (`Cell::frame`). Nothing is ever moved, so nothing is boxed on speculation.
+//!
+//! Invariants:
+//! 1. A cell has at most one frame: a turn is over before the next begins.
+//! 2. The future borrows the cell's state and the frame's context; nobody else touches either
+//!    until it is dropped, which is before the context, the state and the slot are.
+//! 3. Whatever happens (reply, panic, exit), the one who is to be answered is answered once.
+//! 4. No panic of the user's leaves this file.
+
+use crate::block;
+use crate::cell::{Inside, Token};
+use crate::context::Context;
+use crate::exit::ExitReason;
+use crate::process::{Process, Turn};
+use crate::waker;
+use std::alloc::Layout;
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::task::Poll;
+
+/// How far a turn came.
+#[must_use]
+pub(crate) enum Progress {
+    /// It waits for something; the frame stays with the cell.
+    Pending,
+    /// It is over.
+    Done(After),
+}
+
+/// What a finished turn wants done with its process.
+#[derive(Debug)]
+pub(crate) enum After {
+    /// Go on with the next message.
+    Next,
+    /// Exit.
+    Exit(ExitReason),
+    /// Exit if no message waits.
+    ExitIfIdle,
+    /// It was the last turn of an exit under way.
+    Ended,
+}
+
+/// Where a turn's reply goes.
+pub(crate) trait Sink: Send {
+    type Reply;
+    /// Whether the process is over after this turn, whatever the turn says.
+    const LAST: bool = false;
+
+    fn deliver(self, reply: Self::Reply);
+    fn fail(self, reason: &ExitReason);
+}
+
+/// The type-erased front of a frame.
+pub(crate) struct FrameHead {
+    resume: unsafe fn(NonNull<FrameHead>, &Token) -> Progress,
+    discard: unsafe fn(NonNull<FrameHead>, &ExitReason),
+}
+
+#[repr(C)]
+struct Frame<P: Process, S, F> {
+    head: FrameHead,
+    sink: ManuallyDrop<S>,
+    context: Context<P>,
+    future: F,
+}
+
+/// Begins a turn.
+///
+/// # Safety
+/// The token's process is a `P` and has no turn under way.
+#[inline(always)]
+pub(crate) unsafe fn begin<P, T, S>(token: &Token, turn: T, sink: S) -> Progress
+where
+    P: Process,
+    T: Turn<P>,
+    S: Sink<Reply = T::Reply>,
+{
+    // SAFETY: passed on.
+    unsafe { place(token, sink, |process, cx| turn.run(process, cx)) }
+}
+
+/// Begins the last turn of an exit.
+pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
+    // SAFETY: for the runtime, which begins it for its own `P`, after the process's last turn.
+    unsafe { begin::<P, T, _>(token, turn, NoReply::<true, _>::new()) }
+}
+
+#[inline(always)]
+unsafe fn place<'a, P, S, F>(
+    token: &Token,
+    sink: S,
+    make: impl FnOnce(&'a mut P, &'a mut Context<P>) -> F,
+) -> Progress
+where
+    P: Process,
+    S: Sink,
+    F: Future<Output = S::Reply>,
+{
+    let frame = block::allocate(Layout::new::<Frame<P, S, F>>()).cast::<Frame<P, S, F>>();
+    let raw = frame.as_ptr();
+    // SAFETY: freshly allocated with this layout, so all fields are ours to write. The borrows
+    // given to `make` are exclusive: the state's because no turn is under way, the context's
+    // because it was written just now; both outlive the future by the file's invariant 2.
+    unsafe {
+        (&raw mut (*raw).head)
+            .write(FrameHead { resume: resume::<P, S, F>, discard: discard::<P, S, F> });
+        (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
+        (&raw mut (*raw).context).write(Context::new(Inside::new(token)));
+        let state = token.state::<P>();
+        let made = catch_unwind(AssertUnwindSafe(|| make(&mut *state, &mut (*raw).context)));
+        match made {
+            Ok(future) => {
+                (&raw mut (*raw).future).write(future);
+                poll(frame, token)
+            }
+            Err(panic) => finish(frame, Err(ExitReason::panicked(&*panic))),
+        }
+    }
+}
+
+/// Goes on with a turn that was pending.
+///
+/// # Safety
+/// The frame is the token's cell's.
+pub(crate) unsafe fn resume_turn(frame: NonNull<FrameHead>, token: &Token) -> Progress {
+    // SAFETY: the head is the frame's own.
+    unsafe { (frame.as_ref().resume)(frame, token) }
+}
+
+/// Drops a turn that was pending; its caller is told the reason.
+///
+/// # Safety
+/// The frame is one of a cell whose token the caller holds, and is not used again.
+pub(crate) unsafe fn discard_turn(frame: NonNull<FrameHead>, reason: &ExitReason) {
+    // SAFETY: as above.
+    unsafe { (frame.as_ref().discard)(frame, reason) }
+}
+
+unsafe fn resume<P, S, F>(frame: NonNull<FrameHead>, token: &Token) -> Progress
+where
+    P: Process,
+    S: Sink,
+    F: Future<Output = S::Reply>,
+{
+    // SAFETY: a frame's functions are those of its type.
+    unsafe { poll(frame.cast::<Frame<P, S, F>>(), token) }
+}
+
+#[inline(always)]
+unsafe fn poll<P, S, F>(frame: NonNull<Frame<P, S, F>>, token: &Token) -> Progress
+where
+    P: Process,
+    S: Sink,
+    F: Future<Output = S::Reply>,
+{
+    // SAFETY: the frame is whole and its future is never moved: it stays in its block.
+    let future = unsafe { &raw mut (*frame.as_ptr()).future };
+    let waker = waker::of(token);
+    let polled = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: as above; the token excludes any other poll.
+        let future = unsafe { Pin::new_unchecked(&mut *future) };
+        future.poll(&mut std::task::Context::from_waker(&waker))
+    }));
+    let outcome = match polled {
+        Ok(Poll::Pending) => {
+            token.set_frame(Some(frame.cast()));
+            return Progress::Pending;
+        }
+        Ok(Poll::Ready(reply)) => Ok(reply),
+        Err(panic) => Err(ExitReason::panicked(&*panic)),
+    };
+    token.set_frame(None);
+    // SAFETY: the future is over and nobody polls it again.
+    let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { future.drop_in_place() }));
+    let outcome = match dropped {
+        Ok(()) => outcome,
+        Err(panic) => {
+            // The reply's own drop may panic too; it must not leave here either.
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(outcome)));
+            Err(ExitReason::panicked(&*panic))
+        }
+    };
+    // SAFETY: the future is gone, the rest is whole.
+    unsafe { finish(frame, outcome) }
+}
+
+/// Answers, frees the frame, and says what comes next.
+///
+/// # Safety
+/// All of the frame but its future is whole, and it is not used again.
+#[inline(always)]
+unsafe fn finish<P, S, F>(
+    frame: NonNull<Frame<P, S, F>>,
+    outcome: Result<S::Reply, ExitReason>,
+) -> Progress
+where
+    P: Process,
+    S: Sink,
+{
+    let raw = frame.as_ptr();
+    // SAFETY: by the contract; both are moved out once.
+    let (sink, context) = unsafe {
+        let sink = ManuallyDrop::take(&mut (*raw).sink);
+        let context = (&raw mut (*raw).context).read();
+        block::free(frame.cast(), Layout::new::<Frame<P, S, F>>());
+        (sink, context)
+    };
+    let after = match outcome {
+        Ok(reply) => {
+            sink.deliver(reply);
+            context.into_after()
+        }
+        Err(reason) => {
+            sink.fail(&reason);
+            After::Exit(reason)
+        }
+    };
+    Progress::Done(if S::LAST { After::Ended } else { after })
+}
+
+unsafe fn discard<P, S, F>(frame: NonNull<FrameHead>, reason: &ExitReason)
+where
+    P: Process,
+    S: Sink,
+    F: Future<Output = S::Reply>,
+{
+    let frame = frame.cast::<Frame<P, S, F>>();
+    // SAFETY: by the contract the frame is whole, pending, and ours.
+    unsafe {
+        let future = &raw mut (*frame.as_ptr()).future;
+        let _ = catch_unwind(AssertUnwindSafe(|| future.drop_in_place()));
+        let _ = finish(frame, Err(reason.clone()));
+    }
+}
+
+/// For turns whose reply nobody waits for.
+pub(crate) struct NoReply<const LAST: bool, R>(std::marker::PhantomData<fn(R)>);
+
+impl<const LAST: bool, R> NoReply<LAST, R> {
+    pub(crate) const fn new() -> Self {
+        NoReply(std::marker::PhantomData)
+    }
+}
+
+impl<const LAST: bool, R> Sink for NoReply<LAST, R> {
+    type Reply = R;
+    const LAST: bool = LAST;
+
+    #[inline(always)]
+    fn deliver(self, reply: R) {
+        if std::mem::needs_drop::<R>() {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(reply)));
+        }
+    }
+
+    fn fail(self, _: &ExitReason) {}
+}

@@ -1,0 +1,494 @@
+//! The mailbox: one word that is address check, message stack and scheduling token in one.
+//!
+//! ```text
+//!  63            48 47                                   6 5        0
+//! ┌────────────────┬──────────────────────────────────────┬──────────┐
+//! │ generation 6.. │ address bits 6..47 of the newest     │ gener-   │
+//! │ (16 bits)      │ message, or IDLE, BUSY, FREE         │ ation ..5│
+//! └────────────────┴──────────────────────────────────────┴──────────┘
+//! ```
+//!
+//! Messages are 64-byte aligned and user addresses have at most 48 bits, so 22 bits are free: they
+//! hold the slot's *generation*. The pointer part is
+//!
+//! | value | the process | who may do what |
+//! |---|---|---|
+//! | `IDLE` | waits, nothing queued | whoever swaps in anything else gets the *token* |
+//! | `BUSY` | somebody holds the token; nothing new queued | anyone may push; only the holder drains, parks, closes |
+//! | a message | somebody holds the token; messages are stacked, newest first | the same |
+//! | `FREE` | there is none; the generation is that of the *next* one | only the slab's owner, by `open` |
+//!
+//! The **token** is the right (and the duty) to run the process: its holder alone touches the
+//! cell's plain fields. It passes from the pusher through a run queue to a worker, and is given
+//! back by `park`.
+//!
+//! Invariants:
+//! 1. A push succeeds only if the word's generation is the sender's, and check and push are one
+//!    compare-exchange: a slot reused in between cannot receive a stranger's message.
+//! 2. Exactly one pusher sees `IDLE` and schedules.
+//! 3. `close` bumps the generation in the same exchange that takes the last messages: each message
+//!    is either handled, or returned by `close`, or refused at the push.
+//!
+//! Orderings: a push releases the message's contents (and, out of `IDLE`, acquires what the last
+//! holder did to the cell before `park`'s release); `drain` and `close` acquire them.
+
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicPtr, Ordering};
+use std::ptr::{self, NonNull};
+
+const GENERATION_MASK: usize = 0xFFFF_0000_0000_003F;
+const IDLE: usize = 0;
+const BUSY: usize = 1 << 6;
+const FREE: usize = 2 << 6;
+
+/// How often a slot has been used: 22 bits, kept apart from the pointer bits of a word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Generation(usize);
+
+impl Generation {
+    pub(crate) const FIRST: Generation = Generation(0);
+    /// No process ever has this one: a slot that reaches it is used up.
+    pub(crate) const LAST: Generation = Generation(GENERATION_MASK);
+
+    /// Packs this generation into the spare bits of a pointer.
+    #[inline(always)]
+    pub(crate) fn tag<T>(self, pointer: *mut T) -> *mut T {
+        debug_assert_eq!(pointer.addr() & GENERATION_MASK, 0);
+        pointer.map_addr(|address| address | self.0)
+    }
+
+    /// Splits a tagged pointer.
+    #[inline(always)]
+    pub(crate) fn untag<T>(tagged: *mut T) -> (Generation, *mut T) {
+        (
+            Generation(tagged.addr() & GENERATION_MASK),
+            tagged.map_addr(|address| address & !GENERATION_MASK),
+        )
+    }
+
+    /// The generation after this one; after the last comes none.
+    #[inline]
+    pub(crate) fn next(self) -> Generation {
+        // Setting the pointer bits makes a carry run through them from the low part to the high.
+        let next = (self.0 | !GENERATION_MASK).wrapping_add(1) & GENERATION_MASK;
+        debug_assert_ne!(self, Generation::LAST, "a used-up slot has no next generation");
+        Generation(next)
+    }
+
+    /// The generation before this one: that of a process whose mailbox is closed already.
+    pub(crate) fn previous(self) -> Generation {
+        debug_assert_ne!(self, Generation::FIRST, "nothing came before the first generation");
+        // The pointer bits are zero, so a borrow runs through them from the high part to the low.
+        Generation(self.0.wrapping_sub(1) & GENERATION_MASK)
+    }
+}
+
+/// The first word of whatever is queued: the intrusive link.
+#[repr(C)]
+pub(crate) struct Link {
+    next: UnsafeCell<*mut Link>,
+}
+
+impl Link {
+    #[inline(always)]
+    pub(crate) fn new() -> Link {
+        Link { next: UnsafeCell::new(ptr::null_mut()) }
+    }
+
+    /// The next older or younger message, by which list this one is in.
+    ///
+    /// # Safety
+    /// The caller owns the message (nobody else can reach it).
+    #[inline(always)]
+    pub(crate) unsafe fn next(&self) -> *mut Link {
+        // SAFETY: owned by the caller.
+        self.next.with(|next| unsafe { *next })
+    }
+
+    /// # Safety
+    /// As [`Link::next`].
+    #[inline(always)]
+    unsafe fn set_next(&self, link: *mut Link) {
+        // SAFETY: owned by the caller.
+        self.next.with_mut(|next| unsafe { *next = link });
+    }
+}
+
+/// What a successful push obliges the pusher to.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pushed {
+    /// Nothing: the process is already scheduled or running.
+    Queued,
+    /// The pusher now holds the token and must schedule the process.
+    Woke,
+}
+
+/// The process that the generation names has exited.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Gone;
+
+/// See the file's head.
+#[repr(transparent)]
+pub(crate) struct Mailbox {
+    word: AtomicPtr<Link>,
+}
+
+#[inline(always)]
+fn word(generation: Generation, state: usize) -> *mut Link {
+    generation.tag(ptr::without_provenance_mut(state))
+}
+
+impl Mailbox {
+    /// A mailbox for tests and models, which stand outside the slab.
+    #[cfg(test)]
+    pub(crate) fn new_open(generation: Generation) -> Mailbox {
+        Mailbox { word: AtomicPtr::new(word(generation, IDLE)) }
+    }
+
+    /// Marks a fresh or closed slot as free for `generation`.
+    pub(crate) fn set_free(&self, generation: Generation) {
+        self.word.store(word(generation, FREE), Ordering::Relaxed);
+    }
+
+    /// The generation now in the word, and whether a process lives there.
+    #[inline(always)]
+    pub(crate) fn peek(&self) -> (Generation, bool) {
+        let (generation, state) = Generation::untag(self.word.load(Ordering::Relaxed));
+        (generation, state.addr() != FREE)
+    }
+
+    /// Begins a life in a free slot. With `busy`, the caller keeps the token.
+    #[inline(always)]
+    pub(crate) fn open(&self, generation: Generation, busy: bool) {
+        let state = if busy { BUSY } else { IDLE };
+        self.word.store(word(generation, state), Ordering::Release);
+    }
+
+    /// Queues a message.
+    ///
+    /// # Safety
+    /// `link` is the 64-byte aligned head of a message that the caller owns; on success it belongs
+    /// to the mailbox.
+    #[inline]
+    pub(crate) unsafe fn push(
+        &self,
+        generation: Generation,
+        link: NonNull<Link>,
+    ) -> Result<Pushed, Gone> {
+        let mut current = self.word.load(Ordering::Relaxed);
+        loop {
+            let (present, head) = Generation::untag(current);
+            let state = head.addr();
+            if present != generation || state == FREE {
+                return Err(Gone);
+            }
+            let older = if state <= BUSY { ptr::null_mut() } else { head };
+            // SAFETY: still the caller's, the push has not happened.
+            unsafe { link.as_ref().set_next(older) };
+            match self.word.compare_exchange_weak(
+                current,
+                generation.tag(link.as_ptr()),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) if state == IDLE => return Ok(Pushed::Woke),
+                Ok(_) => return Ok(Pushed::Queued),
+                Err(now) => current = now,
+            }
+        }
+    }
+
+    /// Takes the token of an idle process without queueing anything.
+    #[inline]
+    pub(crate) fn wake(&self, generation: Generation) -> bool {
+        self.word
+            .compare_exchange(
+                word(generation, IDLE),
+                word(generation, BUSY),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Takes everything queued, oldest first. For the token's holder.
+    #[inline]
+    pub(crate) fn drain(&self, generation: Generation) -> *mut Link {
+        let empty = word(generation, BUSY);
+        if self.word.load(Ordering::Relaxed) == empty {
+            return ptr::null_mut();
+        }
+        let (_, head) = Generation::untag(self.word.swap(empty, Ordering::AcqRel));
+        // SAFETY: the swap took the whole stack away from everybody else.
+        unsafe { oldest_first(head) }
+    }
+
+    /// Gives the token back; false if something was queued meanwhile, and the token stays.
+    #[inline]
+    pub(crate) fn park(&self, generation: Generation) -> bool {
+        self.word
+            .compare_exchange(
+                word(generation, BUSY),
+                word(generation, IDLE),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Ends this life if nothing is queued. For the token's holder.
+    pub(crate) fn close_if_empty(&self, generation: Generation) -> bool {
+        self.word
+            .compare_exchange(
+                word(generation, BUSY),
+                word(generation.next(), FREE),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Ends this life and returns what was queued, oldest first. For the token's holder.
+    pub(crate) fn close(&self, generation: Generation) -> *mut Link {
+        let closed = word(generation.next(), FREE);
+        let (_, head) = Generation::untag(self.word.swap(closed, Ordering::AcqRel));
+        // SAFETY: as in `drain`.
+        unsafe { oldest_first(head) }
+    }
+}
+
+/// Reverses a stack taken from the word.
+///
+/// # Safety
+/// The caller owns every message reachable from `head`.
+#[inline]
+unsafe fn oldest_first(mut head: *mut Link) -> *mut Link {
+    let mut list = ptr::null_mut();
+    while head.addr() > BUSY {
+        // SAFETY: owned, and not a sentinel.
+        let link = unsafe { &*head };
+        // SAFETY: owned.
+        unsafe {
+            let older = link.next();
+            link.set_next(list);
+            list = head;
+            head = older;
+        }
+    }
+    list
+}
+
+#[cfg(all(test, not(throng_loom)))]
+mod tests_miri {
+    use super::*;
+
+    #[test]
+    fn generations_count_through_both_halves_and_end_at_the_last() {
+        let mut generation = Generation::FIRST;
+        let steps = if cfg!(miri) { 200 } else { (1 << 22) - 1 };
+        for _ in 0..steps {
+            let next = generation.next();
+            assert_eq!(next.previous(), generation);
+            generation = next;
+        }
+        assert!(cfg!(miri) || generation == Generation::LAST);
+    }
+
+    #[test]
+    fn a_tag_survives_the_round_trip() {
+        let target = Box::into_raw(Box::new(Aligned(7)));
+        let generation = Generation::FIRST.next().next();
+        let (back, pointer) = Generation::untag(generation.tag(target));
+        assert_eq!((back, pointer), (generation, target));
+        // SAFETY: made above, untagged to itself.
+        assert_eq!(unsafe { Box::from_raw(pointer) }.0, 7);
+    }
+
+    #[repr(align(64))]
+    struct Aligned(u8);
+
+    #[repr(C, align(64))]
+    struct Item {
+        link: Link,
+        value: u32,
+    }
+
+    fn item(value: u32) -> NonNull<Link> {
+        NonNull::from(Box::leak(Box::new(Item { link: Link::new(), value }))).cast()
+    }
+
+    fn values(mut list: *mut Link) -> Vec<u32> {
+        let mut values = Vec::new();
+        while !list.is_null() {
+            // SAFETY: made by `item`, owned by this list.
+            let item = unsafe { Box::from_raw(list.cast::<Item>()) };
+            values.push(item.value);
+            // SAFETY: owned.
+            list = unsafe { item.link.next() };
+        }
+        values
+    }
+
+    #[test]
+    fn pushes_come_out_in_order_and_a_stranger_is_refused() {
+        let first = Generation::FIRST;
+        let mailbox = Mailbox::new_open(first);
+        // SAFETY: fresh items.
+        unsafe {
+            assert_eq!(mailbox.push(first, item(1)), Ok(Pushed::Woke));
+            assert_eq!(mailbox.push(first, item(2)), Ok(Pushed::Queued));
+            assert!(!mailbox.park(first));
+            assert_eq!(values(mailbox.drain(first)), [1, 2]);
+            assert_eq!(mailbox.push(first, item(3)), Ok(Pushed::Queued));
+            assert!(!mailbox.close_if_empty(first));
+            assert_eq!(values(mailbox.close(first)), [3]);
+            let refused = item(4);
+            assert_eq!(mailbox.push(first, refused), Err(Gone));
+            mailbox.open(first.next(), false);
+            assert_eq!(mailbox.push(first, refused), Err(Gone));
+            assert_eq!(mailbox.push(first.next(), refused), Ok(Pushed::Woke));
+            assert_eq!(values(mailbox.close(first.next())), [4]);
+        }
+    }
+}
+
+#[cfg(all(test, throng_loom))]
+mod loom_models {
+    //! Every interleaving of two pushers with a holder that drains, parks, closes and reopens.
+    use super::*;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicU32;
+    use loom::thread;
+
+    #[repr(C, align(64))]
+    struct Item {
+        link: Link,
+        value: u32,
+    }
+
+    fn item(value: u32) -> NonNull<Link> {
+        NonNull::from(Box::leak(Box::new(Item { link: Link::new(), value }))).cast()
+    }
+
+    fn take(mut list: *mut Link, into: &mut Vec<u32>) {
+        while !list.is_null() {
+            // SAFETY: made by `item`, owned by the list.
+            let item = unsafe { Box::from_raw(list.cast::<Item>()) };
+            into.push(item.value);
+            // SAFETY: owned.
+            list = unsafe { item.link.next() };
+        }
+    }
+
+    /// Runs the process once as a worker would: drain until it can park.
+    fn run(mailbox: &Mailbox, generation: Generation, into: &mut Vec<u32>) {
+        loop {
+            take(mailbox.drain(generation), into);
+            if mailbox.park(generation) {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn loom_each_push_is_handled_once_and_one_pusher_wakes() {
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::new_open(Generation::FIRST));
+            // Guards the handled list by the token alone: loom reports a data race if two hold it.
+            let handled = Arc::new(loom::cell::UnsafeCell::new(Vec::new()));
+            let threads: Vec<_> = [1, 2]
+                .map(|value| {
+                    let (mailbox, handled) = (mailbox.clone(), handled.clone());
+                    thread::spawn(move || {
+                        // SAFETY: a fresh item.
+                        let pushed = unsafe { mailbox.push(Generation::FIRST, item(value)) };
+                        if pushed == Ok(Pushed::Woke) {
+                            // SAFETY: the token is ours.
+                            handled.with_mut(|list| unsafe {
+                                run(&mailbox, Generation::FIRST, &mut *list);
+                            });
+                        }
+                    })
+                })
+                .into_iter()
+                .collect();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            // SAFETY: all threads are joined.
+            handled.with_mut(|list| unsafe {
+                (*list).sort_unstable();
+                assert_eq!(*list, [1, 2]);
+            });
+        });
+    }
+
+    #[test]
+    fn loom_a_reused_slot_never_receives_a_strangers_message() {
+        loom::model(|| {
+            let first = Generation::FIRST;
+            let mailbox = Arc::new(Mailbox::new_open(first));
+            let refused = Arc::new(AtomicU32::new(0));
+            let sender = {
+                let (mailbox, refused) = (mailbox.clone(), refused.clone());
+                thread::spawn(move || {
+                    let message = item(1);
+                    // SAFETY: a fresh item; on refusal it is ours again.
+                    unsafe {
+                        if mailbox.push(first, message).is_err() {
+                            take(message.as_ptr(), &mut Vec::new());
+                            refused.store(1, Ordering::Relaxed);
+                        }
+                    }
+                })
+            };
+            // The process exits and its slot is opened for another.
+            let mut left = Vec::new();
+            if mailbox.wake(first) {
+                take(mailbox.close(first), &mut left);
+                mailbox.open(first.next(), true);
+            } else {
+                // The sender woke it: it is ours to run.
+                take(mailbox.close(first), &mut left);
+                mailbox.open(first.next(), true);
+            }
+            sender.join().unwrap();
+            let mut strangers = Vec::new();
+            take(mailbox.drain(first.next()), &mut strangers);
+            assert!(strangers.is_empty());
+            assert_eq!(left.len() + refused.load(Ordering::Relaxed) as usize, 1);
+        });
+    }
+
+    #[test]
+    fn loom_close_if_empty_loses_no_message() {
+        loom::model(|| {
+            let first = Generation::FIRST;
+            let mailbox = Arc::new(Mailbox::new_open(first));
+            assert!(mailbox.wake(first));
+            let sender = {
+                let mailbox = mailbox.clone();
+                thread::spawn(move || {
+                    let message = item(1);
+                    // SAFETY: a fresh item; on refusal it is ours again.
+                    unsafe {
+                        let pushed = mailbox.push(first, message);
+                        if pushed.is_err() {
+                            take(message.as_ptr(), &mut Vec::new());
+                        }
+                        pushed
+                    }
+                })
+            };
+            let closed = mailbox.close_if_empty(first);
+            let pushed = sender.join().unwrap();
+            let mut queued = Vec::new();
+            if !closed {
+                take(mailbox.drain(first), &mut queued);
+            }
+            assert_eq!(pushed, if closed { Err(Gone) } else { Ok(Pushed::Queued) });
+            assert_eq!(queued.len(), usize::from(!closed));
+        });
+    }
+}

@@ -1,0 +1,283 @@
+//! A queued message: link, what to do with it, the turn itself, and for calls the place of the
+//! reply; one pooled block.
+//!
+//! | kind | block | freed by |
+//! |---|---|---|
+//! | cast | head, turn | the worker, when it has moved the turn out |
+//! | call | head, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
+//!
+//! A message is a linear thing: made once, then either run, or discarded (its process exited), or
+//! taken back (the push failed).
+
+use crate::address::RawAddress;
+use crate::block;
+use crate::cell::Token;
+use crate::exit::ExitReason;
+use crate::frame::{self, NoReply, Progress, Sink};
+use crate::mailbox::{Gone, Link};
+use crate::process::{Process, Turn};
+use crate::rendezvous::{Completed, Rendezvous};
+use crate::sync::UnsafeCell;
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::task::Waker;
+
+/// The type-erased front of a message.
+#[repr(C)]
+pub(crate) struct Message {
+    link: Link,
+    dispatch: &'static Dispatch,
+}
+
+struct Dispatch {
+    run: unsafe fn(NonNull<Message>, &Token) -> Progress,
+    discard: unsafe fn(NonNull<Message>, &ExitReason),
+}
+
+/// Begins the turn that a message asks for.
+///
+/// # Safety
+/// The message was queued for the token's process, is owned by the caller, and no turn is under
+/// way.
+#[inline(always)]
+pub(crate) unsafe fn run(message: NonNull<Link>, token: &Token) -> Progress {
+    let message = message.cast::<Message>();
+    // SAFETY: every link in a mailbox is the front of a message.
+    unsafe { (message.as_ref().dispatch.run)(message, token) }
+}
+
+/// Drops each message of a list; callers are told the reason.
+///
+/// # Safety
+/// The caller owns the messages.
+pub(crate) unsafe fn discard_all(mut list: *mut Link, reason: &ExitReason) {
+    while let Some(message) = NonNull::new(list.cast::<Message>()) {
+        // SAFETY: owned; the link is read before the message goes.
+        unsafe {
+            list = message.as_ref().link.next();
+            (message.as_ref().dispatch.discard)(message, reason);
+        }
+    }
+}
+
+/// Drops what is the user's, whose `drop` may panic.
+fn drop_users<T>(value: T) {
+    if std::mem::needs_drop::<T>() {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
+    }
+}
+
+/// A message nobody waits for.
+#[repr(C)]
+pub(crate) struct Cast<P, T> {
+    head: Message,
+    turn: T,
+    process: PhantomData<fn(P)>,
+}
+
+impl<P: Process, T: Turn<P>> Cast<P, T> {
+    const DISPATCH: &'static Dispatch = &Dispatch { run: Self::run, discard: Self::discard };
+
+    #[inline(always)]
+    pub(crate) fn allocate(turn: T) -> NonNull<Link> {
+        let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
+        let head = Message { link: Link::new(), dispatch: Self::DISPATCH };
+        // SAFETY: freshly allocated with this layout.
+        unsafe { message.write(Cast { head, turn, process: PhantomData }) };
+        message.cast()
+    }
+
+    /// Takes the turn out and frees the block.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one of these.
+    #[inline(always)]
+    pub(crate) unsafe fn take(message: NonNull<Link>) -> T {
+        let message = message.cast::<Self>();
+        // SAFETY: by the contract; moved out once.
+        unsafe {
+            let turn = (&raw const (*message.as_ptr()).turn).read();
+            block::free(message.cast(), Layout::new::<Self>());
+            turn
+        }
+    }
+
+    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        // SAFETY: the dispatch functions are those of the message's type.
+        unsafe {
+            let turn = Self::take(message.cast());
+            frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
+        }
+    }
+
+    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+        // SAFETY: as above.
+        drop_users(unsafe { Self::take(message.cast()) });
+    }
+}
+
+/// A message whose sender waits for the outcome.
+#[repr(C)]
+struct Called<P: Process, T: Turn<P>> {
+    head: Message,
+    rendezvous: Rendezvous,
+    body: UnsafeCell<Body<T, T::Reply>>,
+    process: PhantomData<fn(P)>,
+}
+
+/// What is in the message: the turn until it is run, then nothing, then the outcome.
+union Body<T, R> {
+    turn: ManuallyDrop<T>,
+    outcome: ManuallyDrop<Result<R, ExitReason>>,
+}
+
+impl<P: Process, T: Turn<P>> Called<P, T> {
+    const DISPATCH: &'static Dispatch = &Dispatch { run: Self::run, discard: Self::discard };
+
+    fn allocate(turn: T, waker: &Waker) -> NonNull<Self> {
+        let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
+        // SAFETY: freshly allocated with this layout.
+        unsafe {
+            message.write(Called {
+                head: Message { link: Link::new(), dispatch: Self::DISPATCH },
+                rendezvous: Rendezvous::new(waker),
+                body: UnsafeCell::new(Body { turn: ManuallyDrop::new(turn) }),
+                process: PhantomData,
+            });
+        }
+        message
+    }
+
+    /// Takes the outcome and frees the message.
+    ///
+    /// # Safety
+    /// The caller's is the last side, the outcome is there, and this happens once.
+    unsafe fn take_outcome(message: NonNull<Self>) -> Result<T::Reply, ExitReason> {
+        // SAFETY: by the contract.
+        unsafe {
+            let body = &(*message.as_ptr()).body;
+            let outcome = body.with_mut(|body| ManuallyDrop::take(&mut (*body).outcome));
+            block::free(message.cast(), Layout::new::<Self>());
+            outcome
+        }
+    }
+
+    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        let message = message.cast::<Self>();
+        // SAFETY: the dispatch functions are those of the message's type; the body holds the turn
+        // until it is run.
+        unsafe {
+            let body = &(*message.as_ptr()).body;
+            let turn = body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn));
+            frame::begin::<P, T, _>(token, turn, ReplyTo(message))
+        }
+    }
+
+    unsafe fn discard(message: NonNull<Message>, reason: &ExitReason) {
+        let message = message.cast::<Self>();
+        // SAFETY: as in `run`.
+        unsafe {
+            let body = &(*message.as_ptr()).body;
+            drop_users(body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn)));
+        }
+        ReplyTo(message).fail(reason);
+    }
+}
+
+/// The caller's share in a message: an outcome to come. Dropping it gives the outcome up.
+pub(crate) struct Awaited<P: Process, T: Turn<P>>(NonNull<Called<P, T>>);
+
+// SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
+unsafe impl<P: Process, T: Turn<P>> Send for Awaited<P, T> {}
+
+impl<P: Process, T: Turn<P>> Awaited<P, T> {
+    /// Queues a call; the turn comes back if the process has exited.
+    #[inline]
+    pub(crate) fn send(address: RawAddress, turn: T, waker: &Waker) -> Result<Self, T> {
+        let message = Called::<P, T>::allocate(turn, waker);
+        // SAFETY: just allocated, for a `P`; if it was not queued, it is still all ours.
+        unsafe {
+            if let Err(Gone) = address.push(message.cast()) {
+                let raw = message.as_ptr();
+                (*raw).rendezvous.disarm();
+                let turn = (*raw).body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn));
+                block::free(message.cast(), Layout::new::<Called<P, T>>());
+                return Err(turn);
+            }
+        }
+        Ok(Awaited(message))
+    }
+
+    fn rendezvous(&self) -> &Rendezvous {
+        // SAFETY: neither abandoned nor done, so the message is there.
+        unsafe { &(*self.0.as_ptr()).rendezvous }
+    }
+
+    /// The outcome, or this again, to be woken by this waker.
+    #[inline]
+    pub(crate) fn poll(self, waker: &Waker) -> Result<Result<T::Reply, ExitReason>, Self> {
+        if !self.rendezvous().renew(waker) {
+            return Err(self);
+        }
+        let message = ManuallyDrop::new(self).0;
+        // SAFETY: done, so the message is ours, and taken here once.
+        Ok(unsafe { Called::take_outcome(message) })
+    }
+
+    /// Gives up, unless the outcome came first.
+    pub(crate) fn give_up(self) -> Option<Result<T::Reply, ExitReason>> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: if the outcome came first, the message is ours, and taken here once.
+        this.rendezvous().abandon().then(|| unsafe { Called::take_outcome(this.0) })
+    }
+}
+
+impl<P: Process, T: Turn<P>> Drop for Awaited<P, T> {
+    fn drop(&mut self) {
+        if self.rendezvous().abandon() {
+            // SAFETY: the outcome came first, so the message is ours.
+            drop_users(unsafe { Called::take_outcome(self.0) });
+        }
+    }
+}
+
+/// The duty to answer one call.
+struct ReplyTo<P: Process, T: Turn<P>>(NonNull<Called<P, T>>);
+
+// SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
+unsafe impl<P: Process, T: Turn<P>> Send for ReplyTo<P, T> {}
+
+impl<P: Process, T: Turn<P>> ReplyTo<P, T> {
+    #[inline(always)]
+    fn complete(self, outcome: Result<T::Reply, ExitReason>) {
+        let message = self.0;
+        // SAFETY: until completed, the body is ours and the message is there.
+        let completed = unsafe {
+            let called = &*message.as_ptr();
+            called.body.with_mut(|body| (*body).outcome = ManuallyDrop::new(outcome));
+            called.rendezvous.complete()
+        };
+        match completed {
+            Completed::Delivered(Some(waker)) => waker.wake(),
+            Completed::Delivered(None) => {}
+            // SAFETY: nobody wants it, so ours is the last side.
+            Completed::Unwanted => drop_users(unsafe { Called::take_outcome(message) }),
+        }
+    }
+}
+
+impl<P: Process, T: Turn<P>> Sink for ReplyTo<P, T> {
+    type Reply = T::Reply;
+
+    #[inline(always)]
+    fn deliver(self, reply: T::Reply) {
+        self.complete(Ok(reply));
+    }
+
+    fn fail(self, reason: &ExitReason) {
+        self.complete(Err(reason.clone()));
+    }
+}

@@ -1,0 +1,219 @@
+//! What a user implements: processes, messages, handlers; and the turn, of which those are made.
+
+use crate::context::Context;
+use crate::exit::ExitReason;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+/// The state of a process: any value that can move between threads.
+///
+/// A process handles one message at a time, from the first line of its handler to the last, also
+/// across `await`s: its state needs no lock. Nobody else can see the state.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// struct Account { balance: u64 }
+/// impl Process for Account {}
+/// ```
+///
+/// Cost: a live process takes one slot of 48 bytes plus its state, rounded up to 64, 128, 192 or
+/// 256 bytes (above that the steps are wider). The hooks cost nothing where they are not
+/// overridden.
+pub trait Process: Sized + Send + 'static {
+    /// Runs before the first message.
+    fn started(&mut self, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
+        let _ = cx;
+        Nothing
+    }
+
+    /// Runs after the last message, on any exit short of a kill, a panic included. The process
+    /// has no address any more: messages sent from here on are handed back to their senders.
+    fn stopping(
+        &mut self,
+        reason: &ExitReason,
+        cx: &mut Context<Self>,
+    ) -> impl Future<Output = ()> + Send {
+        let _ = (reason, cx);
+        Nothing
+    }
+}
+
+/// A message and the type of its reply.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// struct Deposit(u64);
+/// impl Message for Deposit { type Reply = u64; }
+/// ```
+pub trait Message: Send + 'static {
+    /// What a call with this message returns.
+    type Reply: Send + 'static;
+}
+
+/// How a process handles one type of message.
+///
+/// ```
+/// # use throng::prelude::*;
+/// # struct Account { balance: u64 }
+/// # impl Process for Account {}
+/// # struct Deposit(u64);
+/// # impl Message for Deposit { type Reply = u64; }
+/// impl Handle<Deposit> for Account {
+///     async fn handle(&mut self, Deposit(amount): Deposit, _: &mut Context<Self>) -> u64 {
+///         self.balance += amount;
+///         self.balance
+///     }
+/// }
+/// ```
+///
+/// Any tokio timer, socket or client may be awaited. What must not happen is blocking the thread:
+/// that stops every process queued behind this one.
+///
+/// Cost: a handler that finishes without suspending is polled once in place, about as fast as a
+/// function call. One that suspends keeps the memory of its future until it is done.
+///
+/// # Panics
+/// A panic ends this process with [`ExitReason::Panicked`], drops its state, and reaches nobody
+/// else; callers get [`CallError::Died`](crate::CallError::Died).
+pub trait Handle<M: Message>: Process {
+    /// Handles one message.
+    fn handle(
+        &mut self,
+        message: M,
+        cx: &mut Context<Self>,
+    ) -> impl Future<Output = M::Reply> + Send;
+}
+
+/// What a mailbox holds: anything that can run as one turn of a `P`.
+///
+/// Each [`Message`] that `P` handles is one; users need nothing else. A layer on top implements
+/// it for types of its own, to wrap a handler: the durable layer runs the handler and then waits
+/// for the disk, all in one turn.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// struct Account { balance: u64 }
+/// impl Process for Account {}
+///
+/// /// Runs a closure on the state.
+/// struct Apply<F>(F);
+/// impl<P: Process, R: Send + 'static, F> Turn<P> for Apply<F>
+/// where
+///     F: FnOnce(&mut P) -> R + Send + 'static,
+/// {
+///     type Reply = R;
+///     async fn run(self, process: &mut P, _: &mut Context<P>) -> R {
+///         (self.0)(process)
+///     }
+/// }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let account = runtime.spawn(Account { balance: 3 })?;
+/// let balance = runtime.block_on(async |_| account.call(Apply(|a: &mut Account| a.balance)).await)?;
+/// assert_eq!(balance, 3);
+/// # Ok(())
+/// # }
+/// ```
+pub trait Turn<P: Process>: Send + 'static {
+    /// What a call with it returns.
+    type Reply: Send + 'static;
+
+    /// Runs the turn.
+    fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = Self::Reply> + Send;
+}
+
+impl<P: Handle<M>, M: Message> Turn<P> for M {
+    type Reply = M::Reply;
+
+    fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = M::Reply> + Send {
+        process.handle(self, cx)
+    }
+}
+
+/// The future of a hook nobody has written. It has no size, which no `async` block can say of
+/// itself: that is how a missing hook is told from an empty one, at compile time.
+struct Nothing;
+
+impl Future for Nothing {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut std::task::Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
+}
+
+/// Whether `P` overrides [`Process::started`].
+pub(crate) const fn has_started<P: Process>() -> bool {
+    const fn size<'a, P: 'a, F>(_: &impl FnOnce(&'a mut P, &'a mut Context<P>) -> F) -> usize {
+        size_of::<F>()
+    }
+    size(&P::started) > 0
+}
+
+/// Whether `P` overrides [`Process::stopping`].
+pub(crate) const fn has_stopping<P: Process>() -> bool {
+    const fn size<'a, P: 'a, F>(
+        _: &impl FnOnce(&'a mut P, &'a ExitReason, &'a mut Context<P>) -> F,
+    ) -> usize {
+        size_of::<F>()
+    }
+    size(&P::stopping) > 0
+}
+
+/// The turn that runs [`Process::started`].
+pub(crate) struct Started;
+
+impl<P: Process> Turn<P> for Started {
+    type Reply = ();
+
+    fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = ()> + Send {
+        process.started(cx)
+    }
+}
+
+/// The turn that runs [`Process::stopping`].
+pub(crate) struct Stopping(pub(crate) ExitReason);
+
+impl<P: Process> Turn<P> for Stopping {
+    type Reply = ();
+
+    async fn run(self, process: &mut P, cx: &mut Context<P>) {
+        process.stopping(&self.0, cx).await;
+    }
+}
+
+/// The turn by which an address asks its process to stop.
+pub(crate) struct Stop;
+
+impl<P: Process> Turn<P> for Stop {
+    type Reply = ();
+
+    async fn run(self, _: &mut P, cx: &mut Context<P>) {
+        cx.stop(ExitReason::Normal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bare;
+    impl Process for Bare {}
+
+    struct Hooked;
+    impl Process for Hooked {
+        async fn started(&mut self, _: &mut Context<Self>) {}
+        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {}
+    }
+
+    #[test]
+    fn missing_hooks_are_told_from_empty_ones() {
+        const { assert!(!has_started::<Bare>() && !has_stopping::<Bare>()) };
+        const { assert!(has_started::<Hooked>() && has_stopping::<Hooked>()) };
+    }
+}

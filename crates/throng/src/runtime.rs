@@ -1,0 +1,593 @@
+//! The runtime: what holds the slab, the workers and the clock together, and how it starts and
+//! ends.
+//!
+//! ```text
+//! Runtime ──owns──▶ threads: worker × n, clock; a tokio runtime unless attached to one
+//!    │
+//!    └─ RuntimeHandle ─▶ Shared { scheduler, slab, classes, permits }
+//! ```
+//! Classes hold handles, and so keep their own runtime alive: the end of the runtime breaks that
+//! ring on purpose, once no process is left that could need its class.
+//!
+//! Shutdown is in phases (see [`Phase`]): *draining* asks each process to exit when its mailbox is
+//! empty; when the deadline is over, *killing* drops turns that are suspended. Both are carried to
+//! idle processes by sweeping over the slab until none is left.
+
+use crate::address::{Address, RawAddress};
+use crate::cell::{Attachment, Class, Token};
+use crate::error::{SpawnError, StartError};
+use crate::exit::ExitReason;
+use crate::frame::{self, Progress};
+use crate::process::{self, Process, Started, Stopping};
+use crate::scheduler::{self, Phase, Scheduler};
+use crate::slab::{Slab, SlotCache};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{self, Epoch, JoinHandle, Mutex, Thread, ThreadBuilder, lock};
+use crate::timer::Clock;
+use crate::worker::Worker;
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// As many processes as live at once unless told otherwise.
+const PROCESS_LIMIT: u64 = 10_000_000;
+/// How long a dropped runtime waits for its processes.
+const DROP_DEADLINE: Duration = Duration::from_secs(1);
+/// How long killed processes have for their last hook, and stuck workers to come back.
+const KILL_DEADLINE: Duration = Duration::from_secs(1);
+
+/// Settings of a runtime to be started.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().process_limit(50_000_000).workers(2).start()?;
+/// assert_eq!(runtime.process_limit(), 50_000_000);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct RuntimeBuilder {
+    process_limit: u64,
+    workers: usize,
+    io_threads: usize,
+}
+
+impl RuntimeBuilder {
+    fn new() -> RuntimeBuilder {
+        let cores = sync::parallelism();
+        RuntimeBuilder {
+            process_limit: PROCESS_LIMIT,
+            workers: cores,
+            io_threads: (cores / 2).max(1),
+        }
+    }
+
+    /// How many processes may live at once; ten million by default.
+    ///
+    /// The limit costs nothing until it is used. It is kept exactly up to 65,536; above that each
+    /// worker may hold up to 128 places in reserve that others cannot use.
+    pub fn process_limit(mut self, limit: u64) -> Self {
+        self.process_limit = limit;
+        self
+    }
+
+    /// How many threads run processes; by default one for each core.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// How many threads drive sockets and tokio timers, for [`start`](Self::start); by default one
+    /// for every two cores.
+    pub fn io_threads(mut self, threads: usize) -> Self {
+        self.io_threads = threads.max(1);
+        self
+    }
+
+    /// Starts a runtime with a tokio runtime of its own beside it.
+    ///
+    /// # Errors
+    /// [`StartError::Tokio`] and [`StartError::Thread`] if the system refuses what they need.
+    pub fn start(self) -> Result<Runtime, StartError> {
+        let tokio = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(self.io_threads)
+            .thread_name("throng-io")
+            .enable_all()
+            .build()
+            .map_err(StartError::Tokio)?;
+        let handle = tokio.handle().clone();
+        self.start_on(handle, Some(tokio))
+    }
+
+    /// Starts a runtime inside the tokio runtime this is called from.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    /// # struct Idle;
+    /// # impl Process for Idle {}
+    ///
+    /// #[tokio::main]
+    /// async fn main() -> Result<(), throng::Error> {
+    ///     let runtime = Runtime::builder().attach()?;
+    ///     runtime.spawn(Idle)?;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`StartError::NoTokio`] outside of a tokio runtime; [`StartError::Thread`] if the system
+    /// refuses a thread.
+    pub fn attach(self) -> Result<Runtime, StartError> {
+        let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
+        self.start_on(handle, None)
+    }
+
+    fn start_on(
+        self,
+        tokio: tokio::runtime::Handle,
+        owned: Option<tokio::runtime::Runtime>,
+    ) -> Result<Runtime, StartError> {
+        let shared = Arc::new(Shared {
+            scheduler: Scheduler::new(self.workers),
+            slab: Slab::new(),
+            guest_slots: Mutex::new(SlotCache::new()),
+            classes: Mutex::new(HashMap::new()),
+            permits: Permits::new(self.process_limit),
+            abandoned: AtomicU64::new(0),
+            clock_keeper: ClockKeeper::default(),
+            tokio,
+        });
+        // From here on a failure drops the runtime, which ends what has started.
+        let mut runtime =
+            Runtime { handle: RuntimeHandle(shared.clone()), threads: Vec::new(), tokio: owned };
+        for index in 0..self.workers {
+            let shared = shared.clone();
+            runtime.spawn_thread(format!("throng-{index}"), move || {
+                let tokio = shared.tokio.clone();
+                let _inside_tokio = tokio.enter();
+                Worker::new(shared, index).run();
+            })?;
+        }
+        runtime.spawn_thread("throng-clock".into(), move || {
+            shared.clock_keeper.run(&shared.scheduler);
+        })?;
+        Ok(runtime)
+    }
+}
+
+/// A running runtime; whoever owns it decides when it ends.
+///
+/// All else is done through the [`RuntimeHandle`], to which this dereferences. Several runtimes
+/// may run in one program and know nothing of each other. Dropping it shuts it down and waits a
+/// second at most; to wait longer, and to know the outcome, call [`shutdown`](Self::shutdown).
+pub struct Runtime {
+    handle: RuntimeHandle,
+    threads: Vec<JoinHandle<()>>,
+    tokio: Option<tokio::runtime::Runtime>,
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shutdown {
+    /// Processes that exited in order.
+    pub stopped: u64,
+    /// Processes that did not within the deadline: those suspended were dropped in mid-turn, and
+    /// those that block their thread still do.
+    pub abandoned: u64,
+}
+
+impl Runtime {
+    /// Settings, with their defaults.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::new()
+    }
+
+    /// A handle, to be cloned and kept anywhere.
+    pub fn handle(&self) -> &RuntimeHandle {
+        &self.handle
+    }
+
+    /// Runs async code on the calling thread, with tokio at hand, until it is done.
+    ///
+    /// # Panics
+    /// From within async code, as any blocking would harm it.
+    pub fn block_on<R>(&self, f: impl AsyncFnOnce(&RuntimeHandle) -> R) -> R {
+        self.tokio().block_on(f(&self.handle))
+    }
+
+    /// Ends the runtime in order: from now on nothing can be spawned, and each process exits with
+    /// [`ExitReason::Shutdown`] when it has handled what is in its mailbox. What has not exited
+    /// when the deadline is over is dropped where it waits.
+    ///
+    /// Blocks the calling thread. Cost: about 100 ns a process.
+    pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
+        self.shut_down(deadline)
+    }
+
+    fn spawn_thread(
+        &mut self,
+        name: String,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), StartError> {
+        let thread = ThreadBuilder::new().name(name).spawn(run).map_err(StartError::Thread)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    fn shut_down(&mut self, deadline: Duration) -> Shutdown {
+        let shared = self.handle.0.clone();
+        let live = shared.permits.taken(&shared.scheduler);
+        shared.scheduler.set_phase(Phase::Draining);
+        if !shared.sweep_until_empty(deadline) {
+            shared.scheduler.set_phase(Phase::Killing);
+            shared.sweep_until_empty(KILL_DEADLINE);
+        }
+        let stuck = shared.permits.taken(&shared.scheduler);
+        shared.scheduler.set_phase(Phase::Over);
+        shared.clock_keeper.end();
+        self.join_threads();
+        if stuck == 0 {
+            // Breaks the ring from class to runtime; nobody needs a class any more.
+            lock(&shared.classes).clear();
+            lock(&shared.guest_slots).drain(&shared.slab);
+        } else {
+            tracing::error!(processes = stuck, "processes block their threads and are left behind");
+        }
+        if let Some(tokio) = self.tokio.take() {
+            tokio.shutdown_background();
+        }
+        let abandoned = shared.abandoned.load(Ordering::Relaxed) + stuck;
+        Shutdown { stopped: live.saturating_sub(abandoned), abandoned }
+    }
+
+    /// Joins what ends in time; a thread stuck in a handler is left to itself.
+    fn join_threads(&mut self) {
+        let begun = Epoch::now();
+        while self.threads.iter().any(|thread| !thread.is_finished())
+            && begun.elapsed() < KILL_DEADLINE
+        {
+            sync::sleep(Duration::from_micros(100));
+        }
+        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the runtime panicked");
+            }
+        }
+    }
+}
+
+impl Deref for Runtime {
+    type Target = RuntimeHandle;
+
+    fn deref(&self) -> &RuntimeHandle {
+        &self.handle
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if self.handle.0.scheduler.phase() != Phase::Over {
+            self.shut_down(DROP_DEADLINE);
+        }
+    }
+}
+
+/// A runtime to spawn processes in. Cloning it costs a reference count.
+#[derive(Clone)]
+pub struct RuntimeHandle(Arc<Shared>);
+
+impl RuntimeHandle {
+    /// Spawns a process.
+    ///
+    /// It belongs to nobody and lives until it stops, panics, or the runtime ends.
+    ///
+    /// # Errors
+    /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the state back.
+    ///
+    /// Cost: about 30 ns from within a process, 50 ns from elsewhere; memory as said at
+    /// [`Process`].
+    #[inline]
+    pub fn spawn<P: Process>(&self, process: P) -> Result<Address<P>, SpawnError<P>> {
+        self.spawn_process(process, None)
+    }
+
+    /// Spawns a process with something beside its state, which a layer on top keeps there and its
+    /// handlers reach by [`Context::attachment`](crate::Context::attachment).
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    ///
+    /// Cost: two allocations more.
+    pub fn spawn_attached<P: Process, A: Send + 'static>(
+        &self,
+        process: P,
+        attachment: A,
+    ) -> Result<Address<P>, SpawnError<P>> {
+        let attachment: Attachment = Box::new(attachment);
+        self.spawn_process(process, Some(Box::new(attachment)))
+    }
+
+    /// How many processes live. Exact when nothing is being spawned or exiting.
+    pub fn process_count(&self) -> u64 {
+        self.0.permits.taken(&self.0.scheduler)
+    }
+
+    /// How many processes may live at once.
+    pub fn process_limit(&self) -> u64 {
+        self.0.permits.limit
+    }
+
+    /// The tokio runtime in whose reach all handlers run.
+    pub fn tokio(&self) -> &tokio::runtime::Handle {
+        &self.0.tokio
+    }
+
+    #[inline(always)]
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.0.scheduler
+    }
+
+    #[inline(always)]
+    fn spawn_process<P: Process>(
+        &self,
+        process: P,
+        attachment: Option<Box<Attachment>>,
+    ) -> Result<Address<P>, SpawnError<P>> {
+        let shared = &*self.0;
+        if shared.scheduler.phase() != Phase::Running {
+            return Err(SpawnError::ShutDown { process });
+        }
+        let spawned = scheduler::with_worker(|worker| {
+            match worker.filter(|worker| std::ptr::eq(&*worker.shared, shared)) {
+                Some(worker) => {
+                    let spare = &shared.scheduler.remotes[worker.index()].spare_permits;
+                    if !shared.permits.take(spare) {
+                        return Err(process);
+                    }
+                    let mut classes = worker.classes.borrow_mut();
+                    let class = classes.get::<P>(self);
+                    let slots = &mut worker.slots.borrow_mut();
+                    Ok(Token::create(&shared.slab, slots, class, process, attachment))
+                }
+                None => {
+                    if !shared.permits.take_one() {
+                        return Err(process);
+                    }
+                    let class = self.class::<P>();
+                    let slots = &mut lock(&shared.guest_slots);
+                    Ok(Token::create(&shared.slab, slots, &class, process, attachment))
+                }
+            }
+        });
+        let limit = shared.permits.limit;
+        let token = spawned.map_err(|process| SpawnError::Limit { limit, process })?;
+        Ok(open(token))
+    }
+
+    fn class<P: Process>(&self) -> Arc<Class> {
+        let stopping =
+            const { process::has_stopping::<P>() }.then_some(stopping::<P> as fn(&_, _) -> _);
+        lock(&self.0.classes)
+            .entry(TypeId::of::<P>())
+            .or_insert_with(|| Arc::new(Class::new::<P>(self.clone(), stopping)))
+            .clone()
+    }
+}
+
+impl std::fmt::Debug for RuntimeHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RuntimeHandle({} of {} processes)", self.process_count(), self.process_limit())
+    }
+}
+
+/// Gives a process just created its address, and its first turn if it has one.
+#[inline(always)]
+fn open<P: Process>(token: Token) -> Address<P> {
+    let cell = token.as_ref();
+    let generation = if const { process::has_started::<P>() } {
+        token.set_first::<Started, P>(Started);
+        let generation = token.open_busy();
+        scheduler::schedule(token);
+        generation
+    } else {
+        token.open_idle()
+    };
+    Address::from_raw(RawAddress::new(cell.as_ptr(), generation))
+}
+
+/// Begins [`Process::stopping`].
+fn stopping<P: Process>(token: &Token, reason: ExitReason) -> Progress {
+    frame::begin_last::<P, _>(token, Stopping(reason))
+}
+
+/// What all threads of a runtime, and its handles, hold in common.
+pub(crate) struct Shared {
+    pub(crate) scheduler: Scheduler,
+    pub(crate) slab: Slab,
+    /// Slots for spawns from outside the workers.
+    guest_slots: Mutex<SlotCache>,
+    classes: Mutex<HashMap<TypeId, Arc<Class>>>,
+    pub(crate) permits: Permits,
+    /// Turns dropped by the shutdown.
+    pub(crate) abandoned: AtomicU64,
+    pub(crate) clock_keeper: ClockKeeper,
+    tokio: tokio::runtime::Handle,
+}
+
+impl Shared {
+    /// Carries the present phase to processes that would not notice it, until none lives.
+    fn sweep_until_empty(&self, deadline: Duration) -> bool {
+        const PAUSE: Duration = Duration::from_millis(1);
+        /// So many tokens may wait; a sweep over millions must not queue them all.
+        const INJECTED_MOST: usize = 16 * 1024;
+        let begun = Epoch::now();
+        let killing = self.scheduler.phase() == Phase::Killing;
+        while self.permits.taken(&self.scheduler) > 0 {
+            let mut batch = Vec::new();
+            self.slab.for_each_slot(|cell| {
+                let token = if killing && cell.is_suspended() {
+                    cell.wake_turn()
+                } else {
+                    cell.wake_idle()
+                };
+                batch.extend(token);
+                if batch.len() >= 1024 {
+                    self.scheduler.inject(batch.drain(..));
+                    while self.scheduler.injected() > INJECTED_MOST {
+                        sync::sleep(PAUSE);
+                    }
+                }
+            });
+            self.scheduler.inject(batch);
+            if begun.elapsed() >= deadline {
+                return self.permits.taken(&self.scheduler) == 0;
+            }
+            sync::sleep(PAUSE);
+        }
+        true
+    }
+}
+
+/// Classes this worker has met, found without a lock.
+pub(crate) struct ClassCache([Option<(TypeId, Arc<Class>)>; ClassCache::SIZE]);
+
+impl ClassCache {
+    const SIZE: usize = 32;
+
+    pub(crate) fn new() -> ClassCache {
+        ClassCache([const { None }; ClassCache::SIZE])
+    }
+
+    #[inline(always)]
+    fn get<P: Process>(&mut self, runtime: &RuntimeHandle) -> &Arc<Class> {
+        let id = TypeId::of::<P>();
+        // The name's address differs from type to type, mostly; equal ones only share a place.
+        let place = std::any::type_name::<P>().as_ptr().addr() / 8 % Self::SIZE;
+        let entry = &mut self.0[place];
+        if entry.as_ref().is_none_or(|(known, _)| *known != id) {
+            *entry = Some((id, runtime.class::<P>()));
+        }
+        match entry {
+            Some((_, class)) => class,
+            None => unreachable!("filled above"),
+        }
+    }
+}
+
+/// How many processes there may still be. Workers take permits in batches, so that spawning does
+/// not contend for one counter; small limits are kept one by one, and exactly.
+pub(crate) struct Permits {
+    limit: u64,
+    taken: AtomicU64,
+    batch: u32,
+}
+
+impl Permits {
+    const BATCH: u32 = 64;
+
+    fn new(limit: u64) -> Permits {
+        let batch = if limit <= 65_536 { 1 } else { Permits::BATCH };
+        Permits { limit, taken: AtomicU64::new(0), batch }
+    }
+
+    fn take_many(&self, count: u32) -> bool {
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+                taken.checked_add(u64::from(count)).filter(|&taken| taken <= self.limit)
+            })
+            .is_ok()
+    }
+
+    fn take_one(&self) -> bool {
+        self.take_many(1)
+    }
+
+    #[inline(always)]
+    fn take(&self, spare: &AtomicU32) -> bool {
+        let left = spare.load(Ordering::Relaxed);
+        if left > 0 {
+            spare.store(left - 1, Ordering::Relaxed);
+            return true;
+        }
+        if self.batch > 1 && self.take_many(self.batch) {
+            spare.store(self.batch - 1, Ordering::Relaxed);
+            return true;
+        }
+        self.take_one()
+    }
+
+    #[inline(always)]
+    pub(crate) fn give_back(&self, spare: &AtomicU32) {
+        let left = spare.load(Ordering::Relaxed) + 1;
+        if left >= 2 * self.batch || self.batch == 1 {
+            let returned = self.batch;
+            spare.store(left - returned, Ordering::Relaxed);
+            self.taken.fetch_sub(u64::from(returned), Ordering::Relaxed);
+        } else {
+            spare.store(left, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn return_spare(&self, spare: &AtomicU32) {
+        let left = spare.swap(0, Ordering::Relaxed);
+        self.taken.fetch_sub(u64::from(left), Ordering::Relaxed);
+    }
+
+    fn taken(&self, scheduler: &Scheduler) -> u64 {
+        let spare =
+            |remote: &scheduler::Remote| u64::from(remote.spare_permits.load(Ordering::Relaxed));
+        let spares: u64 = scheduler.remotes.iter().map(spare).sum();
+        self.taken.load(Ordering::Relaxed).saturating_sub(spares)
+    }
+}
+
+/// The thread that advances the clock while any worker is awake.
+#[derive(Default)]
+pub(crate) struct ClockKeeper {
+    asleep: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl ClockKeeper {
+    /// For so many looks with nobody awake it goes on: waking it costs a system call.
+    const PATIENCE: u32 = 50;
+
+    fn run(&self, scheduler: &Scheduler) {
+        let _ = self.thread.set(sync::current());
+        let mut idle = 0;
+        while scheduler.phase() != Phase::Over {
+            scheduler.clock.refresh();
+            idle = if scheduler.all_asleep() { idle + 1 } else { 0 };
+            if idle < Self::PATIENCE {
+                sync::sleep(Clock::STALE);
+                continue;
+            }
+            self.asleep.store(true, Ordering::SeqCst);
+            // Whoever wakes after this look sees that we sleep.
+            if scheduler.all_asleep() && scheduler.phase() != Phase::Over {
+                sync::park();
+            }
+            self.asleep.store(false, Ordering::SeqCst);
+            idle = 0;
+        }
+    }
+
+    /// A worker is awake again.
+    pub(crate) fn wake(&self, clock: &Clock) {
+        clock.refresh();
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.end();
+        }
+    }
+
+    fn end(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The waker of a process: a plain pointer to its cell, with no count to keep.
+//!
+//! Slots are cells for good, so a waker may outlive its process, its runtime, and the slot's next
+//! owner too: at worst it makes a stranger poll once in vain (see `turn_state`). Cloning and
+//! dropping one costs nothing.
+
+use crate::cell::{CellRef, Token};
+use crate::scheduler;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::task::{RawWaker, RawWakerVTable, Waker};
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, drop);
+
+/// The waker to poll this process's turn with.
+#[inline(always)]
+pub(crate) fn of(token: &Token) -> ManuallyDrop<Waker> {
+    // SAFETY: the functions below keep the contract of a waker: they may be called from any
+    // thread at any time, for the slot stays a cell.
+    ManuallyDrop::new(unsafe { Waker::from_raw(raw(token.as_ref().as_ptr().as_ptr().cast())) })
+}
+
+/// Whether polling with this waker means polling inside the turn of that process.
+#[inline(always)]
+pub(crate) fn is_of(waker: &Waker, cell: CellRef) -> bool {
+    waker.data() == cell.as_ptr().as_ptr().cast() && std::ptr::eq(waker.vtable(), &VTABLE)
+}
+
+fn raw(cell: *const ()) -> RawWaker {
+    RawWaker::new(cell, &VTABLE)
+}
+
+unsafe fn clone(cell: *const ()) -> RawWaker {
+    raw(cell)
+}
+
+unsafe fn wake(cell: *const ()) {
+    let Some(cell) = NonNull::new(cell.cast_mut().cast()) else { return };
+    // SAFETY: made from a token's cell in `of`.
+    if let Some(token) = unsafe { CellRef::new(cell) }.wake_turn() {
+        scheduler::schedule(token);
+    }
+}
+
+unsafe fn drop(_: *const ()) {}

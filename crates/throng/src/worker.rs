@@ -1,0 +1,358 @@
+//! A worker: one thread that runs processes.
+//!
+//! Where the next process comes from, in this order: the one woken last by the one before (warm in
+//! the cache; a call and its reply stay on one core this way), the worker's own queue, the
+//! injector, another worker's queue. Every so often the order is broken so that nobody starves.
+//!
+//! A process keeps the worker for at most [`BUDGET`] messages, then goes to the end of the queue.
+
+use crate::cell::{CellRef, Token};
+use crate::exit::ExitReason;
+use crate::frame::{After, Progress};
+use crate::mailbox::Generation;
+use crate::runtime::{ClassCache, Shared};
+use crate::scheduler::{self, Phase, Scheduler};
+use crate::slab::SlotCache;
+use crate::sync::atomic::Ordering;
+use crate::sync::{current, park, park_timeout, spin_loop};
+use crate::timer::{Tick, Wheel};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Messages a process may handle before others get their turn.
+const BUDGET: u32 = 256;
+/// How many processes in a row may come from the slot of the one woken last.
+const WARM_STREAK: u32 = 32;
+/// Every how many processes the injector goes first.
+const INJECTOR_FIRST: u32 = 61;
+/// After how many sends in one turn the process woken last is put where others can take it.
+const SENDS_PER_EXPOSURE: u32 = 256;
+/// How many rounds a worker searches before it sleeps: a few microseconds, for waking a thread
+/// costs ten times that.
+const SEARCH_ROUNDS: u32 = 60;
+const SPINS_PER_ROUND: u32 = 30;
+const INJECTED_AT_ONCE: usize = 64;
+
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    index: usize,
+    /// The process woken last. Nobody else can take it from here.
+    warm: Cell<Option<Token>>,
+    warm_streak: Cell<u32>,
+    running: Cell<Option<CellRef>>,
+    runs: Cell<u32>,
+    sends: Cell<u32>,
+    pub(crate) slots: RefCell<SlotCache>,
+    pub(crate) classes: RefCell<ClassCache>,
+    wheel: RefCell<Wheel<CellRef>>,
+    /// When the wheel next has something to do.
+    next_alarm: Cell<Option<Tick>>,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Worker {
+        let now = shared.scheduler.clock.now();
+        Worker {
+            shared,
+            index,
+            warm: Cell::new(None),
+            warm_streak: Cell::new(0),
+            running: Cell::new(None),
+            runs: Cell::new(0),
+            sends: Cell::new(0),
+            slots: RefCell::new(SlotCache::new()),
+            classes: RefCell::new(ClassCache::new()),
+            wheel: RefCell::new(Wheel::new(now)),
+            next_alarm: Cell::new(None),
+        }
+    }
+
+    /// Runs processes until the runtime is over.
+    pub(crate) fn run(self) {
+        self.scheduler().introduce(self.index, current());
+        scheduler::enter(&self, || {
+            while self.scheduler().phase() != Phase::Over {
+                match self.next().or_else(|| self.search_or_sleep()) {
+                    Some(token) => self.run_process(token),
+                    None => continue,
+                }
+            }
+        });
+        self.slots.borrow_mut().drain(&self.shared.slab);
+        self.shared.permits.return_spare(&self.scheduler().remotes[self.index].spare_permits);
+    }
+
+    #[inline(always)]
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.shared.scheduler
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The process whose turn this worker is polling.
+    #[inline(always)]
+    pub(crate) fn running(&self) -> Option<CellRef> {
+        self.running.get()
+    }
+
+    /// Schedules a process that was woken here.
+    #[inline(always)]
+    pub(crate) fn push(&self, token: Token) {
+        if let Some(cooler) = self.warm.replace(Some(token)) {
+            self.push_back(cooler);
+        }
+    }
+
+    /// Puts a process at the end of the queue, where others may take it.
+    fn push_back(&self, token: Token) {
+        let queue = &self.scheduler().remotes[self.index].queue;
+        queue.push(token, |older| self.scheduler().inject(older));
+        self.scheduler().notify();
+    }
+
+    #[inline(always)]
+    pub(crate) fn count_send(&self) {
+        let sends = self.sends.get() + 1;
+        self.sends.set(sends);
+        if sends >= SENDS_PER_EXPOSURE {
+            self.expose_warm();
+        }
+    }
+
+    #[cold]
+    fn expose_warm(&self) {
+        self.sends.set(0);
+        if let Some(token) = self.warm.take() {
+            self.push_back(token);
+        }
+    }
+
+    // --- which process next ---
+
+    #[inline(always)]
+    fn next(&self) -> Option<Token> {
+        let runs = self.runs.get().wrapping_add(1);
+        self.runs.set(runs);
+        self.ring_alarms();
+        if runs.is_multiple_of(INJECTOR_FIRST)
+            && let Some(token) = self.take_injected()
+        {
+            return Some(token);
+        }
+        let streak = self.warm_streak.get();
+        if streak < WARM_STREAK
+            && let Some(token) = self.warm.take()
+        {
+            self.warm_streak.set(streak + 1);
+            return Some(token);
+        }
+        self.warm_streak.set(0);
+        self.scheduler().remotes[self.index]
+            .queue
+            .pop()
+            .or_else(|| self.warm.take())
+            .or_else(|| self.take_injected())
+    }
+
+    fn take_injected(&self) -> Option<Token> {
+        let mut tokens = self.scheduler().take_injected(INJECTED_AT_ONCE).into_iter();
+        let first = tokens.next()?;
+        tokens.for_each(|token| self.push_back(token));
+        Some(first)
+    }
+
+    fn steal(&self) -> Option<Token> {
+        let remotes = &self.scheduler().remotes;
+        // Start at another neighbour each time, so that thieves spread.
+        let first = self.runs.get() as usize;
+        (0..remotes.len())
+            .map(|offset| (first + offset) % remotes.len())
+            .filter(|&victim| victim != self.index)
+            .find_map(|victim| remotes[victim].queue.steal(|token| self.push_back(token)))
+    }
+
+    fn search(&self) -> Option<Token> {
+        for _ in 0..SEARCH_ROUNDS {
+            let found = self.steal().or_else(|| self.take_injected()).or_else(|| {
+                self.ring_alarms();
+                self.warm.take()
+            });
+            if found.is_some() || self.scheduler().phase() == Phase::Over {
+                return found;
+            }
+            for _ in 0..SPINS_PER_ROUND {
+                spin_loop();
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn search_or_sleep(&self) -> Option<Token> {
+        let scheduler = self.scheduler();
+        let mut searching = scheduler.begin_search();
+        loop {
+            if searching && let Some(token) = self.search() {
+                scheduler.end_search();
+                return Some(token);
+            }
+            let sleeps = scheduler.begin_sleep(self.index, searching);
+            if sleeps {
+                match self.next_alarm.get() {
+                    Some(alarm) => {
+                        scheduler.clock.refresh();
+                        let ticks = scheduler.clock.now().until(alarm);
+                        park_timeout(Duration::from_millis(u64::from(ticks)));
+                    }
+                    None => park(),
+                }
+            }
+            searching = scheduler.end_sleep(self.index);
+            if sleeps {
+                self.shared.clock_keeper.wake(&scheduler.clock);
+            }
+            if !searching {
+                // Woken by an alarm, by the end of the runtime, or by nothing.
+                self.ring_alarms();
+                return self.next();
+            }
+        }
+    }
+
+    // --- alarms ---
+
+    /// The tick by which `time` will have passed.
+    #[inline]
+    pub(crate) fn tick_after(&self, time: Duration) -> Tick {
+        self.scheduler().clock.deadline(time)
+    }
+
+    /// Has the running process woken at a tick; true if it is reached.
+    #[inline]
+    pub(crate) fn set_alarm(&self, cell: CellRef, at: Tick) -> bool {
+        if at.is_due(self.scheduler().clock.now()) {
+            return true;
+        }
+        if cell.advance_alarm(at) {
+            let mut wheel = self.wheel.borrow_mut();
+            wheel.insert(at, cell);
+            self.next_alarm.set(wheel.next());
+        }
+        false
+    }
+
+    #[inline(always)]
+    fn ring_alarms(&self) {
+        if let Some(alarm) = self.next_alarm.get()
+            && alarm.is_due(self.scheduler().clock.now())
+        {
+            self.ring_due_alarms();
+        }
+    }
+
+    #[cold]
+    fn ring_due_alarms(&self) {
+        let mut wheel = self.wheel.borrow_mut();
+        wheel.advance(self.scheduler().clock.now(), |at, cell| {
+            if let Some(token) = cell.ring(at) {
+                self.push_back(token);
+            }
+        });
+        self.next_alarm.set(wheel.next());
+    }
+
+    // --- running ---
+
+    fn run_process(&self, token: Token) {
+        self.running.set(Some(token.as_ref()));
+        self.sends.set(0);
+        self.run_turns(token);
+        self.running.set(None);
+    }
+
+    #[inline(always)]
+    fn run_turns(&self, mut token: Token) {
+        let generation = token.generation();
+        let mut budget = BUDGET;
+        let mut progress = self.resume(&token);
+        loop {
+            let after = match progress {
+                Progress::Done(after) => after,
+                Progress::Pending => match token.suspend() {
+                    Ok(()) => return,
+                    // Woken during the poll: others first, it may be a turn that only yields.
+                    Err(token) => return self.push_back(token),
+                },
+            };
+            progress = match after {
+                After::Next if budget == 0 => return self.push_back(token),
+                After::Next => {
+                    budget -= 1;
+                    match self.next_turn(&token, generation) {
+                        Some(progress) => progress,
+                        None => match token.park(generation) {
+                            Ok(()) => return,
+                            Err(kept) => {
+                                token = kept;
+                                Progress::Done(After::Next)
+                            }
+                        },
+                    }
+                }
+                After::Exit(reason) => {
+                    token.close(generation, &reason);
+                    stop(&token, reason)
+                }
+                After::ExitIfIdle if token.close_if_idle(generation) => {
+                    stop(&token, ExitReason::Normal)
+                }
+                After::ExitIfIdle => Progress::Done(After::Next),
+                After::Ended => return self.finish(token),
+            };
+        }
+    }
+
+    /// Goes on where the process left off.
+    #[inline(always)]
+    fn resume(&self, token: &Token) -> Progress {
+        if self.scheduler().phase() >= Phase::Killing && token.discard_turn(&ExitReason::Shutdown) {
+            self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
+            return Progress::Done(if token.is_closed() {
+                After::Ended
+            } else {
+                After::Exit(ExitReason::Shutdown)
+            });
+        }
+        token.resume().unwrap_or(Progress::Done(After::Next))
+    }
+
+    /// Begins the next turn, if there is one.
+    #[inline(always)]
+    fn next_turn(&self, token: &Token, generation: Generation) -> Option<Progress> {
+        match self.scheduler().phase() {
+            Phase::Running => token.run_next(generation),
+            Phase::Draining => token.run_next(generation).or_else(|| {
+                token.close_if_idle(generation).then(|| stop(token, ExitReason::Shutdown))
+            }),
+            Phase::Killing | Phase::Over => Some(Progress::Done(After::Exit(ExitReason::Shutdown))),
+        }
+    }
+
+    /// The process is over.
+    fn finish(&self, token: Token) {
+        token.destroy(&self.shared.slab, &self.slots);
+        self.shared.permits.give_back(&self.scheduler().remotes[self.index].spare_permits);
+    }
+}
+
+/// Runs the last hook of a process whose mailbox is closed.
+fn stop(token: &Token, reason: ExitReason) -> Progress {
+    if let ExitReason::Panicked(text) = &reason {
+        tracing::error!(process = token.class().name, panic = %text, "a process panicked");
+    }
+    token.class().stopping.map_or(Progress::Done(After::Ended), |begin| begin(token, reason))
+}

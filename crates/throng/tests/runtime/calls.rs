@@ -1,0 +1,199 @@
+//! Sending, calling, order, deadlines.
+
+use crate::{Add, AddSlowly, Counter, runtime, scaled};
+use std::time::Duration;
+use throng::prelude::*;
+
+#[test]
+fn messages_of_one_sender_arrive_in_order() {
+    struct Log(Vec<u32>);
+    impl Process for Log {}
+    struct Entry(u32);
+    impl Message for Entry {
+        type Reply = ();
+    }
+    impl Handle<Entry> for Log {
+        async fn handle(&mut self, Entry(number): Entry, _: &mut Context<Self>) {
+            self.0.push(number);
+        }
+    }
+    struct Take;
+    impl Message for Take {
+        type Reply = Vec<u32>;
+    }
+    impl Handle<Take> for Log {
+        async fn handle(&mut self, _: Take, _: &mut Context<Self>) -> Vec<u32> {
+            std::mem::take(&mut self.0)
+        }
+    }
+
+    let runtime = runtime();
+    let entries = scaled(10_000) as u32;
+    let log = runtime.spawn(Log(Vec::new())).unwrap();
+    for number in 0..entries {
+        log.send(Entry(number)).unwrap();
+    }
+    let logged = runtime.block_on(async |_| log.call(Take).await).unwrap();
+    assert_eq!(logged, (0..entries).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_turn_that_suspends_is_not_interleaved_with_others() {
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    runtime.block_on(async |_| {
+        let slow = counter.call(AddSlowly(1, Duration::from_millis(30)));
+        let quick = async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            counter.call(Add(10)).await
+        };
+        let (slow, quick) = tokio::join!(slow, quick);
+        assert_eq!((slow.unwrap(), quick.unwrap()), (1, 11));
+    });
+}
+
+#[test]
+fn calls_between_processes_and_from_the_outside_give_the_same() {
+    struct Relay(Address<Counter>);
+    impl Process for Relay {}
+    struct Forward(u64);
+    impl Message for Forward {
+        type Reply = u64;
+    }
+    impl Handle<Forward> for Relay {
+        async fn handle(&mut self, Forward(times): Forward, _: &mut Context<Self>) -> u64 {
+            let mut last = 0;
+            for _ in 0..times {
+                last = self.0.call(Add(1)).await.unwrap();
+            }
+            last
+        }
+    }
+
+    let runtime = runtime();
+    let times = scaled(10_000);
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let relay = runtime.spawn(Relay(counter)).unwrap();
+    runtime.block_on(async |_| {
+        assert_eq!(relay.call(Forward(times)).await.unwrap(), times);
+        assert_eq!(counter.call(Add(0)).await.unwrap(), times);
+    });
+}
+
+#[test]
+fn a_call_times_out_from_anywhere_and_not_early() {
+    struct Impatient(Address<Counter>);
+    impl Process for Impatient {}
+    struct Try(Duration);
+    impl Message for Try {
+        type Reply = (bool, Duration);
+    }
+    impl Handle<Try> for Impatient {
+        async fn handle(&mut self, Try(time): Try, _: &mut Context<Self>) -> (bool, Duration) {
+            let begun = std::time::Instant::now();
+            let slow = AddSlowly(1, Duration::from_millis(300));
+            let outcome = self.0.call(slow).within(time).await;
+            (matches!(outcome, Err(CallError::TimedOut { enqueued: true })), begun.elapsed())
+        }
+    }
+
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let impatient = runtime.spawn(Impatient(counter)).unwrap();
+    let limit = Duration::from_millis(20);
+    runtime.block_on(async |_| {
+        let (timed_out, waited) = impatient.call(Try(limit)).await.unwrap();
+        assert!(timed_out && waited >= limit, "{waited:?}");
+        let begun = std::time::Instant::now();
+        let outcome = counter.call(Add(1)).within(limit).await;
+        assert!(matches!(outcome, Err(CallError::TimedOut { enqueued: true })));
+        assert!(begun.elapsed() >= limit);
+        // What timed out is handled all the same: 1 of the slow one, 1 of the second, then this.
+        assert_eq!(counter.call(Add(1)).await.unwrap(), 3);
+    });
+}
+
+#[test]
+fn many_calls_at_once_in_one_turn() {
+    struct Fan(Vec<Address<Counter>>);
+    impl Process for Fan {}
+    struct Ask;
+    impl Message for Ask {
+        type Reply = u64;
+    }
+    impl Handle<Ask> for Fan {
+        async fn handle(&mut self, _: Ask, _: &mut Context<Self>) -> u64 {
+            let calls: Vec<_> =
+                self.0.iter().map(|counter| tokio::spawn(counter.call(Add(1)))).collect();
+            let mut sum = 0;
+            for call in calls {
+                sum += call.await.unwrap().unwrap();
+            }
+            let (a, b) = tokio::join!(self.0[0].call(Add(1)), self.0[1].call(Add(1)));
+            sum + a.unwrap() + b.unwrap()
+        }
+    }
+
+    let runtime = runtime();
+    let size = scaled(1_000).min(100);
+    let counters: Vec<_> =
+        (0..size).map(|count| runtime.spawn(Counter { count }).unwrap()).collect();
+    let fan = runtime.spawn(Fan(counters)).unwrap();
+    let sum = runtime.block_on(async |_| fan.call(Ask).await).unwrap();
+    assert_eq!(sum, (1..=size).sum::<u64>() + 2 + 3);
+}
+
+#[test]
+fn a_call_given_up_is_handled_and_its_reply_dropped() {
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    runtime.block_on(async |_| {
+        for _ in 0..100 {
+            let call = counter.call(Add(1));
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(Duration::from_micros(10)) => {}
+                reply = call => { reply.unwrap(); }
+            }
+        }
+        // Each was polled at least once before the sleep won, or had its reply.
+        assert!(counter.call(Add(0)).await.unwrap() <= 100);
+    });
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "Miri has no sockets")]
+fn sockets_and_timers_of_tokio_work_in_handlers() {
+    use tokio::net::{TcpListener, TcpStream};
+    struct Probe;
+    impl Process for Probe {}
+    struct RoundTrip;
+    impl Message for RoundTrip {
+        type Reply = std::io::Result<bool>;
+    }
+    impl Handle<RoundTrip> for Probe {
+        async fn handle(&mut self, _: RoundTrip, _: &mut Context<Self>) -> std::io::Result<bool> {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            let address = listener.local_addr()?;
+            let (accepted, connected) =
+                tokio::join!(listener.accept(), TcpStream::connect(address));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Ok(accepted?.1 == connected?.local_addr()?)
+        }
+    }
+    let runtime = runtime();
+    let probe = runtime.spawn(Probe).unwrap();
+    assert!(runtime.block_on(async |_| probe.call(RoundTrip).await).unwrap().unwrap());
+}
+
+#[test]
+fn attaches_to_a_tokio_runtime_that_is_there() {
+    assert!(Runtime::builder().attach().is_err());
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let runtime = Runtime::builder().workers(1).attach().unwrap();
+        let counter = runtime.spawn(Counter { count: 1 }).unwrap();
+        assert_eq!(counter.call(Add(1)).await.unwrap(), 2);
+        assert_eq!(counter.call(AddSlowly(1, Duration::from_millis(2))).await.unwrap(), 3);
+    });
+}

@@ -1,0 +1,166 @@
+//! Exits: stopping, panics, hooks, shutdown.
+
+use crate::{Add, AddSlowly, Counter, Fail, runtime, scaled};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use throng::prelude::*;
+
+#[test]
+fn stop_comes_after_what_was_sent_before_and_the_rest_is_handed_back() {
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    runtime.block_on(async |_| {
+        assert!(counter.send(Add(1)).is_ok());
+        let last = counter.call(Add(1));
+        assert_eq!(last.await.unwrap(), 2);
+        assert!(counter.stop());
+        while counter.is_alive() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!counter.stop());
+        let SendError::NoProcess(Add(number)) = counter.send(Add(7)).unwrap_err() else {
+            panic!("refused for another reason");
+        };
+        assert_eq!(number, 7);
+        assert!(matches!(counter.call(Add(8)).await, Err(CallError::NoProcess(Add(8)))));
+    });
+}
+
+#[test]
+fn a_panic_ends_one_process_and_its_callers_are_told() {
+    let runtime = runtime();
+    let doomed = runtime.spawn(Counter { count: 0 }).unwrap();
+    let other = runtime.spawn(Counter { count: 0 }).unwrap();
+    runtime.block_on(async |runtime| {
+        let slow = AddSlowly(1, Duration::from_millis(20));
+        let (first, second, third) =
+            tokio::join!(doomed.call(slow), doomed.call(Fail("on purpose")), doomed.call(Add(1)));
+        assert_eq!(first.unwrap(), 1);
+        let panicked = ExitReason::Panicked("on purpose".into());
+        assert!(matches!(second, Err(CallError::Died(reason)) if reason == panicked));
+        // Queued behind the panic: never begun, but no longer handed back.
+        assert!(matches!(third, Err(CallError::Died(reason)) if reason == panicked));
+        assert_eq!(other.call(Add(1)).await.unwrap(), 1);
+        while runtime.process_count() > 1 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+/// Records what its hooks see.
+struct Hooked(Arc<AtomicU64>);
+impl Process for Hooked {
+    async fn started(&mut self, _: &mut Context<Self>) {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+    async fn stopping(&mut self, reason: &ExitReason, cx: &mut Context<Self>) {
+        assert!(!cx.address().is_alive());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let code = match reason {
+            ExitReason::Normal => 100,
+            ExitReason::Shutdown => 1_000,
+            _ => 10_000,
+        };
+        self.0.fetch_add(code, Ordering::SeqCst);
+    }
+}
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        self.0.fetch_add(10, Ordering::SeqCst);
+    }
+}
+struct Look;
+impl Message for Look {
+    type Reply = u64;
+}
+impl Handle<Look> for Hooked {
+    async fn handle(&mut self, _: Look, _: &mut Context<Self>) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn hooks_run_first_and_last() {
+    let runtime = runtime();
+    let seen = Arc::new(AtomicU64::new(0));
+    let hooked = runtime.spawn(Hooked(seen.clone())).unwrap();
+    assert_eq!(runtime.block_on(async |_| hooked.call(Look).await).unwrap(), 1);
+    hooked.stop();
+    while runtime.process_count() > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(seen.load(Ordering::SeqCst), 111);
+}
+
+#[test]
+fn stop_if_idle_loses_no_message() {
+    struct Shy(u64);
+    impl Process for Shy {}
+    impl Handle<Add> for Shy {
+        async fn handle(&mut self, Add(number): Add, cx: &mut Context<Self>) -> u64 {
+            self.0 += number;
+            cx.stop_if_idle();
+            self.0
+        }
+    }
+    let runtime = runtime();
+    let handled = runtime.block_on(async |runtime| {
+        let mut handled = 0;
+        for _ in 0..scaled(500) {
+            let shy = runtime.spawn(Shy(0)).unwrap();
+            let calls: Vec<_> = (0..8).map(|_| tokio::spawn(shy.call(Add(1)))).collect();
+            for call in calls {
+                match call.await.unwrap() {
+                    Ok(_) => handled += 1,
+                    // Never queued, so it can be given to another.
+                    Err(CallError::NoProcess(Add(number))) => handled += number,
+                    Err(error) => panic!("lost: {error}"),
+                }
+            }
+        }
+        handled
+    });
+    assert_eq!(handled, 8 * scaled(500));
+}
+
+#[test]
+fn shutdown_drains_mailboxes_runs_hooks_and_drops_what_hangs() {
+    let runtime = runtime();
+    let seen = Arc::new(AtomicU64::new(0));
+    let hooked = scaled(1_000).min(100);
+    for _ in 0..hooked {
+        runtime.spawn(Hooked(seen.clone())).unwrap();
+    }
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    counter.send(AddSlowly(1, Duration::from_millis(20))).unwrap();
+    let hanging = runtime.spawn(Counter { count: 0 }).unwrap();
+    hanging.send(AddSlowly(1, Duration::from_secs(3600))).unwrap();
+    let handle = runtime.handle().clone();
+    let outcome = runtime.shutdown(Duration::from_millis(500));
+    assert_eq!((outcome.stopped, outcome.abandoned), (hooked + 1, 1));
+    assert_eq!(seen.load(Ordering::SeqCst), hooked * 1_011);
+    assert!(
+        matches!(handle.spawn(Counter { count: 5 }), Err(SpawnError::ShutDown { process }) if process.count == 5)
+    );
+}
+
+#[test]
+fn a_state_whose_drop_panics_takes_nobody_along() {
+    struct Vicious;
+    impl Process for Vicious {}
+    impl Drop for Vicious {
+        fn drop(&mut self) {
+            panic!("in drop");
+        }
+    }
+    let runtime = runtime();
+    let vicious = runtime.spawn(Vicious).unwrap();
+    vicious.stop();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    assert_eq!(runtime.block_on(async |_| counter.call(Add(2)).await).unwrap(), 2);
+    while runtime.process_count() > 1 {
+        std::thread::yield_now();
+    }
+}

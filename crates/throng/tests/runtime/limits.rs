@@ -1,0 +1,99 @@
+//! Limits and layouts.
+
+use crate::{Add, Counter, runtime, scaled};
+use throng::prelude::*;
+
+#[test]
+fn the_process_limit_is_exact_and_hands_the_state_back() {
+    let runtime = Runtime::builder().workers(2).process_limit(10).start().unwrap();
+    let counters: Vec<_> = (0..10).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+    for _ in 0..3 {
+        match runtime.spawn(Counter { count: 42 }) {
+            Err(SpawnError::Limit { limit: 10, process }) => assert_eq!(process.count, 42),
+            _ => panic!("the limit was not kept"),
+        }
+    }
+    counters[3].stop();
+    while runtime.process_count() > 9 {
+        std::thread::yield_now();
+    }
+    let next = runtime.spawn(Counter { count: 1 }).unwrap();
+    assert_eq!(runtime.block_on(async |_| next.call(Add(1)).await).unwrap(), 2);
+    assert_ne!(next, counters[3]);
+    assert!(!counters[3].is_alive(), "the slot's new owner has another address");
+}
+
+#[test]
+fn states_of_any_size_and_alignment() {
+    #[repr(align(256))]
+    struct Aligned(u8);
+    struct Sized<const N: usize>([u8; N]);
+    impl Process for Aligned {}
+    impl<const N: usize> Process for Sized<N> {}
+    struct Sum;
+    impl Message for Sum {
+        type Reply = u64;
+    }
+    impl Handle<Sum> for Aligned {
+        async fn handle(&mut self, _: Sum, _: &mut Context<Self>) -> u64 {
+            assert_eq!(std::ptr::from_ref(self).addr() % 256, 0);
+            u64::from(self.0)
+        }
+    }
+    impl<const N: usize> Handle<Sum> for Sized<N> {
+        async fn handle(&mut self, _: Sum, _: &mut Context<Self>) -> u64 {
+            self.0.iter().map(|&byte| u64::from(byte)).sum()
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        assert_eq!(runtime.spawn(Aligned(9)).unwrap().call(Sum).await.unwrap(), 9);
+        assert_eq!(runtime.spawn(Sized([1; 0])).unwrap().call(Sum).await.unwrap(), 0);
+        assert_eq!(runtime.spawn(Sized([1; 17])).unwrap().call(Sum).await.unwrap(), 17);
+        assert_eq!(runtime.spawn(Sized([1; 300])).unwrap().call(Sum).await.unwrap(), 300);
+        assert_eq!(runtime.spawn(Sized([1; 9000])).unwrap().call(Sum).await.unwrap(), 9000);
+    });
+}
+
+#[test]
+fn an_attachment_is_found_by_its_type() {
+    struct Bare;
+    impl Process for Bare {}
+    struct Name;
+    impl Message for Name {
+        type Reply = Option<String>;
+    }
+    impl Handle<Name> for Bare {
+        async fn handle(&mut self, _: Name, cx: &mut Context<Self>) -> Option<String> {
+            assert!(cx.attachment::<u32>().is_none());
+            cx.attachment::<String>().map(std::mem::take)
+        }
+    }
+    let runtime = runtime();
+    let named = runtime.spawn_attached(Bare, "alice".to_owned()).unwrap();
+    let bare = runtime.spawn(Bare).unwrap();
+    runtime.block_on(async |_| {
+        assert_eq!(named.call(Name).await.unwrap().as_deref(), Some("alice"));
+        assert_eq!(bare.call(Name).await.unwrap(), None);
+    });
+}
+
+#[test]
+fn addresses_of_a_runtime_that_is_over_are_harmless() {
+    let mut old = Vec::new();
+    for _ in 0..3 {
+        let runtime = runtime();
+        let counters: Vec<_> =
+            (0..scaled(1_000)).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+        for address in &old {
+            let address: &Address<Counter> = address;
+            assert!(address.send(Add(1)).is_err());
+        }
+        runtime.block_on(async |_| {
+            for counter in &counters {
+                assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+            }
+        });
+        old.extend(counters);
+    }
+}

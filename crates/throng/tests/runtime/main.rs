@@ -1,0 +1,72 @@
+//! What users rely on, through the public API alone.
+
+// Helpers of tests may unwrap like tests.
+#![allow(clippy::unwrap_used)]
+
+mod calls;
+mod exits;
+mod limits;
+mod stress;
+
+use throng::prelude::*;
+
+/// A process that counts, and tells when it is dropped.
+pub(crate) struct Counter {
+    pub(crate) count: u64,
+}
+
+impl Process for Counter {}
+
+pub(crate) struct Add(pub(crate) u64);
+impl Message for Add {
+    type Reply = u64;
+}
+impl Handle<Add> for Counter {
+    async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+        self.count += number;
+        self.count
+    }
+}
+
+pub(crate) struct Fail(pub(crate) &'static str);
+impl Message for Fail {
+    type Reply = ();
+}
+impl Handle<Fail> for Counter {
+    async fn handle(&mut self, Fail(text): Fail, _: &mut Context<Self>) {
+        panic!("{text}");
+    }
+}
+
+/// Adds after a while, in which other messages must wait.
+pub(crate) struct AddSlowly(pub(crate) u64, pub(crate) std::time::Duration);
+impl Message for AddSlowly {
+    type Reply = u64;
+}
+impl Handle<AddSlowly> for Counter {
+    async fn handle(&mut self, AddSlowly(number, time): AddSlowly, _: &mut Context<Self>) -> u64 {
+        let before = self.count;
+        tokio::time::sleep(time).await;
+        self.count = before + number;
+        self.count
+    }
+}
+
+/// How much of a big number a test does: all of it, but little under Miri, which is slow.
+pub(crate) fn scaled(number: u64) -> u64 {
+    if cfg!(miri) { (number / 200).clamp(2, 50) } else { number }
+}
+
+pub(crate) fn runtime() -> Runtime {
+    // Panics that tests provoke on purpose would drown everything else.
+    static QUIET: std::sync::Once = std::sync::Once::new();
+    QUIET.call_once(|| {
+        let default = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !std::thread::current().name().is_some_and(|name| name.starts_with("throng-")) {
+                default(info);
+            }
+        }));
+    });
+    Runtime::builder().workers(2).start().expect("starts")
+}

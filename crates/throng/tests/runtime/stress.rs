@@ -1,0 +1,160 @@
+//! Many of everything, on all workers, with the sums checked.
+
+use crate::{Add, Counter, runtime, scaled};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use throng::prelude::*;
+
+/// Passes a message round a ring of processes.
+struct Ring {
+    next: Option<Address<Ring>>,
+    passed: Arc<AtomicU64>,
+}
+impl Process for Ring {}
+struct Pass(u64);
+impl Message for Pass {
+    type Reply = ();
+}
+impl Handle<Pass> for Ring {
+    async fn handle(&mut self, Pass(left): Pass, _: &mut Context<Self>) {
+        self.passed.fetch_add(1, Ordering::Relaxed);
+        if left > 0
+            && let Some(next) = self.next
+        {
+            next.send(Pass(left - 1)).unwrap();
+        }
+    }
+}
+struct Join(Address<Ring>);
+impl Message for Join {
+    type Reply = ();
+}
+impl Handle<Join> for Ring {
+    async fn handle(&mut self, Join(next): Join, _: &mut Context<Self>) {
+        self.next = Some(next);
+    }
+}
+
+#[test]
+fn rings_pass_every_message_on() {
+    let runtime = runtime();
+    let passed = Arc::new(AtomicU64::new(0));
+    let (rings, size, hops) = (scaled(20), scaled(50), scaled(5_000));
+    runtime.block_on(async |runtime| {
+        for _ in 0..rings {
+            let members: Vec<_> = (0..size)
+                .map(|_| runtime.spawn(Ring { next: None, passed: passed.clone() }).unwrap())
+                .collect();
+            for (index, member) in members.iter().enumerate() {
+                member.call(Join(members[(index + 1) % members.len()])).await.unwrap();
+            }
+            members[0].send(Pass(hops - 1)).unwrap();
+        }
+        while passed.load(Ordering::Relaxed) < rings * hops {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(runtime);
+    assert_eq!(passed.load(Ordering::Relaxed), rings * hops);
+}
+
+#[test]
+fn many_senders_to_one_receiver_lose_nothing() {
+    struct Sender(Address<Counter>);
+    impl Process for Sender {}
+    struct Flood(u64);
+    impl Message for Flood {
+        type Reply = u64;
+    }
+    impl Handle<Flood> for Sender {
+        async fn handle(&mut self, Flood(count): Flood, _: &mut Context<Self>) -> u64 {
+            for _ in 0..count {
+                self.0.send(Add(1)).unwrap();
+            }
+            count
+        }
+    }
+    let runtime = runtime();
+    let (senders, each) = (scaled(400).min(100), scaled(2_000));
+    let receiver = runtime.spawn(Counter { count: 0 }).unwrap();
+    let total = runtime.block_on(async |runtime| {
+        let floods: Vec<_> = (0..senders)
+            .map(|_| runtime.spawn(Sender(receiver)).unwrap())
+            .map(|sender| tokio::spawn(sender.call(Flood(each))))
+            .collect();
+        for flood in floods {
+            assert_eq!(flood.await.unwrap().unwrap(), each);
+        }
+        receiver.call(Add(0)).await.unwrap()
+    });
+    assert_eq!(total, senders * each);
+}
+
+#[test]
+fn spawn_call_and_exit_from_many_threads_reuse_slots_without_mixing_up() {
+    struct Parent;
+    impl Process for Parent {}
+    struct Breed(u64);
+    impl Message for Breed {
+        type Reply = u64;
+    }
+    impl Handle<Breed> for Parent {
+        async fn handle(&mut self, Breed(count): Breed, cx: &mut Context<Self>) -> u64 {
+            let mut sum = 0;
+            let mut former: Option<Address<Counter>> = None;
+            for number in 0..count {
+                let child = cx.runtime().spawn(Counter { count: number }).unwrap();
+                sum += child.call(Add(1)).await.unwrap();
+                if let Some(former) = former.replace(child) {
+                    assert_ne!(former, child);
+                    // May still be stopping, but must never reach the new child.
+                    let _ = former.send(Add(1_000_000));
+                }
+                child.stop();
+            }
+            sum
+        }
+    }
+    let runtime = runtime();
+    let children = scaled(5_000);
+    let sums = runtime.block_on(async |runtime| {
+        let parents: Vec<_> = (0..8)
+            .map(|_| runtime.spawn(Parent).unwrap())
+            .map(|parent| {
+                tokio::spawn(
+                    parent.call(Breed(children)).within(std::time::Duration::from_secs(60)),
+                )
+            })
+            .collect();
+        let mut sums = Vec::new();
+        for parent in parents {
+            sums.push(parent.await.unwrap().unwrap());
+        }
+        while runtime.process_count() > 8 {
+            tokio::task::yield_now().await;
+        }
+        sums
+    });
+    assert_eq!(sums, vec![(1..=children).sum::<u64>(); 8]);
+}
+
+#[test]
+fn ten_thousand_panics_leave_the_others_alone() {
+    let runtime = runtime();
+    let rounds = scaled(400).min(100);
+    let witness = runtime.spawn(Counter { count: 0 }).unwrap();
+    runtime.block_on(async |runtime| {
+        for _ in 0..rounds {
+            let doomed: Vec<_> =
+                (0..100).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+            for doomed in doomed {
+                doomed.send(crate::Fail("again")).unwrap();
+            }
+            witness.call(Add(1)).await.unwrap();
+        }
+        while runtime.process_count() > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(witness.call(Add(0)).await.unwrap(), rounds);
+    });
+}
