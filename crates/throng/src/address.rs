@@ -108,12 +108,11 @@ impl<P: Process> Address<P> {
     /// Cost: about 10 to 20 ns, no system call unless a sleeping worker must be woken.
     #[inline]
     pub fn send<T: Turn<P>>(self, message: T) -> Result<(), SendError<T>> {
-        scheduler::count_send();
-        let message = Cast::<P, T>::allocate(message);
-        // SAFETY: just allocated, for a `P`.
-        unsafe {
-            self.raw.push(message).map_err(|Gone| SendError::NoProcess(Cast::<P, T>::take(message)))
-        }
+        scheduler::with_worker(|worker| match worker {
+            Some(worker) => worker.send::<P, T>(self.raw, message),
+            None => Cast::<P, T>::send(self.raw, message),
+        })
+        .map_err(SendError::NoProcess)
     }
 
     /// Sends a message and waits for the reply.

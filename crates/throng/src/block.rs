@@ -1,12 +1,12 @@
 //! Memory for messages and for turns under way: pooled blocks in a few sizes.
 //!
-//! Each thread has a cache of its own; see `free_list`. Blocks are 64-byte aligned, which a
+//! Each thread has a cache of its own; see `magazine`. Blocks are 64-byte aligned, which a
 //! mailbox word relies on, and are never given back to the system: what a burst of messages took
 //! serves the next burst. The pool is the one thing here that outlives every runtime, for it is
 //! an allocator and not a part of any of them. Under Miri each block is an allocation of its own,
 //! so that a use after free is seen.
 
-use crate::free_list::{Cache, FreeList};
+use crate::magazine::{Cache, Magazine};
 use crate::sync::{Mutex, lock};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -52,8 +52,7 @@ pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
 #[inline(always)]
 pub(crate) unsafe fn free(block: NonNull<u8>, layout: Layout) {
     match class_of(layout) {
-        // SAFETY: passed on; pooled blocks are at least 64 bytes.
-        Some(class) => unsafe { free_pooled(block, class) },
+        Some(class) => free_pooled(block, class),
         // SAFETY: passed on.
         None => unsafe { dealloc(block.as_ptr(), single(layout)) },
     }
@@ -67,39 +66,36 @@ fn allocate_pooled(class: usize) -> NonNull<u8> {
             let caches = unsafe { &mut *caches.0.get() };
             caches[class].pop(|| refill(class))
         })
-        // The thread is ending.
-        .unwrap_or_else(|_| Cache::new_from(refill(class), class))
+        .unwrap_or_else(|_| allocate_without_cache(class))
+}
+
+/// For a thread that is ending and has no cache any more.
+#[cold]
+fn allocate_without_cache(class: usize) -> NonNull<u8> {
+    let mut magazine = refill(class);
+    let block = magazine.pop().expect("a refill brings at least one block");
+    give_back(class, [magazine]);
+    block
 }
 
 #[inline(always)]
-unsafe fn free_pooled(block: NonNull<u8>, class: usize) {
+fn free_pooled(block: NonNull<u8>, class: usize) {
     let kept = CACHES.try_with(|caches| {
-        // SAFETY: this thread's alone; the block is given to us.
-        unsafe {
-            let caches = &mut *caches.0.get();
-            caches[class].push(block, FreeList::full(class_bytes(class)), |list| {
-                lock(&DEPOTS[class]).lists.push(list);
-            });
-        }
+        // SAFETY: this thread's alone, and nothing below comes back here.
+        let caches = unsafe { &mut *caches.0.get() };
+        let full = Magazine::full(class_bytes(class));
+        caches[class].push(block, full, |magazine| give_back(class, [magazine]));
     });
     if kept.is_err() {
-        let mut list = FreeList::new();
-        // SAFETY: given to us.
-        unsafe { list.push(block) };
-        lock(&DEPOTS[class]).lists.push(list);
+        let mut magazine = Magazine::new();
+        magazine.push(block);
+        give_back(class, [magazine]);
     }
 }
 
-impl Cache {
-    /// One block for a thread that has no cache any more; the rest goes back.
-    #[cold]
-    fn new_from(mut list: FreeList, class: usize) -> NonNull<u8> {
-        let block = list.pop().expect("a refill brings at least one block");
-        if list.len() > 0 {
-            lock(&DEPOTS[class]).lists.push(list);
-        }
-        block
-    }
+fn give_back(class: usize, magazines: impl IntoIterator<Item = Magazine>) {
+    let mut depot = lock(&DEPOTS[class]);
+    depot.magazines.extend(magazines.into_iter().filter(|magazine| !magazine.is_empty()));
 }
 
 struct Caches(UnsafeCell<[Cache; CLASSES]>);
@@ -107,8 +103,7 @@ struct Caches(UnsafeCell<[Cache; CLASSES]>);
 impl Drop for Caches {
     fn drop(&mut self) {
         for (class, cache) in self.0.get_mut().iter_mut().enumerate() {
-            let lists = cache.drain().into_iter().filter(|list| list.len() > 0);
-            lock(&DEPOTS[class]).lists.extend(lists);
+            give_back(class, cache.drain());
         }
     }
 }
@@ -118,7 +113,7 @@ thread_local! {
 }
 
 struct Depot {
-    lists: Vec<FreeList>,
+    magazines: Vec<Magazine>,
     /// The rest of the chunk being cut up.
     uncut: Option<NonNull<u8>>,
     uncut_bytes: usize,
@@ -128,17 +123,17 @@ struct Depot {
 unsafe impl Send for Depot {}
 
 static DEPOTS: [Mutex<Depot>; CLASSES] =
-    [const { Mutex::new(Depot { lists: Vec::new(), uncut: None, uncut_bytes: 0 }) }; CLASSES];
+    [const { Mutex::new(Depot { magazines: Vec::new(), uncut: None, uncut_bytes: 0 }) }; CLASSES];
 
 #[cold]
-fn refill(class: usize) -> FreeList {
+fn refill(class: usize) -> Magazine {
     let bytes = class_bytes(class);
     let mut depot = lock(&DEPOTS[class]);
-    if let Some(list) = depot.lists.pop() {
-        return list;
+    if let Some(magazine) = depot.magazines.pop() {
+        return magazine;
     }
-    let mut list = FreeList::new();
-    for _ in 0..FreeList::full(bytes) {
+    let mut magazine = Magazine::new();
+    for _ in 0..Magazine::full(bytes) {
         let block = match depot.uncut {
             Some(block) if depot.uncut_bytes >= bytes => block,
             _ => {
@@ -152,10 +147,9 @@ fn refill(class: usize) -> FreeList {
         depot.uncut_bytes -= bytes;
         // SAFETY: inside the chunk, or one past its end and then not used.
         depot.uncut = Some(unsafe { block.add(bytes) });
-        // SAFETY: cut off just now.
-        unsafe { list.push(block) };
+        magazine.push(block);
     }
-    list
+    magazine
 }
 
 fn allocate_single(layout: Layout) -> NonNull<u8> {

@@ -6,6 +6,7 @@ use crate::message::Awaited;
 use crate::process::{Process, Turn};
 use crate::scheduler;
 use crate::timer::Tick;
+use crate::worker::Worker;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -85,10 +86,13 @@ impl<P: Process, T: Turn<P>> Future for Call<P, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let awaited = match std::mem::replace(&mut this.stage, Stage::Over) {
-            Stage::Unsent(address, turn) => match Awaited::send(address, turn, cx.waker()) {
-                Ok(awaited) => awaited,
-                Err(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
-            },
+            Stage::Unsent(address, turn) => {
+                scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+                match Awaited::send(address, turn, cx.waker()) {
+                    Ok(awaited) => awaited,
+                    Err(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
+                }
+            }
             Stage::Waiting(awaited) => match awaited.poll(cx.waker()) {
                 Ok(outcome) => return Poll::Ready(outcome.map_err(CallError::Died)),
                 Err(awaited) => awaited,

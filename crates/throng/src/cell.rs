@@ -4,7 +4,7 @@
 //!  0         8        16        24       32           40      44      48 (aligned for the state)
 //! ┌─────────┬────────┬─────────┬────────┬────────────┬───────┬───────┬───────────────┐
 //! │ mailbox │ class  │ pending │ frame  │ attachment │ turn  │ alarm │ state, or its │
-//! │ word    │ (link) │         │        │            │ state │       │ box           │
+//! │ word    │        │         │        │            │ state │       │ box           │
 //! └─────────┴────────┴─────────┴────────┴────────────┴───────┴───────┴───────────────┘
 //! ```
 //!
@@ -13,8 +13,7 @@
 //! | field | free slot | live, token held | live, nobody holds the token |
 //! |---|---|---|---|
 //! | mailbox, turn, alarm | anybody (atomics) | anybody | anybody |
-//! | class | the free list (as its link) | holder reads | nobody |
-//! | pending, frame, attachment, state | nobody | holder | nobody |
+//! | class, pending, frame, attachment, state | nobody | holder | nobody |
 //!
 //! The *token* (see `mailbox` and `turn_state`) is the type [`Token`]: made where the word changes
 //! hands, moved through the run queues, consumed where it is given back. Holding one is what makes
@@ -391,10 +390,32 @@ impl Token {
         }
     }
 
+    /// Puts the message being run back in front: there is more in it.
+    ///
+    /// # Safety
+    /// The message is the one that `run_next` has just taken.
+    #[inline(always)]
+    pub(crate) unsafe fn put_back(&self, message: NonNull<Link>) {
+        // SAFETY: the token's; the message is owned by the list again.
+        self.cell().pending.with_mut(|pending| unsafe {
+            message.as_ref().set_next(*pending);
+            *pending = message.as_ptr();
+        });
+    }
+
     /// Whether a message waits that was already taken from the mailbox.
     fn has_pending(&self) -> bool {
-        // SAFETY: the token's.
-        !self.cell().pending.with(|pending| unsafe { *pending }).is_null()
+        // SAFETY: the token's; a message that has let go is not looked at again.
+        self.cell().pending.with_mut(|pending| unsafe {
+            while let Some(message) = NonNull::new(*pending) {
+                let next = message.as_ref().next();
+                if !message::uncouple(message) {
+                    return true;
+                }
+                *pending = next;
+            }
+            false
+        })
     }
 
     /// Ends the process's life as an address: what is queued is dropped, and callers are told.
@@ -482,6 +503,10 @@ impl TokenQueue {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len()
     }
 
     /// Owner: appends; a full queue first gives its older half to `overflow`.

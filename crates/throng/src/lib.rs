@@ -4,6 +4,7 @@
 // The models exercise parts of files whose other parts only the whole runtime uses.
 #![cfg_attr(throng_loom, allow(dead_code))]
 
+mod coupling;
 mod mailbox;
 mod rendezvous;
 mod run_queue;
@@ -27,7 +28,7 @@ mod exit;
 #[cfg(not(throng_loom))]
 mod frame;
 #[cfg(not(throng_loom))]
-mod free_list;
+mod magazine;
 #[cfg(not(throng_loom))]
 mod message;
 #[cfg(not(throng_loom))]
@@ -40,6 +41,8 @@ mod scheduler;
 mod slab;
 #[cfg(not(throng_loom))]
 mod timer;
+#[cfg(not(throng_loom))]
+mod train;
 #[cfg(not(throng_loom))]
 mod waker;
 #[cfg(not(throng_loom))]

@@ -108,7 +108,7 @@ impl Link {
     /// # Safety
     /// As [`Link::next`].
     #[inline(always)]
-    unsafe fn set_next(&self, link: *mut Link) {
+    pub(crate) unsafe fn set_next(&self, link: *mut Link) {
         // SAFETY: owned by the caller.
         self.next.with_mut(|next| unsafe { *next = link });
     }

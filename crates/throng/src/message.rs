@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | cast | head, turn | the worker, when it has moved the turn out |
 //! | call | head, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
+//! | train | head, coupling, many turns; see `train` | whoever `coupling` says is last |
 //!
 //! A message is a linear thing: made once, then either run, or discarded (its process exited), or
 //! taken back (the push failed).
@@ -32,9 +33,17 @@ pub(crate) struct Message {
     dispatch: &'static Dispatch,
 }
 
-struct Dispatch {
-    run: unsafe fn(NonNull<Message>, &Token) -> Progress,
-    discard: unsafe fn(NonNull<Message>, &ExitReason),
+impl Message {
+    pub(crate) fn new(dispatch: &'static Dispatch) -> Message {
+        Message { link: Link::new(), dispatch }
+    }
+}
+
+pub(crate) struct Dispatch {
+    pub(crate) run: unsafe fn(NonNull<Message>, &Token) -> Progress,
+    pub(crate) discard: unsafe fn(NonNull<Message>, &ExitReason),
+    /// For messages that may turn out to hold nothing any more: lets go of one that does.
+    pub(crate) uncouple: Option<unsafe fn(NonNull<Message>) -> bool>,
 }
 
 /// Begins the turn that a message asks for.
@@ -63,8 +72,18 @@ pub(crate) unsafe fn discard_all(mut list: *mut Link, reason: &ExitReason) {
     }
 }
 
+/// Lets go of a message that holds nothing any more; false if it is one to be run.
+///
+/// # Safety
+/// The caller owns the message; if true, it does not any more.
+pub(crate) unsafe fn uncouple(message: NonNull<Link>) -> bool {
+    let message = message.cast::<Message>();
+    // SAFETY: as in `run`.
+    unsafe { message.as_ref().dispatch.uncouple.is_some_and(|uncouple| uncouple(message)) }
+}
+
 /// Drops what is the user's, whose `drop` may panic.
-fn drop_users<T>(value: T) {
+pub(crate) fn drop_users<T>(value: T) {
     if std::mem::needs_drop::<T>() {
         let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
     }
@@ -79,12 +98,21 @@ pub(crate) struct Cast<P, T> {
 }
 
 impl<P: Process, T: Turn<P>> Cast<P, T> {
-    const DISPATCH: &'static Dispatch = &Dispatch { run: Self::run, discard: Self::discard };
+    const DISPATCH: &'static Dispatch =
+        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None };
+
+    /// Queues a cast; the turn comes back if the process has exited.
+    #[inline(always)]
+    pub(crate) fn send(to: RawAddress, turn: T) -> Result<(), T> {
+        let message = Self::allocate(turn);
+        // SAFETY: just allocated, for a `P`; if it was not queued, it is still ours.
+        unsafe { to.push(message).map_err(|Gone| Self::take(message)) }
+    }
 
     #[inline(always)]
     pub(crate) fn allocate(turn: T) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
-        let head = Message { link: Link::new(), dispatch: Self::DISPATCH };
+        let head = Message::new(Self::DISPATCH);
         // SAFETY: freshly allocated with this layout.
         unsafe { message.write(Cast { head, turn, process: PhantomData }) };
         message.cast()
@@ -95,7 +123,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     /// # Safety
     /// The caller owns the message, and it is one of these.
     #[inline(always)]
-    pub(crate) unsafe fn take(message: NonNull<Link>) -> T {
+    unsafe fn take(message: NonNull<Link>) -> T {
         let message = message.cast::<Self>();
         // SAFETY: by the contract; moved out once.
         unsafe {
@@ -135,14 +163,15 @@ union Body<T, R> {
 }
 
 impl<P: Process, T: Turn<P>> Called<P, T> {
-    const DISPATCH: &'static Dispatch = &Dispatch { run: Self::run, discard: Self::discard };
+    const DISPATCH: &'static Dispatch =
+        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None };
 
     fn allocate(turn: T, waker: &Waker) -> NonNull<Self> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: freshly allocated with this layout.
         unsafe {
             message.write(Called {
-                head: Message { link: Link::new(), dispatch: Self::DISPATCH },
+                head: Message::new(Self::DISPATCH),
                 rendezvous: Rendezvous::new(waker),
                 body: UnsafeCell::new(Body { turn: ManuallyDrop::new(turn) }),
                 process: PhantomData,

@@ -60,6 +60,12 @@ impl<T> RunQueue<T> {
         self.head.load(Ordering::Acquire) == self.tail.load(Ordering::Acquire)
     }
 
+    pub(crate) fn len(&self) -> u32 {
+        let head = self.head.load(Ordering::Acquire);
+        // A thief may move the head past a tail read before.
+        self.tail.load(Ordering::Acquire).wrapping_sub(head)
+    }
+
     /// Owner: appends; a full ring first gives its older half to `overflow`.
     #[inline]
     pub(crate) fn push(&self, entry: *mut T, overflow: impl Fn(&[*mut T])) {

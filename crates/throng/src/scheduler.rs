@@ -71,17 +71,6 @@ pub(crate) fn schedule(token: Token) {
     });
 }
 
-/// Notes that the running turn has sent a message: every so often the process woken last is put
-/// where others can take it, so that a turn that sends for a long time does not hold it up.
-#[inline(always)]
-pub(crate) fn count_send() {
-    with_worker(|worker| {
-        if let Some(worker) = worker {
-            worker.count_send();
-        }
-    });
-}
-
 /// How far a runtime is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]

@@ -5,17 +5,17 @@
 //! into a process-wide pool, generations and all, and a later runtime takes them from there: an
 //! address of the old one finds a generation that has passed, never a stranger and never a hole.
 //!
-//! | state of a slot | its mailbox word | its second word |
+//! | state of a slot | its mailbox word | where it is |
 //! |---|---|---|
-//! | never cut | zero; nobody has its address | |
-//! | free | `FREE`, generation of the next life | link of a free list |
-//! | live | anything else | class |
-//! | used up | `FREE`, last generation | nothing; in no list for ever |
+//! | never cut | zero; nobody has its address | at the end of a segment |
+//! | free | `FREE`, generation of the next life | in a magazine |
+//! | live | anything else | with its process |
+//! | used up | `FREE`, last generation | nowhere, for ever |
 //!
-//! Free slots wait in a cache per worker (see `free_list`), so that spawn and exit take no lock.
+//! Free slots wait in a cache per worker (see `magazine`), so that spawn and exit take no lock.
 
 use crate::cell::{Cell, CellRef};
-use crate::free_list::{Cache, FreeList};
+use crate::magazine::{Cache, Magazine};
 use crate::mailbox::Generation;
 use crate::sync::{Mutex, lock};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
@@ -75,20 +75,16 @@ impl SlotCache {
         if generation == Generation::LAST {
             return;
         }
-        let full = FreeList::full(class.bytes());
-        // SAFETY: passed on.
-        unsafe {
-            self.0[class.0 as usize].push(slot.cast(), full, |list| slab.give_back(class, list));
-        }
+        let full = Magazine::full(class.bytes());
+        let give_back = |magazine| slab.give_back(class, magazine);
+        self.0[class.0 as usize].push(slot.cast(), full, give_back);
     }
 
     /// Returns everything to the slab, as the cache's thread ends.
     pub(crate) fn drain(&mut self, slab: &Slab) {
         for (class, cache) in self.0.iter_mut().enumerate() {
-            for list in cache.drain() {
-                if list.len() > 0 {
-                    slab.give_back(SlotClass(class as u8), list);
-                }
+            for magazine in cache.drain() {
+                slab.give_back(SlotClass(class as u8), magazine);
             }
         }
     }
@@ -100,7 +96,7 @@ pub(crate) struct Slab {
 }
 
 struct ClassSlab {
-    free: Vec<FreeList>,
+    free: Vec<Magazine>,
     segments: Vec<Segment>,
 }
 
@@ -133,16 +129,16 @@ impl Slab {
     }
 
     #[cold]
-    fn refill(&self, class: SlotClass) -> FreeList {
+    fn refill(&self, class: SlotClass) -> Magazine {
         let mut slab = lock(&self.classes[class.0 as usize]);
-        if let Some(list) = slab.free.pop() {
-            return list;
+        if let Some(magazine) = slab.free.pop() {
+            return magazine;
         }
         loop {
             if let Some(segment) = slab.segments.last_mut() {
-                let list = segment.cut(class);
-                if list.len() > 0 {
-                    return list;
+                let magazine = segment.cut(class);
+                if !magazine.is_empty() {
+                    return magazine;
                 }
             }
             let segment = lock(&POOL[class.0 as usize]).pop().unwrap_or_else(Segment::allocate);
@@ -150,8 +146,8 @@ impl Slab {
         }
     }
 
-    fn give_back(&self, class: SlotClass, list: FreeList) {
-        lock(&self.classes[class.0 as usize]).free.push(list);
+    fn give_back(&self, class: SlotClass, magazine: Magazine) {
+        lock(&self.classes[class.0 as usize]).free.push(magazine);
     }
 }
 
@@ -208,9 +204,9 @@ impl Segment {
     }
 
     /// Hands out the next slots; none when the segment is used up.
-    fn cut(&mut self, class: SlotClass) -> FreeList {
-        let mut list = FreeList::new();
-        let end = (self.cut + FreeList::full(class.bytes())).min(SEGMENT_BYTES / class.bytes());
+    fn cut(&mut self, class: SlotClass) -> Magazine {
+        let mut magazine = Magazine::new();
+        let end = (self.cut + Magazine::full(class.bytes())).min(SEGMENT_BYTES / class.bytes());
         for index in (self.cut..end).rev() {
             let slot = self.slot(class, index);
             // SAFETY: zeroed memory is a cell's header before its first life.
@@ -220,14 +216,13 @@ impl Segment {
             } else if mailbox.peek().0 == Generation::LAST {
                 continue;
             }
-            // SAFETY: handed out for the first time, so nobody else's.
-            unsafe { list.push(slot.cast()) };
+            magazine.push(slot.cast());
         }
         self.cut = end;
-        if list.len() == 0 && end < SEGMENT_BYTES / class.bytes() {
+        if magazine.is_empty() && end < SEGMENT_BYTES / class.bytes() {
             return self.cut(class);
         }
-        list
+        magazine
     }
 
     fn is_free(&self, class: SlotClass) -> bool {

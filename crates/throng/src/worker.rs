@@ -6,23 +6,29 @@
 //!
 //! A process keeps the worker for at most [`BUDGET`] messages, then goes to the end of the queue.
 
+use crate::address::RawAddress;
 use crate::cell::{CellRef, Token};
 use crate::exit::ExitReason;
 use crate::frame::{After, Progress};
 use crate::mailbox::Generation;
+use crate::message::Cast;
+use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::{self, Phase, Scheduler};
 use crate::slab::SlotCache;
 use crate::sync::atomic::Ordering;
 use crate::sync::{current, park, park_timeout, spin_loop};
 use crate::timer::{Tick, Wheel};
+use crate::train::Streak;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Messages a process may handle before others get their turn.
 const BUDGET: u32 = 256;
-/// How many processes in a row may come from the slot of the one woken last.
+/// How many processes in a row may be the one woken last, while others wait. Then all that wait
+/// come first: were it only one of them, two processes that wake each other and somebody else each
+/// time would make the queue grow without end.
 const WARM_STREAK: u32 = 32;
 /// Every how many processes the injector goes first.
 const INJECTOR_FIRST: u32 = 61;
@@ -40,9 +46,12 @@ pub(crate) struct Worker {
     /// The process woken last. Nobody else can take it from here.
     warm: Cell<Option<Token>>,
     warm_streak: Cell<u32>,
+    /// How many of the queue come before anybody is warm again.
+    round: Cell<u32>,
     running: Cell<Option<CellRef>>,
     runs: Cell<u32>,
     sends: Cell<u32>,
+    streak: RefCell<Streak>,
     pub(crate) slots: RefCell<SlotCache>,
     pub(crate) classes: RefCell<ClassCache>,
     wheel: RefCell<Wheel<CellRef>>,
@@ -58,9 +67,11 @@ impl Worker {
             index,
             warm: Cell::new(None),
             warm_streak: Cell::new(0),
+            round: Cell::new(0),
             running: Cell::new(None),
             runs: Cell::new(0),
             sends: Cell::new(0),
+            streak: RefCell::new(Streak::default()),
             slots: RefCell::new(SlotCache::new()),
             classes: RefCell::new(ClassCache::new()),
             wheel: RefCell::new(Wheel::new(now)),
@@ -102,7 +113,9 @@ impl Worker {
     /// Schedules a process that was woken here.
     #[inline(always)]
     pub(crate) fn push(&self, token: Token) {
-        if let Some(cooler) = self.warm.replace(Some(token)) {
+        if self.round.get() > 0 {
+            self.push_back(token);
+        } else if let Some(cooler) = self.warm.replace(Some(token)) {
             self.push_back(cooler);
         }
     }
@@ -114,8 +127,24 @@ impl Worker {
         self.scheduler().notify();
     }
 
+    /// Sends a message of the running turn; it comes back if the process has exited.
     #[inline(always)]
-    pub(crate) fn count_send(&self) {
+    pub(crate) fn send<P: Process, T: Turn<P>>(&self, to: RawAddress, turn: T) -> Result<(), T> {
+        self.count_send();
+        // A turn is running unless this is a future's or a state's drop in between.
+        let by_train = self.streak.borrow_mut().send::<P, T>(to, turn);
+        by_train.or_else(|turn| Cast::<P, T>::send(to, turn))
+    }
+
+    /// The running turn sends something that goes by itself, or is over: what comes next must not
+    /// overtake it.
+    #[inline(always)]
+    pub(crate) fn end_streak(&self) {
+        self.streak.borrow_mut().end();
+    }
+
+    #[inline(always)]
+    fn count_send(&self) {
         let sends = self.sends.get() + 1;
         self.sends.set(sends);
         if sends >= SENDS_PER_EXPOSURE {
@@ -143,19 +172,30 @@ impl Worker {
         {
             return Some(token);
         }
-        let streak = self.warm_streak.get();
-        if streak < WARM_STREAK
+        let queue = &self.scheduler().remotes[self.index].queue;
+        if self.round.get() == 0
             && let Some(token) = self.warm.take()
         {
-            self.warm_streak.set(streak + 1);
-            return Some(token);
+            let streak = self.warm_streak.get() + 1;
+            self.warm_streak.set(streak);
+            if streak < WARM_STREAK || queue.is_empty() {
+                return Some(token);
+            }
+            // The others' turn: as many as wait now, before anybody is warm again.
+            self.round.set(queue.len() + 1);
+            self.push_back(token);
         }
         self.warm_streak.set(0);
-        self.scheduler().remotes[self.index]
-            .queue
-            .pop()
-            .or_else(|| self.warm.take())
-            .or_else(|| self.take_injected())
+        match queue.pop() {
+            Some(token) => {
+                self.round.set(self.round.get().saturating_sub(1));
+                Some(token)
+            }
+            None => {
+                self.round.set(0);
+                self.warm.take().or_else(|| self.take_injected())
+            }
+        }
     }
 
     fn take_injected(&self) -> Option<Token> {
@@ -280,6 +320,7 @@ impl Worker {
         let mut budget = BUDGET;
         let mut progress = self.resume(&token);
         loop {
+            self.end_streak();
             let after = match progress {
                 Progress::Done(after) => after,
                 Progress::Pending => match token.suspend() {

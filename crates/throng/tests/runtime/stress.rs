@@ -158,3 +158,30 @@ fn ten_thousand_panics_leave_the_others_alone() {
         assert_eq!(witness.call(Add(0)).await.unwrap(), rounds);
     });
 }
+
+/// Two processes that keep each other awake, and wake a third each time, must not starve it.
+#[test]
+fn busy_pairs_leave_room_for_the_others() {
+    struct Churner;
+    impl Process for Churner {}
+    struct Churn(u64);
+    impl Message for Churn {
+        type Reply = u64;
+    }
+    impl Handle<Churn> for Churner {
+        async fn handle(&mut self, Churn(count): Churn, cx: &mut Context<Self>) -> u64 {
+            let mut most = 0;
+            for _ in 0..count {
+                let child = cx.runtime().spawn(Counter { count: 0 }).unwrap();
+                child.call(Add(1)).await.unwrap();
+                child.stop();
+                most = most.max(cx.runtime().process_count());
+            }
+            most
+        }
+    }
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let churner = runtime.spawn(Churner).unwrap();
+    let most = runtime.block_on(async |_| churner.call(Churn(scaled(50_000))).await).unwrap();
+    assert!(most < 1_000, "{most} stopped processes were waiting for their last turn");
+}

@@ -1,0 +1,161 @@
+//! How the two ends of a train share it: see `train` for what that is.
+//!
+//! One sender adds cars, one receiver takes them, in order, each car once. The word counts the
+//! cars added and says who has let go:
+//!
+//! | bits | meaning | set by |
+//! |---|---|---|
+//! | 0..16 | cars added | sender |
+//! | `DETACHED` | the receiver had taken all there was and looks no more | receiver |
+//! | `LEFT` | the sender adds no more | sender |
+//!
+//! Invariants:
+//! 1. A car is written before the count that covers it, and read after that count was seen.
+//! 2. No car is added once `DETACHED` is set: adding and detaching are exchanges of one word.
+//! 3. Of the two, exactly one is told that it is the last, and frees the train.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+const DETACHED: u32 = 1 << 30;
+const LEFT: u32 = 1 << 31;
+const COUNT: u32 = 0xFFFF;
+
+/// See the file's head.
+#[repr(transparent)]
+pub(crate) struct Coupling(AtomicU32);
+
+/// What the receiver finds.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// Another car.
+    Car,
+    /// No car, and there will be none: the receiver frees the train.
+    End,
+    /// No car, and the receiver has detached: it must not look again, the sender frees the train.
+    Detached,
+}
+
+impl Coupling {
+    /// A train with one car.
+    pub(crate) fn new() -> Coupling {
+        Coupling(AtomicU32::new(1))
+    }
+
+    /// Sender: the place of the next car, unless the receiver has detached.
+    #[inline(always)]
+    pub(crate) fn next_place(&self) -> Option<u32> {
+        let word = self.0.load(Ordering::Relaxed);
+        (word & DETACHED == 0).then_some(word & COUNT)
+    }
+
+    /// Sender: the car at `place` is written; false if the receiver has detached meanwhile.
+    #[inline(always)]
+    pub(crate) fn add(&self, place: u32) -> bool {
+        // Releases the car to the receiver's look.
+        self.0.compare_exchange(place, place + 1, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+
+    /// Sender: adds no more; true if it is the last.
+    pub(crate) fn leave(&self) -> bool {
+        // Acquires the receiver's reads, before the memory is used for something else.
+        self.0.fetch_or(LEFT, Ordering::AcqRel) & DETACHED != 0
+    }
+
+    /// Receiver: is there a car beyond those taken?
+    #[inline(always)]
+    pub(crate) fn look(&self, taken: u32) -> Found {
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            if word & COUNT > taken {
+                return Found::Car;
+            }
+            if word & LEFT != 0 {
+                return Found::End;
+            }
+            match self.0.compare_exchange(
+                word,
+                word | DETACHED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return Found::Detached,
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+#[cfg(all(test, throng_loom))]
+mod loom_models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    struct Train {
+        coupling: Coupling,
+        cars: [UnsafeCell<u32>; 4],
+        frees: AtomicUsize,
+    }
+
+    impl Train {
+        /// Touches all memory, as freeing does: loom reports a race with any access still going.
+        fn free(&self) {
+            for car in &self.cars {
+                // SAFETY: the last side.
+                car.with_mut(|car| unsafe { *car = 0 });
+            }
+            self.frees.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn loom_each_car_arrives_once_in_order_and_one_side_frees() {
+        loom::model(|| {
+            let train = Arc::new(Train {
+                coupling: Coupling::new(),
+                cars: [1, 0, 0, 0].map(UnsafeCell::new),
+                frees: AtomicUsize::new(0),
+            });
+            let sender = thread::spawn({
+                let train = train.clone();
+                move || {
+                    let mut added = 1;
+                    for value in 2..=3 {
+                        let Some(place) = train.coupling.next_place() else { break };
+                        // SAFETY: the sender's until added.
+                        train.cars[place as usize].with_mut(|car| unsafe { *car = value });
+                        if !train.coupling.add(place) {
+                            break;
+                        }
+                        added += 1;
+                    }
+                    if train.coupling.leave() {
+                        train.free();
+                    }
+                    added
+                }
+            });
+            let mut taken = 0;
+            loop {
+                match train.coupling.look(taken) {
+                    Found::Car => {
+                        // SAFETY: covered by the count.
+                        let value = train.cars[taken as usize].with(|car| unsafe { *car });
+                        taken += 1;
+                        assert_eq!(value, taken);
+                    }
+                    Found::End => {
+                        train.free();
+                        break;
+                    }
+                    Found::Detached => break,
+                }
+            }
+            assert_eq!(taken, sender.join().unwrap(), "what was added was taken");
+            assert_eq!(train.frees.load(SeqCst), 1);
+        });
+    }
+}

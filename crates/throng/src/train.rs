@@ -1,0 +1,270 @@
+//! Trains: many messages of one type, from one turn to one process, in one block.
+//!
+//! A turn that sends the same kind of message to the same process again and again (a flood, a
+//! bulk load, a stream) would pay for a block, a push and a cache line each time. From the
+//! [`STREAK`]th on it is given a train instead: a block that is pushed once, with the message as
+//! its first *car*, and to which the turn goes on adding cars while the receiver takes them off
+//! the front. A car costs its own size and one exchange on a line the two already share.
+//!
+//! ```text
+//! mailbox ─▶ ┌──────┬──────────┬───────┬──────┬──────┬──────┬───┐
+//!            │ head │ coupling │ taken │ car  │ car  │ car  │ … │ ◀─ the sending worker adds
+//!            └──────┴──────────┴───────┴──────┴──────┴──────┴───┘
+//! ```
+//!
+//! Order: all cars come from one turn, between two of its suspensions, with no other message of
+//! it to anybody in between. So the order in which one process hears another is kept, and nothing
+//! a sender has learnt meanwhile can be overtaken by what it says.
+//!
+//! A car is in the mailbox as soon as it is added: nothing is held back.
+
+use crate::address::RawAddress;
+use crate::block;
+use crate::cell::Token;
+use crate::coupling::{Coupling, Found};
+use crate::exit::ExitReason;
+use crate::frame::{self, After, NoReply, Progress};
+use crate::mailbox::{Gone, Link};
+use crate::message::{Dispatch, Message, drop_users};
+use crate::process::{Process, Turn};
+use crate::sync::UnsafeCell;
+use std::alloc::Layout;
+use std::any::TypeId;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// How many messages in a row go to the same process before a train is made up.
+pub(crate) const STREAK: u32 = 8;
+/// What a train takes, at most: a pooled size.
+const TRAIN_BYTES: usize = 1024;
+/// Fewer cars than this are not worth a train.
+const CARS_MIN: usize = 8;
+
+#[repr(C)]
+struct Train<P, T> {
+    head: Message,
+    coupling: Coupling,
+    /// Cars taken; the receiver's alone.
+    taken: UnsafeCell<u32>,
+    process: PhantomData<fn(P)>,
+    // The cars follow, as many as fit: see `CARS` and `car`.
+    cars: [MaybeUninit<T>; 0],
+}
+
+impl<P: Process, T: Turn<P>> Train<P, T> {
+    const DISPATCH: &'static Dispatch =
+        &Dispatch { run: Self::run, discard: Self::discard, uncouple: Some(Self::uncouple) };
+    /// How many cars a train has; zero for messages too large for it.
+    const CARS: usize = match size_of::<T>() {
+        0 => 0xFFFF,
+        bytes => {
+            let cars = (TRAIN_BYTES - size_of::<Self>()) / bytes;
+            if cars < CARS_MIN || align_of::<T>() > 64 { 0 } else { cars }
+        }
+    };
+    const LAYOUT: Layout = match Layout::from_size_align(TRAIN_BYTES, 64) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a train has a layout"),
+    };
+
+    /// A train with its first car.
+    fn allocate(first: T) -> NonNull<Self> {
+        let train = block::allocate(Self::LAYOUT).cast::<Self>();
+        // SAFETY: freshly allocated, and there is room for a car.
+        unsafe {
+            train.write(Train {
+                head: Message::new(Self::DISPATCH),
+                coupling: Coupling::new(),
+                taken: UnsafeCell::new(0),
+                process: PhantomData,
+                cars: [],
+            });
+            Self::car(train, 0).write(first);
+        }
+        train
+    }
+
+    /// # Safety
+    /// The train is there and `place` is below [`Self::CARS`].
+    #[inline(always)]
+    unsafe fn car(train: NonNull<Self>, place: u32) -> *mut T {
+        // SAFETY: by the contract, inside the block.
+        unsafe { (&raw mut (*train.as_ptr()).cars).cast::<T>().add(place as usize) }
+    }
+
+    unsafe fn free(train: NonNull<Self>) {
+        // SAFETY: by the contract of the coupling, the caller is the last; the cars are empty.
+        unsafe { block::free(train.cast(), Self::LAYOUT) };
+    }
+
+    /// Receiver: takes the next car off; none if it is done with the train.
+    #[inline(always)]
+    unsafe fn take(train: NonNull<Self>) -> Option<T> {
+        // SAFETY: the receiver's side, which has not let go.
+        unsafe {
+            let taken = (*train.as_ptr()).taken.with(|taken| *taken);
+            match (*train.as_ptr()).coupling.look(taken) {
+                Found::Car => {
+                    (*train.as_ptr()).taken.with_mut(|field| *field = taken + 1);
+                    return Some(Self::car(train, taken).read());
+                }
+                Found::End => Self::free(train),
+                Found::Detached => {}
+            }
+        }
+        None
+    }
+
+    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        // SAFETY: the dispatch functions are those of the message's type, called by the receiver.
+        unsafe {
+            match Self::take(message.cast()) {
+                Some(turn) => {
+                    token.put_back(message.cast());
+                    frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
+                }
+                None => Progress::Done(After::Next),
+            }
+        }
+    }
+
+    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+        // SAFETY: as in `run`.
+        while let Some(turn) = unsafe { Self::take(message.cast()) } {
+            drop_users(turn);
+        }
+    }
+
+    /// Lets go if no car is left; false if there is one.
+    unsafe fn uncouple(message: NonNull<Message>) -> bool {
+        let train = message.cast::<Self>();
+        // SAFETY: as in `run`.
+        unsafe {
+            let taken = (*train.as_ptr()).taken.with(|taken| *taken);
+            match (*train.as_ptr()).coupling.look(taken) {
+                Found::Car => return false,
+                Found::End => Self::free(train),
+                Found::Detached => {}
+            }
+        }
+        true
+    }
+}
+
+/// The sender's end of a train. The turn that made it up must [`leave`](Self::leave) it.
+pub(crate) struct Rear {
+    train: NonNull<Message>,
+    leave: unsafe fn(NonNull<Message>),
+}
+
+impl Rear {
+    /// Whether messages of this type may travel by train.
+    pub(crate) const fn takes<P: Process, T: Turn<P>>() -> bool {
+        Train::<P, T>::CARS > 0
+    }
+
+    /// Makes up a train and pushes it; the message comes back if the process has exited.
+    pub(crate) fn depart<P: Process, T: Turn<P>>(to: RawAddress, first: T) -> Result<Rear, T> {
+        let train = Train::<P, T>::allocate(first);
+        // SAFETY: just allocated, for a `P`; if it was not queued, it is still all ours.
+        unsafe {
+            if let Err(Gone) = to.push(train.cast::<Link>()) {
+                let first = Train::car(train, 0).read();
+                Train::free(train);
+                return Err(first);
+            }
+        }
+        Ok(Rear { train: train.cast(), leave: leave::<P, T> })
+    }
+
+    /// Adds a message; it comes back if the train is full or the receiver has detached.
+    ///
+    /// # Safety
+    /// The train was made up for a `P` and a `T`.
+    #[inline(always)]
+    pub(crate) unsafe fn add<P: Process, T: Turn<P>>(&self, message: T) -> Result<(), T> {
+        let train = self.train.cast::<Train<P, T>>();
+        // SAFETY: the sender's side has not let go; the car is ours until it is added.
+        unsafe {
+            let coupling = &(*train.as_ptr()).coupling;
+            let Some(place) = coupling.next_place() else { return Err(message) };
+            if place as usize >= Train::<P, T>::CARS {
+                return Err(message);
+            }
+            let car = Train::car(train, place);
+            car.write(message);
+            if coupling.add(place) { Ok(()) } else { Err(car.read()) }
+        }
+    }
+
+    pub(crate) fn leave(self) {
+        // SAFETY: the function is that of the train's type.
+        unsafe { (self.leave)(self.train) };
+    }
+}
+
+unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Message>) {
+    let train = message.cast::<Train<P, T>>();
+    // SAFETY: the sender's side lets go here, once; if it is the last, it frees.
+    unsafe {
+        if (*train.as_ptr()).coupling.leave() {
+            Train::free(train);
+        }
+    }
+}
+
+/// What a worker remembers of the running turn's sends.
+#[derive(Default)]
+pub(crate) struct Streak {
+    to: Option<(RawAddress, TypeId)>,
+    length: u32,
+    rear: Option<Rear>,
+}
+
+impl Streak {
+    /// Forgets the streak: the turn is over, or suspended, or has sent something else.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
+        if self.to.take().is_some() {
+            self.length = 0;
+            self.leave_train();
+        }
+    }
+
+    #[inline(always)]
+    fn leave_train(&mut self) {
+        if let Some(rear) = self.rear.take() {
+            rear.leave();
+        }
+    }
+
+    /// Sends by train if the message continues a streak; else it comes back, to go by itself.
+    #[inline(always)]
+    pub(crate) fn send<P: Process, T: Turn<P>>(
+        &mut self,
+        to: RawAddress,
+        mut message: T,
+    ) -> Result<(), T> {
+        let kind = (to, TypeId::of::<T>());
+        if self.to != Some(kind) {
+            self.end();
+            self.to = Some(kind);
+            return Err(message);
+        }
+        if let Some(rear) = &self.rear {
+            // SAFETY: made up for this very address, whose process is a `P`, and this type.
+            match unsafe { rear.add::<P, T>(message) } {
+                Ok(()) => return Ok(()),
+                Err(back) => message = back,
+            }
+            self.leave_train();
+        }
+        self.length += 1;
+        if self.length < STREAK || !Rear::takes::<P, T>() {
+            return Err(message);
+        }
+        self.rear = Some(Rear::depart::<P, T>(to, message)?);
+        Ok(())
+    }
+}
