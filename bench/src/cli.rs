@@ -1,0 +1,217 @@
+//! The command line: what may be asked for, and the exit status.
+//!
+//! 0: everything that ran is verified, and something ran. 1: a check failed, a peer crashed, or no
+//! runtime is on this machine. 2: something was asked for that does not exist.
+
+use std::process::ExitCode;
+use std::thread;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::harness::{self, Request};
+use crate::peer::{Peer, Program};
+use crate::report;
+use crate::settings::Settings;
+use crate::workloads::{self, Workload};
+
+/// Measures throng beside other runtimes doing the same work.
+#[derive(Parser)]
+#[command(name = "bench")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure a workload on some runtimes
+    Run(Run),
+    /// Show the workloads, their settings, metrics and runtimes
+    List,
+    /// Run a workload once in this process and print its line
+    #[command(hide = true)]
+    Peer {
+        runtime: String,
+        #[command(flatten)]
+        work: Work,
+    },
+}
+
+#[derive(Args)]
+struct Run {
+    #[command(flatten)]
+    work: Work,
+    /// Runtimes to measure, separated by commas [default: all that know the workload]
+    #[arg(long, value_name = "RUNTIME", value_delimiter = ',')]
+    runtime: Vec<String>,
+    /// Counted runs per runtime, after one that is not counted
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    runs: u64,
+    /// Print one line of JSON per runtime instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// A workload with its settings.
+#[derive(Args)]
+struct Work {
+    /// What to measure; see `list`
+    workload: String,
+    /// How many processes or messages [default: the workload's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Worker threads [default: the number of cores]
+    #[arg(long, value_name = "W", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: Option<u16>,
+    /// A setting of the workload; see `list`
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// Something was asked for that does not exist; each says what does.
+#[derive(Debug, thiserror::Error)]
+enum UsageError {
+    #[error("unknown workload `{name}`; there are {}", listed(workloads::ALL.iter().map(|w| w.name)))]
+    Workload { name: String },
+    #[error(
+        "unknown runtime `{name}`; `{}` is known for {}",
+        workload.name,
+        listed(workload.peers.iter().map(|peer| peer.runtime))
+    )]
+    Runtime { name: String, workload: &'static Workload },
+    #[error(
+        "unknown key `{name}`; `{}` has {}",
+        workload.name,
+        listed(workload.keys.iter().map(|key| key.name))
+    )]
+    Key { name: String, workload: &'static Workload },
+    #[error(
+        "`{setting}` is no setting; it takes KEY=VALUE with a positive number and a key of {}",
+        listed(workload.keys.iter().map(|key| key.name))
+    )]
+    Setting { setting: String, workload: &'static Workload },
+}
+
+/// Runs what the command line asks for.
+pub(crate) fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(run) => run.request().map(|request| measure(&request, run.json)),
+        Command::List => {
+            list();
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Peer { runtime, work } => work.run_here(&runtime),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        ExitCode::from(2)
+    })
+}
+
+impl Run {
+    fn request(&self) -> Result<Request, UsageError> {
+        let (workload, settings) = self.work.settings()?;
+        let mut peers: Vec<&'static Peer> = Vec::new();
+        for runtime in &self.runtime {
+            let peer = find_peer(workload, runtime)?;
+            if !peers.iter().any(|known| known.runtime == peer.runtime) {
+                peers.push(peer);
+            }
+        }
+        if peers.is_empty() {
+            peers.extend(workload.peers);
+        }
+        Ok(Request { workload, peers, settings, runs: self.runs })
+    }
+}
+
+impl Work {
+    fn settings(&self) -> Result<(&'static Workload, Settings), UsageError> {
+        let workload = workloads::find(&self.workload)
+            .ok_or_else(|| UsageError::Workload { name: self.workload.clone() })?;
+        let workers = match self.workers {
+            Some(workers) => usize::from(workers),
+            None => thread::available_parallelism().map_or(1, usize::from),
+        };
+        let count = self.count.unwrap_or(workload.count);
+        let mut settings = Settings::new(count, workers, workload.keys);
+        for setting in &self.set {
+            let (key, value) = setting
+                .split_once('=')
+                .and_then(|(key, value)| Some((key, value.parse().ok().filter(|&v| v > 0)?)))
+                .ok_or_else(|| UsageError::Setting { setting: setting.clone(), workload })?;
+            if !settings.set(key, value) {
+                return Err(UsageError::Key { name: key.to_owned(), workload });
+            }
+        }
+        Ok((workload, settings))
+    }
+
+    /// The child's side of a run.
+    fn run_here(&self, runtime: &str) -> Result<ExitCode, UsageError> {
+        let (workload, settings) = self.settings()?;
+        let peer = find_peer(workload, runtime)?;
+        match peer.run_here(&settings) {
+            Some(Ok(line)) => {
+                println!("{}", serde_json::json!(line));
+                Ok(ExitCode::SUCCESS)
+            }
+            Some(Err(error)) => {
+                eprintln!("{runtime}: {error}");
+                Ok(ExitCode::FAILURE)
+            }
+            None => {
+                eprintln!("{runtime}: is not in this program");
+                Ok(ExitCode::FAILURE)
+            }
+        }
+    }
+}
+
+fn find_peer(workload: &'static Workload, runtime: &str) -> Result<&'static Peer, UsageError> {
+    workload.peer(runtime).ok_or_else(|| UsageError::Runtime { name: runtime.to_owned(), workload })
+}
+
+fn measure(request: &Request, json: bool) -> ExitCode {
+    let rows = harness::measure(request);
+    if json {
+        for row in &rows {
+            println!("{}", report::json_line(request, row));
+        }
+    } else if !rows.is_empty() {
+        print!("{}", report::table(request, &rows));
+    }
+    for row in &rows {
+        for failure in &row.failures {
+            eprintln!("{}: {failure}", row.peer.runtime);
+        }
+    }
+    if rows.is_empty() {
+        eprintln!("error: none of these runtimes is on this machine");
+    }
+    if rows.is_empty() || rows.iter().any(|row| !row.failures.is_empty()) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn list() {
+    for workload in workloads::ALL {
+        println!("{}: {}", workload.name, workload.about);
+        println!("  --count {} {}", workload.count, workload.counts);
+        for key in workload.keys {
+            println!("  --set {}={}  {}", key.name, key.default, key.about);
+        }
+        println!("  metrics: {}", listed(workload.metrics.iter().map(|metric| metric.name)));
+        let runtimes = workload.peers.iter().map(|peer| match peer.program {
+            Program::Here { version, .. } => format!("{} {version}", peer.runtime),
+            Program::Script { interpreter, .. } => format!("{} (by {interpreter})", peer.runtime),
+        });
+        println!("  runtimes: {}", listed(runtimes));
+    }
+}
+
+fn listed(names: impl Iterator<Item = impl Into<String>>) -> String {
+    names.map(Into::into).collect::<Vec<String>>().join(", ")
+}

@@ -1,0 +1,162 @@
+//! The rows for readers: a table, or one line of JSON per runtime.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::harness::{Request, Row, Summary};
+use crate::peer::Program;
+
+/// The runtime that the others are compared to.
+const SUBJECT: &str = "throng";
+
+/// The allocator of this program, hence of every runtime that is in it.
+const ALLOCATOR: &str = if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" };
+
+#[derive(Serialize)]
+struct JsonRow<'a> {
+    workload: &'a str,
+    runtime: &'a str,
+    version: Option<&'a str>,
+    params: Map<String, Value>,
+    metrics: Map<String, Value>,
+    verified: bool,
+}
+
+/// One runtime's row as a line of JSON.
+pub(crate) fn json_line(request: &Request, row: &Row) -> String {
+    let metrics = row.metrics.iter().map(|summary| {
+        let Summary { name, unit, median, min, max } = summary;
+        let summary = json!({"median": median, "min": min, "max": max, "unit": unit});
+        ((*name).to_owned(), summary)
+    });
+    let row = JsonRow {
+        workload: request.workload.name,
+        runtime: row.peer.runtime,
+        version: row.version.as_deref(),
+        params: params(request, row),
+        metrics: metrics.collect(),
+        verified: row.failures.is_empty(),
+    };
+    json!(row).to_string()
+}
+
+/// Everything that the row depends on beside the runtime.
+fn params(request: &Request, row: &Row) -> Map<String, Value> {
+    let mut params = Map::new();
+    params.insert("count".to_owned(), request.settings.count.into());
+    params.insert("workers".to_owned(), row.workers.into());
+    params.insert("runs".to_owned(), request.runs.into());
+    if let Program::Here { .. } = row.peer.program {
+        params.insert("allocator".to_owned(), ALLOCATOR.into());
+    }
+    params.extend(request.settings.keys().map(|(key, value)| (key.to_owned(), value.into())));
+    params
+}
+
+/// All rows as a table: per metric, each runtime's median, spread, and ratio to throng.
+pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
+    let mut lines = vec![vec![
+        "metric".to_owned(),
+        "runtime".to_owned(),
+        "median".to_owned(),
+        "min".to_owned(),
+        "max".to_owned(),
+        format!("÷ {SUBJECT}"),
+    ]];
+    for metric in request.workload.metrics {
+        let subject = rows.iter().find(|row| row.peer.runtime == SUBJECT);
+        let subject = subject.and_then(|row| find(row, metric.name)).map(|found| found.median);
+        let mut label = format!("{} ({})", metric.name, metric.unit);
+        for row in rows {
+            let Some(summary) = find(row, metric.name) else { continue };
+            lines.push(vec![
+                std::mem::take(&mut label),
+                row.peer.runtime.to_owned(),
+                number(summary.median),
+                number(summary.min),
+                number(summary.max),
+                match subject {
+                    Some(subject) if subject > 0.0 => format!("{:.2}", summary.median / subject),
+                    _ => "–".to_owned(),
+                },
+            ]);
+        }
+    }
+    heading(request, rows) + &aligned(&lines)
+}
+
+fn heading(request: &Request, rows: &[Row]) -> String {
+    let mut heading = format!("{}: {}\n", request.workload.name, request.workload.about);
+    for row in rows {
+        let version = row.version.as_deref().unwrap_or("of unknown version");
+        let params: Vec<String> =
+            params(request, row).iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let verified = if row.failures.is_empty() { "verified" } else { "NOT VERIFIED" };
+        heading += &format!(
+            "  {} {version} {verified} {}\n",
+            row.peer.runtime,
+            params.join(" ").replace('"', "")
+        );
+    }
+    heading + "\n"
+}
+
+fn find<'a>(row: &'a Row, metric: &str) -> Option<&'a Summary> {
+    row.metrics.iter().find(|summary| summary.name == metric)
+}
+
+/// Three digits of precision or more, thousands grouped.
+fn number(value: f64) -> String {
+    if value < 100.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Columns two spaces apart, the first two flush left, numbers flush right.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let mut table = String::new();
+    for line in lines {
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            table += &match column {
+                0 | 1 => format!("{cell:<width$}  "),
+                _ => format!("{cell:>width$}  "),
+            };
+        }
+        table.truncate(table.trim_end().len());
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(number(0.0), "0.0");
+        assert_eq!(number(31.46), "31.5");
+        assert_eq!(number(505.4), "505");
+        assert_eq!(number(1_545_000_000.0), "1,545,000,000");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let lines =
+            [["a", "b", "1"], ["", "bbb", "100"]].map(|line| line.map(str::to_owned).to_vec());
+        assert_eq!(aligned(&lines), "a  b      1\n   bbb  100\n");
+    }
+}

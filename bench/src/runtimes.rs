@@ -1,0 +1,6 @@
+//! How each runtime is started, and how the workload's driver becomes one of its processes.
+
+pub(crate) mod actix;
+pub(crate) mod erlang;
+pub(crate) mod throng;
+pub(crate) mod tokio;

@@ -1,0 +1,48 @@
+//! actix with its one arbiter: an actor lives on the thread of the arbiter that started it, and
+//! `System` has one.
+
+use std::io;
+use std::pin::Pin;
+
+use actix::{Actor, Context, Handler, Message, ResponseFuture, System};
+
+use crate::outcome::Outcome;
+use crate::peer::{Peer, Program, Threads};
+use crate::settings::Settings;
+
+/// The actix peer that runs like this.
+pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+    let version = env!("VERSION_ACTIX");
+    Peer { runtime: "actix", program: Program::Here { version, threads: Threads::One, run } }
+}
+
+/// Starts the system and runs the workload as the handler of an actor.
+///
+/// # Errors
+/// What the workload says.
+pub(crate) fn drive<F>(workload: F) -> io::Result<Outcome>
+where
+    F: Future<Output = io::Result<Outcome>> + Send + 'static,
+{
+    System::new().block_on(async {
+        Driver.start().send(Drive(Box::pin(workload))).await.map_err(io::Error::other)?
+    })
+}
+
+struct Driver;
+
+impl Actor for Driver {
+    type Context = Context<Self>;
+}
+
+#[derive(Message)]
+#[rtype(result = "io::Result<Outcome>")]
+struct Drive(Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>);
+
+impl Handler<Drive> for Driver {
+    type Result = ResponseFuture<io::Result<Outcome>>;
+
+    fn handle(&mut self, Drive(workload): Drive, _: &mut Context<Self>) -> Self::Result {
+        workload
+    }
+}

@@ -1,0 +1,72 @@
+//! throng as its builder starts it, with the number of workers and the process limit set.
+
+use std::io;
+use std::pin::Pin;
+use std::time::Duration;
+
+use throng::{Address, CallError, Context, Handle, Message, Process, Runtime, RuntimeHandle};
+
+use crate::outcome::Outcome;
+use crate::peer::{Peer, Program, Threads};
+use crate::settings::Settings;
+
+/// No workload takes this long; a call needs some deadline.
+const DEADLINE: Duration = Duration::from_secs(3600);
+
+/// The throng peer that runs like this.
+pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+    let version = env!("VERSION_THRONG");
+    Peer { runtime: "throng", program: Program::Here { version, threads: Threads::Workers, run } }
+}
+
+/// Starts the runtime, with room for this many processes beside the driver, and runs the workload
+/// as the handler of a process.
+///
+/// # Errors
+/// When the runtime cannot be started, or what the workload says.
+pub(crate) fn drive<W, F>(settings: &Settings, processes: u64, workload: W) -> io::Result<Outcome>
+where
+    W: FnOnce(RuntimeHandle) -> F,
+    F: Future<Output = io::Result<Outcome>> + Send + 'static,
+{
+    let runtime = Runtime::builder()
+        .workers(settings.workers)
+        .process_limit(processes + 1)
+        .start()
+        .map_err(io::Error::other)?;
+    let work = Drive(Box::pin(workload(runtime.handle().clone())));
+    runtime.block_on(async |handle| match start(handle, Driver).call(work).within(DEADLINE).await {
+        Ok(outcome) => outcome,
+        Err(CallError::Died(reason)) => {
+            Err(io::Error::other(format!("the driver died: {reason:?}")))
+        }
+        Err(error) => Err(io::Error::other(error.to_string())),
+    })
+}
+
+/// Starts a process, for which [`drive`] was told to leave room.
+///
+/// # Panics
+/// When there is no room after all.
+pub(crate) fn start<P: Process>(runtime: &RuntimeHandle, process: P) -> Address<P> {
+    match runtime.spawn(process) {
+        Ok(address) => address,
+        Err(error) => panic!("the process limit leaves room for every process: {error}"),
+    }
+}
+
+struct Driver;
+
+impl Process for Driver {}
+
+struct Drive(Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>);
+
+impl Message for Drive {
+    type Reply = io::Result<Outcome>;
+}
+
+impl Handle<Drive> for Driver {
+    async fn handle(&mut self, Drive(work): Drive, _: &mut Context<Self>) -> io::Result<Outcome> {
+        work.await
+    }
+}

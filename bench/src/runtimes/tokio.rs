@@ -1,0 +1,30 @@
+//! tokio as `#[tokio::main]` starts it, with the number of workers set; a process is a task with
+//! an unbounded channel.
+
+use std::io;
+
+use tokio::runtime::Builder;
+
+use crate::outcome::Outcome;
+use crate::peer::{Peer, Program, Threads};
+use crate::settings::Settings;
+
+/// The tokio peer that runs like this.
+pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+    let version = env!("VERSION_TOKIO");
+    Peer { runtime: "tokio", program: Program::Here { version, threads: Threads::Workers, run } }
+}
+
+/// Starts the runtime and runs the workload in a task of it, since a task spawns and wakes others
+/// more cheaply than `block_on` does, which is on a thread outside the workers.
+///
+/// # Errors
+/// When the threads cannot be started, or what the workload says.
+pub(crate) fn drive<F>(settings: &Settings, workload: F) -> io::Result<Outcome>
+where
+    F: Future<Output = io::Result<Outcome>> + Send + 'static,
+{
+    let runtime =
+        Builder::new_multi_thread().worker_threads(settings.workers).enable_all().build()?;
+    runtime.block_on(async { tokio::spawn(workload).await.map_err(io::Error::other)? })
+}

@@ -1,0 +1,51 @@
+//! The workloads: what each does, what it measures, and which runtimes can do it.
+//!
+//! A workload's file holds its definition and everything that must be the same for every runtime:
+//! the order of work, the clocks and the checks. The files below it say how one runtime does each
+//! step. To add a workload, add its file, one file per runtime, and a line in [`ALL`].
+
+pub(crate) mod call;
+pub(crate) mod churn;
+pub(crate) mod send;
+pub(crate) mod spawn;
+mod tally;
+
+use crate::peer::Peer;
+use crate::settings::Key;
+
+/// One thing that runtimes can be compared by.
+#[derive(Debug)]
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// What `--count` counts.
+    pub(crate) counts: &'static str,
+    /// How many of those unless `--count` says.
+    pub(crate) count: u64,
+    pub(crate) keys: &'static [Key],
+    pub(crate) metrics: &'static [Metric],
+    pub(crate) peers: &'static [Peer],
+}
+
+/// A measured quantity; less is better for all of them.
+#[derive(Debug)]
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+}
+
+/// Every workload, in the order in which they are listed.
+pub(crate) const ALL: &[&Workload] =
+    &[&spawn::WORKLOAD, &send::WORKLOAD, &call::WORKLOAD, &churn::WORKLOAD];
+
+/// The workload of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Workload> {
+    ALL.iter().copied().find(|workload| workload.name == name)
+}
+
+impl Workload {
+    /// How this runtime does the workload.
+    pub(crate) fn peer(&self, runtime: &str) -> Option<&'static Peer> {
+        self.peers.iter().find(|peer| peer.runtime == runtime)
+    }
+}

@@ -1,0 +1,134 @@
+//! `call`: one process calls another M times, each call after the reply to the one before.
+//!
+//! ```text
+//! driver   call every callee once │ call × M             │ (clock, call, clock) × samples
+//!                                 ├ round_trip_ns, mean ─┤ p50_ns, p99_ns
+//! ```
+//!
+//! - A call carries a `u64` and its reply is that plus one, checked every time.
+//! - With several callees each call goes to a random one, by the same generator in every runtime;
+//!   each was called before, so that no first touch is measured.
+//! - The percentiles come from calls of their own, since reading the clock around each would
+//!   burden the mean; the reading, some 20 ns, is in them.
+
+mod actix;
+mod throng;
+mod tokio;
+
+use std::io;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use super::{Metric, Workload};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::{Key, Settings};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "call",
+    about: "M calls from one process to another, one after the other, each reply checked",
+    counts: "calls",
+    count: 2_000_000,
+    keys: &[
+        Key {
+            name: "callees",
+            default: 1,
+            about: "how many processes there are to call; each call picks one at random",
+        },
+        Key {
+            name: "samples",
+            default: 200_000,
+            about: "how many further calls are timed one by one, for the percentiles",
+        },
+    ],
+    metrics: &[
+        Metric { name: "round_trip_ns", unit: "ns" },
+        Metric { name: "p50_ns", unit: "ns" },
+        Metric { name: "p99_ns", unit: "ns" },
+    ],
+    peers: &[
+        runtimes::throng::peer(throng::run),
+        runtimes::tokio::peer(tokio::run),
+        runtimes::actix::peer(actix::run),
+        runtimes::erlang::PEER,
+    ],
+};
+
+/// A runtime's callees, started already; used in one of its processes.
+trait Callees {
+    /// Calls one of them with a value and awaits its reply; `None` if none came.
+    async fn call(&self, callee: usize, value: u64) -> Option<u64>;
+}
+
+/// What a callee replies.
+fn reply(value: u64) -> u64 {
+    value.wrapping_add(1)
+}
+
+/// The workload's order, clocks and checks.
+async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outcome> {
+    let callee_count = settings.get("callees");
+    let samples = settings.get("samples");
+    let mut histogram = Histogram::<u64>::new(3).map_err(io::Error::other)?;
+    let mut pick = Pick::among(callee_count);
+    let mut replies = 0;
+    for callee in 0..callee_count {
+        replies += u64::from(callees.call(callee as usize, callee).await == Some(reply(callee)));
+    }
+
+    let clock = Instant::now();
+    for value in 0..settings.count {
+        replies += u64::from(callees.call(pick.next(), value).await == Some(reply(value)));
+    }
+    let elapsed = clock.elapsed();
+    for value in 0..samples {
+        let callee = pick.next();
+        let clock = Instant::now();
+        let answer = callees.call(callee, value).await;
+        histogram.saturating_record(clock.elapsed().as_nanos() as u64);
+        replies += u64::from(answer == Some(reply(value)));
+    }
+
+    let mut outcome = Outcome::default();
+    outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
+    outcome.metric("p50_ns", histogram.value_at_quantile(0.5) as f64);
+    outcome.metric("p99_ns", histogram.value_at_quantile(0.99) as f64);
+    outcome.check("correct replies", replies, callee_count + settings.count + samples);
+    Ok(outcome)
+}
+
+/// Random indices below a bound: xorshift64*, always from the same seed.
+struct Pick {
+    state: u64,
+    bound: u64,
+}
+
+impl Pick {
+    fn among(bound: u64) -> Self {
+        Self { state: 0x9E37_79B9_7F4A_7C15, bound }
+    }
+
+    fn next(&mut self) -> usize {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        let random = self.state.wrapping_mul(0x2545_F491_4F6C_DD1D);
+        ((u128::from(random) * u128::from(self.bound)) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn picks_spread_over_all_indices() {
+        let mut seen = [0u32; 10];
+        let mut pick = Pick::among(10);
+        for _ in 0..10_000 {
+            seen[pick.next()] += 1;
+        }
+        assert!(seen.iter().all(|&times| (800..1200).contains(&times)), "{seen:?}");
+    }
+}

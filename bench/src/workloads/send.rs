@@ -1,0 +1,106 @@
+//! `send`: M messages of one `u64`, from one process (or `senders` of them) to one other.
+//!
+//! ```text
+//! driver    start senders │                      wait │ ask the receiver for its sum
+//! senders                 │ send × M/senders          │
+//!           ├────── send_ns, the last sender is done ─┤
+//!           ├───────────────────────────── delivered_ns ┤
+//! ```
+//!
+//! - The values are 0…M−1, each sent once, so the sum shows that none was lost or doubled.
+//! - Mailboxes are unbounded and nobody waits for the receiver: how far it falls behind is up to
+//!   the runtime, and `delivered_ns` has it all.
+//! - A sender reads the clock itself when it is done, so that the driver's wake-up is not in
+//!   `send_ns`.
+
+mod actix;
+mod throng;
+mod tokio;
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::tally::{Tally, sum_below};
+use super::{Metric, Workload};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::{Key, Settings};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "send",
+    about: "M messages from one process to another, until the receiver confirms their sum",
+    counts: "messages",
+    count: 10_000_000,
+    keys: &[Key {
+        name: "senders",
+        default: 1,
+        about: "how many processes send; each sends its share of the messages",
+    }],
+    metrics: &[Metric { name: "send_ns", unit: "ns" }, Metric { name: "delivered_ns", unit: "ns" }],
+    peers: &[
+        runtimes::throng::peer(throng::run),
+        runtimes::tokio::peer(tokio::run),
+        runtimes::actix::peer(actix::run),
+        runtimes::erlang::PEER,
+    ],
+};
+
+static SENDERS_DONE: Tally = Tally::new();
+static LAST_DONE_NS: AtomicU64 = AtomicU64::new(0);
+
+/// One sender's share of the messages.
+struct Share {
+    values: Range<u64>,
+    clock: Instant,
+}
+
+impl Share {
+    /// What a sender process does.
+    fn send_all(self, mut send: impl FnMut(u64)) {
+        let count = self.values.end - self.values.start;
+        for value in self.values {
+            send(value);
+        }
+        LAST_DONE_NS.fetch_max(self.clock.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        SENDERS_DONE.add(count);
+    }
+}
+
+/// How a runtime does the steps, with its receiver started already; called in one of its
+/// processes.
+trait Post {
+    /// Starts a process that sends its share to the receiver.
+    fn start_sender(&mut self, share: Share);
+
+    /// Has the receiver confirm the sum of all it received, after every sender is done; `None` if
+    /// it cannot.
+    async fn sum(self) -> Option<u64>;
+}
+
+/// The workload's order, clocks and checks.
+async fn measure<P: Post>(mut post: P, settings: Settings) -> io::Result<Outcome> {
+    let count = settings.count;
+    let senders = settings.get("senders");
+    let share = |sender: u64| (u128::from(count) * u128::from(sender) / u128::from(senders)) as u64;
+    SENDERS_DONE.arm(senders);
+
+    let clock = Instant::now();
+    for sender in 0..senders {
+        post.start_sender(Share { values: share(sender)..share(sender + 1), clock });
+    }
+    SENDERS_DONE.complete().await;
+    let sum = post.sum().await;
+    let delivered = clock.elapsed();
+
+    let each = 1.0 / count as f64;
+    let mut outcome = Outcome::default();
+    outcome.metric("send_ns", LAST_DONE_NS.load(Ordering::Relaxed) as f64 * each);
+    outcome.metric("delivered_ns", delivered.as_nanos() as f64 * each);
+    outcome.check("receivers that answered", u64::from(sum.is_some()), 1);
+    outcome.check("the sum received", sum.unwrap_or_default(), sum_below(count));
+    outcome.check("senders that finished", SENDERS_DONE.count(), senders);
+    outcome.check("messages sent", SENDERS_DONE.sum(), count);
+    Ok(outcome)
+}

@@ -1,0 +1,131 @@
+//! `spawn`: N live processes, each holding one `u64` and its own mailbox.
+//!
+//! ```text
+//! driver   spawn × N │ message × chunk, wait until counted, … │ RSS │ stop × N │ wait for exits
+//!          ├ spawn_ns┤                                        │     ├───────────────── exit_ns ┤
+//!          ├──────────────────────────────────────── ready_ns ┤
+//! ```
+//!
+//! - The driver is itself a process; the addresses it collects are memory that was resident before
+//!   the clock and the RSS baseline.
+//! - A process counts itself when it handles its message, so `ready_ns` proves that it ran.
+//! - An exit is observed when the process's state has been dropped.
+//! - At most `chunk` messages are in flight, so `bytes_per_process` has no backlog in it.
+
+mod actix;
+mod throng;
+mod tokio;
+
+use std::io;
+use std::time::Instant;
+
+use super::tally::{Tally, sum_below};
+use super::{Metric, Workload};
+use crate::memory;
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::{Key, Settings};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "spawn",
+    about: "N live processes, each holding one u64: start, count themselves, stop",
+    counts: "processes",
+    count: 1_000_000,
+    keys: &[Key {
+        name: "chunk",
+        default: 4096,
+        about: "how many processes are sent their message before the driver waits for them",
+    }],
+    metrics: &[
+        Metric { name: "spawn_ns", unit: "ns" },
+        Metric { name: "ready_ns", unit: "ns" },
+        Metric { name: "bytes_per_process", unit: "bytes" },
+        Metric { name: "peak_rss_bytes", unit: "bytes" },
+        Metric { name: "exit_ns", unit: "ns" },
+    ],
+    peers: &[
+        runtimes::throng::peer(throng::run),
+        runtimes::tokio::peer(tokio::run),
+        runtimes::actix::peer(actix::run),
+        runtimes::erlang::PEER,
+    ],
+};
+
+static COUNTED: Tally = Tally::new();
+static EXITED: Tally = Tally::new();
+
+/// What each process holds: one number, by which it also counts itself.
+struct State(u64);
+
+impl State {
+    /// What a process does with its message.
+    fn count(&self) {
+        COUNTED.add(self.0);
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        EXITED.add(self.0);
+    }
+}
+
+/// How a runtime does the steps; called in one of its processes.
+trait Crowd {
+    /// What reaches one process.
+    type Address;
+
+    /// Starts a process that holds this state.
+    fn spawn(&mut self, state: State) -> Self::Address;
+
+    /// Sends a process the message on which it counts itself.
+    fn count(&self, process: &Self::Address);
+
+    /// Makes a process exit.
+    fn stop(&self, process: Self::Address);
+}
+
+/// The workload's order, clocks and checks.
+async fn measure<C: Crowd>(mut crowd: C, settings: Settings) -> io::Result<Outcome> {
+    let count = settings.count;
+    let mut processes = memory::resident_vec(count as usize);
+    let resident_before = memory::resident_bytes()?;
+
+    let spawning = Instant::now();
+    for value in 0..count {
+        processes.push(crowd.spawn(State(value)));
+    }
+    let spawned = spawning.elapsed();
+    let mut counted = 0;
+    for chunk in processes.chunks(settings.get("chunk") as usize) {
+        counted += chunk.len() as u64;
+        COUNTED.arm(counted);
+        for process in chunk {
+            crowd.count(process);
+        }
+        COUNTED.complete().await;
+    }
+    let ready = spawning.elapsed();
+    let resident = memory::resident_bytes()?;
+
+    EXITED.arm(count);
+    let stopping = Instant::now();
+    for process in processes {
+        crowd.stop(process);
+    }
+    EXITED.complete().await;
+    let exited = stopping.elapsed();
+
+    let each = 1.0 / count as f64;
+    let mut outcome = Outcome::default();
+    outcome.metric("spawn_ns", spawned.as_nanos() as f64 * each);
+    outcome.metric("ready_ns", ready.as_nanos() as f64 * each);
+    outcome.metric("bytes_per_process", resident.saturating_sub(resident_before) as f64 * each);
+    outcome.metric("peak_rss_bytes", memory::peak_resident_bytes()? as f64);
+    outcome.metric("exit_ns", exited.as_nanos() as f64 * each);
+    outcome.check("processes that counted themselves", COUNTED.count(), count);
+    outcome.check("the sum of their states", COUNTED.sum(), sum_below(count));
+    outcome.check("processes that exited", EXITED.count(), count);
+    outcome.check("the sum of their last states", EXITED.sum(), sum_below(count));
+    Ok(outcome)
+}

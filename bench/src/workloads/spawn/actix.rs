@@ -1,0 +1,48 @@
+//! `spawn` with actix: an actor stops when its last address is dropped.
+
+use std::io;
+
+use actix::{Actor, Addr, Context, Handler, Message};
+
+use super::{Crowd, State, measure};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    runtimes::actix::drive(measure(Actix, settings.clone()))
+}
+
+struct Actix;
+
+impl Actor for State {
+    type Context = Context<Self>;
+}
+
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Count;
+
+impl Handler<Count> for State {
+    type Result = ();
+
+    fn handle(&mut self, _: Count, _: &mut Context<Self>) {
+        self.count();
+    }
+}
+
+impl Crowd for Actix {
+    type Address = Addr<State>;
+
+    fn spawn(&mut self, state: State) -> Self::Address {
+        state.start()
+    }
+
+    fn count(&self, process: &Self::Address) {
+        process.do_send(Count);
+    }
+
+    fn stop(&self, process: Self::Address) {
+        drop(process);
+    }
+}

@@ -1,0 +1,52 @@
+//! `spawn` with throng: the state is the process.
+
+use std::io;
+
+use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
+
+use super::{Crowd, State, measure};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    let settings_inside = settings.clone();
+    runtimes::throng::drive(settings, settings.count, |runtime| {
+        measure(Throng { runtime }, settings_inside)
+    })
+}
+
+struct Throng {
+    runtime: RuntimeHandle,
+}
+
+impl Process for State {}
+
+struct Count;
+
+impl Message for Count {
+    type Reply = ();
+}
+
+impl Handle<Count> for State {
+    async fn handle(&mut self, _: Count, _: &mut Context<Self>) {
+        self.count();
+    }
+}
+
+impl Crowd for Throng {
+    type Address = Address<State>;
+
+    fn spawn(&mut self, state: State) -> Self::Address {
+        runtimes::throng::start(&self.runtime, state)
+    }
+
+    fn count(&self, process: &Self::Address) {
+        // A message that found nobody is missing in the count.
+        let _ = process.send(Count);
+    }
+
+    fn stop(&self, process: Self::Address) {
+        process.stop();
+    }
+}

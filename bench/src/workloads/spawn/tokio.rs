@@ -1,0 +1,41 @@
+//! `spawn` with tokio: a task that owns its receiver; dropping the only sender ends it.
+
+use std::io;
+
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::{Crowd, State, measure};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    runtimes::tokio::drive(settings, measure(Tokio, settings.clone()))
+}
+
+struct Tokio;
+
+struct Count;
+
+impl Crowd for Tokio {
+    type Address = UnboundedSender<Count>;
+
+    fn spawn(&mut self, state: State) -> Self::Address {
+        let (sender, mut mailbox) = unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(Count) = mailbox.recv().await {
+                state.count();
+            }
+        });
+        sender
+    }
+
+    fn count(&self, process: &Self::Address) {
+        // A message that found nobody is missing in the count.
+        let _ = process.send(Count);
+    }
+
+    fn stop(&self, process: Self::Address) {
+        drop(process);
+    }
+}

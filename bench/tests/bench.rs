@@ -1,0 +1,269 @@
+//! The built program, run as its users run it, with small counts.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const IN_THIS_PROGRAM: [&str; 3] = ["throng", "tokio", "actix"];
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    command.args(arguments);
+    command
+}
+
+fn output(mut command: Command) -> Output {
+    command.output().expect("the program starts")
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("no signal ended it")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn json_rows(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+}
+
+/// Runs a workload on every runtime of this program and checks the shape and truth of each row.
+#[track_caller]
+fn check(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
+    // On a single worker whatever spins or starves shows as an answer that never comes.
+    for workers in ["1", "2"] {
+        check_on(workers, workload, settings, metrics);
+    }
+}
+
+#[track_caller]
+fn check_on(workers: &str, workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
+    let mut arguments = vec!["run", workload, "--json", "--runs", "2", "--workers", workers];
+    let runtimes = IN_THIS_PROGRAM.join(",");
+    arguments.extend(["--runtime", &runtimes]);
+    arguments.extend(settings);
+    let output = output(bench(&arguments));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let rows = json_rows(&output);
+    let runtimes: Vec<&str> = rows.iter().filter_map(|row| row["runtime"].as_str()).collect();
+    assert_eq!(runtimes, IN_THIS_PROGRAM);
+    for row in &rows {
+        let keys: Vec<&String> = row.as_object().expect("a row is an object").keys().collect();
+        assert_eq!(keys, ["workload", "runtime", "version", "params", "metrics", "verified"]);
+        assert_eq!(row["workload"], workload);
+        assert_eq!(row["verified"], true, "{row}");
+        assert_eq!(row["params"]["runs"], 2);
+        let version = row["version"].as_str().expect("there is a version");
+        assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+        let found: Vec<(&str, &str)> = row["metrics"]
+            .as_object()
+            .expect("the metrics are an object")
+            .iter()
+            .map(|(name, summary)| (name.as_str(), summary["unit"].as_str().unwrap_or("none")))
+            .collect();
+        assert_eq!(found, metrics);
+        for (name, _) in metrics {
+            let [min, median, max] = ["min", "median", "max"]
+                .map(|of| row["metrics"][name][of].as_f64().expect("each is a number"));
+            assert!(min <= median && median <= max, "{name}: {min} {median} {max}");
+            assert!(min >= 0.0, "{name}: {min}");
+        }
+    }
+}
+
+#[test]
+fn spawn_is_verified_on_each_runtime() {
+    let metrics = [
+        ("spawn_ns", "ns"),
+        ("ready_ns", "ns"),
+        ("bytes_per_process", "bytes"),
+        ("peak_rss_bytes", "bytes"),
+        ("exit_ns", "ns"),
+    ];
+    check("spawn", &["--count", "10000"], &metrics);
+    // The last chunk is not a full one, and there is a single process.
+    check("spawn", &["--count", "1000", "--set", "chunk=300"], &metrics);
+    check("spawn", &["--count", "1"], &metrics);
+}
+
+#[test]
+fn send_is_verified_on_each_runtime() {
+    let metrics = [("send_ns", "ns"), ("delivered_ns", "ns")];
+    check("send", &["--count", "100000"], &metrics);
+    // Shares that do not come out even, and senders without any.
+    check("send", &["--count", "99999", "--set", "senders=100"], &metrics);
+    check("send", &["--count", "3", "--set", "senders=10"], &metrics);
+}
+
+#[test]
+fn call_is_verified_on_each_runtime() {
+    let metrics = [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns")];
+    check("call", &["--count", "5000", "--set", "samples=1000"], &metrics);
+    check("call", &["--count", "5000", "--set", "samples=1000", "--set", "callees=777"], &metrics);
+}
+
+#[test]
+fn churn_is_verified_on_each_runtime() {
+    let metrics = [("cycle_ns", "ns"), ("rss_growth_bytes", "bytes")];
+    check("churn", &["--count", "5000", "--set", "warmup=100"], &metrics);
+    check("churn", &["--count", "1", "--set", "warmup=1"], &metrics);
+}
+
+#[test]
+fn the_params_say_what_was_run() {
+    let arguments = ["run", "send", "--runtime", "tokio,actix", "--count", "1000", "--json"];
+    let output = output(bench(&[&arguments[..], &["--workers", "3", "--runs", "1"]].concat()));
+    let rows = json_rows(&output);
+    assert_eq!(rows[0]["params"]["count"], 1000);
+    assert_eq!(rows[0]["params"]["senders"], 1);
+    assert_eq!(rows[0]["params"]["workers"], 3);
+    assert_eq!(rows[1]["params"]["workers"], 1, "actix has one thread, whatever it is told");
+}
+
+#[test]
+fn a_runtime_is_measured_once_however_often_it_is_named() {
+    let arguments = ["run", "send", "--runtime", "tokio,tokio", "--count", "10", "--runs", "1"];
+    let output = output(bench(&[&arguments[..], &["--json"]].concat()));
+    assert_eq!(json_rows(&output).len(), 1);
+}
+
+#[test]
+fn the_table_has_ratios_to_throng() {
+    let arguments = ["run", "send", "--runtime", "throng,tokio", "--count", "1000", "--runs", "1"];
+    let output = output(bench(&arguments));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let row = |metric: &str| {
+        table.lines().find(|line| line.starts_with(metric)).map(str::to_owned).expect("in there")
+    };
+    assert!(row("metric").ends_with("÷ throng"), "{table}");
+    assert!(row("send_ns").contains("throng"), "{table}");
+    assert!(row("send_ns").ends_with("1.00"), "{table}");
+    assert_eq!(table.matches(" tokio ").count(), 3, "{table}");
+}
+
+#[test]
+fn what_is_unknown_is_answered_with_what_is_known() {
+    for (arguments, known) in [
+        (&["run", "juggle"][..], "spawn, send, call, churn"),
+        (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, actix, erlang"),
+        (&["run", "call", "--set", "colour=3"], "callees, samples"),
+        (&["run", "send", "--set", "senders=many"], "senders"),
+        (&["run", "send", "--set", "senders=0"], "positive"),
+        (&["run", "send", "--set", "senders"], "KEY=VALUE"),
+        (&["run", "send", "--count", "0"], "--count"),
+        (&["run", "send", "--workers", "0"], "--workers"),
+        (&["run", "send", "--runs", "0"], "--runs"),
+    ] {
+        let output = output(bench(arguments));
+        assert_eq!(status(&output), 2, "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(known), "{arguments:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn the_list_names_every_workload_key_and_runtime() {
+    let output = output(bench(&["list"]));
+    assert_eq!(status(&output), 0);
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    for name in ["spawn", "send", "call", "churn", "senders", "callees", "throng", "tokio", "actix"]
+    {
+        assert!(list.contains(name), "{name} is not in {list}");
+    }
+}
+
+/// Runs `send` on these runtimes where `PATH` is only this directory.
+fn send_with_path(runtimes: &str, path: &Path) -> Output {
+    let arguments = ["run", "send", "--runtime", runtimes, "--count", "1000", "--runs", "2"];
+    let mut command = bench(&[&arguments[..], &["--json"]].concat());
+    command.env("PATH", path);
+    output(command)
+}
+
+#[test]
+fn an_absent_runtime_is_named_and_does_no_harm() {
+    let empty = tempfile::tempdir().expect("there is room for a directory");
+    let output = send_with_path("erlang,tokio", empty.path());
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(stderr(&output).matches("erlang: absent").count(), 1, "{}", stderr(&output));
+    let rows = json_rows(&output);
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["runtime"], "tokio");
+
+    let output = send_with_path("erlang", empty.path());
+    assert_eq!(status(&output), 1, "nothing ran");
+    assert!(stderr(&output).contains("erlang: absent"), "{}", stderr(&output));
+}
+
+/// Runs `send` on an interpreter of Erlang that does this instead.
+#[cfg(unix)]
+fn send_with_pretended_erlang(script: &str) -> Output {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().expect("there is room for a directory");
+    let interpreter = directory.path().join("escript");
+    std::fs::write(&interpreter, format!("#!/bin/sh\n{script}\n")).expect("there is room");
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&interpreter, executable).expect("the file is ours");
+    send_with_path("erlang", directory.path())
+}
+
+#[cfg(unix)]
+fn line(send_ns: f64, failures: &str) -> String {
+    format!(
+        r#"echo '{{"version":"0","workers":1,"metrics":{{"send_ns":{send_ns:.1},"delivered_ns":2.0}},"failures":[{failures}]}}'"#
+    )
+}
+
+#[cfg(unix)]
+#[test]
+fn a_peer_in_another_language_is_a_peer_like_any() {
+    let output = send_with_pretended_erlang(&line(7.0, ""));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let row = &json_rows(&output)[0];
+    assert_eq!(row["runtime"], "erlang");
+    assert_eq!(row["verified"], true);
+    assert_eq!(row["metrics"]["send_ns"]["median"], 7.0);
+    assert!(row["params"].get("allocator").is_none(), "it is not this program's");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_failed_verification_is_told_and_fails() {
+    let output = send_with_pretended_erlang(&line(7.0, r#""the sum received: 1 instead of 2""#));
+    assert_eq!(status(&output), 1);
+    assert_eq!(json_rows(&output)[0]["verified"], false);
+    assert!(stderr(&output).contains("the sum received: 1 instead of 2"), "{}", stderr(&output));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_peer_that_crashes_or_rambles_is_not_verified() {
+    for script in ["exit 3", "echo hello", "true"] {
+        let output = send_with_pretended_erlang(script);
+        assert_eq!(status(&output), 1, "{script}");
+        let row = &json_rows(&output)[0];
+        assert_eq!(row["verified"], false, "{script}");
+        assert_eq!(row["metrics"].as_object().map(serde_json::Map::len), Some(0), "{script}");
+    }
+}
+
+#[test]
+fn erlang_does_the_same_work_where_it_is_installed() {
+    for arguments in [
+        &["spawn", "--count", "5000", "--set", "chunk=300"][..],
+        &["send", "--count", "10000", "--set", "senders=7"],
+        &["call", "--count", "1000", "--set", "callees=10", "--set", "samples=100"],
+        &["churn", "--count", "1000", "--set", "warmup=100"],
+    ] {
+        let command = ["run", "--runtime", "erlang,tokio", "--runs", "1", "--json"];
+        let output = output(bench(&[&command[..], arguments].concat()));
+        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        let absent = stderr(&output).contains("erlang: absent");
+        assert_eq!(json_rows(&output).len(), if absent { 1 } else { 2 });
+    }
+}
