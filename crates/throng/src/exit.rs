@@ -18,8 +18,6 @@ pub enum ExitReason {
     Normal,
     /// Its runtime shut down.
     Shutdown,
-    /// It was ended in the middle of a turn, without being asked.
-    Killed,
     /// A handler panicked; the text is the panic's message.
     Panicked(Arc<str>),
     /// A reason of the user's own.
@@ -47,7 +45,6 @@ impl fmt::Display for ExitReason {
         match self {
             ExitReason::Normal => f.write_str("stopped normally"),
             ExitReason::Shutdown => f.write_str("the runtime shut down"),
-            ExitReason::Killed => f.write_str("killed"),
             ExitReason::Panicked(text) => write!(f, "panicked: {text}"),
             ExitReason::Other(text) => f.write_str(text),
         }

@@ -1,4 +1,75 @@
-//! Millions of isolated, addressable processes on one machine.
+//! Give everything its own process: millions of isolated, addressable processes on one machine.
+//!
+//! A process is a value of yours with a mailbox. It handles one message at a time, nobody else can
+//! see its state, a panic in it ends it alone, and one that is idle costs 48 bytes more than its
+//! state. So there can be one for each user, room, device, game or contract, and what would need
+//! locks becomes plain `&mut self`.
+//!
+//! # In ten lines
+//!
+//! ```
+//! use throng::prelude::*;
+//!
+//! struct Account { balance: u64 }
+//! impl Process for Account {}
+//!
+//! struct Deposit(u64);
+//! impl Message for Deposit { type Reply = u64; }
+//!
+//! impl Handle<Deposit> for Account {
+//!     async fn handle(&mut self, Deposit(amount): Deposit, _: &mut Context<Self>) -> u64 {
+//!         self.balance += amount;
+//!         self.balance
+//!     }
+//! }
+//!
+//! fn main() -> Result<(), throng::Error> {
+//!     let runtime = Runtime::builder().start()?;
+//!     runtime.block_on(async |runtime| {
+//!         let account = runtime.spawn(Account { balance: 0 })?;   // Address<Account>: 8 bytes, Copy
+//!         account.send(Deposit(5))?;                              // goes its way
+//!         assert_eq!(account.call(Deposit(5)).await?, 10);        // waits, five seconds at most
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! # What can be relied on
+//!
+//! - **Order.** What one process sends another arrives in the order of sending.
+//! - **Turns.** A handler runs from its first line to its last, `await`s included, before the next
+//!   message is looked at. Different processes run in parallel.
+//! - **Nothing vanishes.** A message is handled, or handed back ([`SendError`]), or its caller
+//!   learns why not ([`CallError`]). Messages that were only *sent* to a process that exits before
+//!   it comes to them are dropped.
+//! - **Addresses name one process for ever.** Memory is reused, addresses are not.
+//! - **Every call has a deadline**, five seconds unless [`within`](Call::within) says otherwise.
+//!
+//! # Waiting
+//!
+//! Handlers may await anything made for tokio: timers, sockets, database clients. throng brings a
+//! tokio runtime ([`RuntimeBuilder::start`]) or moves into yours ([`RuntimeBuilder::attach`]);
+//! processes are not tokio tasks, they run on throng's own workers. What must not happen in a
+//! handler is blocking the thread; use `tokio::task::spawn_blocking` and await it.
+//!
+//! A process that calls itself, or two that call each other, wait for their deadline: a turn is
+//! not interrupted. Send instead, or let a third one call both.
+//!
+//! # What it costs
+//!
+//! Measured on two cores; `bench/` measures it on yours.
+//!
+//! | what | cost |
+//! |---|---|
+//! | an idle process with a `u64` | 64 bytes |
+//! | spawning it | about 30 ns |
+//! | a message, sent and handled | 20 to 100 ns, by how warm it all is |
+//! | a call and its reply, between processes | about 85 ns |
+//! | a handler that does not suspend | no allocation |
+//! | a handler that suspends | its future's size, rounded up to 64 bytes or more, meanwhile |
+//!
+//! A call from a thread that is no worker has to wake one that may sleep, and that costs the
+//! system tens of microseconds: keep chatter between processes.
 
 #![deny(missing_docs)]
 // The models exercise parts of files whose other parts only the whole runtime uses.

@@ -28,6 +28,13 @@ impl Tick {
         Tick(self.0.wrapping_add(milliseconds).max(1))
     }
 
+    /// The first tick at which `time` has passed for certain since this one began, and as long
+    /// again as a reading is usually old.
+    #[inline]
+    pub(crate) fn deadline(self, time: Duration) -> Tick {
+        self.after(time + Clock::STALE + Duration::from_millis(1))
+    }
+
     /// Whether this tick is reached when the clock shows `now`.
     #[inline]
     pub(crate) fn is_due(self, now: Tick) -> bool {
@@ -61,7 +68,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// How old a reading may be while any worker runs.
+    /// How old a reading is at most while any worker runs, if the machine is not overloaded.
     pub(crate) const STALE: Duration = Duration::from_millis(2);
 
     pub(crate) fn new() -> Clock {
@@ -73,16 +80,14 @@ impl Clock {
         Tick(self.now.load(Ordering::Relaxed))
     }
 
-    pub(crate) fn refresh(&self) {
+    /// Looks at the system's clock.
+    pub(crate) fn refresh(&self) -> Tick {
         // Wraps after 49 days; ticks are compared by difference.
-        let milliseconds = self.epoch.elapsed().as_millis() as u32;
-        self.now.store(milliseconds.wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// The first tick at which `time` has passed for certain, as old as the reading may be.
-    #[inline]
-    pub(crate) fn deadline(&self, time: Duration) -> Tick {
-        self.now().after(time + Clock::STALE + Duration::from_millis(1))
+        let now = Tick((self.epoch.elapsed().as_millis() as u32).wrapping_add(1).max(1));
+        if self.now().until(now) > 0 {
+            self.now.store(now.0, Ordering::Relaxed);
+        }
+        now
     }
 }
 
@@ -209,7 +214,7 @@ mod tests {
     #[test]
     fn a_deadline_is_never_early() {
         let clock = Clock::new();
-        let deadline = clock.deadline(Duration::from_millis(5));
+        let deadline = clock.now().deadline(Duration::from_millis(5));
         assert!(!deadline.is_due(clock.now().after(Duration::from_millis(5))));
     }
 }

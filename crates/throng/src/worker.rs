@@ -265,10 +265,15 @@ impl Worker {
 
     // --- alarms ---
 
-    /// The tick by which `time` will have passed.
+    /// The tick at which a call is late. A deadline of its own counts from the true time; the
+    /// usual one, which nearly every call has, from the last look at the clock.
     #[inline]
-    pub(crate) fn tick_after(&self, time: Duration) -> Tick {
-        self.scheduler().clock.deadline(time)
+    pub(crate) fn deadline(&self, own: Option<Duration>, usual: Duration) -> Tick {
+        let clock = &self.scheduler().clock;
+        match own {
+            Some(own) => clock.refresh().deadline(own),
+            None => clock.now().deadline(usual),
+        }
     }
 
     /// Has the running process woken at a tick; true if it is reached.

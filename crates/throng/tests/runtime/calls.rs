@@ -197,3 +197,138 @@ fn attaches_to_a_tokio_runtime_that_is_there() {
         assert_eq!(counter.call(AddSlowly(1, Duration::from_millis(2))).await.unwrap(), 3);
     });
 }
+
+/// Long runs of one kind travel in one block; the order must not show it.
+#[test]
+fn floods_calls_and_other_messages_keep_their_order() {
+    #[derive(Default)]
+    struct Log(Vec<u64>);
+    impl Process for Log {}
+    struct Small(u64);
+    impl Message for Small {
+        type Reply = ();
+    }
+    impl Handle<Small> for Log {
+        async fn handle(&mut self, Small(number): Small, _: &mut Context<Self>) {
+            if number % 97 == 0 {
+                tokio::task::yield_now().await;
+            }
+            self.0.push(number);
+        }
+    }
+    /// Owns memory, so that losing or doubling one shows, and is dropped if not handled.
+    struct Large(Box<u64>);
+    impl Message for Large {
+        type Reply = ();
+    }
+    impl Handle<Large> for Log {
+        async fn handle(&mut self, Large(number): Large, _: &mut Context<Self>) {
+            self.0.push(*number);
+        }
+    }
+    struct Length;
+    impl Message for Length {
+        type Reply = usize;
+    }
+    impl Handle<Length> for Log {
+        async fn handle(&mut self, _: Length, _: &mut Context<Self>) -> usize {
+            self.0.len()
+        }
+    }
+    struct Take;
+    impl Message for Take {
+        type Reply = Vec<u64>;
+    }
+    impl Handle<Take> for Log {
+        async fn handle(&mut self, _: Take, _: &mut Context<Self>) -> Vec<u64> {
+            std::mem::take(&mut self.0)
+        }
+    }
+
+    struct Writer(Address<Log>);
+    impl Process for Writer {}
+    struct Write(u64);
+    impl Message for Write {
+        type Reply = ();
+    }
+    impl Handle<Write> for Writer {
+        async fn handle(&mut self, Write(count): Write, _: &mut Context<Self>) {
+            let mut number = 0;
+            let mut next = || {
+                number += 1;
+                number
+            };
+            for round in 0..count {
+                // Runs of several lengths, around what makes a train and what fills one.
+                for _ in 0..(round * 37 % 300) {
+                    self.0.send(Small(next())).unwrap();
+                }
+                for _ in 0..(round * 11 % 40) {
+                    self.0.send(Large(Box::new(next()))).unwrap();
+                }
+                if round % 3 == 0 {
+                    let sent = usize::try_from(next() - 1).unwrap();
+                    assert_eq!(self.0.call(Length).await.unwrap(), sent);
+                    self.0.send(Small(sent as u64 + 1)).unwrap();
+                }
+            }
+        }
+    }
+
+    let runtime = runtime();
+    let log = runtime.spawn(Log::default()).unwrap();
+    let writer = runtime.spawn(Writer(log)).unwrap();
+    let numbers = runtime.block_on(async |_| {
+        writer.call(Write(scaled(1_000).max(12))).within(Duration::from_secs(120)).await.unwrap();
+        log.call(Take).await.unwrap()
+    });
+    assert!(numbers.len() > 1_000);
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_flood_to_a_process_that_exits_is_handled_handed_back_or_dropped() {
+    use std::sync::Arc;
+    struct Fragile(u64);
+    impl Process for Fragile {}
+    struct Token(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+    impl Message for Token {
+        type Reply = ();
+    }
+    impl Handle<Token> for Fragile {
+        async fn handle(&mut self, _: Token, cx: &mut Context<Self>) {
+            self.0 -= 1;
+            if self.0 == 0 {
+                cx.stop(ExitReason::Normal);
+            }
+        }
+    }
+    struct Flooder;
+    impl Process for Flooder {}
+    struct Flood(Address<Fragile>, Arc<()>);
+    impl Message for Flood {
+        type Reply = u64;
+    }
+    impl Handle<Flood> for Flooder {
+        async fn handle(&mut self, Flood(to, token): Flood, _: &mut Context<Self>) -> u64 {
+            // Until it is refused: the receiver exits in the middle of a train.
+            (0..).take_while(|_| to.send(Token(token.clone())).is_ok()).count() as u64
+        }
+    }
+
+    let runtime = runtime();
+    let token = Arc::new(());
+    let least = scaled(5_000).max(200);
+    runtime.block_on(async |runtime| {
+        let fragile = runtime.spawn(Fragile(least)).unwrap();
+        let flooder = runtime.spawn(Flooder).unwrap();
+        let flood = flooder.call(Flood(fragile, token.clone()));
+        let sent = flood.within(Duration::from_secs(60)).await.unwrap();
+        assert!(sent >= least);
+        while runtime.process_count() > 1 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(runtime);
+    assert_eq!(Arc::strong_count(&token), 1, "each message was dropped once");
+}

@@ -1,0 +1,470 @@
+//! [`Cells`]: an entity's keyed values, read one by one, written with its state.
+//!
+//! What a turn puts and deletes gathers in [`Changes`] until its commit. Reads look there first
+//! and then in the store. The store cannot change under a turn: only this entity writes these
+//! keys, and its last commit was on disk before this turn began.
+
+use std::collections::{BTreeMap, btree_map};
+use std::marker::PhantomData;
+use std::ops::{Bound, RangeBounds};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use throng_store::{Batch, Range, ReadError, Snapshot, Store};
+
+use crate::durable::decode_whole;
+use crate::layout::Place;
+use crate::{CELL_KEY_BYTES_MAX, CellError};
+
+/// The cells of an entity, from [`DurableContext::cells`](crate::DurableContext::cells).
+///
+/// Keys are bytes, ordered as such: numbers should be put in big endian. Values are anything that
+/// serde knows. Writes take effect with the turn's commit, together with the state; reads see the
+/// turn's own writes.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use throng::prelude::*;
+/// use throng_durable::{CellError, Durable, DurableContext};
+///
+/// #[derive(Default, Serialize, Deserialize)]
+/// struct Diary {
+///     pages: u32,
+/// }
+/// # impl Process for Diary {}
+/// # impl Durable for Diary { const KIND: &'static str = "diary"; }
+/// # struct Write(String);
+/// # impl Message for Write { type Reply = (); }
+/// # struct Latest;
+/// # impl Message for Latest { type Reply = Result<Vec<String>, CellError>; }
+/// impl Handle<Write> for Diary {
+///     async fn handle(&mut self, Write(page): Write, cx: &mut Context<Self>) {
+///         cx.cells().put(self.pages.to_be_bytes(), &page);
+///         self.pages += 1;
+///     }
+/// }
+/// impl Handle<Latest> for Diary {
+///     async fn handle(&mut self, _: Latest, cx: &mut Context<Self>) -> Result<Vec<String>, CellError> {
+///         cx.cells().range::<String>(..).rev().take(10).map(|entry| Ok(entry?.1)).collect()
+///     }
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Cells<'c> {
+    /// `None` when the entity is not active.
+    store: Option<&'c Store>,
+    place: &'c Place,
+    changes: &'c mut Changes,
+    /// Taken when it is first needed.
+    snapshot: Option<Snapshot>,
+}
+
+/// What the turn under way has done to its cells.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// By the store's keys; `None` for a deleted cell.
+    cells: BTreeMap<Box<[u8]>, Option<Value>>,
+    /// The first thing that could not be put; the turn cannot be committed without it.
+    fault: Option<CellError>,
+}
+
+/// A value, encoded.
+type Value = Box<[u8]>;
+
+impl Changes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.cells.is_empty() && self.fault.is_none()
+    }
+
+    /// Adds the changes to the batch of the turn.
+    pub(crate) fn drain_into(&mut self, mut batch: Batch) -> Result<Batch, CellError> {
+        let cells = std::mem::take(&mut self.cells);
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
+        }
+        for (key, value) in cells {
+            batch = match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            };
+        }
+        Ok(batch)
+    }
+}
+
+impl<'c> Cells<'c> {
+    pub(crate) fn new(
+        store: Option<&'c Store>,
+        place: &'c Place,
+        changes: &'c mut Changes,
+    ) -> Self {
+        Cells { store, place, changes, snapshot: None }
+    }
+
+    /// Sets the cell `key` to `value`.
+    ///
+    /// A key beyond [`CELL_KEY_BYTES_MAX`] or a value that cannot be encoded fails the turn as a
+    /// whole: nothing of it is committed, and its caller gets
+    /// [`EntityError::NotCommitted`](crate::EntityError::NotCommitted).
+    pub fn put<T: Serialize + ?Sized>(&mut self, key: impl AsRef<[u8]>, value: &T) {
+        match postcard::to_allocvec(value) {
+            Ok(encoded) => self.change(key.as_ref(), Some(encoded.into())),
+            Err(error) => self.fail(CellError::Encode(error.to_string())),
+        }
+    }
+
+    /// Removes the cell `key`, if it is there.
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
+        self.change(key.as_ref(), None);
+    }
+
+    /// The value of the cell `key`, with the writes of this turn.
+    ///
+    /// # Errors
+    ///
+    /// [`CellError::Decode`] if it is not a `T`, [`CellError::Read`] if the store fails.
+    pub fn get<T: DeserializeOwned>(
+        &mut self,
+        key: impl AsRef<[u8]>,
+    ) -> Result<Option<T>, CellError> {
+        let key = self.place.cell(key.as_ref());
+        if let Some(own) = self.changes.cells.get(key.as_slice()) {
+            return own.as_deref().map(decode).transpose();
+        }
+        let snapshot = snapshot(self.store, &mut self.snapshot)?;
+        snapshot.get(&key)?.map(decode).transpose()
+    }
+
+    /// The cells whose keys lie within `bounds`, in the order of their keys, from either end, with
+    /// the writes of this turn.
+    ///
+    /// The iterator cannot be kept across an `await`: collect what is needed.
+    pub fn range<'k, T: DeserializeOwned>(
+        &mut self,
+        bounds: impl RangeBounds<&'k [u8]>,
+    ) -> CellRange<'_, T> {
+        let (start, end) = self.place.cells(&bounds);
+        self.between(start, end)
+    }
+
+    /// The cells whose keys begin with `prefix`, as [`range`](Cells::range) gives them.
+    pub fn prefix<T: DeserializeOwned>(&mut self, prefix: impl AsRef<[u8]>) -> CellRange<'_, T> {
+        let start = self.place.cell(prefix.as_ref());
+        // The first key beyond: without the trailing 0xff, the last byte raised by one. There is
+        // one, because the part before the cell's key contains a byte that is not 0xff.
+        let mut end = start.clone();
+        while end.pop_if(|last| *last == 0xff).is_some() {}
+        if let Some(last) = end.last_mut() {
+            *last += 1;
+        }
+        self.between(Bound::Included(start), Bound::Excluded(end))
+    }
+
+    fn between<T>(&mut self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> CellRange<'_, T> {
+        let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+        let mut range = CellRange {
+            place: self.place,
+            stored: None,
+            own: None,
+            failed: None,
+            value: PhantomData,
+        };
+        if !is_empty(bounds) {
+            match snapshot(self.store, &mut self.snapshot) {
+                Ok(snapshot) => {
+                    range.stored = Some(Ends::new(snapshot.range(bounds)));
+                    range.own = Some(Ends::new(self.changes.cells.range::<[u8], _>(bounds)));
+                }
+                Err(error) => range.failed = Some(error),
+            }
+        }
+        range
+    }
+
+    fn change(&mut self, key: &[u8], value: Option<Value>) {
+        let bytes = key.len();
+        if bytes > CELL_KEY_BYTES_MAX {
+            return self.fail(CellError::KeyTooLong { bytes });
+        }
+        self.changes.cells.insert(self.place.cell(key).into(), value);
+    }
+
+    fn fail(&mut self, error: CellError) {
+        self.changes.fault.get_or_insert(error);
+    }
+}
+
+/// The snapshot, taken now if it was not before.
+fn snapshot<'s>(
+    store: Option<&Store>,
+    slot: &'s mut Option<Snapshot>,
+) -> Result<&'s Snapshot, CellError> {
+    match slot {
+        Some(snapshot) => Ok(snapshot),
+        None => Ok(slot.insert(store.ok_or(CellError::Inactive)?.snapshot()?)),
+    }
+}
+
+fn decode<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, CellError> {
+    decode_whole(encoded).map_err(CellError::Decode)
+}
+
+/// Whether no key can lie between, by which also the map's own range is safe from a panic.
+fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
+    match bounds {
+        (Bound::Included(start), Bound::Included(end)) => start > end,
+        (
+            Bound::Included(start) | Bound::Excluded(start),
+            Bound::Included(end) | Bound::Excluded(end),
+        ) => start >= end,
+        _ => false,
+    }
+}
+
+/// Cells in the order of their keys; `.rev()` for the other way around.
+///
+/// Yields `Err` for a cell that cannot be read or is not a `T`.
+#[must_use = "iterators do nothing unless they are advanced"]
+#[derive(Debug)]
+pub struct CellRange<'c, T> {
+    place: &'c Place,
+    stored: Option<Ends<Range<'c>>>,
+    own: Option<Ends<OwnWrites<'c>>>,
+    failed: Option<CellError>,
+    value: PhantomData<fn() -> T>,
+}
+
+type OwnWrites<'c> = btree_map::Range<'c, Box<[u8]>, Option<Value>>;
+
+/// A double-ended iterator that can be looked into at both ends.
+#[derive(Debug)]
+struct Ends<I: Iterator> {
+    between: I,
+    front: Option<I::Item>,
+    back: Option<I::Item>,
+}
+
+impl<I: DoubleEndedIterator> Ends<I> {
+    fn new(between: I) -> Self {
+        Ends { between, front: None, back: None }
+    }
+
+    fn peek(&mut self, from: End) -> Option<&I::Item> {
+        let Ends { between, front, back } = self;
+        match from {
+            End::Front => {
+                *front = front.take().or_else(|| between.next()).or_else(|| back.take());
+                front.as_ref()
+            }
+            End::Back => {
+                *back = back.take().or_else(|| between.next_back()).or_else(|| front.take());
+                back.as_ref()
+            }
+        }
+    }
+
+    fn take(&mut self, from: End) -> Option<I::Item> {
+        self.peek(from);
+        match from {
+            End::Front => self.front.take(),
+            End::Back => self.back.take(),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+impl<T: DeserializeOwned> CellRange<'_, T> {
+    /// The next cell from one end: of the store's and the turn's own the one that comes first,
+    /// and if both have it, the turn's own.
+    fn step(&mut self, from: End) -> Option<Result<(Vec<u8>, T), CellError>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        let (stored, own) = (self.stored.as_mut()?, self.own.as_mut()?);
+        loop {
+            let order = match (stored.peek(from), own.peek(from)) {
+                (None, None) => return None,
+                (Some(Err(_)), _) | (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (Some(Ok((stored, _))), Some((own, _))) => match from {
+                    End::Front => (*stored).cmp(own),
+                    End::Back => (***own).cmp(stored),
+                },
+            };
+            let entry = if order.is_lt() {
+                stored.take(from)?
+            } else {
+                if order.is_eq() {
+                    stored.take(from);
+                }
+                match own.take(from)? {
+                    (key, Some(value)) => Ok((&**key, &**value)),
+                    (_, None) => continue,
+                }
+            };
+            return Some(self.read(entry));
+        }
+    }
+
+    fn read(&self, entry: Result<(&[u8], &[u8]), ReadError>) -> Result<(Vec<u8>, T), CellError> {
+        let (key, value) = entry?;
+        Ok((self.place.cell_of(key).to_vec(), decode(value)?))
+    }
+}
+
+impl<T: DeserializeOwned> Iterator for CellRange<'_, T> {
+    type Item = Result<(Vec<u8>, T), CellError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(End::Front)
+    }
+}
+
+impl<T: DeserializeOwned> DoubleEndedIterator for CellRange<'_, T> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(End::Back)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Key = Vec<u8>;
+
+    fn key() -> impl Strategy<Value = Key> {
+        prop::collection::vec(prop_oneof![Just(0), Just(1), Just(0xff)], 0..3)
+    }
+
+    fn bound() -> impl Strategy<Value = Bound<Key>> {
+        prop_oneof![
+            Just(Bound::Unbounded),
+            key().prop_map(Bound::Included),
+            key().prop_map(Bound::Excluded),
+        ]
+    }
+
+    fn changes() -> impl Strategy<Value = Vec<(Key, Option<u32>)>> {
+        prop::collection::vec((key(), prop::option::weighted(0.6, any::<u32>())), 0..12)
+    }
+
+    fn apply(
+        cells: &mut Cells<'_>,
+        model: &mut BTreeMap<Key, u32>,
+        changes: Vec<(Key, Option<u32>)>,
+    ) {
+        for (key, value) in changes {
+            match value {
+                Some(value) => {
+                    cells.put(&key, &value);
+                    model.insert(key, value);
+                }
+                None => {
+                    cells.delete(&key);
+                    model.remove(&key);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+        #[test]
+        fn reads_see_the_store_and_the_turns_own_writes(
+            committed in changes(),
+            own in changes(),
+            ranges in prop::collection::vec((bound(), bound()), 1..6),
+            prefix in key(),
+            steps in prop::collection::vec(any::<bool>(), 1..6),
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
+            let place = Place::new("kind", "key").unwrap();
+            let neighbours = ["kex", "kez", "kfy"].map(|key| Place::new("kind", key).unwrap());
+            let mut batch = Batch::new().put(place.state(), "state");
+            for neighbour in &neighbours {
+                batch = batch.put(neighbour.state(), "state").put(neighbour.cell(&[1]), "cell");
+            }
+            let (mut model, mut changes) = (BTreeMap::new(), Changes::default());
+            apply(&mut Cells::new(Some(&store), &place, &mut changes), &mut model, committed);
+            store.write(changes.drain_into(batch).unwrap()).wait().unwrap();
+            prop_assert!(changes.is_empty());
+            apply(&mut Cells::new(Some(&store), &place, &mut changes), &mut model, own);
+
+            let mut cells = Cells::new(Some(&store), &place, &mut changes);
+            for (key, value) in &model {
+                prop_assert_eq!(cells.get(key).unwrap(), Some(*value));
+            }
+            let found: Vec<_> = cells.prefix(&prefix).map(|entry| entry.unwrap()).collect();
+            let expected = model.clone().into_iter().filter(|(key, _)| key.starts_with(&prefix));
+            prop_assert_eq!(found, expected.collect::<Vec<(Key, u32)>>());
+
+            for (start, end) in &ranges {
+                let within = |key: &Key| {
+                    (match start {
+                        Bound::Included(start) => key >= start,
+                        Bound::Excluded(start) => key > start,
+                        Bound::Unbounded => true,
+                    }) && (match end {
+                        Bound::Included(end) => key <= end,
+                        Bound::Excluded(end) => key < end,
+                        Bound::Unbounded => true,
+                    })
+                };
+                let expected: Vec<(Key, u32)> =
+                    model.clone().into_iter().filter(|(key, _)| within(key)).collect();
+                let bounds = || (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+
+                let forward: Vec<_> = cells.range(bounds()).map(|entry| entry.unwrap()).collect();
+                prop_assert_eq!(&forward, &expected);
+                let mut backward: Vec<_> =
+                    cells.range(bounds()).rev().map(|entry| entry.unwrap()).collect();
+                backward.reverse();
+                prop_assert_eq!(&backward, &expected);
+
+                let mut range = cells.range::<u32>(bounds());
+                let mut expected = expected.into_iter();
+                for step in steps.iter().cycle().take(expected.len() + 3) {
+                    let (entry, expected) = if *step {
+                        (range.next(), expected.next())
+                    } else {
+                        (range.next_back(), expected.next_back())
+                    };
+                    prop_assert_eq!(entry.map(|entry| entry.unwrap()), expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_put_spoils_the_commit() {
+        let place = Place::new("kind", "key").unwrap();
+        let mut changes = Changes::default();
+        let mut cells = Cells::new(None, &place, &mut changes);
+        cells.put([0; CELL_KEY_BYTES_MAX], "fits");
+        cells.put([0; CELL_KEY_BYTES_MAX + 1], "does not");
+        assert!(matches!(cells.get::<String>(b"other"), Err(CellError::Inactive)));
+        let fault = changes.drain_into(Batch::new());
+        assert!(matches!(fault, Err(CellError::KeyTooLong { bytes }) if bytes == 190));
+        assert!(changes.is_empty());
+    }
+
+    #[test]
+    fn a_cell_of_another_type_is_an_error() {
+        let place = Place::new("kind", "key").unwrap();
+        let mut changes = Changes::default();
+        let mut cells = Cells::new(None, &place, &mut changes);
+        cells.put("number", &7u64);
+        assert!(matches!(cells.get::<(u64, u64)>("number"), Err(CellError::Decode(_))));
+        assert!(matches!(cells.get::<()>("number"), Err(CellError::Decode(_))));
+        assert_eq!(cells.get::<u64>("number").unwrap(), Some(7));
+    }
+}

@@ -1,0 +1,186 @@
+//! [`Durable`]: what makes a process an entity, and the encoding of its state.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use throng::Process;
+
+use crate::StateError;
+
+/// A process whose state is kept on disk, under a kind and a key.
+///
+/// The state is what serde sees of it: a field with `#[serde(skip)]` is made anew by `Default` at
+/// each activation, and can be filled in [`started`](Process::started). A new entity begins as
+/// `Default`, and is stored once a turn has made it something else.
+///
+/// After each turn the state is encoded whole, so it should be small: up to some kilobytes.
+/// Whatever grows belongs in [cells](crate::DurableContext::cells). Changes made in `started` are
+/// committed with the first turn; changes made in [`stopping`](Process::stopping) are not kept.
+/// A handler that [stops](throng::Context::stop) its process ends the activation after its own
+/// commit; callers already queued behind it get [`EntityError::Died`](crate::EntityError::Died).
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use throng_durable::{Durable, OldState, StateError};
+///
+/// #[derive(Default, Serialize, Deserialize)]
+/// struct Account {
+///     cents: u64,
+/// }
+/// impl throng::Process for Account {}
+/// impl Durable for Account {
+///     const KIND: &'static str = "account";
+///     const VERSION: u16 = 2;
+///
+///     fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+///         match old.version() {
+///             1 => old.decode().map(|euros: u32| Account { cents: u64::from(euros) * 100 }),
+///             _ => Err(old.not_migrated()),
+///         }
+///     }
+/// }
+/// ```
+pub trait Durable: Process + Serialize + DeserializeOwned + Default {
+    /// The name of the kind in the store, 1 to [`KIND_BYTES_MAX`](crate::KIND_BYTES_MAX) bytes.
+    /// It must never change, and no two types of a node may share it.
+    const KIND: &'static str;
+
+    /// The version of the state. Raise it whenever the encoding changes, which any change to the
+    /// fields does, and [`migrate`](Durable::migrate) from the versions before.
+    const VERSION: u16 = 1;
+
+    /// Makes a state of one that an older version stored.
+    ///
+    /// # Errors
+    ///
+    /// [`OldState::not_migrated`], which is the default, or what [`OldState::decode`] returns.
+    fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+        Err(old.not_migrated())
+    }
+}
+
+/// A state as an older version of the program stored it.
+#[derive(Debug)]
+pub struct OldState<'s> {
+    kind: &'static str,
+    version: u16,
+    encoded: &'s [u8],
+}
+
+impl OldState<'_> {
+    /// The version that stored it, always below [`Durable::VERSION`].
+    pub fn version(&self) -> u16 {
+        self.version
+    }
+
+    /// Reads it as the type it had then.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError::Undecodable`] if it is not of that type.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, StateError> {
+        decode_whole(self.encoded).map_err(|reason| StateError::Undecodable {
+            kind: self.kind,
+            found: self.version,
+            reason,
+        })
+    }
+
+    /// The error that says: no migration from this version.
+    pub fn not_migrated(&self) -> StateError {
+        StateError::NotMigrated { kind: self.kind, found: self.version }
+    }
+}
+
+/// The record of a state: its version, then its encoding.
+pub(crate) fn encode_state<P: Durable>(state: &P) -> Result<Vec<u8>, String> {
+    postcard::to_extend(state, P::VERSION.to_le_bytes().to_vec()).map_err(|error| error.to_string())
+}
+
+/// The state in a record.
+pub(crate) fn decode_state<P: Durable>(record: &[u8]) -> Result<P, StateError> {
+    let Some((version, encoded)) = record.split_first_chunk() else {
+        return Err(StateError::undecodable::<P>(0, "it has no version"));
+    };
+    let version = u16::from_le_bytes(*version);
+    if version > P::VERSION {
+        return Err(StateError::Newer { kind: P::KIND, found: version, known: P::VERSION });
+    }
+    if version < P::VERSION {
+        return P::migrate(OldState { kind: P::KIND, version, encoded });
+    }
+    decode_whole(encoded).map_err(|reason| StateError::undecodable::<P>(version, reason))
+}
+
+/// A value that takes up all the bytes: leftovers mean that it was of another type.
+pub(crate) fn decode_whole<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, String> {
+    match postcard::take_from_bytes(encoded) {
+        Ok((value, [])) => Ok(value),
+        Ok((_, rest)) => Err(format!("{} bytes are left over", rest.len())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    macro_rules! version {
+        ($name:ident, $version:literal, $field:ty, $migrate:expr) => {
+            #[derive(Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+            struct $name($field);
+            impl Process for $name {}
+            impl Durable for $name {
+                const KIND: &'static str = "thing";
+                const VERSION: u16 = $version;
+                fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+                    $migrate(old)
+                }
+            }
+        };
+    }
+    version!(First, 1, u32, |old: OldState<'_>| Err(old.not_migrated()));
+    version!(Second, 2, String, |old: OldState<'_>| {
+        old.decode().map(|First(number)| Second(number.to_string()))
+    });
+    version!(Third, 3, u64, |old: OldState<'_>| match old.version() {
+        2 => old.decode().map(|Second(text)| Third(text.len() as u64)),
+        _ => Err(old.not_migrated()),
+    });
+
+    #[test]
+    fn a_state_comes_back() {
+        let record = encode_state(&Second("hello".into())).unwrap();
+        assert_eq!(decode_state::<Second>(&record), Ok(Second("hello".into())));
+    }
+
+    #[test]
+    fn an_older_state_is_migrated_or_refused() {
+        let first = encode_state(&First(1234)).unwrap();
+        assert_eq!(decode_state::<Second>(&first), Ok(Second("1234".into())));
+        let second = encode_state(&Second("1234".into())).unwrap();
+        assert_eq!(decode_state::<Third>(&second), Ok(Third(4)));
+        let refusal = StateError::NotMigrated { kind: "thing", found: 1 };
+        assert_eq!(decode_state::<Third>(&first), Err(refusal));
+    }
+
+    #[test]
+    fn a_newer_state_is_refused_with_both_versions() {
+        let third = encode_state(&Third(1)).unwrap();
+        let refusal = decode_state::<First>(&third).unwrap_err();
+        assert_eq!(refusal, StateError::Newer { kind: "thing", found: 3, known: 1 });
+        assert_eq!(
+            refusal.to_string(),
+            "the stored thing has state version 3, this program knows versions up to 1"
+        );
+    }
+
+    #[test]
+    fn damage_and_foreign_types_are_refused() {
+        let mut record = encode_state(&First(1)).unwrap();
+        record.push(0);
+        for record in [&record[..], &record[..2], &record[..1], &[]] {
+            let refusal = decode_state::<First>(record);
+            assert!(matches!(refusal, Err(StateError::Undecodable { .. })), "{refusal:?}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Where an entity's records lie in the store.
+//!
+//! | key                                          | value                                      |
+//! |----------------------------------------------|--------------------------------------------|
+//! | `K` kind `L` key `0x00`                      | version (`u16`, little endian), then state |
+//! | `K` kind `L` key `0x01` cell key             | the cell's value                           |
+//! | `0x00` kind                                  | how many entities of it are stored (`i64`) |
+//! | anything that begins with `0x41` or more     | free, for later tables                     |
+//!
+//! `K` (1 to 64) and `L` (1 to 255) are the lengths of what follows them, one byte each. Because
+//! of them no entity's records can begin like another's, so the keys need no escaping, an entity's
+//! records stand together, and its cells stand in the order of their own keys. States and cell
+//! values are encoded with postcard.
+//!
+//! The longest key has to fit the store: 1 + 64 + 1 + 255 + 1 bytes leave 189 for a cell key.
+
+use std::ops::{Bound, RangeBounds};
+
+use throng_store::KEY_BYTES_MAX;
+
+use crate::KeyError;
+
+/// The longest [`KIND`](crate::Durable::KIND), in bytes.
+pub const KIND_BYTES_MAX: usize = 64;
+
+/// The longest key of an entity, in bytes.
+pub const ENTITY_KEY_BYTES_MAX: usize = 255;
+
+/// The longest key of a cell, in bytes.
+pub const CELL_KEY_BYTES_MAX: usize =
+    KEY_BYTES_MAX - (1 + KIND_BYTES_MAX + 1 + ENTITY_KEY_BYTES_MAX + 1);
+
+/// What the records of counts begin with.
+pub(crate) const COUNTS: &[u8] = &[0];
+
+const STATE: u8 = 0;
+const CELLS: u8 = 1;
+const AFTER_CELLS: u8 = 2;
+
+/// The key of the count of a kind.
+pub(crate) fn count(kind: &str) -> Vec<u8> {
+    [COUNTS, kind.as_bytes()].concat()
+}
+
+/// The common beginning of all records of one entity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place(Box<[u8]>);
+
+impl Place {
+    /// The place of (kind, key).
+    pub(crate) fn new(kind: &'static str, key: &str) -> Result<Place, KeyError> {
+        let kind_bytes = length(kind, KIND_BYTES_MAX)?;
+        let key_bytes = length(key, ENTITY_KEY_BYTES_MAX)?;
+        let parts = [&[kind_bytes], kind.as_bytes(), &[key_bytes], key.as_bytes()];
+        Ok(Place(parts.concat().into()))
+    }
+
+    /// The key of the state.
+    pub(crate) fn state(&self) -> Vec<u8> {
+        self.with(STATE, b"")
+    }
+
+    /// The key of a cell.
+    pub(crate) fn cell(&self, key: &[u8]) -> Vec<u8> {
+        self.with(CELLS, key)
+    }
+
+    /// The cell's own key within `key`, which lies in this place.
+    pub(crate) fn cell_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
+        &key[self.0.len() + 1..]
+    }
+
+    /// The store's bounds for a range of cells.
+    pub(crate) fn cells<'k>(
+        &self,
+        bounds: &impl RangeBounds<&'k [u8]>,
+    ) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let start = match bounds.start_bound() {
+            Bound::Unbounded => Bound::Included(self.with(CELLS, b"")),
+            bound => bound.map(|key| self.cell(key)),
+        };
+        let end = match bounds.end_bound() {
+            Bound::Unbounded => Bound::Excluded(self.with(AFTER_CELLS, b"")),
+            bound => bound.map(|key| self.cell(key)),
+        };
+        (start, end)
+    }
+
+    fn with(&self, part: u8, rest: &[u8]) -> Vec<u8> {
+        [&*self.0, &[part], rest].concat()
+    }
+}
+
+fn length(text: &str, bytes_max: usize) -> Result<u8, KeyError> {
+    match text.len() {
+        0 => Err(KeyError::Empty),
+        bytes if bytes > bytes_max => Err(KeyError::TooLong { bytes, bytes_max }),
+        // Both limits fit a byte.
+        bytes => Ok(bytes as u8),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_are_checked_at_their_edges() {
+        assert_eq!(Place::new("kind", ""), Err(KeyError::Empty));
+        assert!(Place::new("kind", &"k".repeat(255)).is_ok());
+        let too_long = KeyError::TooLong { bytes: 256, bytes_max: 255 };
+        assert_eq!(Place::new("kind", &"k".repeat(256)), Err(too_long));
+    }
+
+    #[test]
+    fn the_longest_keys_just_fit_the_store() {
+        const KIND: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
+        assert_eq!(KIND.len(), KIND_BYTES_MAX);
+        let place = Place::new(KIND, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
+        assert_eq!(place.cell(&[0; CELL_KEY_BYTES_MAX]).len(), KEY_BYTES_MAX);
+    }
+
+    /// Kinds and keys that are made to be mistaken for one another.
+    fn texts() -> impl Strategy<Value = (&'static str, String)> {
+        let kind = prop_oneof![Just("a"), Just("aa"), Just("a\u{1}a"), Just("\u{1}")];
+        (kind, "[a\u{0}\u{1}\u{2}]{1,4}")
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_entities_share_a_record(
+            (kind, key) in texts(),
+            (other_kind, other_key) in texts(),
+            cell in prop::collection::vec(0u8..3, 0..4),
+            other_cell in prop::collection::vec(0u8..3, 0..4),
+        ) {
+            let place = Place::new(kind, &key).unwrap();
+            let other = Place::new(other_kind, &other_key).unwrap();
+            let same = kind == other_kind && key == other_key;
+            prop_assert_eq!(place == other, same);
+            prop_assert_eq!(place.cell(&cell) == other.cell(&other_cell), same && cell == other_cell);
+            prop_assert_ne!(place.state(), other.cell(&other_cell));
+            let stored = place.cell(&cell);
+            prop_assert_eq!(place.cell_of(&stored), &cell[..]);
+
+            let all = place.cells(&(..));
+            let within = |key: Vec<u8>| {
+                (all.0.as_ref(), all.1.as_ref()).contains(&key)
+            };
+            prop_assert!(within(place.cell(&cell)));
+            prop_assert_eq!(within(other.cell(&other_cell)), same);
+            prop_assert!(!within(other.state()));
+            prop_assert!(!within(count(other_kind)) && !place.state().starts_with(COUNTS));
+        }
+    }
+}

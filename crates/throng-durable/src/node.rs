@@ -1,0 +1,373 @@
+//! [`Node`]: a data directory, and the entities that live in it.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use throng::RuntimeHandle;
+use throng_store::{OpenError, ReadError, Stat, Store};
+
+use crate::directory::{Directory, Kind, Nanos, SHARDS};
+use crate::layout::{self, KIND_BYTES_MAX};
+use crate::{Durable, Entity, sweeper};
+
+/// How often [`Node::shutdown`] looks whether all entities have ended.
+const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long one search for room in the runtime follows another at the earliest.
+const ROOM_PAUSE: Duration = Duration::from_millis(10);
+
+/// The entities of one data directory. Cheap to clone; all clones are the same node.
+///
+/// Ends in order with [`shutdown`](Node::shutdown). If it is dropped instead, with all clones,
+/// entities and calls, the live processes end after the messages they have; nothing that was
+/// acknowledged is lost either way.
+#[derive(Clone)]
+pub struct Node(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    pub(crate) runtime: RuntimeHandle,
+    /// How many activations there are, retired ones included.
+    pub(crate) live: Arc<AtomicUsize>,
+    live_max: usize,
+    kinds: RwLock<HashMap<TypeId, Registered>>,
+    closed: AtomicBool,
+    began: Instant,
+    /// How many activations there have been.
+    activations: AtomicU64,
+    /// When somebody last looked for the longest idle. Held while looking.
+    looked: Mutex<Look>,
+}
+
+/// The moment of a search for the longest idle entities.
+#[derive(Default)]
+struct Look {
+    /// By the count of activations.
+    activations: u64,
+    /// By the clock.
+    at: Nanos,
+}
+
+/// One kind, as itself and as any kind.
+struct Registered {
+    name: &'static str,
+    typed: Arc<dyn Any + Send + Sync>,
+    kind: Arc<dyn Kind>,
+}
+
+/// How to open a [`Node`]. From [`Node::open`].
+#[derive(Clone, Debug)]
+pub struct Options {
+    path: PathBuf,
+    idle_after: Duration,
+    live_max: usize,
+    store: throng_store::Options,
+}
+
+/// A node in numbers, from [`Node::stat`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NodeStat {
+    /// Entities in memory.
+    pub live: usize,
+    /// How many may be, before the longest idle ones are passivated.
+    pub live_max: usize,
+    /// Entities on disk by kind, live or at rest. One that was never changed is not on disk.
+    pub stored: BTreeMap<String, u64>,
+    /// The store in numbers: its `entries` are the records of all states, cells and counts.
+    pub store: Stat,
+}
+
+impl NodeStat {
+    /// Entities on disk that are not in memory. A live one that is not stored yet counts as if it
+    /// were.
+    pub fn at_rest(&self) -> u64 {
+        self.stored.values().sum::<u64>().saturating_sub(self.live as u64)
+    }
+}
+
+impl Options {
+    /// How long an entity may go without a message before it is passivated. 60 s by default.
+    #[must_use]
+    pub fn idle_after(mut self, idle_after: Duration) -> Options {
+        self.idle_after = idle_after;
+        self
+    }
+
+    /// How many entities may be live before the longest idle ones are passivated. 1,000,000 by
+    /// default.
+    ///
+    /// Activation never waits for room, for it might wait for itself: a crowd that all have
+    /// messages stays live beyond the limit until they are handled.
+    #[must_use]
+    pub fn live_max(mut self, entities: usize) -> Options {
+        self.live_max = entities;
+        self
+    }
+
+    /// How to open the store: the size of its map and the bounds of its queue.
+    #[must_use]
+    pub fn store(mut self, options: throng_store::Options) -> Options {
+        self.store = options;
+        self
+    }
+
+    /// Opens the store and starts the node. Its entities will be processes of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], such as `InUse` if another node has the directory.
+    pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
+        let inner = Arc::new(Inner {
+            store: self.store.open(&self.path)?,
+            runtime: runtime.clone(),
+            live: Arc::default(),
+            live_max: self.live_max,
+            kinds: RwLock::default(),
+            closed: AtomicBool::new(false),
+            began: Instant::now(),
+            activations: AtomicU64::new(0),
+            looked: Mutex::default(),
+        });
+        runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
+        Ok(Node(inner))
+    }
+}
+
+impl Node {
+    /// A node on the data directory `path`, which is made if it does not exist.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// use std::time::Duration;
+    /// use throng_durable::Node;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// # let runtime = Runtime::builder().workers(1).start()?;
+    /// let node = Node::open(path).idle_after(Duration::from_secs(10)).live_max(50_000).start(&runtime)?;
+    /// assert_eq!(node.live(), 0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open(path: impl AsRef<Path>) -> Options {
+        Options {
+            path: path.as_ref().into(),
+            idle_after: Duration::from_secs(60),
+            live_max: 1_000_000,
+            store: Store::options(),
+        }
+    }
+
+    /// The entity of kind `P` with this key. No I/O: it exists whether in memory or not, and
+    /// whether it was ever stored or not.
+    ///
+    /// A key that no entity can have (see [`KeyError`](crate::KeyError)) is an error of the calls.
+    ///
+    /// # Panics
+    ///
+    /// If another type of this node has the same [`KIND`](Durable::KIND).
+    pub fn entity<P: Durable>(&self, key: impl AsRef<str>) -> Entity<P> {
+        Entity::from_parts(self.clone(), self.0.directory(), key.as_ref().into())
+    }
+
+    /// How many entities are in memory.
+    pub fn live(&self) -> usize {
+        self.0.live.load(Ordering::Relaxed)
+    }
+
+    /// The node in numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the store cannot be read.
+    pub fn stat(&self) -> Result<NodeStat, ReadError> {
+        let snapshot = self.0.store.snapshot()?;
+        let counts = snapshot.prefix(layout::COUNTS).map(|entry| {
+            let (key, count) = entry?;
+            let kind = String::from_utf8_lossy(&key[layout::COUNTS.len()..]).into_owned();
+            Ok((kind, count.try_into().map_or(0, u64::from_le_bytes)))
+        });
+        Ok(NodeStat {
+            live: self.live(),
+            live_max: self.0.live_max,
+            stored: counts.collect::<Result<_, ReadError>>()?,
+            store: self.0.store.stat()?,
+        })
+    }
+
+    /// The store, for looking into and for backups. Its keys belong to the node.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// Ends the node in order: lets no entity be activated any more, lets each live one handle the
+    /// messages it has, and flushes the store.
+    ///
+    /// Calls that come later, also from handlers, get [`EntityError::ShutDown`]. Waits for
+    /// handlers under way, however long they take; so a handler of the node's own entities must
+    /// not wait for it. The directory is free for another node as soon
+    /// as all clones of this one and its entities are dropped.
+    ///
+    /// [`EntityError::ShutDown`]: crate::EntityError::ShutDown
+    pub async fn shutdown(&self) {
+        // Under each shard's lock this is either seen, or what it came too late for is live.
+        self.0.closed.store(true, Ordering::SeqCst);
+        // Pairs with the end of an activation.
+        while self.0.live.load(Ordering::Acquire) > 0 {
+            let now = self.0.now();
+            for kind in self.0.kinds() {
+                for shard in 0..SHARDS {
+                    kind.passivate_idle(shard, Nanos::MAX, now);
+                }
+            }
+            tokio::time::sleep(SHUTDOWN_PAUSE).await;
+        }
+        let store = self.0.store.clone();
+        // It blocks on the last flush. If the runtime is going down, dropping the store flushes.
+        let _ = self.0.runtime.tokio().spawn_blocking(move || store.close()).await;
+    }
+
+    pub(crate) fn from_inner(inner: Arc<Inner>) -> Node {
+        Node(inner)
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("live", &self.live()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("live", &self.live).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// The time on the node's clock.
+    pub(crate) fn now(&self) -> Nanos {
+        // 584 years fit.
+        self.began.elapsed().as_nanos() as Nanos
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    /// All kinds that were ever asked for.
+    pub(crate) fn kinds(&self) -> Vec<Arc<dyn Kind>> {
+        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+        kinds.values().map(|registered| registered.kind.clone()).collect()
+    }
+
+    /// Counts an activation, and returns how many there have been.
+    pub(crate) fn count_activation(&self) -> u64 {
+        self.activations.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Passivates the longest idle entities if there are too many, after so many activations.
+    ///
+    /// The search for them looks at all. So one sixteenth more leave than need to, and one search
+    /// follows another only when as many have come since.
+    pub(crate) fn evict_if_crowded_since(&self, activations: u64) {
+        if self.live.load(Ordering::Relaxed) <= self.live_max {
+            return;
+        }
+        // Whoever comes while another one looks need not wait for it.
+        let Ok(mut look) = self.looked.try_lock() else { return };
+        if activations.saturating_sub(look.activations) >= self.spare() as u64 {
+            look.activations = activations;
+            self.evict_down_to(|leavable| self.target(leavable));
+        }
+    }
+
+    /// Passivates the longest idle entities if there are too many.
+    pub(crate) fn evict_if_crowded(&self) {
+        if self.live.load(Ordering::Relaxed) > self.live_max {
+            self.evict_down_to(|leavable| self.target(leavable));
+        }
+    }
+
+    /// Passivates the longest idle sixteenth, because the runtime has no room for another process.
+    pub(crate) fn evict_for_room(&self) {
+        let Ok(mut look) = self.looked.try_lock() else { return };
+        let now = self.now();
+        if look.at == 0 || now.saturating_sub(look.at) > ROOM_PAUSE.as_nanos() as Nanos {
+            look.at = now;
+            self.evict_down_to(|leavable| leavable - leavable.div_ceil(16));
+        }
+    }
+
+    /// How many of so many may stay.
+    fn target(&self, leavable: usize) -> usize {
+        if leavable > self.live_max { self.live_max - self.spare() } else { leavable }
+    }
+
+    /// Of the entities that are not leaving yet, lets as many stay as `target` says of their
+    /// number, and asks the longest idle to leave.
+    fn evict_down_to(&self, target: impl FnOnce(usize) -> usize) {
+        let (now, kinds) = (self.now(), self.kinds());
+        let mut uses = Vec::new();
+        kinds.iter().for_each(|kind| kind.collect_uses(now, &mut uses));
+        let mut count = uses.len() - target(uses.len()).min(uses.len());
+        if count == 0 {
+            return;
+        }
+        let (_, newest, _) = uses.select_nth_unstable(count - 1);
+        let newest = *newest;
+        kinds.iter().for_each(|kind| kind.evict(newest, &mut count, now));
+    }
+
+    /// How much room an eviction makes beyond what it must.
+    fn spare(&self) -> usize {
+        self.live_max / 16
+    }
+
+    fn directory<P: Durable>(&self) -> Arc<Directory<P>> {
+        const {
+            assert!(!P::KIND.is_empty(), "a kind's name is empty");
+            assert!(P::KIND.len() <= KIND_BYTES_MAX, "a kind's name is longer than 64 bytes");
+        }
+        let known = {
+            let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
+            kinds.get(&TypeId::of::<P>()).map(|registered| registered.typed.clone())
+        };
+        let typed = known.unwrap_or_else(|| self.register::<P>());
+        match typed.downcast() {
+            Ok(directory) => directory,
+            Err(_) => unreachable!("directories are registered under their own type"),
+        }
+    }
+
+    fn register<P: Durable>(&self) -> Arc<dyn Any + Send + Sync> {
+        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        let id = TypeId::of::<P>();
+        if kinds.iter().any(|(other, registered)| *other != id && registered.name == P::KIND) {
+            panic!("two types have the kind {:?}", P::KIND);
+        }
+        let registered = kinds.entry(id).or_insert_with(|| {
+            let directory = Arc::new(Directory::<P>::new());
+            Registered { name: P::KIND, typed: directory.clone(), kind: directory }
+        });
+        registered.typed.clone()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody can reach them any more, and no sweeper will.
+        self.kinds().iter().for_each(|kind| kind.stop_all());
+    }
+}

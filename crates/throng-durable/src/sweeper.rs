@@ -1,0 +1,40 @@
+//! The sweeper: passivates what has been idle for too long, or is too much.
+//!
+//! One task per node. It looks at one shard at a time and lets other tasks run in between; its
+//! pauses are a quarter of the idle time, so that is by how much an entity may outstay it.
+
+use std::sync::Weak;
+use std::time::Duration;
+
+use crate::directory::{Nanos, SHARDS};
+use crate::node::Inner;
+
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Sweeps until the node is gone or shut down.
+pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
+    let idle_nanos = Nanos::try_from(idle_after.as_nanos()).unwrap_or(Nanos::MAX);
+    loop {
+        tokio::time::sleep((idle_after / 4).clamp(PAUSE_MIN, PAUSE_MAX)).await;
+        let kinds = match node.upgrade() {
+            Some(node) if !node.is_closed() => {
+                // Those who were too busy to leave when they should have may not be any more.
+                node.evict_if_crowded();
+                node.kinds()
+            }
+            _ => return,
+        };
+        for kind in kinds {
+            for shard in 0..SHARDS {
+                let Some(node) = node.upgrade() else { return };
+                let now = node.now();
+                if let Some(before) = now.checked_sub(idle_nanos) {
+                    kind.passivate_idle(shard, before, now);
+                }
+                drop(node);
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}

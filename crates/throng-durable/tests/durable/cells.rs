@@ -1,0 +1,158 @@
+//! Cells: keyed values of an entity, in the same commit as its state.
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{CellError, Durable, DurableContext, EntityError, Node};
+
+use crate::{runtime, with_node};
+
+#[derive(Default, Serialize, Deserialize)]
+struct Diary {
+    pages: u32,
+}
+impl Process for Diary {}
+impl Durable for Diary {
+    const KIND: &'static str = "diary";
+}
+
+/// Writes a page and returns the last three as they stand in the same turn.
+struct Write(String);
+impl Message for Write {
+    type Reply = Result<Vec<String>, CellError>;
+}
+impl Handle<Write> for Diary {
+    async fn handle(
+        &mut self,
+        Write(page): Write,
+        cx: &mut Context<Self>,
+    ) -> Result<Vec<String>, CellError> {
+        cx.cells().put(self.pages.to_be_bytes(), &page);
+        self.pages += 1;
+        assert_eq!(cx.cells().get::<String>((self.pages - 1).to_be_bytes())?, Some(page));
+        cx.cells().range::<String>(..).rev().take(3).map(|entry| Ok(entry?.1)).collect()
+    }
+}
+
+/// Tears out a page, and returns all others, oldest first.
+struct Tear(u32);
+impl Message for Tear {
+    type Reply = Result<Vec<(u32, String)>, CellError>;
+}
+impl Handle<Tear> for Diary {
+    async fn handle(
+        &mut self,
+        Tear(page): Tear,
+        cx: &mut Context<Self>,
+    ) -> Result<Vec<(u32, String)>, CellError> {
+        cx.cells().delete(page.to_be_bytes());
+        assert_eq!(cx.cells().get::<String>(page.to_be_bytes())?, None);
+        let mut cells = cx.cells();
+        let pages = cells.range::<String>(..).map(|entry| {
+            let (key, page) = entry?;
+            Ok((u32::from_be_bytes(key.try_into().unwrap()), page))
+        });
+        pages.collect()
+    }
+}
+
+/// The pages from one to before another.
+struct Between(u32, u32);
+impl Message for Between {
+    type Reply = Result<Vec<String>, CellError>;
+}
+impl Handle<Between> for Diary {
+    async fn handle(
+        &mut self,
+        Between(from, to): Between,
+        cx: &mut Context<Self>,
+    ) -> Result<Vec<String>, CellError> {
+        let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
+        cx.cells().range::<String>(&from[..]..&to[..]).map(|entry| Ok(entry?.1)).collect()
+    }
+}
+
+#[test]
+fn cells_are_kept_and_read_both_ways() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    for round in 0..3 {
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        runtime.block_on(async |_| {
+            let diary = node.entity::<Diary>("ada");
+            let other = node.entity::<Diary>("ad");
+            for page in round * 10..round * 10 + 10 {
+                let last = diary.call(Write(format!("page {page}"))).await.unwrap().unwrap();
+                let expected: Vec<_> =
+                    (0..=page).rev().take(3).map(|page| format!("page {page}")).collect();
+                assert_eq!(last, expected);
+                other.call(Write("another diary".into())).await.unwrap().unwrap();
+            }
+            let between = diary.call(Between(5, 8)).await.unwrap().unwrap();
+            assert_eq!(between, ["page 5", "page 6", "page 7"]);
+            node.shutdown().await;
+        });
+    }
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        let diary = node.entity::<Diary>("ada");
+        let left = diary.call(Tear(7)).await.unwrap().unwrap();
+        let expected: Vec<_> =
+            (0..30).filter(|page| *page != 7).map(|page| (page, format!("page {page}"))).collect();
+        assert_eq!(left, expected);
+        let between = diary.call(Between(5, 9)).await.unwrap().unwrap();
+        assert_eq!(between, ["page 5", "page 6", "page 8"]);
+        node.shutdown().await;
+    });
+    // 29 and 30 pages, the two states, and their count.
+    assert_eq!(node.stat().unwrap().store.entries, 62);
+}
+
+/// Writes cells, then panics.
+struct Scribble;
+impl Message for Scribble {
+    type Reply = ();
+}
+impl Handle<Scribble> for Diary {
+    async fn handle(&mut self, _: Scribble, cx: &mut Context<Self>) {
+        cx.cells().put([0; 4], "scribble");
+        cx.cells().put("new", "scribble");
+        cx.cells().delete([0, 0, 0, 1]);
+        panic!("out of ink");
+    }
+}
+
+/// Changes a cell and not the state.
+struct Correct(u32, String);
+impl Message for Correct {
+    type Reply = ();
+}
+impl Handle<Correct> for Diary {
+    async fn handle(&mut self, Correct(page, text): Correct, cx: &mut Context<Self>) {
+        cx.cells().put(page.to_be_bytes(), &text);
+    }
+}
+
+#[test]
+fn cells_are_committed_with_the_turn_or_not_at_all() {
+    with_node(
+        |options| options,
+        async |node| {
+            let diary = node.entity::<Diary>("ada");
+            for page in 0..3 {
+                diary.call(Write(format!("{page}"))).await.unwrap().unwrap();
+            }
+            let panicked = diary.call(Scribble).await;
+            assert!(matches!(panicked, Err(EntityError::Panicked(_))));
+            let pages = diary.call(Between(0, 9)).await.unwrap().unwrap();
+            assert_eq!(pages, ["0", "1", "2"]);
+
+            diary.call(Correct(1, "one".into())).await.unwrap();
+            let panicked = diary.call(Scribble).await;
+            assert!(matches!(panicked, Err(EntityError::Panicked(_))));
+            let pages = diary.call(Between(0, 9)).await.unwrap().unwrap();
+            assert_eq!(pages, ["0", "one", "2"]);
+            // Three pages, the state, and the count.
+            assert_eq!(node.stat().unwrap().store.entries, 5);
+        },
+    );
+}

@@ -1,0 +1,244 @@
+//! A reply leaves after the commit; what was not committed is gone.
+
+use std::time::Duration;
+
+use throng::prelude::*;
+use throng_durable::{CellError, CommitError, DurableContext, EntityError, Node};
+use throng_store::WriteError;
+
+use crate::{Add, Counter, Explode, Get, Turns, stored, with_node};
+
+/// The record of an entity's state as it lies in the store, by the documented layout.
+fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
+    let mut place = vec![kind.len() as u8];
+    place.extend(kind.as_bytes());
+    place.push(key.len() as u8);
+    place.extend(key.as_bytes());
+    place.push(0);
+    node.store().snapshot().unwrap().get(&place).unwrap().map(<[u8]>::to_vec)
+}
+
+#[test]
+fn the_reply_comes_after_the_commit() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            for count in 1..=100u8 {
+                counter.call(Add(1)).await.unwrap();
+                // Version 1, then the count as a varint: one byte up to 127.
+                assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 0, count]);
+            }
+        },
+    );
+}
+
+#[test]
+fn turns_that_change_nothing_write_nothing() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            assert_eq!(counter.call(Get).await.unwrap(), 0);
+            assert_eq!(counter.call(Add(0)).await.unwrap(), 0);
+            assert_eq!(state_record(node, "counter", "it"), None);
+            assert_eq!(stored(node, "counter"), 0);
+            counter.call(Add(1)).await.unwrap();
+            let commits = node.stat().unwrap().store.commits;
+            for _ in 0..10 {
+                counter.call(Get).await.unwrap();
+                counter.call(Turns).await.unwrap();
+            }
+            assert_eq!(node.stat().unwrap().store.commits, commits);
+        },
+    );
+}
+
+#[test]
+fn many_turns_share_a_commit() {
+    with_node(
+        |options| options,
+        async |node| {
+            let calls: Vec<_> = (0..1000)
+                .map(|number| {
+                    let counter = node.entity::<Counter>(format!("{number}"));
+                    tokio::spawn(async move { counter.call(Add(number)).await })
+                })
+                .collect();
+            for (number, call) in calls.into_iter().enumerate() {
+                assert_eq!(call.await.unwrap().unwrap(), number as u64);
+            }
+            let stat = node.stat().unwrap().store;
+            // Zero was added to one of them.
+            assert_eq!((stored(node, "counter"), stat.batches), (999, 999));
+            assert!(stat.commits < 500, "{stat:?}");
+        },
+    );
+}
+
+#[test]
+fn a_panic_discards_what_was_not_committed() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            for round in 1..=20 {
+                assert_eq!(counter.call(Add(1)).await.unwrap(), round);
+                let panicked = counter.call(Explode).await.unwrap_err();
+                assert!(
+                    matches!(&panicked, EntityError::Panicked(text) if &**text == "boom"),
+                    "{panicked}"
+                );
+                // A new activation, with the last committed state.
+                assert_eq!(counter.call(Turns).await.unwrap(), 1);
+                assert_eq!(counter.call(Get).await.unwrap(), round);
+            }
+            // Its state and its kind's count, but not the cell.
+            assert_eq!(node.stat().unwrap().store.entries, 2);
+        },
+    );
+}
+
+#[test]
+fn messages_behind_a_panic_are_handled_once_by_the_next_activation() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            for round in 1..=20 {
+                // The panic takes a moment, in which all of these queue up behind it.
+                let panicking = tokio::spawn(counter.call(Explode));
+                let calls: Vec<_> = (0..50)
+                    .map(|number| {
+                        let counter = counter.clone();
+                        tokio::spawn(async move {
+                            if number % 5 == 0 {
+                                counter.send(Add(1)).map_err(|unsent| unsent.error)
+                            } else {
+                                counter.call(Add(1)).await.map(drop)
+                            }
+                        })
+                    })
+                    .collect();
+                for call in calls {
+                    call.await.unwrap().unwrap();
+                }
+                assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
+                // The sent ones may still be on their way.
+                while counter.call(Get).await.unwrap() < round * 50 {
+                    tokio::task::yield_now().await;
+                }
+                assert_eq!(counter.call(Get).await.unwrap(), round * 50);
+            }
+        },
+    );
+}
+
+/// Writes more than the store takes.
+struct Flood(usize);
+impl Message for Flood {
+    type Reply = ();
+}
+impl Handle<Flood> for Counter {
+    async fn handle(&mut self, Flood(bytes): Flood, cx: &mut Context<Self>) {
+        self.count += 1;
+        cx.cells().put("flood", &vec![7u8; bytes]);
+    }
+}
+
+/// Puts a cell whose key is too long.
+struct Misplace;
+impl Message for Misplace {
+    type Reply = ();
+}
+impl Handle<Misplace> for Counter {
+    async fn handle(&mut self, _: Misplace, cx: &mut Context<Self>) {
+        self.count += 1;
+        cx.cells().put([0; 1000], "value");
+    }
+}
+
+#[test]
+fn a_failed_commit_discards_the_turn_and_tells_the_caller() {
+    with_node(
+        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            assert_eq!(counter.call(Add(3)).await.unwrap(), 3);
+            for _ in 0..5 {
+                let full = counter.call(Flood(8 << 20)).await.unwrap_err();
+                assert!(
+                    matches!(
+                        full,
+                        EntityError::NotCommitted(CommitError::Write(WriteError::Full { .. }))
+                    ),
+                    "{full}"
+                );
+                assert_eq!(counter.call(Turns).await.unwrap(), 1);
+                let misplaced = counter.call(Misplace).await.unwrap_err();
+                assert!(
+                    matches!(
+                        misplaced,
+                        EntityError::NotCommitted(CommitError::Cell(CellError::KeyTooLong {
+                            bytes: 1000
+                        }))
+                    ),
+                    "{misplaced}"
+                );
+                assert_eq!(counter.call(Get).await.unwrap(), 3);
+            }
+            counter.call(Flood(1 << 20)).await.unwrap();
+            assert_eq!(counter.call(Get).await.unwrap(), 4);
+        },
+    );
+}
+
+#[test]
+fn a_crowded_store_queue_is_waited_for() {
+    with_node(
+        |options| options.store(throng_store::Store::options().queue_batches_max(2)),
+        async |node| {
+            let calls: Vec<_> = (1..=200)
+                .map(|number| {
+                    let counter = node.entity::<Counter>(format!("{number}"));
+                    tokio::spawn(async move { counter.call(Add(number)).await })
+                })
+                .collect();
+            for call in calls {
+                call.await.unwrap().unwrap();
+            }
+            assert_eq!(stored(node, "counter"), 200);
+        },
+    );
+}
+
+#[test]
+fn the_runtimes_limit_is_an_error_that_passes() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(1).process_limit(5).start().unwrap();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        for number in 0..5 {
+            node.entity::<Counter>(format!("{number}")).call(Add(1)).await.unwrap();
+        }
+        let sixth = node.entity::<Counter>("5");
+        let refused = sixth.call(Add(1)).await;
+        assert!(matches!(refused, Err(EntityError::NoRoom { limit: 5 })), "{refused:?}");
+        // Those that live go on, and the longest idle one makes room.
+        assert_eq!(node.entity::<Counter>("4").call(Add(1)).await.unwrap(), 2);
+        while let Err(error) = sixth.call(Add(1)).await {
+            assert!(matches!(error, EntityError::NoRoom { .. }), "{error}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(sixth.call(Get).await.unwrap(), 1);
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn a_process_that_no_node_spawned_has_no_identity() {
+    let runtime = crate::runtime();
+    let stray = runtime.spawn(Counter::default()).unwrap();
+    let refused = runtime.block_on(async |_| stray.call(crate::AddTo("it".into(), 1)).await);
+    assert!(matches!(refused, Err(CallError::Died(ExitReason::Panicked(_)))), "{refused:?}");
+}

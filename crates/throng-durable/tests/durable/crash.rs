@@ -1,0 +1,120 @@
+//! Killed at any moment, a node keeps every turn it replied to, whole.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{CellError, Durable, DurableContext, Node};
+
+use crate::runtime;
+
+const LEDGERS: usize = 8;
+const ROUNDS: usize = 4;
+const DIRECTORY: &str = "THRONG_DURABLE_TEST_DIRECTORY";
+
+/// Its state is how many lines it has, its cells are the lines.
+#[derive(Default, Serialize, Deserialize)]
+struct Ledger {
+    lines: u64,
+}
+impl Process for Ledger {}
+impl Durable for Ledger {
+    const KIND: &'static str = "ledger";
+}
+
+struct Append;
+impl Message for Append {
+    type Reply = u64;
+}
+impl Handle<Append> for Ledger {
+    async fn handle(&mut self, _: Append, cx: &mut Context<Self>) -> u64 {
+        self.lines += 1;
+        // Long enough that a torn one would show.
+        cx.cells().put(self.lines.to_be_bytes(), &vec![self.lines; 300]);
+        self.lines
+    }
+}
+
+/// Checks every line and returns how many there are.
+struct Audit;
+impl Message for Audit {
+    type Reply = Result<u64, CellError>;
+}
+impl Handle<Audit> for Ledger {
+    async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<u64, CellError> {
+        let mut lines = 0;
+        for line in cx.cells().range::<Vec<u64>>(..) {
+            lines += 1;
+            assert_eq!(line?, (u64::to_be_bytes(lines).to_vec(), vec![lines; 300]));
+        }
+        assert_eq!(lines, self.lines, "state and cells belong to different turns");
+        Ok(lines)
+    }
+}
+
+#[test]
+#[ignore = "the child of killed_nodes_lose_no_turn"]
+fn appending_child() {
+    let runtime = runtime();
+    let node = Node::open(std::env::var(DIRECTORY).unwrap()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        for number in 0..LEDGERS {
+            let ledger = node.entity::<Ledger>(format!("{number}"));
+            tokio::spawn(async move {
+                loop {
+                    let lines = ledger.call(Append).await.unwrap();
+                    let mut out = std::io::stdout().lock();
+                    writeln!(out, "\nacknowledged {number} {lines}").unwrap();
+                    out.flush().unwrap();
+                }
+            });
+        }
+        // Until killed.
+        std::future::pending::<()>().await;
+    });
+}
+
+#[test]
+fn killed_nodes_lose_no_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let mut acknowledged = [0u64; LEDGERS];
+    for round in 0..ROUNDS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crash::appending_child", "--ignored", "--nocapture"])
+            .env(DIRECTORY, directory.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut replies = lines.filter_map(|line| {
+            let line = line.unwrap();
+            let (number, lines) = line.strip_prefix("acknowledged ")?.split_once(' ')?;
+            Some((number.parse::<usize>().unwrap(), lines.parse::<u64>().unwrap()))
+        });
+        let mut note = |(number, lines): (usize, u64)| {
+            assert_eq!(lines, acknowledged[number] + 1, "ledger {number} in round {round}");
+            acknowledged[number] = lines;
+        };
+        replies.by_ref().take(100 + 61 * round).for_each(&mut note);
+        child.kill().unwrap();
+        // What was printed before the kill took effect counts as well.
+        replies.for_each(&mut note);
+        assert!(!child.wait().unwrap().success());
+
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        runtime.block_on(async |_| {
+            for (number, acknowledged) in acknowledged.iter_mut().enumerate() {
+                let ledger = node.entity::<Ledger>(format!("{number}"));
+                let lines = ledger.call(Audit).await.unwrap().unwrap();
+                // One more may be on disk whose reply was on its way.
+                let range = *acknowledged..=*acknowledged + 1;
+                assert!(range.contains(&lines), "{lines} lines, {acknowledged} acknowledged");
+                *acknowledged = lines;
+            }
+            node.shutdown().await;
+        });
+    }
+    assert!(acknowledged.iter().all(|lines| *lines > 10), "{acknowledged:?}");
+}

@@ -1,0 +1,125 @@
+//! Durable processes through their public API, on real files.
+
+// Clippy grants this to tests by itself, but not to the functions they share.
+#![allow(clippy::unwrap_used)]
+
+mod cells;
+mod commit;
+mod crash;
+mod passivation;
+mod persistence;
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{Durable, DurableContext, EntityError, Node, Options};
+
+/// Far beyond what any test takes.
+const HANGS_AFTER: Duration = Duration::from_secs(300);
+
+/// Counts, and does what a handler may do besides.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Counter {
+    count: u64,
+    /// Not stored: how many turns this activation has handled.
+    #[serde(skip)]
+    turns: u64,
+}
+
+impl Process for Counter {}
+
+impl Durable for Counter {
+    const KIND: &'static str = "counter";
+}
+
+struct Add(u64);
+impl Message for Add {
+    type Reply = u64;
+}
+impl Handle<Add> for Counter {
+    async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+        self.turns += 1;
+        self.count += number;
+        self.count
+    }
+}
+
+struct Get;
+impl Message for Get {
+    type Reply = u64;
+}
+impl Handle<Get> for Counter {
+    async fn handle(&mut self, _: Get, _: &mut Context<Self>) -> u64 {
+        self.turns += 1;
+        self.count
+    }
+}
+
+/// How many turns the activation has handled, this one included.
+struct Turns;
+impl Message for Turns {
+    type Reply = u64;
+}
+impl Handle<Turns> for Counter {
+    async fn handle(&mut self, _: Turns, _: &mut Context<Self>) -> u64 {
+        self.turns += 1;
+        self.turns
+    }
+}
+
+/// Changes the state, writes a cell, waits a moment and panics.
+struct Explode;
+impl Message for Explode {
+    type Reply = ();
+}
+impl Handle<Explode> for Counter {
+    async fn handle(&mut self, _: Explode, cx: &mut Context<Self>) {
+        self.count += 1_000_000;
+        cx.cells().put("half", "done");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        panic!("boom");
+    }
+}
+
+/// Adds to the entity of another key and returns its count; its own key comes first.
+struct AddTo(String, u64);
+impl Message for AddTo {
+    type Reply = Result<(String, u64), EntityError>;
+}
+impl Handle<AddTo> for Counter {
+    async fn handle(
+        &mut self,
+        AddTo(key, number): AddTo,
+        cx: &mut Context<Self>,
+    ) -> Result<(String, u64), EntityError> {
+        let other = cx.node().entity::<Counter>(&key);
+        let count = other.call(Add(number)).await?;
+        Ok((cx.key().to_owned(), count))
+    }
+}
+
+/// How many entities of a kind are on disk.
+fn stored(node: &Node, kind: &str) -> u64 {
+    node.stat().unwrap().stored.get(kind).copied().unwrap_or(0)
+}
+
+fn runtime() -> Runtime {
+    Runtime::builder().workers(2).start().unwrap()
+}
+
+/// Runs `f` with a node on a directory of its own.
+fn with_node(options: impl FnOnce(Options) -> Options, f: impl AsyncFnOnce(&Node)) {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = options(Node::open(directory.path())).start(&runtime).unwrap();
+    let done = runtime.block_on(async |_| {
+        let test = async {
+            f(&node).await;
+            node.shutdown().await;
+        };
+        tokio::time::timeout(HANGS_AFTER, test).await
+    });
+    assert!(done.is_ok(), "the test hangs");
+    assert_eq!(node.live(), 0);
+}

@@ -1,0 +1,189 @@
+//! Entities come and go; no message is lost between.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use throng::prelude::*;
+use throng_durable::{DurableContext, EntityError, Node};
+
+use crate::{Add, Counter, Explode, Get, Turns, with_node};
+
+async fn wait_for(node: &Node, live: usize) {
+    while node.live() > live {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn idle_entities_are_passivated_and_come_back() {
+    with_node(
+        |options| options.idle_after(Duration::from_millis(5)),
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            for round in 1..=10 {
+                assert_eq!(counter.call(Add(1)).await.unwrap(), round);
+                wait_for(node, 0).await;
+                assert_eq!(counter.call(Turns).await.unwrap(), 1);
+            }
+        },
+    );
+}
+
+const ENTITIES: u64 = 8;
+
+/// Whether a handler runs, by entity.
+static BUSY: [AtomicBool; ENTITIES as usize] =
+    [const { AtomicBool::new(false) }; ENTITIES as usize];
+
+/// Adds one, sometimes slowly, and sees to it that nobody else does at the same time.
+struct AddAlone {
+    slowly: bool,
+}
+impl Message for AddAlone {
+    type Reply = u64;
+}
+impl Handle<AddAlone> for Counter {
+    async fn handle(&mut self, AddAlone { slowly }: AddAlone, cx: &mut Context<Self>) -> u64 {
+        let busy = &BUSY[cx.key().parse::<usize>().unwrap()];
+        assert!(!busy.swap(true, Ordering::SeqCst), "two activations at once");
+        self.count += 1;
+        if slowly {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.turns += 1;
+        assert!(busy.swap(false, Ordering::SeqCst), "two activations at once");
+        self.turns
+    }
+}
+
+/// Callers hammer a few entities with pauses about as long as the idle time, and now and then one
+/// panics, so that calls meet activation, passivation, eviction and giving up in every order.
+#[test]
+fn no_message_is_lost_or_handled_twice_while_entities_come_and_go() {
+    const CALLERS: u64 = 32;
+    const CALLS: u64 = 150;
+    with_node(
+        |options| options.idle_after(Duration::from_millis(2)).live_max(4),
+        async |node| {
+            let sent: Arc<[AtomicU64]> = (0..ENTITIES).map(|_| AtomicU64::new(0)).collect();
+            let activations = Arc::new(AtomicU64::new(0));
+            let callers: Vec<_> = (0..CALLERS)
+                .map(|caller| {
+                    let (node, sent, activations) =
+                        (node.clone(), sent.clone(), activations.clone());
+                    tokio::spawn(async move {
+                        for call in 0..CALLS {
+                            // A cheap scatter: neither the order nor the pauses repeat.
+                            let random =
+                                (caller * CALLS + call).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                            let entity = (random >> 32) % ENTITIES;
+                            let counter = node.entity::<Counter>(format!("{entity}"));
+                            let add = AddAlone { slowly: call % 5 == 0 };
+                            match call % 11 {
+                                3 => counter.send(add).unwrap(),
+                                7 => {
+                                    let panicked = counter.call(Explode).await;
+                                    assert!(matches!(panicked, Err(EntityError::Panicked(_))));
+                                    continue;
+                                }
+                                _ => {
+                                    let turns = counter.call(add).await.unwrap();
+                                    activations.fetch_add(u64::from(turns == 1), Ordering::Relaxed);
+                                }
+                            }
+                            sent[entity as usize].fetch_add(1, Ordering::Relaxed);
+                            tokio::time::sleep(Duration::from_micros((random >> 48) % 6000)).await;
+                        }
+                    })
+                })
+                .collect();
+            for caller in callers {
+                caller.await.unwrap();
+            }
+            for (entity, sent) in sent.iter().enumerate() {
+                let (counter, sent) =
+                    (node.entity::<Counter>(format!("{entity}")), sent.load(Ordering::Relaxed));
+                // Those without a reply may still be on their way.
+                while counter.call(Get).await.unwrap() < sent {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                wait_for(node, 0).await;
+                assert_eq!(counter.call(Get).await.unwrap(), sent, "entity {entity}");
+            }
+            // Otherwise nothing was tested.
+            assert!(activations.load(Ordering::Relaxed) > CALLERS);
+        },
+    );
+}
+
+#[test]
+fn more_entities_than_may_live_are_all_right() {
+    const MANY: u64 = 10_000;
+    const LIVE_MAX: usize = 1_000;
+    with_node(
+        |options| options.live_max(LIVE_MAX),
+        async |node| {
+            for round in 1..=2 {
+                // From several tasks, as a server would.
+                let tasks: Vec<_> = (0..20)
+                    .map(|task| {
+                        let node = node.clone();
+                        tokio::spawn(async move {
+                            for number in (task..MANY).step_by(20) {
+                                let counter = node.entity::<Counter>(format!("{number}"));
+                                let count = counter.call(Add(number + 1)).await.unwrap();
+                                assert_eq!(count, round * (number + 1));
+                            }
+                        })
+                    })
+                    .collect();
+                for task in tasks {
+                    task.await.unwrap();
+                }
+                // The last ones asked to leave may not have left yet. Nothing is idle for long
+                // enough to be swept.
+                wait_for(node, LIVE_MAX).await;
+            }
+            let stat = node.stat().unwrap();
+            assert!(stat.live > 0 && stat.live <= LIVE_MAX, "{stat:?}");
+            assert_eq!(stat.stored["counter"], MANY);
+            assert_eq!(stat.at_rest(), MANY - stat.live as u64);
+        },
+    );
+}
+
+#[test]
+fn the_longest_idle_are_evicted_first() {
+    with_node(
+        |options| options.live_max(32),
+        async |node| {
+            let favourite = node.entity::<Counter>("favourite");
+            for number in 1..=500 {
+                node.entity::<Counter>(format!("{number}")).call(Add(1)).await.unwrap();
+                // Used all the time, so never among the longest idle.
+                assert_eq!(favourite.call(Turns).await.unwrap(), number);
+            }
+            wait_for(node, 32).await;
+        },
+    );
+}
+
+#[test]
+fn shutdown_handles_what_was_sent_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = crate::runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        for number in 0..2000 {
+            node.entity::<Counter>(format!("{}", number % 20)).send(Add(1)).unwrap();
+        }
+        node.shutdown().await;
+        drop(node);
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        for number in 0..20 {
+            assert_eq!(node.entity::<Counter>(format!("{number}")).call(Get).await.unwrap(), 100);
+        }
+        node.shutdown().await;
+    });
+}

@@ -1,0 +1,247 @@
+//! State outlives processes, nodes and versions.
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{
+    CellError, Durable, DurableContext, EntityError, Node, OldState, OpenError, StateError,
+};
+
+use crate::{Add, AddTo, Counter, Get, Turns, runtime, stored, with_node};
+
+#[test]
+fn a_counter_goes_on_after_the_node_was_restarted() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    for round in 0..5 {
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        runtime.block_on(async |_| {
+            for key in ["alice", "bob", "Ångström, the key 42"] {
+                let counter = node.entity::<Counter>(key);
+                assert_eq!(counter.call(Get).await.unwrap(), round * 5);
+                assert_eq!(counter.call(Add(2)).await.unwrap(), round * 5 + 2);
+                assert_eq!(counter.call(Add(3)).await.unwrap(), round * 5 + 5);
+                assert_eq!(counter.call(Turns).await.unwrap(), 4);
+            }
+            assert_eq!(node.live(), 3);
+            node.shutdown().await;
+        });
+        assert_eq!(node.live(), 0);
+        assert_eq!((stored(&node, "counter"), node.stat().unwrap().at_rest()), (3, 3));
+    }
+}
+
+#[test]
+fn a_counter_goes_on_after_the_whole_runtime_was_restarted_without_a_word() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let runtime = runtime();
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let count = runtime.block_on(async |_| node.entity::<Counter>("it").call(Add(1)).await);
+        assert_eq!(count.unwrap(), round + 1);
+        // The node after the runtime, neither shut down by hand.
+        drop(runtime);
+        drop(node);
+    }
+}
+
+#[test]
+fn a_dropped_node_lets_its_directory_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let second = Node::open(directory.path()).start(&runtime);
+    assert!(matches!(second, Err(OpenError::InUse { .. })));
+    runtime.block_on(async |runtime| {
+        node.entity::<Counter>("it").call(Add(1)).await.unwrap();
+        drop(node);
+        // Its process, which nobody can reach any more, ends by itself.
+        while runtime.process_count() > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+    });
+    Node::open(directory.path()).start(&runtime).unwrap();
+}
+
+#[test]
+fn entities_reach_each_other_and_know_their_keys() {
+    with_node(
+        |options| options,
+        async |node| {
+            let alice = node.entity::<Counter>("alice");
+            for count in 1..=3 {
+                let reply = alice.call(AddTo("bob".into(), 1)).await.unwrap();
+                assert_eq!(reply.unwrap(), ("alice".into(), count));
+            }
+            assert_eq!(alice.call(Get).await.unwrap(), 0);
+            assert_eq!(node.entity::<Counter>("bob").call(Get).await.unwrap(), 3);
+        },
+    );
+}
+
+#[test]
+fn sent_messages_are_handled_in_order_and_committed() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            for _ in 0..100 {
+                counter.send(Add(1)).unwrap();
+            }
+            assert_eq!(counter.call(Get).await.unwrap(), 100);
+        },
+    );
+}
+
+#[test]
+fn impossible_keys_and_closed_nodes_are_errors() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        for key in [String::new(), "k".repeat(256)] {
+            let counter = node.entity::<Counter>(&key);
+            assert!(matches!(counter.call(Get).await, Err(EntityError::Key(_))));
+            let unsent = counter.send(Add(7)).unwrap_err();
+            assert_eq!(unsent.message.0, 7);
+        }
+        let longest = node.entity::<Counter>("k".repeat(255));
+        assert_eq!(longest.call(Add(1)).await.unwrap(), 1);
+        node.shutdown().await;
+        assert!(matches!(longest.call(Get).await, Err(EntityError::ShutDown)));
+        // A second time does no harm.
+        node.shutdown().await;
+    });
+}
+
+/// The counter's kind, as another program version sees it.
+macro_rules! version {
+    ($module:ident, $version:literal, $state:ty, $migrate:expr) => {
+        mod $module {
+            use super::*;
+
+            #[derive(Default, Serialize, Deserialize)]
+            pub(super) struct Thing(pub(super) $state);
+            impl Process for Thing {}
+            impl Durable for Thing {
+                const KIND: &'static str = "thing";
+                const VERSION: u16 = $version;
+                fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+                    $migrate(old)
+                }
+            }
+
+            pub(super) struct Set(pub(super) $state);
+            impl Message for Set {
+                type Reply = $state;
+            }
+            impl Handle<Set> for Thing {
+                async fn handle(&mut self, message: Set, _: &mut Context<Self>) -> $state {
+                    std::mem::replace(&mut self.0, message.0)
+                }
+            }
+        }
+    };
+}
+
+version!(first, 1, u32, |old: OldState<'_>| Err(old.not_migrated()));
+version!(second, 2, String, |old: OldState<'_>| {
+    old.decode().map(|first::Thing(number)| Thing(number.to_string()))
+});
+version!(changed, 2, (u64, u64, u64), |old: OldState<'_>| Err(old.not_migrated()));
+
+#[test]
+fn versions_are_migrated_or_refused_never_misread() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = || Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        let one = node();
+        assert_eq!(one.entity::<first::Thing>("it").call(first::Set(42)).await.unwrap(), 0);
+        one.shutdown().await;
+        drop(one);
+
+        let two = node();
+        let it = two.entity::<second::Thing>("it");
+        assert_eq!(it.call(second::Set("hello".into())).await.unwrap(), "42");
+        two.shutdown().await;
+        drop((two, it));
+
+        let back = node();
+        let refused = back.entity::<first::Thing>("it").call(first::Set(1)).await;
+        let Err(EntityError::State(error)) = refused else { panic!("{refused:?}") };
+        assert_eq!(error, StateError::Newer { kind: "thing", found: 2, known: 1 });
+        back.shutdown().await;
+        drop(back);
+
+        let careless = node();
+        let refused = careless.entity::<changed::Thing>("it").call(changed::Set((0, 0, 0))).await;
+        assert!(matches!(refused, Err(EntityError::State(StateError::Undecodable { .. }))));
+        careless.shutdown().await;
+        drop(careless);
+
+        // None of this did the state any harm.
+        let two = node();
+        let it = two.entity::<second::Thing>("it");
+        assert_eq!(it.call(second::Set(String::new())).await.unwrap(), "hello");
+        two.shutdown().await;
+    });
+}
+
+#[test]
+#[should_panic = "two types have the kind \"thing\""]
+fn two_types_of_one_kind_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let _ = node.entity::<first::Thing>("it");
+    let _ = node.entity::<second::Thing>("it");
+}
+
+/// Rebuilds at each activation what it does not store, from what it does.
+#[derive(Default, Serialize, Deserialize)]
+struct Index {
+    activations: u32,
+    #[serde(skip)]
+    words: Vec<String>,
+}
+impl Process for Index {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        self.activations += 1;
+        let words: Result<_, CellError> =
+            cx.cells().range::<()>(..).map(|entry| Ok(entry?.0)).collect();
+        let words: Vec<Vec<u8>> = words.unwrap();
+        self.words = words.into_iter().map(|word| String::from_utf8(word).unwrap()).collect();
+        assert_eq!(cx.key(), "index");
+    }
+}
+impl Durable for Index {
+    const KIND: &'static str = "index";
+}
+struct Insert(&'static str);
+impl Message for Insert {
+    type Reply = (u32, Vec<String>);
+}
+impl Handle<Insert> for Index {
+    async fn handle(&mut self, Insert(word): Insert, cx: &mut Context<Self>) -> (u32, Vec<String>) {
+        cx.cells().put(word, &());
+        self.words.push(word.into());
+        (self.activations, self.words.clone())
+    }
+}
+
+#[test]
+fn the_first_hook_reads_cells_and_its_changes_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let words = ["ant", "bee", "cow"];
+    for (round, word) in words.iter().enumerate() {
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        runtime.block_on(async |_| {
+            let (activations, known) =
+                node.entity::<Index>("index").call(Insert(word)).await.unwrap();
+            assert_eq!(activations as usize, round + 1);
+            assert_eq!(known, words[..=round]);
+            node.shutdown().await;
+        });
+    }
+}

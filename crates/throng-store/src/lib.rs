@@ -1,0 +1,65 @@
+//! An ordered key-value store on disk that many concurrent writers share.
+//!
+//! The engine is LMDB: a memory-mapped B+tree with any number of readers and one writer. This
+//! crate turns the one writer into group commit, so that ten thousand processes that each want one
+//! small durable write cost a handful of disk flushes instead of ten thousand.
+//!
+//! ```text
+//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, one transaction, flush
+//!      │                                                                                   │
+//!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ────────────┘
+//!  snapshot() ──► Snapshot: a frozen, zero-copy view; never waits for the writer, nor it for you
+//! ```
+//!
+//! ```
+//! use throng_store::{Batch, Store};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("data");
+//! let store = Store::open(&path)?;
+//! store.write(Batch::new().put("user/ada", "1815").put("user/alan", "1912")).wait()?;
+//!
+//! let snapshot = store.snapshot()?;
+//! assert_eq!(snapshot.get(b"user/ada")?, Some(&b"1815"[..]));
+//! let newest = snapshot.prefix(b"user/").next_back().transpose()?;
+//! assert_eq!(newest, Some((&b"user/alan"[..], &b"1912"[..])));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Invariants
+//!
+//! - A [`Ticket`] resolves to `Ok` only after its batch is flushed to the disk.
+//! - A [`Batch`] is all there or not there at all, after any crash.
+//! - [`Store::write`] never blocks on the disk: a full queue hands the batch back.
+//! - What cannot be stored is refused before it is queued, so it cannot spoil the batches beside it.
+//! - One open store per data directory, in this process or any other.
+//! - Every value is stored under a checksum that covers its key too, and is checked on each read.
+//!
+//! The crate knows no processes and no async runtime: a ticket is a plain future.
+
+mod batch;
+mod environment;
+mod error;
+mod format;
+mod lock;
+mod options;
+mod queue;
+mod record;
+mod snapshot;
+mod store;
+mod ticket;
+mod writer;
+
+pub use batch::{Batch, Change};
+pub use error::{OpenError, ReadError, Rejection, WriteError};
+pub use options::Options;
+pub use queue::Room;
+pub use snapshot::{Range, Snapshot};
+pub use store::{Stat, Store};
+pub use ticket::Ticket;
+
+/// The longest key, in bytes; the shortest has one byte.
+pub const KEY_BYTES_MAX: usize = 511;
+
+/// The longest value, in bytes. A value is stored in consecutive pages, so much longer ones would
+/// be slow to place in a file that has seen some use; split them over several keys.
+pub const VALUE_BYTES_MAX: usize = 16 << 20;

@@ -1,0 +1,191 @@
+//! What a write promises: durable, atomic, in order, grouped, refused at the door or not at all.
+
+use std::thread;
+
+use throng_store::{
+    Batch, KEY_BYTES_MAX, Rejection, Snapshot, Store, Ticket, VALUE_BYTES_MAX, WriteError,
+};
+
+fn get(snapshot: &Snapshot, key: &str) -> Option<Vec<u8>> {
+    snapshot.get(key.as_bytes()).unwrap().map(<[u8]>::to_vec)
+}
+
+#[test]
+fn acknowledged_writes_are_there_after_reopening() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("made/on/demand");
+    let store = Store::open(&path).unwrap();
+    for number in 0..100 {
+        let batch = Batch::new().put(format!("key {number}"), format!("value {number}"));
+        store.write(batch).wait().unwrap();
+    }
+    store.write(Batch::new().delete("key 50").put("empty", "")).wait().unwrap();
+    drop(store);
+
+    let store = Store::open(&path).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.len().unwrap(), 100);
+    assert_eq!(get(&snapshot, "key 50"), None);
+    assert_eq!(get(&snapshot, "key 99"), Some(b"value 99".to_vec()));
+    assert_eq!(get(&snapshot, "empty"), Some(Vec::new()));
+}
+
+#[test]
+fn dropping_the_store_commits_what_is_queued() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    for number in 0..1000 {
+        // Nobody waits for these.
+        drop(store.write(Batch::new().put(format!("{number}"), "value")));
+    }
+    drop(store);
+    assert_eq!(Store::open(directory.path()).unwrap().stat().unwrap().entries, 1000);
+}
+
+#[test]
+fn a_closed_store_reads_and_hands_writes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let ticket = store.write(Batch::new().put("key", "value"));
+    store.close();
+    ticket.wait().unwrap();
+    let batch = Batch::new().put("late", "value");
+    let refused = store.clone().write(batch.clone()).wait();
+    assert!(matches!(refused, Err(WriteError::Closed(handed)) if handed == batch));
+    assert_eq!(get(&store.snapshot().unwrap(), "key"), Some(b"value".to_vec()));
+    store.close();
+}
+
+#[test]
+fn a_snapshot_sees_all_of_a_batch_or_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.write(Batch::new().put("left", [0; 8]).put("right", [0; 8])).wait().unwrap();
+    let writer = thread::spawn({
+        let store = store.clone();
+        move || {
+            for number in 1..=200u64 {
+                let value = number.to_le_bytes();
+                // The two lie in one batch, but not side by side in the group.
+                let batch =
+                    Batch::new().put("left", value).put("middle", value).put("right", value);
+                store.write(batch).wait().unwrap();
+            }
+        }
+    });
+    while !writer.is_finished() {
+        let snapshot = store.snapshot().unwrap();
+        assert_eq!(get(&snapshot, "left"), get(&snapshot, "right"));
+    }
+    writer.join().unwrap();
+    assert_eq!(get(&store.snapshot().unwrap(), "right"), Some(200u64.to_le_bytes().to_vec()));
+}
+
+#[test]
+fn writes_apply_in_the_order_they_were_queued() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let tickets: Vec<Ticket> = (0..500)
+        .map(|number| {
+            let batch = Batch::new().put("last", format!("{number}"));
+            store.write(if number % 2 == 0 {
+                batch.put("flag", "even")
+            } else {
+                batch.put("flag", "odd").delete("flag")
+            })
+        })
+        .collect();
+    for ticket in tickets {
+        ticket.wait().unwrap();
+    }
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(get(&snapshot, "last"), Some(b"499".to_vec()));
+    assert_eq!(get(&snapshot, "flag"), None);
+}
+
+#[test]
+fn concurrent_writes_share_commits() {
+    const THREADS: u64 = 32;
+    const WRITES: u64 = 50;
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                for write in 0..WRITES {
+                    let key = format!("{thread}/{write}");
+                    store.write(Batch::new().put(&key, &key).add("all", 1)).wait().unwrap();
+                    assert_eq!(get(&store.snapshot().unwrap(), &key), Some(key.into_bytes()));
+                }
+            });
+        }
+    });
+    let stat = store.stat().unwrap();
+    assert_eq!((stat.entries, stat.batches), (THREADS * WRITES + 1, THREADS * WRITES));
+    let all = i64::to_le_bytes((THREADS * WRITES) as i64).to_vec();
+    assert_eq!(get(&store.snapshot().unwrap(), "all"), Some(all));
+    assert!(stat.commits < stat.batches / 2, "{stat:?}");
+    assert!(stat.batches_per_commit() > 2.0, "{stat:?}");
+}
+
+#[test]
+fn what_cannot_be_stored_is_handed_back_and_harms_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let cases = [
+        (Batch::new().put("", "value"), Rejection::KeyEmpty),
+        (Batch::new().put("a", "b").delete(""), Rejection::KeyEmpty),
+        (
+            Batch::new().put(vec![b'k'; KEY_BYTES_MAX + 1], "value"),
+            Rejection::KeyTooLong { bytes: KEY_BYTES_MAX + 1 },
+        ),
+        (
+            Batch::new().put("k", vec![0; VALUE_BYTES_MAX + 1]),
+            Rejection::ValueTooLong { bytes: VALUE_BYTES_MAX + 1 },
+        ),
+    ];
+    for (batch, expected) in cases {
+        let neighbour = store.write(Batch::new().put("neighbour", "value"));
+        match store.write(batch.clone()).wait() {
+            Err(WriteError::Rejected { batch: handed, reason }) => {
+                assert_eq!((handed, reason), (batch, expected));
+            }
+            other => panic!("{other:?}"),
+        }
+        neighbour.wait().unwrap();
+    }
+    let longest = vec![b'k'; KEY_BYTES_MAX];
+    let largest = vec![b'v'; VALUE_BYTES_MAX];
+    store.write(Batch::new().put(&longest, &largest)).wait().unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.get(&longest).unwrap(), Some(largest.as_slice()));
+    assert_eq!(snapshot.get(b"a").unwrap(), None);
+    // Keys that cannot exist are absent, not an error.
+    assert_eq!(snapshot.get(b"").unwrap(), None);
+    assert_eq!(snapshot.get(&[b'k'; 600]).unwrap(), None);
+}
+
+#[test]
+fn an_overloaded_store_hands_back_and_recovers() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().queue_batches_max(4).open(directory.path()).unwrap();
+    let mut accepted = 0;
+    let mut refused = 0;
+    let mut tickets = Vec::new();
+    // Pushing takes far less time than a flush, so the queue of four soon runs over.
+    while refused < 10 {
+        tickets.push(store.write(Batch::new().put(format!("{}", tickets.len()), "value")));
+        if tickets.len() % 100 == 0 {
+            for ticket in tickets.drain(..) {
+                match ticket.wait() {
+                    Ok(()) => accepted += 1,
+                    Err(WriteError::Overloaded(batch)) if batch.len() == 1 => refused += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+    assert!(accepted > 0);
+    store.write(Batch::new().put("after", "the rush")).wait().unwrap();
+}

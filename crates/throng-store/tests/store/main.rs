@@ -1,0 +1,31 @@
+//! The store through its public API, against real files.
+
+// Clippy grants this to tests by itself, but not to the functions they share.
+#![allow(clippy::unwrap_used)]
+
+mod backup;
+mod contract;
+mod crash;
+mod full;
+mod model;
+mod ownership;
+
+use std::path::Path;
+use std::process::Command;
+
+/// The command that runs one ignored test of this binary in a process of its own.
+///
+/// `limit` is a prefix in `sh`, for limits that the child shall inherit.
+fn child(test: &str, directory: &Path, limit: &str) -> Command {
+    let binary = std::env::current_exe().unwrap();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{limit} exec \"$0\" \"$@\"")])
+        .arg(binary)
+        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
+        .env(DIRECTORY, directory);
+    command
+}
+
+/// Names the data directory to a child.
+const DIRECTORY: &str = "THRONG_STORE_TEST_DIRECTORY";

@@ -1,0 +1,117 @@
+//! One open store per directory, whoever asks and by whatever path.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use throng_store::{Batch, OpenError, ReadError, Store};
+
+#[track_caller]
+fn assert_in_use(path: &std::path::Path) {
+    match Store::open(path) {
+        Err(error @ OpenError::InUse { .. }) => {
+            let sentence = error.to_string();
+            assert!(sentence.contains("is in use by another store"), "{sentence}");
+            assert!(sentence.contains(&path.display().to_string()), "{sentence}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_second_open_in_this_process_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data");
+    let store = Store::open(&path).unwrap();
+    assert_in_use(&path);
+    assert_in_use(&directory.path().join("data/../data"));
+    #[cfg(unix)]
+    {
+        let alias = directory.path().join("alias");
+        std::os::unix::fs::symlink(&path, &alias).unwrap();
+        assert_in_use(&alias);
+    }
+    // The refusals did the owner no harm.
+    store.write(Batch::new().put("key", "value")).wait().unwrap();
+
+    let snapshot = store.snapshot().unwrap();
+    drop(store);
+    assert_in_use(&path);
+    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
+    drop(snapshot);
+    Store::open(&path).unwrap();
+}
+
+#[test]
+#[ignore = "the child of a_second_open_in_another_process_is_refused"]
+fn owning_child() {
+    let _store = Store::open(std::env::var(super::DIRECTORY).unwrap()).unwrap();
+    println!("\nopened");
+    // Owns it until killed.
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_second_open_in_another_process_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut owner = super::child("ownership::owning_child", directory.path(), "")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(owner.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == "opened"));
+    assert_in_use(directory.path());
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    // The claim dies with its process.
+    Store::open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_path_that_cannot_be_a_directory_is_an_error() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert!(matches!(Store::open(file.path().join("data")), Err(OpenError::Io { .. })));
+}
+
+#[test]
+fn too_many_snapshots_are_an_error_until_some_are_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().snapshots_max(3).open(directory.path()).unwrap();
+    let snapshots: Vec<_> = (0..3).map(|_| store.snapshot().unwrap()).collect();
+    assert!(matches!(store.snapshot(), Err(ReadError::TooManySnapshots)));
+    drop(snapshots);
+    store.snapshot().unwrap();
+}
+
+#[test]
+fn a_snapshot_can_move_to_another_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    let snapshot = store.snapshot().unwrap();
+    drop(store);
+    let read = std::thread::spawn(move || snapshot.get(b"key").unwrap().map(<[u8]>::to_vec));
+    assert_eq!(read.join().unwrap(), Some(b"value".to_vec()));
+}
+
+#[test]
+fn of_those_who_open_at_once_one_wins() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        let opened: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    start.wait();
+                    Store::open(directory.path())
+                })
+            })
+            .collect();
+        // Kept until all have tried.
+        let opened: Vec<_> = opened.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(opened.iter().filter(|store| store.is_ok()).count(), 1);
+        let mut refused = opened.iter().filter_map(|store| store.as_ref().err());
+        assert!(refused.all(|error| matches!(error, OpenError::InUse { .. })));
+    });
+}
