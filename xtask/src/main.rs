@@ -14,6 +14,7 @@
 
 mod ci;
 mod miri;
+mod readme;
 mod steps;
 mod test;
 mod tidy;

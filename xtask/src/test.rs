@@ -2,6 +2,7 @@
 //!
 //! Invariant: each test of the repository runs in exactly one step, except those under Miri.
 
+use crate::readme;
 use crate::steps::{self, Failure, Step, Tests, Tool};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ pub(crate) const STEPS: &[Step] = &[
         run: unit,
     },
     Step { name: "models", about: "interleavings of the lock-free parts, under loom", run: models },
+    Step { name: "readme", about: "the README's command that starts a node", run: readme::run },
     Step { name: "bench", about: "tests of the benchmark harness", run: bench },
     Step { name: "browser", about: "the service as a browser sees it, in Chromium", run: browser },
 ];
