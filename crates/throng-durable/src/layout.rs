@@ -146,9 +146,7 @@ mod tests {
             prop_assert_eq!(place.cell_of(&stored), &cell[..]);
 
             let all = place.cells(&(..));
-            let within = |key: Vec<u8>| {
-                (all.0.as_ref(), all.1.as_ref()).contains(&key)
-            };
+            let within = |key: Vec<u8>| all.contains(&key);
             prop_assert!(within(place.cell(&cell)));
             prop_assert_eq!(within(other.cell(&other_cell)), same);
             prop_assert!(!within(other.state()));
