@@ -443,19 +443,17 @@ mod loom_models {
                     }
                 })
             };
-            // The process exits and its slot is opened for another.
+            // The process exits and its slot is opened for another, as the slab does it: with the
+            // generation found there. If the sender was first, the token it got is ours to run.
             let mut left = Vec::new();
-            if mailbox.wake(first) {
-                take(mailbox.close(first), &mut left);
-                mailbox.open(first.next(), true);
-            } else {
-                // The sender woke it: it is ours to run.
-                take(mailbox.close(first), &mut left);
-                mailbox.open(first.next(), true);
-            }
+            let _ = mailbox.wake(first);
+            take(mailbox.close(first), &mut left);
+            let (next, live) = mailbox.peek();
+            assert!(!live);
+            mailbox.open(next, true);
             sender.join().unwrap();
             let mut strangers = Vec::new();
-            take(mailbox.drain(first.next()), &mut strangers);
+            take(mailbox.drain(next), &mut strangers);
             assert!(strangers.is_empty());
             assert_eq!(left.len() + refused.load(Ordering::Relaxed) as usize, 1);
         });

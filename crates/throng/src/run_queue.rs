@@ -176,6 +176,25 @@ mod loom_models {
     }
 
     #[test]
+    fn loom_a_thief_sees_whole_entries() {
+        loom::model(|| {
+            let queue = Arc::new(RunQueue::<u64>::new());
+            let thief = thread::spawn({
+                let queue = queue.clone();
+                move || queue.steal().entries().iter().map(|entry| entry.addr()).collect::<Vec<_>>()
+            });
+            for number in 1..=3 {
+                queue.push(entry(number), |_| panic!("there is room"));
+            }
+            let mut taken = thief.join().unwrap();
+            while let Some(entry) = queue.pop() {
+                taken.push(entry.addr());
+            }
+            assert_eq!(taken, [1, 2, 3]);
+        });
+    }
+
+    #[test]
     fn loom_owner_and_thief_share_each_entry_once() {
         loom::model(|| {
             let queue = Arc::new(RunQueue::new());
