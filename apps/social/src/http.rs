@@ -1,0 +1,330 @@
+//! The service over HTTP.
+//!
+//! ```text
+//! POST   /api/v1/users               {name, password}    201 {id, name, token, expires_at}
+//! POST   /api/v1/sessions            {name, password}    201 {id, name, token, expires_at}
+//! GET    /api/v1/users/NAME                              200 {name, created, posts, following}
+//! GET    /api/v1/users/NAME/posts    ?cursor &limit      200 {posts, next_cursor}
+//! GET    /api/v1/following           bearer              200 {following: [NAME]}
+//! PUT    /api/v1/following/NAME      bearer              204
+//! DELETE /api/v1/following/NAME      bearer              204
+//! POST   /api/v1/posts               bearer {text}       201 {id, author, text, time}
+//!            with an Idempotency-Key seen before:        200, the post of then
+//! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
+//! GET    /api/v1/health                                  200 {status, processes, …}
+//! GET    /                                               the page, for people
+//! ```
+//!
+//! Times are milliseconds since 1970; ids are decimal strings; `next_cursor` is null at the end,
+//! opaque otherwise, and good for the listing that gave it only. A limit is 1 to 100, by default
+//! 20. A user's id is the name. Errors are problem JSON.
+
+use std::error::Error as _;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{FromRef, Path, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use serde::{Deserialize, Serialize};
+use throng_server::{Bearer, Cursor, Json, Problem, Query, Signer, Token};
+
+use crate::ids::PostId;
+use crate::name::Name;
+use crate::page;
+use crate::password::Password;
+use crate::service::{Health, Listing, Post, Social, SocialError};
+use crate::user::{IdempotencyKey, Profile, Text};
+
+/// What the routes need besides the service.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Signs tokens and cursors.
+    pub signer: Signer,
+    /// How long a token is valid.
+    pub token_ttl: Duration,
+}
+
+/// The routes of the service, for a [`Server`](throng_server::Server) to serve.
+pub fn routes(social: Social, settings: Settings) -> Router {
+    let api = Router::new()
+        .route("/users", post(register))
+        .route("/sessions", post(log_in))
+        .route("/users/{name}", get(profile))
+        .route("/users/{name}/posts", get(posts))
+        .route("/following", get(following))
+        .route("/following/{name}", put(follow).delete(unfollow))
+        .route("/posts", post(publish))
+        .route("/timeline", get(timeline))
+        .route("/health", get(health));
+    Router::new()
+        .nest("/api/v1", api)
+        .layer(map_response(not_stored))
+        .merge(page::routes())
+        .with_state(App { social, settings })
+}
+
+#[derive(Clone)]
+struct App {
+    social: Social,
+    settings: Settings,
+}
+
+impl FromRef<App> for Signer {
+    fn from_ref(app: &App) -> Signer {
+        app.settings.signer.clone()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Credentials {
+    name: String,
+    password: String,
+}
+
+#[derive(Serialize)]
+struct Session<'a> {
+    id: &'a str,
+    name: &'a str,
+    token: String,
+    expires_at: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPost {
+    text: String,
+}
+
+#[derive(Serialize)]
+struct PostView<'a> {
+    id: PostId,
+    author: &'a Name,
+    text: &'a Text,
+    time: u64,
+}
+
+#[derive(Serialize)]
+struct ListingView<'a> {
+    posts: Vec<PostView<'a>>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct FollowingView {
+    following: Vec<Name>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PageQuery {
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn register(
+    State(app): State<App>,
+    Json(Credentials { name, password }): Json<Credentials>,
+) -> Result<Response, Problem> {
+    let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
+    let name = Name::try_from(name)
+        .map_err(|error| Problem::new(unprocessable, "name-invalid", error.to_string()))?;
+    let password = Password::new(password)
+        .map_err(|error| Problem::new(unprocessable, "password-length", error.to_string()))?;
+    app.social.register(&name, password).await?;
+    Ok(app.session(&name))
+}
+
+async fn log_in(
+    State(app): State<App>,
+    Json(Credentials { name, password }): Json<Credentials>,
+) -> Result<Response, Problem> {
+    match Name::try_from(name) {
+        Ok(name) => {
+            app.social.log_in(&name, password).await?;
+            Ok(app.session(&name))
+        }
+        Err(_) => {
+            app.social.log_in_nobody(password).await?;
+            Err(SocialError::WrongCredentials.into())
+        }
+    }
+}
+
+async fn profile(
+    State(app): State<App>,
+    Path(name): Path<String>,
+) -> Result<Json<Profile>, Problem> {
+    Ok(Json(app.social.profile(&known(name)?).await?))
+}
+
+async fn posts(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    Query(query): Query<PageQuery>,
+) -> Result<Response, Problem> {
+    let name = known(name)?;
+    let cursors = format!("posts {name}");
+    let (before, limit) = app.page(&cursors, &query)?;
+    let listing = app.social.posts(&name, before, limit).await?;
+    Ok(app.listing(&cursors, &listing))
+}
+
+async fn timeline(
+    State(app): State<App>,
+    Bearer(token): Bearer,
+    Query(query): Query<PageQuery>,
+) -> Result<Response, Problem> {
+    let reader = known(token.subject)?;
+    let cursors = format!("timeline {reader}");
+    let (before, limit) = app.page(&cursors, &query)?;
+    let listing = app.social.timeline(&reader, before, limit).await?;
+    Ok(app.listing(&cursors, &listing))
+}
+
+async fn following(
+    State(app): State<App>,
+    Bearer(token): Bearer,
+) -> Result<Json<FollowingView>, Problem> {
+    let following = app.social.following(&known(token.subject)?).await?;
+    Ok(Json(FollowingView { following }))
+}
+
+async fn follow(
+    State(app): State<App>,
+    Bearer(token): Bearer,
+    Path(target): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.follow(&known(token.subject)?, &known(target)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn unfollow(
+    State(app): State<App>,
+    Bearer(token): Bearer,
+    Path(target): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.unfollow(&known(token.subject)?, &known(target)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn publish(
+    State(app): State<App>,
+    Bearer(token): Bearer,
+    headers: HeaderMap,
+    Json(NewPost { text }): Json<NewPost>,
+) -> Result<Response, Problem> {
+    let text = Text::new(text).map_err(|error| {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "text-length", error.to_string())
+    })?;
+    let key = idempotency_key(&headers)?;
+    let posted = app.social.post(&known(token.subject)?, text, key).await?;
+    let status = if posted.repeated { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(PostView::of(&posted.post))).into_response())
+}
+
+async fn health(State(app): State<App>) -> Result<Json<Health>, Problem> {
+    Ok(Json(app.social.health()?))
+}
+
+/// Answers are each reader's own and of the moment: no cache may keep them.
+async fn not_stored(mut response: Response) -> Response {
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(header::CACHE_CONTROL, no_store);
+    response
+}
+
+impl App {
+    fn session(&self, name: &Name) -> Response {
+        let Settings { signer, token_ttl } = &self.settings;
+        let (token, Token { expires, .. }) = signer.issue_token(name.as_str(), *token_ttl);
+        let session =
+            Session { id: name.as_str(), name: name.as_str(), token, expires_at: expires };
+        (StatusCode::CREATED, Json(session)).into_response()
+    }
+
+    /// Where a page begins, and how long it is.
+    fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<PostId>, usize), Problem> {
+        let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            let detail = format!("a limit is 1 to {LIMIT_MAX}");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, "limit-invalid", detail));
+        }
+        let Some(sealed) = &query.cursor else { return Ok((None, limit)) };
+        let cursor = self.settings.signer.open_cursor(cursors, sealed).map_err(|_| {
+            let detail = "a cursor is a next_cursor of this same listing, unchanged";
+            Problem::new(StatusCode::BAD_REQUEST, "cursor-invalid", detail)
+        })?;
+        Ok((Some(PostId::new(cursor.id)), limit))
+    }
+
+    fn listing(&self, cursors: &str, listing: &Listing) -> Response {
+        let next_cursor = listing.next.map(|id| {
+            let cursor = Cursor { time: id.time_ms(), id: id.get() };
+            self.settings.signer.seal_cursor(cursors, cursor)
+        });
+        let posts = listing.posts.iter().map(PostView::of).collect();
+        Json(ListingView { posts, next_cursor }).into_response()
+    }
+}
+
+impl PostView<'_> {
+    fn of(post: &Post) -> PostView<'_> {
+        PostView { id: post.id, author: &post.author, text: &post.text, time: post.id.time_ms() }
+    }
+}
+
+impl From<SocialError> for Problem {
+    fn from(error: SocialError) -> Problem {
+        use SocialError as E;
+        let (status, name) = match &error {
+            E::NameTaken(_) => (StatusCode::CONFLICT, "name-taken"),
+            E::NoSuchUser(_) => (StatusCode::NOT_FOUND, "no-such-user"),
+            E::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong-credentials"),
+            E::Oneself => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
+            E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
+            E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
+            E::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+            E::Uncertain(_) => (StatusCode::SERVICE_UNAVAILABLE, "uncertain"),
+            E::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
+        };
+        if status.is_server_error() {
+            tracing::error!(reason = error.source(), "{error}");
+        }
+        let problem = Problem::new(status, name, error.to_string());
+        match status {
+            // A challenge belongs to every 401; this one says where credentials go.
+            StatusCode::UNAUTHORIZED => {
+                problem.with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                problem.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+            }
+            _ => problem,
+        }
+    }
+}
+
+/// The name in a path or token. What cannot be a name is nobody's, so it is not found.
+fn known(name: String) -> Result<Name, Problem> {
+    Name::try_from(name).map_err(|_| {
+        Problem::new(StatusCode::NOT_FOUND, "no-such-user", "nobody can have this name")
+    })
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
+    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    match value.to_str().ok().and_then(IdempotencyKey::new) {
+        Some(key) => Ok(Some(key)),
+        None => {
+            let detail = "an Idempotency-Key is 1 to 128 visible ASCII characters";
+            Err(Problem::new(StatusCode::BAD_REQUEST, "idempotency-key-invalid", detail))
+        }
+    }
+}
+
+const LIMIT_DEFAULT: usize = 20;
+const LIMIT_MAX: usize = 100;

@@ -1,0 +1,62 @@
+//! A message service: register, follow, post, read what those you follow have posted.
+//!
+//! It is the proof that throng's public API suffices: one durable process per user, no database,
+//! no cache, no lock.
+//!
+//! ```text
+//!  http ──► Social ──call──► User "alice"   account, counts, recent idempotency keys
+//!   │         │                 └ cells     f NAME → (),  p POST-ID → post
+//!   │         ├─call──► User "bob" …
+//!   page      └─call──► Lease               which post ids may be given out
+//! ```
+//!
+//! ```
+//! use social::{Password, Social, Text};
+//! use throng::prelude::*;
+//! use throng_durable::Node;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let data = tempfile::tempdir()?;
+//! # let data = data.path();
+//! let runtime = Runtime::builder().start()?;
+//! runtime.block_on(async |runtime| {
+//!     let node = Node::open(data).start(runtime)?;
+//!     let social = Social::new(node.clone(), runtime.clone(), 0)?;
+//!     let (alice, bob) = ("alice".parse()?, "bob".parse()?);
+//!     social.register(&alice, Password::new("correct horse")?).await?;
+//!     social.register(&bob, Password::new("battery staple")?).await?;
+//!
+//!     let posted = social.post(&bob, Text::new("hello, world")?, None).await?;
+//!     social.follow(&alice, &bob).await?;
+//!     let timeline = social.timeline(&alice, None, 20).await?;
+//!     assert_eq!(timeline.posts, [posted.post]);
+//!
+//!     node.shutdown().await;
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! Invariants:
+//! * A user's process calls no other user's, so no two wait on each other; whatever needs several
+//!   users ([`Social::timeline`]) is done outside their turns.
+//! * A post is written once, to one cell, and never rewritten; what a turn rewrites is the user's
+//!   small state.
+//! * What was acknowledged is on disk; a timeline read later holds it exactly once.
+#![forbid(unsafe_code)]
+
+mod http;
+mod ids;
+mod name;
+mod newest;
+mod page;
+mod password;
+mod service;
+mod user;
+
+pub use http::{Settings, routes};
+pub use ids::PostId;
+pub use name::{Name, NameError};
+pub use password::{HashError, Password, PasswordError};
+pub use service::{Health, Listing, Post, Posted, Social, SocialError};
+pub use user::{IdempotencyKey, Profile, Text, TextError};

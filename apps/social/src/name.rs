@@ -1,0 +1,91 @@
+//! What a user is called, and is addressed by.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A user's name: 1 to 32 of `a`–`z`, `0`–`9` and `_`.
+///
+/// There is exactly one way to write it, so that two people never look alike.
+///
+/// ```
+/// use social::Name;
+///
+/// assert_eq!("alice_7".parse::<Name>()?.as_str(), "alice_7");
+/// assert!("Alice".parse::<Name>().is_err());
+/// # Ok::<(), social::NameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+/// A text that cannot be a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a name is 1 to {} of the characters a-z, 0-9 and _", Name::BYTES_MAX)]
+pub struct NameError;
+
+impl Name {
+    /// The longest name.
+    pub const BYTES_MAX: usize = 32;
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<Name, NameError> {
+        let known = |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_');
+        if (1..=Name::BYTES_MAX).contains(&text.len()) && text.bytes().all(known) {
+            Ok(Name(text))
+        } else {
+            Err(NameError)
+        }
+    }
+}
+
+impl FromStr for Name {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Name, NameError> {
+        Name::try_from(text.to_owned())
+    }
+}
+
+impl From<Name> for String {
+    fn from(name: Name) -> String {
+        name.0
+    }
+}
+
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alphabet_and_the_length_are_kept() {
+        for good in ["a", "_", "0", "alice", &"x".repeat(32)] {
+            assert_eq!(good.parse::<Name>().map(String::from).as_deref(), Ok(good));
+        }
+        for bad in ["", "Alice", "a b", "a-b", "ä", "a\0", "a\n", "../a", &"x".repeat(33)] {
+            assert_eq!(bad.parse::<Name>(), Err(NameError), "{bad:?}");
+        }
+    }
+}

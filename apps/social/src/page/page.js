@@ -1,0 +1,171 @@
+// The page of the message service: register, log in, post, follow, read.
+//
+// Whatever comes from people is set as text, never as HTML. The session lives in this tab only.
+"use strict";
+
+const SESSION = "throng.session";
+const $ = (id) => document.getElementById(id);
+
+let session = JSON.parse(sessionStorage.getItem(SESSION) ?? "null");
+let listing = "timeline";
+let cursor = null;
+let shown = 0; // counts what was asked to be shown, so that a late answer to an earlier question is dropped
+
+/** Calls the API; a problem becomes an Error that says its detail. */
+async function api(method, path, body, headers = {}) {
+  if (session) headers.authorization = `Bearer ${session.token}`;
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const response = await fetch(`/api/v1${path}`, {
+    method, headers, body: body === undefined ? undefined : JSON.stringify(body),
+  }).catch(() => { throw new Error("the service does not answer"); });
+  if (response.status === 204) return null;
+  const answer = await response.json().catch(() => ({}));
+  if (response.ok) return answer;
+  if (response.status === 401 && session) leave();
+  throw new Error(answer.detail ?? `the service answered ${response.status}`);
+}
+
+function notice(text, bad = false) {
+  $("notice").textContent = text;
+  $("notice").classList.toggle("bad", bad);
+}
+
+/** Runs an action of the person, with its buttons disabled meanwhile, and says how it ended. */
+async function act(element, action) {
+  const buttons = element.matches("button") ? [element] : [...element.querySelectorAll("button")];
+  for (const button of buttons) button.disabled = true;
+  try {
+    notice("");
+    await action();
+  } catch (error) {
+    notice(error.message, true);
+  } finally {
+    for (const button of buttons) button.disabled = false;
+  }
+}
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.textContent = text;
+  return made;
+}
+
+function postItem(post) {
+  const item = document.createElement("li");
+  const meta = element("div", "meta", "");
+  const time = element("time", "", new Date(post.time).toLocaleString());
+  time.dateTime = new Date(post.time).toISOString();
+  meta.append(element("strong", "", post.author), time);
+  item.append(meta, element("p", "text", post.text));
+  return item;
+}
+
+async function showPosts(older) {
+  const asked = ++shown;
+  const path = listing === "timeline" ? "/timeline" : `/users/${session.name}/posts`;
+  const page = await api("GET", older ? `${path}?cursor=${encodeURIComponent(cursor)}` : path);
+  if (asked !== shown) return;
+  const items = page.posts.map(postItem);
+  if (older) $("posts").append(...items);
+  else $("posts").replaceChildren(...items);
+  cursor = page.next_cursor;
+  $("more").hidden = cursor === null;
+  $("empty").hidden = $("posts").children.length > 0;
+  $("empty").textContent = listing === "timeline"
+    ? "Nothing yet. Follow somebody to read what they post." : "You have not posted yet.";
+}
+
+async function showFollowing() {
+  const { following } = await api("GET", "/following");
+  $("following").replaceChildren(...following.map((name) => {
+    const item = document.createElement("li");
+    const button = element("button", "", "Unfollow");
+    button.type = "button";
+    button.setAttribute("aria-label", `Unfollow ${name}`);
+    button.addEventListener("click", () => act(button, async () => {
+      await api("DELETE", `/following/${name}`);
+      await Promise.all([showFollowing(), showPosts(false)]);
+      notice(`You no longer follow ${name}.`);
+    }));
+    item.append(element("span", "", name), button);
+    return item;
+  }));
+}
+
+async function choose(which) {
+  listing = which;
+  $("show-timeline").setAttribute("aria-pressed", String(which === "timeline"));
+  $("show-own").setAttribute("aria-pressed", String(which === "own"));
+  $("listing-title").textContent = which === "timeline" ? "Timeline" : "Your posts";
+  await showPosts(false);
+}
+
+function leave() {
+  session = null;
+  shown += 1;
+  sessionStorage.removeItem(SESSION);
+  $("posts").replaceChildren();
+  $("following").replaceChildren();
+  show();
+}
+
+function show() {
+  $("entry").hidden = session !== null;
+  $("inside").hidden = session === null;
+  $("who").hidden = session === null;
+  $("own-name").textContent = session?.name ?? "";
+}
+
+async function enter() {
+  show();
+  await Promise.all([choose("timeline"), showFollowing()]);
+}
+
+$("entry").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const register = event.submitter?.value === "register";
+  act($("entry"), async () => {
+    const credentials = { name: $("name").value, password: $("password").value };
+    session = await api("POST", register ? "/users" : "/sessions", credentials);
+    sessionStorage.setItem(SESSION, JSON.stringify(session));
+    $("entry").reset();
+    await enter();
+  });
+});
+
+let draft = null; // the text being sent and its key: sending the same again posts it once
+$("write").addEventListener("submit", (event) => {
+  event.preventDefault();
+  act($("write"), async () => {
+    const text = $("text").value;
+    if (draft?.text !== text) draft = { text, key: crypto.getRandomValues(new Uint32Array(4)).join("-") };
+    await api("POST", "/posts", { text }, { "idempotency-key": draft.key });
+    draft = null;
+    $("write").reset();
+    await choose("own");
+    notice("Posted.");
+  });
+});
+
+$("follow").addEventListener("submit", (event) => {
+  event.preventDefault();
+  act($("follow"), async () => {
+    const name = $("target").value.trim();
+    await api("PUT", `/following/${encodeURIComponent(name)}`);
+    $("follow").reset();
+    await Promise.all([showFollowing(), choose("timeline")]);
+    notice(`You follow ${name}.`);
+  });
+});
+
+for (const [id, action] of [
+  ["show-timeline", () => choose("timeline")],
+  ["show-own", () => choose("own")],
+  ["refresh", () => showPosts(false)],
+  ["more", () => showPosts(true)],
+]) $(id).addEventListener("click", () => act($(id), action));
+$("log-out").addEventListener("click", () => { leave(); notice("You are logged out."); });
+
+show();
+if (session) act($("log-out"), enter);

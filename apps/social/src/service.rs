@@ -1,0 +1,387 @@
+//! What the service does, across users: the operations that HTTP, tests or a program call.
+//!
+//! ```text
+//! timeline(alice)    names = alice.ListFollowing
+//!                    for each name, at most FETCHES_MAX at once:
+//!                        name.ListPosts{before, floor, limit} ──► Newest(limit)
+//!                                                     ▲              │ floor
+//!                                                     └──────────────┘
+//! ```
+//!
+//! A timeline is merged when it is read: each author is asked for no more than could still make it
+//! onto the page, so the work beyond the first page's worth is a look at each author's latest.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::stream::{self, StreamExt};
+use serde::Serialize;
+use throng::prelude::*;
+use throng_durable::{CellError, Entity, EntityError, Node};
+
+use crate::ids::{Ids, PostId};
+use crate::name::Name;
+use crate::newest::Newest;
+use crate::password::{HashError, Password, Passwords};
+use crate::user::{
+    Account, Describe, Follow, IdempotencyKey, ListFollowing, ListPosts, Profile, Publish,
+    ReadPasswordHash, Refused, Register, Text, Unfollow, User,
+};
+
+/// The message service on a node; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Social {
+    node: Node,
+    runtime: RuntimeHandle,
+    ids: Arc<Ids>,
+    passwords: Passwords,
+}
+
+/// A post, as everybody sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Post {
+    /// Its id; higher is newer.
+    pub id: PostId,
+    /// Who posted it.
+    pub author: Name,
+    /// What it says.
+    pub text: Text,
+}
+
+/// What posting came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// The post.
+    pub post: Post,
+    /// It was there before, under the same idempotency key.
+    pub repeated: bool,
+}
+
+/// A page of posts, newest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The posts.
+    pub posts: Vec<Post>,
+    /// There are older ones: they come `before` this id.
+    pub next: Option<PostId>,
+}
+
+/// What a health check tells.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Health {
+    /// `ok`: the service runs and its store can be read.
+    pub status: &'static str,
+    /// Processes alive in the runtime.
+    pub processes: u64,
+    /// How many there may be.
+    pub process_limit: u64,
+    /// Durable processes in memory; those at rest are not counted.
+    pub live_entities: usize,
+    /// Records on disk: users, follows, posts, and a few of the node's own.
+    pub records: u64,
+    /// The size of the store's file.
+    pub file_bytes: u64,
+}
+
+/// Why an operation was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocialError {
+    /// Somebody has this name already; choose another.
+    #[error("somebody is called {0} already")]
+    NameTaken(Name),
+    /// Nobody has this name.
+    #[error("nobody is called {0}")]
+    NoSuchUser(Name),
+    /// The name or the password is wrong; it is not said which.
+    #[error("the name or the password is wrong")]
+    WrongCredentials,
+    /// One cannot follow oneself.
+    #[error("one cannot follow oneself")]
+    Oneself,
+    /// As many are followed as may be; unfollow somebody first.
+    #[error("as many are followed as may be")]
+    FollowingFull,
+    /// The idempotency key was used for another text; use a new one.
+    #[error("the idempotency key was used for another text")]
+    KeyReused,
+    /// It was not done, because the machine cannot do it now; try again later.
+    #[error("the service cannot do this now; it was not done")]
+    Unavailable(#[source] Box<dyn Error + Send + Sync>),
+    /// The answer was lost; it may have been done or not. Try again with the same idempotency key,
+    /// or look.
+    #[error("the answer was lost; it may have been done or not")]
+    Uncertain(#[source] EntityError),
+    /// It was not done, because something is broken that trying again will not mend.
+    #[error("the service is broken here; it was not done")]
+    Broken(#[source] Box<dyn Error + Send + Sync>),
+}
+
+impl Social {
+    /// The service on `node`, which runs on `runtime` and must be the only one with this
+    /// `node_number` (0 to 1023).
+    ///
+    /// Hashes one password, so takes tens of milliseconds.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub fn new(node: Node, runtime: RuntimeHandle, node_number: u16) -> Result<Social, HashError> {
+        let ids = Arc::new(Ids::new(&node, node_number));
+        Ok(Social { node, runtime, ids, passwords: Passwords::new()? })
+    }
+
+    /// Gives `name` to whoever knows `password`.
+    ///
+    /// # Errors
+    /// [`SocialError::NameTaken`].
+    pub async fn register(&self, name: &Name, password: Password) -> Result<(), SocialError> {
+        // Asked first only to save hashing for nothing; the turn that registers decides.
+        if self.describe(name).await?.is_some() {
+            return Err(SocialError::NameTaken(name.clone()));
+        }
+        let password_hash = self.passwords.hash(password).await.map_err(unavailable)?;
+        let account = Account { password_hash, created_ms: unix_ms() };
+        self.ask(name, Register(account)).await?.map_err(|refused| refused.for_user(name))
+    }
+
+    /// Checks a login. Costs the same whether the name or the password is wrong.
+    ///
+    /// # Errors
+    /// [`SocialError::WrongCredentials`].
+    pub async fn log_in(&self, name: &Name, password: String) -> Result<(), SocialError> {
+        let kept = self.ask(name, ReadPasswordHash).await?;
+        self.check(password, kept).await
+    }
+
+    /// What a login under a name that nobody can have costs, and comes to.
+    ///
+    /// # Errors
+    /// Always [`SocialError::WrongCredentials`], if the machine can say so.
+    pub async fn log_in_nobody(&self, password: String) -> Result<(), SocialError> {
+        self.check(password, None).await
+    }
+
+    /// What everybody may know of `name`.
+    ///
+    /// # Errors
+    /// [`SocialError::NoSuchUser`].
+    pub async fn profile(&self, name: &Name) -> Result<Profile, SocialError> {
+        self.describe(name).await?.ok_or_else(|| SocialError::NoSuchUser(name.clone()))
+    }
+
+    /// Lets `follower` follow `target`; doing it twice is doing it once.
+    ///
+    /// # Errors
+    /// [`Oneself`](SocialError::Oneself), [`NoSuchUser`](SocialError::NoSuchUser) for either,
+    /// [`FollowingFull`](SocialError::FollowingFull).
+    pub async fn follow(&self, follower: &Name, target: &Name) -> Result<(), SocialError> {
+        if follower == target {
+            return Err(SocialError::Oneself);
+        }
+        self.profile(target).await?; // accounts are never taken back, so this stays true
+        let followed = self.ask(follower, Follow(target.clone())).await?;
+        followed.map_err(|refused| refused.for_user(follower))
+    }
+
+    /// Lets `follower` cease to follow `target`; not following already is fine.
+    ///
+    /// # Errors
+    /// As [`follow`](Social::follow), without `FollowingFull`.
+    pub async fn unfollow(&self, follower: &Name, target: &Name) -> Result<(), SocialError> {
+        if follower == target {
+            return Err(SocialError::Oneself);
+        }
+        self.profile(target).await?;
+        let unfollowed = self.ask(follower, Unfollow(target.clone())).await?;
+        unfollowed.map_err(|refused| refused.for_user(follower))
+    }
+
+    /// Whom `follower` follows, in alphabetic order.
+    ///
+    /// # Errors
+    /// [`SocialError::NoSuchUser`].
+    pub async fn following(&self, follower: &Name) -> Result<Vec<Name>, SocialError> {
+        let names = self.ask(follower, ListFollowing).await?;
+        names.map_err(|refused| refused.for_user(follower))
+    }
+
+    /// Posts `text`. With a `key` that `author` used for it among the latest 32, posts nothing and
+    /// returns the post that is there.
+    ///
+    /// # Errors
+    /// [`NoSuchUser`](SocialError::NoSuchUser), [`KeyReused`](SocialError::KeyReused).
+    pub async fn post(
+        &self,
+        author: &Name,
+        text: Text,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Posted, SocialError> {
+        let publish = Publish { text: text.clone(), key, ids: self.ids.clone() };
+        let published = self.ask(author, publish).await?;
+        let published = published.map_err(|refused| refused.for_user(author))?;
+        let post = Post { id: published.id, author: author.clone(), text };
+        Ok(Posted { post, repeated: published.repeated })
+    }
+
+    /// The newest `limit` posts (at least one) of `author` with ids below `before`.
+    ///
+    /// # Errors
+    /// [`SocialError::NoSuchUser`].
+    pub async fn posts(
+        &self,
+        author: &Name,
+        before: Option<PostId>,
+        limit: usize,
+    ) -> Result<Listing, SocialError> {
+        let posts = self.page(author.clone(), before, None, wanted(limit)).await?;
+        Ok(Listing::of(posts, limit))
+    }
+
+    /// The newest `limit` posts (at least one) with ids below `before` of all whom `reader` follows.
+    ///
+    /// Paging by [`Listing::next`] yields everything that was acknowledged before the first page
+    /// was asked for exactly once; what is posted meanwhile is newer and comes with a new reading.
+    /// Cost: one call for each author followed, at most 32 at a time.
+    ///
+    /// # Errors
+    /// [`SocialError::NoSuchUser`]. One author who cannot be asked fails the whole: a timeline
+    /// with holes would look complete.
+    pub async fn timeline(
+        &self,
+        reader: &Name,
+        before: Option<PostId>,
+        limit: usize,
+    ) -> Result<Listing, SocialError> {
+        let authors = self.following(reader).await?;
+        let wanted = wanted(limit);
+        let mut newest = Newest::new(wanted);
+        // Read whenever the next author's turn comes, so it prunes more the later that is.
+        let floor = AtomicU64::new(0);
+        let mut pages = stream::iter(authors)
+            .map(|author| {
+                let floor = Some(PostId::new(floor.load(Ordering::Relaxed)));
+                self.page(author, before, floor, wanted)
+            })
+            .buffer_unordered(FETCHES_MAX);
+        while let Some(page) = pages.next().await {
+            for post in page? {
+                newest.offer(post.id, post);
+            }
+            floor.store(newest.floor().map_or(0, PostId::get), Ordering::Relaxed);
+        }
+        drop(pages);
+        Ok(Listing::of(newest.into_newest_first().collect(), limit))
+    }
+
+    /// How the node under the service is doing.
+    ///
+    /// # Errors
+    /// [`SocialError::Unavailable`], if the store cannot be read.
+    pub fn health(&self) -> Result<Health, SocialError> {
+        let stat = self.node.stat().map_err(unavailable)?;
+        Ok(Health {
+            status: "ok",
+            processes: self.runtime.process_count(),
+            process_limit: self.runtime.process_limit(),
+            live_entities: stat.live,
+            records: stat.store.entries,
+            file_bytes: stat.store.file_bytes,
+        })
+    }
+
+    async fn page(
+        &self,
+        author: Name,
+        before: Option<PostId>,
+        floor: Option<PostId>,
+        limit: usize,
+    ) -> Result<Vec<Post>, SocialError> {
+        let posts = self.ask(&author, ListPosts { before, floor, limit }).await?;
+        let posts = posts.map_err(|refused| refused.for_user(&author))?;
+        let post = |(id, text)| Post { id, author: author.clone(), text };
+        Ok(posts.into_iter().map(post).collect())
+    }
+
+    async fn describe(&self, name: &Name) -> Result<Option<Profile>, SocialError> {
+        self.ask(name, Describe(name.clone())).await
+    }
+
+    async fn check(&self, password: String, kept: Option<String>) -> Result<(), SocialError> {
+        let fits = self.passwords.verify(password, kept).await.map_err(unavailable)?;
+        if fits { Ok(()) } else { Err(SocialError::WrongCredentials) }
+    }
+
+    /// One message to the process of `name`.
+    async fn ask<M>(&self, name: &Name, message: M) -> Result<M::Reply, SocialError>
+    where
+        M: Message,
+        User: Handle<M>,
+    {
+        let user: Entity<User> = self.node.entity(name.as_str());
+        Ok(user.call(message).await?)
+    }
+}
+
+/// How many posts to ask for to fill a page of `limit`: one more tells whether there is a next
+/// page, and a page holds at least one, lest paging stand still.
+fn wanted(limit: usize) -> usize {
+    limit.max(1).saturating_add(1)
+}
+
+impl Listing {
+    /// The page of `limit` that `posts`, of which [`wanted`] were asked for, make.
+    fn of(mut posts: Vec<Post>, limit: usize) -> Listing {
+        let more = posts.len() == wanted(limit);
+        posts.truncate(limit.max(1));
+        let next = if more { posts.last().map(|post| post.id) } else { None };
+        Listing { posts, next }
+    }
+}
+
+impl Refused {
+    /// What it means that `user` refused.
+    fn for_user(self, user: &Name) -> SocialError {
+        match self {
+            Refused::NoAccount => SocialError::NoSuchUser(user.clone()),
+            Refused::NameTaken => SocialError::NameTaken(user.clone()),
+            Refused::FollowingFull => SocialError::FollowingFull,
+            Refused::KeyReused => SocialError::KeyReused,
+            // The post was not written, whatever became of the lease.
+            Refused::NoId(error) => unavailable(error),
+            Refused::Cells(error @ CellError::Decode(_)) => SocialError::Broken(error.into()),
+            Refused::Cells(error) => unavailable(error),
+        }
+    }
+}
+
+impl From<EntityError> for SocialError {
+    fn from(error: EntityError) -> SocialError {
+        use EntityError as E;
+        match error {
+            E::Load(_)
+            | E::NoRoom { .. }
+            | E::ShutDown
+            | E::NotCommitted(_)
+            | E::TimedOut { enqueued: false } => unavailable(error),
+            E::Unknown(_) | E::Died(_) | E::TimedOut { enqueued: true } => {
+                SocialError::Uncertain(error)
+            }
+            // A key that is no name, a state that does not decode, a panic.
+            _ => SocialError::Broken(Box::new(error)),
+        }
+    }
+}
+
+fn unavailable(error: impl Error + Send + Sync + 'static) -> SocialError {
+    SocialError::Unavailable(Box::new(error))
+}
+
+fn unix_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Authors asked at once for one timeline.
+const FETCHES_MAX: usize = 32;

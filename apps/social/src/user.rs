@@ -1,0 +1,437 @@
+//! A user: one durable process, and the messages it takes.
+//!
+//! ```text
+//! state   account (password hash, created), counts, the last 32 idempotency keys
+//! cells   'f' NAME            → ()       whom the user follows, by name
+//!         'p' POST-ID (be)    → text     what the user posted, oldest first
+//! ```
+//!
+//! Invariants: the state is small and of bounded size, because every turn that changes it writes
+//! it whole; what grows (posts, follows) lies in cells, each written once. A process without an
+//! account is a name that nobody has; it keeps nothing. Post ids rise from cell to cell, because
+//! they are given within the author's turn.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{CellError, Durable, DurableContext, EntityError};
+
+use crate::ids::{Ids, PostId};
+use crate::name::Name;
+
+/// A user, or a name that nobody has yet.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct User {
+    account: Option<Account>,
+    following: u32,
+    posts: u64,
+    /// The latest idempotency keys and what was posted under them, oldest first.
+    recent: VecDeque<(IdempotencyKey, PostId)>,
+}
+
+/// What registering leaves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Account {
+    /// The hash of the password, with salt and parameters (a PHC string).
+    pub(crate) password_hash: String,
+    /// Milliseconds since 1970.
+    pub(crate) created_ms: u64,
+}
+
+/// What everybody may know of a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Profile {
+    /// The user's name.
+    pub name: Name,
+    /// When the user registered, in milliseconds since 1970.
+    pub created: u64,
+    /// How many posts there are.
+    pub posts: u64,
+    /// How many others the user follows.
+    pub following: u32,
+}
+
+/// What is posted: 1 to 5000 characters, not all of them white space.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Text(String);
+
+/// A text that cannot be posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a post has 1 to {} characters, and not only white space", Text::CHARACTERS_MAX)]
+pub struct TextError;
+
+impl Text {
+    /// The longest text, in Unicode scalar values.
+    pub const CHARACTERS_MAX: usize = 5000;
+
+    /// Checks the text; it is kept as it is.
+    ///
+    /// # Errors
+    /// The text is too long, or there is nothing to see in it.
+    pub fn new(text: impl Into<String>) -> Result<Text, TextError> {
+        let text = text.into();
+        let too_long = text.chars().nth(Text::CHARACTERS_MAX).is_some();
+        if too_long || text.trim().is_empty() { Err(TextError) } else { Ok(Text(text)) }
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a client names a request by, so that repeating it does nothing more: 1 to 128 visible
+/// ASCII characters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// The longest key.
+    pub const BYTES_MAX: usize = 128;
+
+    /// The key of this text, if it can be one.
+    pub fn new(text: &str) -> Option<IdempotencyKey> {
+        let fits = (1..=IdempotencyKey::BYTES_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then(|| IdempotencyKey(text.to_owned()))
+    }
+}
+
+/// Why a user refuses a change.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("nobody has this name")]
+    NoAccount,
+    #[error("somebody has this name already")]
+    NameTaken,
+    #[error("this user follows as many as one may")]
+    FollowingFull,
+    #[error("the idempotency key was used for another text")]
+    KeyReused,
+    #[error("no post id can be given")]
+    NoId(#[source] EntityError),
+    #[error("the user's cells cannot be read")]
+    Cells(#[from] CellError),
+}
+
+impl Process for User {}
+
+impl Durable for User {
+    const KIND: &'static str = "user";
+}
+
+/// Takes the name, if nobody has it.
+#[derive(Debug)]
+pub(crate) struct Register(pub(crate) Account);
+
+impl Message for Register {
+    type Reply = Result<(), Refused>;
+}
+
+impl Handle<Register> for User {
+    async fn handle(
+        &mut self,
+        Register(account): Register,
+        _: &mut Context<Self>,
+    ) -> Result<(), Refused> {
+        if self.account.is_some() {
+            return Err(Refused::NameTaken);
+        }
+        self.account = Some(account);
+        Ok(())
+    }
+}
+
+/// Asks for the password hash; none if nobody has the name.
+#[derive(Debug)]
+pub(crate) struct ReadPasswordHash;
+
+impl Message for ReadPasswordHash {
+    type Reply = Option<String>;
+}
+
+impl Handle<ReadPasswordHash> for User {
+    async fn handle(&mut self, _: ReadPasswordHash, _: &mut Context<Self>) -> Option<String> {
+        self.account.as_ref().map(|account| account.password_hash.clone())
+    }
+}
+
+/// Asks what everybody may know, under the name the asker used.
+#[derive(Debug)]
+pub(crate) struct Describe(pub(crate) Name);
+
+impl Message for Describe {
+    type Reply = Option<Profile>;
+}
+
+impl Handle<Describe> for User {
+    async fn handle(&mut self, Describe(name): Describe, _: &mut Context<Self>) -> Option<Profile> {
+        let account = self.account.as_ref()?;
+        Some(Profile {
+            name,
+            created: account.created_ms,
+            posts: self.posts,
+            following: self.following,
+        })
+    }
+}
+
+/// Follows somebody who is known to exist; following twice is following once.
+#[derive(Debug)]
+pub(crate) struct Follow(pub(crate) Name);
+
+impl Message for Follow {
+    type Reply = Result<(), Refused>;
+}
+
+impl Handle<Follow> for User {
+    async fn handle(
+        &mut self,
+        Follow(target): Follow,
+        cx: &mut Context<Self>,
+    ) -> Result<(), Refused> {
+        self.account()?;
+        let key = following_key(&target);
+        if cx.cells().get::<()>(&key)?.is_none() {
+            if self.following >= FOLLOWING_MAX {
+                return Err(Refused::FollowingFull);
+            }
+            cx.cells().put(&key, &());
+            self.following += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Ceases to follow; somebody not followed stays so.
+#[derive(Debug)]
+pub(crate) struct Unfollow(pub(crate) Name);
+
+impl Message for Unfollow {
+    type Reply = Result<(), Refused>;
+}
+
+impl Handle<Unfollow> for User {
+    async fn handle(
+        &mut self,
+        Unfollow(target): Unfollow,
+        cx: &mut Context<Self>,
+    ) -> Result<(), Refused> {
+        self.account()?;
+        let key = following_key(&target);
+        if cx.cells().get::<()>(&key)?.is_some() {
+            cx.cells().delete(&key);
+            self.following -= 1;
+        }
+        Ok(())
+    }
+}
+
+/// Asks whom the user follows, in alphabetic order.
+#[derive(Debug)]
+pub(crate) struct ListFollowing;
+
+impl Message for ListFollowing {
+    type Reply = Result<Vec<Name>, Refused>;
+}
+
+impl Handle<ListFollowing> for User {
+    async fn handle(
+        &mut self,
+        _: ListFollowing,
+        cx: &mut Context<Self>,
+    ) -> Result<Vec<Name>, Refused> {
+        self.account()?;
+        let mut names = Vec::with_capacity(self.following as usize);
+        for entry in cx.cells().prefix::<()>([FOLLOWING]) {
+            let (key, ()) = entry?;
+            names.extend(following_name(&key));
+        }
+        Ok(names)
+    }
+}
+
+/// Posts, under an id that is given within the turn.
+#[derive(Debug)]
+pub(crate) struct Publish {
+    pub(crate) text: Text,
+    pub(crate) key: Option<IdempotencyKey>,
+    pub(crate) ids: Arc<Ids>,
+}
+
+/// What a [`Publish`] came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Published {
+    pub(crate) id: PostId,
+    /// The key was known: this was posted before, and nothing new was.
+    pub(crate) repeated: bool,
+}
+
+impl Message for Publish {
+    type Reply = Result<Published, Refused>;
+}
+
+impl Handle<Publish> for User {
+    async fn handle(
+        &mut self,
+        message: Publish,
+        cx: &mut Context<Self>,
+    ) -> Result<Published, Refused> {
+        let Publish { text, key, ids } = message;
+        self.account()?;
+        if let Some(key) = &key
+            && let Some(&(_, id)) = self.recent.iter().find(|(known, _)| known == key)
+        {
+            let same = cx.cells().get::<Text>(post_key(id))?.is_some_and(|posted| posted == text);
+            return if same {
+                Ok(Published { id, repeated: true })
+            } else {
+                Err(Refused::KeyReused)
+            };
+        }
+        let id = ids.next().await.map_err(Refused::NoId)?;
+        cx.cells().put(post_key(id), &text);
+        self.posts += 1;
+        if let Some(key) = key {
+            if self.recent.len() == KEYS_REMEMBERED {
+                self.recent.pop_front();
+            }
+            self.recent.push_back((key, id));
+        }
+        Ok(Published { id, repeated: false })
+    }
+}
+
+/// Asks for the newest posts below `before` and not below `floor`, newest first.
+#[derive(Debug)]
+pub(crate) struct ListPosts {
+    pub(crate) before: Option<PostId>,
+    pub(crate) floor: Option<PostId>,
+    pub(crate) limit: usize,
+}
+
+impl Message for ListPosts {
+    type Reply = Result<Vec<(PostId, Text)>, Refused>;
+}
+
+impl Handle<ListPosts> for User {
+    async fn handle(
+        &mut self,
+        message: ListPosts,
+        cx: &mut Context<Self>,
+    ) -> Result<Vec<(PostId, Text)>, Refused> {
+        let ListPosts { before, floor, limit } = message;
+        self.account()?;
+        let oldest = post_key(floor.unwrap_or(PostId::new(0)));
+        let end = post_key(before.unwrap_or(PostId::new(u64::MAX)));
+        let mut posts = Vec::new();
+        for entry in cx.cells().range::<Text>(&oldest[..]..&end[..]).rev().take(limit) {
+            let (key, text) = entry?;
+            posts.extend(post_id(&key).map(|id| (id, text)));
+        }
+        Ok(posts)
+    }
+}
+
+impl User {
+    fn account(&self) -> Result<&Account, Refused> {
+        self.account.as_ref().ok_or(Refused::NoAccount)
+    }
+}
+
+/// How many others a user may follow; bounds what a timeline has to ask.
+const FOLLOWING_MAX: u32 = 5000;
+
+/// How many idempotency keys a user remembers: more than a client has requests in flight.
+const KEYS_REMEMBERED: usize = 32;
+
+/// The first byte of a cell's key says what the cell holds.
+const FOLLOWING: u8 = b'f';
+const POST: u8 = b'p';
+
+fn following_key(name: &Name) -> Vec<u8> {
+    let mut key = vec![FOLLOWING];
+    key.extend_from_slice(name.as_str().as_bytes());
+    key
+}
+
+fn following_name(key: &[u8]) -> Option<Name> {
+    std::str::from_utf8(key.strip_prefix(&[FOLLOWING])?).ok()?.parse().ok()
+}
+
+fn post_key(id: PostId) -> [u8; 9] {
+    let mut key = [POST; 9];
+    key[1..].copy_from_slice(&id.get().to_be_bytes());
+    key
+}
+
+fn post_id(key: &[u8]) -> Option<PostId> {
+    let number = key.strip_prefix(&[POST])?.try_into().ok()?;
+    Some(PostId::new(u64::from_be_bytes(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_has_something_to_see_and_an_end() {
+        for good in ["a", " a ", &"x".repeat(5000), &"😀".repeat(5000)] {
+            assert_eq!(Text::new(good).map(|text| text.as_str().len()), Ok(good.len()));
+        }
+        for bad in ["", " ", "\n\t\u{a0}", &"x".repeat(5001), &"😀".repeat(5001)] {
+            assert_eq!(Text::new(bad), Err(TextError), "{} bytes", bad.len());
+        }
+    }
+
+    #[test]
+    fn an_idempotency_key_is_short_and_visible() {
+        assert!(IdempotencyKey::new(&"k".repeat(128)).is_some());
+        for bad in ["", "a b", "é", "a\n", &"k".repeat(129)] {
+            assert_eq!(IdempotencyKey::new(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn cells_sort_as_what_they_hold_and_read_back() {
+        let ids = [0, 1, 255, 256, 1 << 62].map(PostId::new);
+        let keys = ids.map(post_key);
+        assert!(keys.is_sorted_by(|a, b| a < b));
+        assert_eq!(keys.map(|key| post_id(&key)), ids.map(Some));
+
+        let name: Name = "alice_7".parse().unwrap();
+        let key = following_key(&name);
+        assert_eq!(following_name(&key), Some(name));
+        assert_eq!(post_id(&key), None);
+    }
+
+    #[test]
+    fn one_follows_so_many_and_no_more() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
+            let alice = node.entity::<User>("alice");
+            let somebody = |number: u32| format!("user_{number}").parse::<Name>().unwrap();
+            let account = Account { password_hash: String::new(), created_ms: 0 };
+            alice.call(Register(account)).await.unwrap().unwrap();
+            for number in 0..FOLLOWING_MAX {
+                alice.call(Follow(somebody(number))).await.unwrap().unwrap();
+            }
+            let full = alice.call(Follow(somebody(FOLLOWING_MAX))).await.unwrap();
+            assert!(matches!(full, Err(Refused::FollowingFull)));
+            alice.call(Follow(somebody(7))).await.unwrap().unwrap(); // followed already
+            alice.call(Unfollow(somebody(7))).await.unwrap().unwrap();
+            alice.call(Unfollow(somebody(7))).await.unwrap().unwrap();
+            alice.call(Follow(somebody(FOLLOWING_MAX))).await.unwrap().unwrap();
+            let following = alice.call(ListFollowing).await.unwrap().unwrap();
+            assert_eq!(following.len(), FOLLOWING_MAX as usize);
+            assert!(following.is_sorted() && !following.contains(&somebody(7)));
+            node.shutdown().await;
+        });
+    }
+}

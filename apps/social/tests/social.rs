@@ -1,0 +1,204 @@
+//! The service without HTTP: what its operations promise, on a real node.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
+
+use std::path::Path;
+
+use futures_util::future::join_all;
+use social::{IdempotencyKey, Listing, Name, Password, Post, Social, SocialError, Text};
+use throng::prelude::*;
+use throng_durable::Node;
+
+#[test]
+fn of_two_who_want_a_name_one_gets_it() {
+    on_a_node(async |social| {
+        let outcomes = join_all(["horse one", "horse two"].map(async |password| {
+            (password, social.register(&name("alice"), Password::new(password).unwrap()).await)
+        }))
+        .await;
+        let (won, lost): (Vec<_>, Vec<_>) =
+            outcomes.into_iter().partition(|(_, outcome)| outcome.is_ok());
+        let ([(winner, _)], [(loser, Err(SocialError::NameTaken(taken)))]) = (&won[..], &lost[..])
+        else {
+            panic!("{won:?} {lost:?}");
+        };
+        assert_eq!(taken, &name("alice"));
+        social.log_in(&name("alice"), (*winner).to_owned()).await.unwrap();
+        let refused = social.log_in(&name("alice"), (*loser).to_owned()).await;
+        assert!(matches!(refused, Err(SocialError::WrongCredentials)));
+        let refused = social.log_in(&name("nobody"), (*winner).to_owned()).await;
+        assert!(matches!(refused, Err(SocialError::WrongCredentials)));
+    });
+}
+
+#[test]
+fn a_name_that_nobody_has_does_nothing() {
+    on_a_node(async |social| {
+        let (nobody, alice) = (name("nobody"), name("alice"));
+        register(social, &["alice"]).await;
+        let refused = [
+            social.profile(&nobody).await.map(drop),
+            social.posts(&nobody, None, 10).await.map(drop),
+            social.timeline(&nobody, None, 10).await.map(drop),
+            social.following(&nobody).await.map(drop),
+            social.post(&nobody, text("x"), None).await.map(drop),
+            social.follow(&nobody, &alice).await,
+            social.follow(&alice, &nobody).await,
+            social.unfollow(&nobody, &alice).await,
+            social.unfollow(&alice, &nobody).await,
+        ];
+        for (number, outcome) in refused.into_iter().enumerate() {
+            assert!(
+                matches!(&outcome, Err(SocialError::NoSuchUser(name)) if name == &nobody),
+                "{number}: {outcome:?}"
+            );
+        }
+        let oneself = social.follow(&alice, &alice).await;
+        assert!(matches!(oneself, Err(SocialError::Oneself)));
+    });
+}
+
+#[test]
+fn a_key_posts_once_for_as_long_as_it_is_among_the_latest_32() {
+    on_a_node(async |social| {
+        let alice = name("alice");
+        register(social, &["alice"]).await;
+        let post = async |number: usize| {
+            let key = IdempotencyKey::new(&format!("key-{number}"));
+            social.post(&alice, text(&format!("text {number}")), key).await.unwrap()
+        };
+        // Ten at once under one key are one post.
+        let first = join_all((0..10).map(|_| post(0))).await;
+        assert_eq!(first.iter().filter(|posted| !posted.repeated).count(), 1);
+        assert!(first.iter().all(|posted| posted.post == first[0].post));
+        for number in 1..32 {
+            assert!(!post(number).await.repeated);
+        }
+        assert_eq!(post(0).await.post, first[0].post);
+        assert!(!post(32).await.repeated);
+        assert!(post(1).await.repeated, "the oldest of the 32");
+        assert!(!post(0).await.repeated, "forgotten");
+        let posts = social.posts(&alice, None, 100).await.unwrap().posts;
+        assert_eq!(posts.len(), 34);
+        assert_eq!(social.profile(&alice).await.unwrap().posts, 34);
+
+        let reused = social.post(&alice, text("another"), IdempotencyKey::new("key-9")).await;
+        assert!(matches!(reused, Err(SocialError::KeyReused)));
+    });
+}
+
+#[test]
+fn pages_of_every_size_make_the_same_whole_while_others_go_on_posting() {
+    on_a_node(async |social| {
+        let reader = name("reader");
+        let authors = ["a", "b", "c", "d", "e"];
+        register(social, &["reader", "a", "b", "c", "d", "e"]).await;
+        let mut expected = Vec::new();
+        for number in 0..60 {
+            // Some post much, some little, one nothing.
+            let author = name(authors[[0, 0, 0, 0, 1, 1, 1, 2, 2, 3][number % 10]]);
+            let posted = social.post(&author, text(&format!("{number}")), None).await.unwrap();
+            expected.insert(0, posted.post);
+        }
+        for author in authors {
+            social.follow(&reader, &name(author)).await.unwrap();
+        }
+        for limit in [0, 1, 2, 7, 59, 60, 61, usize::MAX] {
+            let mut page = social.timeline(&reader, None, limit).await.unwrap();
+            let begun_at = page.posts[0].id;
+            let mut all = Vec::new();
+            loop {
+                let Listing { posts, next } = page;
+                assert!(posts.len() == limit.max(1) || next.is_none());
+                all.extend(posts);
+                let Some(before) = next else { break };
+                // Newer than everything that is being paged through.
+                let newer = social.post(&name("b"), text("newer"), None).await.unwrap();
+                assert!(newer.post.id > begun_at);
+                page = social.timeline(&reader, Some(before), limit).await.unwrap();
+            }
+            let old: Vec<Post> =
+                all.into_iter().filter(|post| post.text != text("newer")).collect();
+            assert_eq!(old, expected, "limit {limit}");
+        }
+        social.unfollow(&reader, &name("a")).await.unwrap();
+        let rest = social.timeline(&reader, None, 1000).await.unwrap();
+        assert!(rest.posts.iter().all(|post| post.author != name("a")) && rest.next.is_none());
+    });
+}
+
+#[test]
+fn everything_is_there_after_a_restart_and_ids_go_on_rising() {
+    let data = tempfile::tempdir().unwrap();
+    let (alice, bob) = (name("alice"), name("bob"));
+    let before = on(data.path(), async |social| {
+        register(social, &["alice", "bob"]).await;
+        social.follow(&alice, &bob).await.unwrap();
+        let key = IdempotencyKey::new("key");
+        let post = social.post(&bob, text("before"), key).await.unwrap().post;
+        (post, social.profile(&alice).await.unwrap(), social.profile(&bob).await.unwrap())
+    });
+    on(data.path(), async |social| {
+        let (post, alice_then, bob_then) = before;
+        social.log_in(&alice, PASSWORD.to_owned()).await.unwrap();
+        assert_eq!(social.profile(&alice).await.unwrap(), alice_then);
+        assert_eq!(social.profile(&bob).await.unwrap(), bob_then);
+        assert_eq!(social.following(&alice).await.unwrap(), std::slice::from_ref(&bob));
+        let again = social.post(&bob, text("before"), IdempotencyKey::new("key")).await.unwrap();
+        assert_eq!((again.repeated, &again.post), (true, &post));
+        let after = social.post(&bob, text("after"), None).await.unwrap().post;
+        assert!(after.id > post.id);
+        assert_eq!(social.timeline(&alice, None, 10).await.unwrap().posts, [after, post]);
+    });
+}
+
+#[test]
+fn health_counts_the_living() {
+    on_a_node(async |social| {
+        let empty = social.health().unwrap();
+        assert_eq!((empty.status, empty.live_entities), ("ok", 0));
+        register(social, &["alice", "bob"]).await;
+        let health = social.health().unwrap();
+        assert_eq!(health.live_entities, 2);
+        assert!((2..health.process_limit).contains(&health.processes));
+        assert!(health.records >= empty.records + 2 && health.file_bytes > 0);
+        social.post(&name("alice"), text("first"), None).await.unwrap();
+        let records = social.health().unwrap().records;
+        social.post(&name("alice"), text("second"), None).await.unwrap();
+        assert_eq!(social.health().unwrap().records, records + 1, "a post is one record");
+    });
+}
+
+const PASSWORD: &str = "correct horse";
+
+/// Runs `test` on the service on data of its own.
+fn on_a_node(test: impl AsyncFnOnce(&Social)) {
+    let data = tempfile::tempdir().unwrap();
+    on(data.path(), test);
+}
+
+/// Runs `test` on the service on `data`, from start to shutdown.
+fn on<R>(data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let node = Node::open(data).start(runtime).unwrap();
+        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+        let result = test(&social).await;
+        node.shutdown().await;
+        result
+    })
+}
+
+async fn register(social: &Social, names: &[&str]) {
+    join_all(names.iter().map(async |text| {
+        social.register(&name(text), Password::new(PASSWORD).unwrap()).await.unwrap();
+    }))
+    .await;
+}
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn text(text: &str) -> Text {
+    Text::new(text).unwrap()
+}

@@ -1,0 +1,50 @@
+//! Durations as people type them: `500ms`, `10s`, `15m`, `12h`, `30d`.
+
+use std::time::Duration;
+
+/// A text that is no duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a duration is a whole number and one of ms, s, m, h, d, such as 30s")]
+pub(crate) struct DurationError;
+
+/// Reads a duration.
+///
+/// # Errors
+/// The text is not a number with a unit, or is longer than can be counted.
+pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(DurationError)?;
+    let (number, unit) = text.split_at(unit_at);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        "d" => 24 * 60 * 60 * 1000,
+        _ => return Err(DurationError),
+    };
+    let number: u64 = number.parse().map_err(|_| DurationError)?;
+    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or(DurationError)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_unit_is_known_and_nothing_else() {
+        for (text, ms) in [
+            ("0s", 0),
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("15m", 900_000),
+            ("12h", 43_200_000),
+            ("30d", 2_592_000_000),
+        ] {
+            assert_eq!(parse(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "10", "s", "-1s", "1.5s", "10 s", "10S", "1y", "99999999999999999999s"] {
+            assert_eq!(parse(text), Err(DurationError), "{text}");
+        }
+        assert_eq!(parse(&format!("{}d", u64::MAX)), Err(DurationError));
+    }
+}

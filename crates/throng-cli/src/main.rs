@@ -1,0 +1,71 @@
+//! The `throng` command: a node in one binary.
+//!
+//! Answers (where to point the browser) go to standard output, everything else to standard error.
+//! The exit status is 0 after a clean stop, 1 when a node cannot start or run, 2 for a wrong
+//! command line.
+#![forbid(unsafe_code)]
+
+mod duration;
+mod serve;
+
+use std::error::Error;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// A runtime of durable processes, and the message service that runs on it.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Cli {
+    /// What to log on standard error: error, warn, info, debug or trace, also by target
+    /// (`info,throng_server=debug`)
+    #[arg(long, global = true, value_name = "FILTER", default_value = "info")]
+    log: Targets,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a node that serves the message service over HTTP, until Ctrl-C or SIGTERM
+    Serve(serve::Serve),
+}
+
+fn main() -> ExitCode {
+    let Cli { log, command } = Cli::parse();
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal());
+    tracing_subscriber::registry().with(log).with(lines).init();
+    let outcome = match command {
+        Command::Serve(serve) => serve.run(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("throng: {}", sentence(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The error and what is behind it, on one line.
+fn sentence(error: &dyn Error) -> String {
+    let mut sentence = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let reason = source.to_string();
+        // Some errors say their source themselves.
+        if !sentence.ends_with(&reason) {
+            sentence.push_str(": ");
+            sentence.push_str(&reason);
+        }
+        next = source.source();
+    }
+    sentence
+}

@@ -1,0 +1,210 @@
+//! `throng serve`: runtime, node, service and server, put together and taken apart in order.
+//!
+//! ```text
+//! start   data directory (locked) ► key ► service ► socket ► "serving" on standard output
+//! stop    socket closed, requests in flight finish ► node: every process at rest, flushed ► runtime
+//! ```
+//!
+//! Invariant: nothing is served before the data is open, and the data is closed after the last
+//! answer was given.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use social::{Settings, Social};
+use throng::{Runtime, RuntimeHandle, StartError};
+use throng_durable::{Node, OpenError};
+use throng_server::{KeyError, Limits, Server, Signer};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::duration;
+
+/// The flags of `throng serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The address to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", env = "THRONG_LISTEN", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+
+    /// The directory that holds all data; made if it is missing
+    #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
+    data: PathBuf,
+
+    /// How long a login lasts
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration::parse)]
+    token_ttl: Duration,
+
+    /// How long the head of a request may take to arrive
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    header_timeout: Duration,
+
+    /// How long a request may take from its head to its answer
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
+    request_timeout: Duration,
+
+    /// How long requests in flight may take to finish when the node stops
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
+    drain_timeout: Duration,
+
+    /// How many connections are served at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
+    connections_max: usize,
+}
+
+/// Why a node cannot start or run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error("cannot use the data directory {path}")]
+    Data { path: PathBuf, source: io::Error },
+    #[error("cannot start the runtime")]
+    Runtime(#[source] StartError),
+    #[error(
+        "another node runs on the data in {path}; stop it, or choose another place with --data"
+    )]
+    InUse { path: PathBuf },
+    #[error(transparent)]
+    Open(OpenError),
+    #[error("cannot sign logins")]
+    Key(#[source] KeyError),
+    #[error("cannot hash passwords")]
+    Passwords(#[source] social::HashError),
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot be told to stop")]
+    Signals(#[source] io::Error),
+}
+
+impl Serve {
+    /// Serves until told to stop.
+    ///
+    /// # Errors
+    /// The node could not start, see [`ServeError`]; nothing was served.
+    pub(crate) fn run(self) -> Result<(), ServeError> {
+        let runtime = Runtime::builder().start().map_err(ServeError::Runtime)?;
+        let outcome = runtime.block_on(async |runtime| self.serve(runtime).await);
+        let stopped = runtime.shutdown(SHUTDOWN);
+        if stopped.abandoned > 0 {
+            tracing::warn!(processes = stopped.abandoned, "processes did not stop in time");
+        }
+        outcome
+    }
+
+    async fn serve(&self, runtime: &RuntimeHandle) -> Result<(), ServeError> {
+        // First, so that a signal during the start stops the node in order, too.
+        let mut signals = Signals::listen().map_err(ServeError::Signals)?;
+        let data = make_directory(&self.data)
+            .map_err(|source| ServeError::Data { path: self.data.clone(), source })?;
+        let node = Node::open(&data).start(runtime).map_err(|error| match error {
+            OpenError::InUse { path } => ServeError::InUse { path },
+            error => ServeError::Open(error),
+        })?;
+        let outcome = self.serve_node(&node, &data, runtime, &mut signals).await;
+        node.shutdown().await;
+        outcome
+    }
+
+    async fn serve_node(
+        &self,
+        node: &Node,
+        data: &Path,
+        runtime: &RuntimeHandle,
+        signals: &mut Signals,
+    ) -> Result<(), ServeError> {
+        let signer = Signer::load_or_create(&data.join(KEY_FILE)).map_err(ServeError::Key)?;
+        let social = Social::new(node.clone(), runtime.clone(), NODE_NUMBER)
+            .map_err(ServeError::Passwords)?;
+        raise_open_files(self.connections_max);
+        let limits = Limits {
+            connections_max: self.connections_max,
+            header_timeout: self.header_timeout,
+            request_timeout: self.request_timeout,
+            drain_timeout: self.drain_timeout,
+            ..Limits::default()
+        };
+        let server = Server::bind(self.listen, limits)
+            .await
+            .map_err(|source| ServeError::Listen { address: self.listen, source })?;
+        let routes = social::routes(social, Settings { signer, token_ttl: self.token_ttl });
+        let serving = server.start(routes, runtime.tokio());
+        announce(serving.address(), data);
+
+        signals.next().await;
+        tracing::info!("stopping: requests in flight finish first");
+        tokio::select! {
+            drained = serving.drain() => if drained.cut > 0 {
+                tracing::warn!(connections = drained.cut, "connections were cut");
+            },
+            () = signals.next() => tracing::warn!("stopping at once: told so twice"),
+        }
+        Ok(())
+    }
+}
+
+/// Ctrl-C and SIGTERM.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// The directory, existing, as an absolute path.
+fn make_directory(path: &Path) -> io::Result<PathBuf> {
+    std::fs::create_dir_all(path)?;
+    path.canonicalize()
+}
+
+/// Raises this process's limit of open files as far as it may, for each connection is one.
+///
+/// Too few are no reason not to serve: connections beyond it wait until others end.
+fn raise_open_files(connections_max: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+    let wanted = connections_max as u64 + FILES_BESIDE_CONNECTIONS;
+    // None is no limit.
+    if let Some(files) = getrlimit(Resource::Nofile).current.filter(|files| *files < wanted) {
+        tracing::warn!(files, wanted, "fewer files may be open than connections are allowed");
+    }
+}
+
+/// Says where to go. That nobody may be listening on standard output is no reason not to serve.
+fn announce(address: SocketAddr, data: &Path) {
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "serving http://{address}/").and_then(|()| {
+        writeln!(out, "data in {}", data.display())?;
+        writeln!(out, "stop with Ctrl-C")?;
+        out.flush()
+    });
+}
+
+/// Signs logins and cursors; beside the data, because it is as precious and as private.
+const KEY_FILE: &str = "signing.key";
+
+/// This node's number in post ids; there is one node yet.
+const NODE_NUMBER: u16 = 0;
+
+/// Open files of a node besides its connections: the store's, the runtime's, and some to spare.
+const FILES_BESIDE_CONNECTIONS: u64 = 64;
+
+/// How long the runtime waits for processes to stop, once the node is at rest.
+const SHUTDOWN: Duration = Duration::from_secs(5);

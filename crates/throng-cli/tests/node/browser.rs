@@ -1,0 +1,219 @@
+//! The page, as a browser gets it: what it loads, and (with a real one) what a person does in it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Node, PASSWORD, send};
+
+#[tokio::test]
+async fn the_page_needs_nothing_from_elsewhere() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let page = client.request(Method::GET, "/").send().await.unwrap();
+    assert_eq!(page.status(), 200);
+    let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
+    assert!(policy.starts_with("default-src 'none';"), "{policy}");
+    assert!(!policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"));
+    let html = page.text().await.unwrap();
+    let links: Vec<&str> = ["src=\"", "href=\""]
+        .iter()
+        .flat_map(|attribute| html.split(attribute).skip(1))
+        .map(|rest| rest.split('"').next().unwrap())
+        .filter(|link| !link.starts_with("data:"))
+        .collect();
+    assert!(links.len() >= 2, "{links:?}");
+    for link in links {
+        assert!(link.starts_with('/') && !link.starts_with("//"), "{link} lies elsewhere");
+        let answer = client.request(Method::GET, link).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{link}");
+        assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+    }
+    for inline in ["<style", "style=\"", "onclick", "<script>"] {
+        assert!(!html.contains(inline), "the policy forbids {inline}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver"]
+async fn a_person_registers_posts_follows_and_reads() {
+    let data = tempfile::tempdir().unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let bob = node.client().register("bob").await;
+    // A text that would do harm if the page took it for HTML.
+    let harm = "<img src=x onerror=\"document.title='harmed'\"> & <b>bold</b>";
+    let posted = node.client().post("/api/v1/posts", &bob, &json!({ "text": harm })).await;
+    assert_eq!(posted.status, 201, "{posted:?}");
+
+    let driver = Driver::start();
+    let browser = driver.open(profile.path().to_str().unwrap()).await;
+    browser.command("/url", json!({ "url": format!("http://{}/", node.address) })).await;
+
+    // A mistake is told, and told accessibly.
+    browser.fill("#name", "alice").await;
+    browser.fill("#password", "not the password").await;
+    browser.click("button[value=log-in]").await;
+    browser.wait_for_text("#notice", "the name or the password is wrong").await;
+
+    browser.fill("#password", PASSWORD).await;
+    browser.click("button[value=register]").await;
+    browser.wait_for_text("#own-name", "alice").await;
+
+    let text = "first words\non two lines, <i>not slanted</i>";
+    browser.fill("#text", text).await;
+    browser.click("#write button").await;
+    browser.wait_for_text("#posts", "on two lines, <i>not slanted</i>").await;
+    browser.wait_for_text("#posts", "alice").await;
+
+    browser.fill("#target", "bob").await;
+    browser.click("#follow button").await;
+    browser.wait_for_text("#following", "bob").await;
+    browser.wait_for_text("#posts", harm).await;
+    let title = browser.run("return document.title").await;
+    assert_eq!(title, "throng", "a post was taken for HTML");
+
+    // The session outlives a reload of the tab; logging out ends it, and logging in begins anew.
+    browser.command("/refresh", json!({})).await;
+    browser.wait_for_text("#posts", harm).await;
+    browser.click("#log-out").await;
+    browser.fill("#name", "alice").await;
+    browser.fill("#password", PASSWORD).await;
+    browser.click("button[value=log-in]").await;
+    browser.wait_for_text("#posts", harm).await;
+    browser.click("#following button").await;
+    browser.wait_for_text("#notice", "You no longer follow bob.").await;
+    let posts = browser.run("return document.querySelectorAll('#posts li').length").await;
+    assert_eq!(posts, 0);
+
+    // At a phone's width nothing is cut off, and every field has a label.
+    let size = json!({ "width": 360, "height": 740, "x": 0, "y": 0 });
+    browser.command("/window/rect", size).await;
+    let page = "const page = document.documentElement; return page.scrollWidth <= page.clientWidth";
+    assert_eq!(browser.run(page).await, true);
+    let unlabelled = "return [...document.querySelectorAll('input, textarea')]\
+                      .filter((field) => field.labels.length === 0).map((field) => field.id)";
+    assert_eq!(browser.run(unlabelled).await, json!([]));
+
+    browser.close().await;
+    node.client().assert_healthy().await;
+}
+
+/// A chromedriver; killed when dropped.
+struct Driver {
+    child: Child,
+    address: String,
+    /// Kept open, lest the driver end for want of a reader.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Driver {
+    /// Starts a driver on a port that it chooses itself.
+    fn start() -> Driver {
+        let mut child = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("chromedriver is on the path");
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = output.by_ref().lines().map_while(Result::ok);
+        let started = lines.find(|line| line.contains("successfully on port ")).unwrap();
+        let port = started.split("on port ").nth(1).unwrap().trim_end_matches('.');
+        Driver { child, address: format!("127.0.0.1:{port}"), _output: output }
+    }
+
+    /// Opens a browser whose profile lies in `profile`.
+    async fn open(&self, profile: &str) -> Browser {
+        let arguments = [
+            "--headless",
+            "--no-sandbox", // the tests may run as root
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            &format!("--user-data-dir={profile}"),
+        ];
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": { "args": arguments },
+            "timeouts": { "implicit": 10_000 }, // finding an element waits for it
+        } } });
+        let client = Client::new(&self.address);
+        let opened = client.post("/session", "", &capabilities).await;
+        let session = opened.body["value"]["sessionId"].as_str();
+        let session = session.unwrap_or_else(|| panic!("{opened:?}")).to_owned();
+        Browser { client, session }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A browser under remote control, in the words of the WebDriver standard.
+struct Browser {
+    client: Client,
+    session: String,
+}
+
+impl Browser {
+    async fn command(&self, path: &str, body: Value) -> Value {
+        let path = format!("/session/{}{path}", self.session);
+        let answer = self.client.post(&path, "", &body).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.body["value"].clone()
+    }
+
+    /// The path of the element that `selector` finds.
+    async fn element(&self, selector: &str) -> String {
+        let query = json!({ "using": "css selector", "value": selector });
+        let found = self.command("/element", query).await;
+        let id = found.as_object().and_then(|found| found.values().next()).unwrap();
+        format!("/element/{}", id.as_str().unwrap())
+    }
+
+    async fn click(&self, selector: &str) {
+        let element = self.element(selector).await;
+        self.command(&format!("{element}/click"), json!({})).await;
+    }
+
+    /// Types `text` into an emptied field.
+    async fn fill(&self, selector: &str, text: &str) {
+        let element = self.element(selector).await;
+        self.command(&format!("{element}/clear"), json!({})).await;
+        self.command(&format!("{element}/value"), json!({ "text": text })).await;
+    }
+
+    async fn run(&self, script: &str) -> Value {
+        self.command("/execute/sync", json!({ "script": script, "args": [] })).await
+    }
+
+    /// Waits until a person can read `text` in the element.
+    async fn wait_for_text(&self, selector: &str, text: &str) {
+        let script = format!("return document.querySelector('{selector}').innerText");
+        let mut seen = Value::Null;
+        for _ in 0..600 {
+            seen = self.run(&script).await;
+            if seen.as_str().is_some_and(|seen| seen.contains(text)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{selector} never said {text:?}, but {seen}");
+    }
+
+    async fn close(self) {
+        let path = format!("/session/{}", self.session);
+        let closed = send(self.client.request(Method::DELETE, &path)).await;
+        assert_eq!(closed.unwrap().status, 200);
+    }
+}

@@ -1,0 +1,89 @@
+//! Starting, refusing to start, stopping, starting again.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Output;
+
+use serde_json::json;
+
+use crate::harness::{Node, serve};
+
+#[tokio::test]
+async fn a_node_stops_when_told_and_continues_where_it_was() {
+    let data = tempfile::tempdir().unwrap();
+    let mut token = String::new();
+    let mut posted = Vec::new();
+    for (round, signal) in ["INT", "TERM", "INT"].into_iter().enumerate() {
+        let node = Node::start(data.path(), &[]);
+        let shown = data.path().canonicalize().unwrap();
+        assert!(node.greeting.contains(shown.to_str().unwrap()), "{}", node.greeting);
+        let client = node.client();
+        if round == 0 {
+            token = client.register("alice").await;
+        }
+        let text = format!("round {round}");
+        let post = client.post("/api/v1/posts", &token, &json!({ "text": text })).await;
+        assert_eq!(post.status, 201, "{post:?}");
+        posted.insert(0, post.body);
+        let listing = client.get("/api/v1/users/alice/posts", "").await;
+        assert_eq!(listing.body["posts"], json!(posted));
+
+        node.signal(signal).await;
+        let ended = node.wait();
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        assert_eq!(ended.errors, "", "stopping in order is nothing to warn of");
+    }
+    let ids: Vec<u64> =
+        posted.iter().map(|post| post["id"].as_str().unwrap().parse().unwrap()).collect();
+    assert!(ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
+}
+
+#[tokio::test]
+async fn a_second_node_on_the_same_data_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let refused = serve(data.path(), &["--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_refused(&refused, "another node");
+    node.client().assert_healthy().await;
+}
+
+#[test]
+fn a_port_in_use_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = serve(data.path(), &["--listen", &address]).output().unwrap();
+    assert_refused(&refused, &format!("cannot listen on {address}"));
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "in the way").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let refused = serve(&path, &["--listen", "127.0.0.1:0"]).output().unwrap();
+        assert_refused(&refused, path.to_str().unwrap());
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_explained() {
+    let data = tempfile::tempdir().unwrap();
+    for flags in [["--listen", "nowhere"], ["--token-ttl", "soon"], ["--colour", "blue"]] {
+        let refused = serve(data.path(), &flags).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2));
+        let errors = String::from_utf8(refused.stderr).unwrap();
+        assert!(errors.contains(flags[0]) && errors.contains("--help"), "{errors}");
+    }
+}
+
+/// Exit status 1, nothing on standard output, one line on standard error that says `why`.
+#[track_caller]
+fn assert_refused(output: &Output, why: &str) {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(output.stdout.is_empty());
+    assert!(errors.starts_with("throng: ") && errors.contains(why), "{errors}");
+    assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+}

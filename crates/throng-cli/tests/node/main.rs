@@ -1,0 +1,9 @@
+//! The real binary, from outside: started, talked to over HTTP, stopped, killed, started again.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
+
+mod bad_input;
+mod browser;
+mod harness;
+mod lifecycle;
+mod population;
+mod transcript;

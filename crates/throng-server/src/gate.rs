@@ -1,0 +1,251 @@
+//! What stands between hyper and the socket, and between hyper and the bodies, so that
+//! [`connection`](crate::connection) knows where an exchange stands.
+//!
+//! ```text
+//! Fresh ──request──► Answering ──last of the answer──► Answered ──flushed──► Idle
+//!                        ▲                                 │                   │
+//!                        └──────────── request ────────────┴───────────────────┘
+//! gate:  shut            open                              open                shut
+//! ```
+//!
+//! hyper answers bytes that are not HTTP by itself, without a word; it does so while no request is
+//! under way, and then the gate is shut: it takes what hyper writes, and throws it away.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::{Body, Bytes};
+use http_body_util::Limited;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// No request has come yet.
+    #[default]
+    Fresh,
+    /// A request is with its handler, or its answer is being written.
+    Answering,
+    /// The whole answer is with hyper, but maybe not all of it with the system.
+    Answered,
+    /// Every answer is out; the next request may come.
+    Idle,
+}
+
+/// The phase of one connection, known to all parts around hyper. One task drives them all; the
+/// lock is never waited for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exchange(Arc<Mutex<Phase>>);
+
+impl Exchange {
+    /// Where the connection stands.
+    pub(crate) fn phase(&self) -> Phase {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request has come; what this returns lasts until its answer is with hyper.
+    pub(crate) fn begin(&self) -> Answering {
+        self.set(Phase::Answering);
+        Answering(self.clone())
+    }
+
+    fn is_under_way(&self) -> bool {
+        matches!(self.phase(), Phase::Answering | Phase::Answered)
+    }
+
+    fn flushed(&self) {
+        if self.phase() == Phase::Answered {
+            self.set(Phase::Idle);
+        }
+    }
+
+    fn set(&self, phase: Phase) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+}
+
+/// An answer that is not yet with hyper as a whole.
+#[derive(Debug)]
+pub(crate) struct Answering(Exchange);
+
+impl Answering {
+    /// The body of the answer, with which the answering ends: hyper drops a body when it has taken
+    /// all of it.
+    pub(crate) fn until_end_of(self, body: Body) -> AnswerBody {
+        AnswerBody { body, _answering: self }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.set(Phase::Answered);
+    }
+}
+
+/// The body of an answer.
+pub(crate) struct AnswerBody {
+    body: Body,
+    _answering: Answering,
+}
+
+impl HttpBody for AnswerBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Whether a request's body was read to its end.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReachedEnd(Arc<AtomicBool>);
+
+impl ReachedEnd {
+    /// The body, watched.
+    pub(crate) fn watch(&self, body: Limited<Incoming>) -> RequestBody {
+        RequestBody { body, end: self.clone() }
+    }
+
+    /// Whether the watched body was read to its end.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.0.load(Ordering::Relaxed) // written by the same task
+    }
+}
+
+/// The body of a request.
+pub(crate) struct RequestBody {
+    body: Limited<Incoming>,
+    end: ReachedEnd,
+}
+
+impl HttpBody for RequestBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.end.0.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The socket as hyper sees it: shut for writing while no answer is under way, and broken once the
+/// client has taken no byte for `stall_timeout`.
+pub(crate) struct Gate {
+    stream: TcpStream,
+    exchange: Exchange,
+    /// Runs while a write waits for the client.
+    stall: Option<Pin<Box<Sleep>>>,
+    stall_timeout: Duration,
+}
+
+impl Gate {
+    /// A gate before `stream`, which `exchange` opens and shuts.
+    pub(crate) fn new(stream: TcpStream, exchange: Exchange, stall_timeout: Duration) -> Gate {
+        Gate { stream, exchange, stall: None, stall_timeout }
+    }
+
+    /// The socket itself.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    fn unless_stalled(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.stall = None;
+            return written;
+        }
+        let stall_timeout = self.stall_timeout;
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(stall_timeout)));
+        ready!(stall.as_mut().poll(cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncRead for Gate {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Gate {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if !self.exchange.is_under_way() {
+            return Poll::Ready(Ok(bytes.len()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.unless_stalled(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if !self.exchange.is_under_way() {
+            return Poll::Ready(Ok(buffers.iter().map(|buffer| buffer.len()).sum()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
+        self.unless_stalled(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        // hyper flushes when it has written out all it had.
+        self.exchange.flushed();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,32 @@
+//! HTTP plumbing of a throng node. It knows HTTP and no domain: an application hands it a
+//! [`Router`](axum::Router), and this crate does what every public HTTP service must.
+//!
+//! ```text
+//!   TCP ──► Server ──► connection ──► Router ──► handler
+//!           cap        head timeout    (app)      Json, Query, Bearer in
+//!           drain      body limit                 Json, Problem out
+//!                      request timeout
+//!                      panics caught
+//! ```
+//!
+//! Invariants:
+//! * Every error leaves as problem JSON (RFC 9457), also those of a head that never came, of bytes
+//!   that are not HTTP, of a full server and of a handler that panicked.
+//! * Everything a stranger can make grow has a bound: connections, heads, bodies, the time of each.
+//! * Nothing a client sends back (token, cursor) is believed unless [`Signer`] signed it for the
+//!   very purpose it is used for.
+#![forbid(unsafe_code)]
+
+mod bearer;
+mod connection;
+mod extract;
+mod gate;
+mod problem;
+mod server;
+mod sign;
+
+pub use bearer::Bearer;
+pub use extract::{Json, Query};
+pub use problem::Problem;
+pub use server::{Drained, Limits, Server, Serving};
+pub use sign::{Cursor, CursorError, KeyError, Signer, Token, TokenError};

@@ -1,0 +1,156 @@
+//! The one shape in which errors leave: problem JSON (RFC 9457).
+//!
+//! ```text
+//! HTTP/1.1 409 Conflict
+//! content-type: application/problem+json
+//!
+//! {"type":"urn:throng:problem:name-taken","title":"name taken","status":409,"detail":"…"}
+//! ```
+//!
+//! Invariants: a `type` is stable, programs may compare it; `title` is the same for every problem
+//! of a type, because it is made from it; `detail` is for people and may change.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// An error as the client gets to see it.
+///
+/// ```
+/// use axum::http::StatusCode;
+/// use throng_server::Problem;
+///
+/// let problem = Problem::new(StatusCode::CONFLICT, "name-taken", "somebody is called so already");
+/// assert_eq!(problem.kind(), "urn:throng:problem:name-taken");
+/// assert_eq!(problem.to_string(), "name taken: somebody is called so already");
+/// ```
+#[derive(Clone, Debug)]
+pub struct Problem(Box<Fields>); // boxed, so that a `Result<_, Problem>` stays small
+
+#[derive(Clone, Debug)]
+struct Fields {
+    status: StatusCode,
+    name: &'static str,
+    detail: Cow<'static, str>,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Problem {
+    /// A problem of type `urn:throng:problem:NAME`; `name` is lowercase words joined by hyphens.
+    pub fn new(
+        status: StatusCode,
+        name: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Problem {
+        Problem(Box::new(Fields { status, name, detail: detail.into(), header: None }))
+    }
+
+    /// Adds a header to the response, such as `Retry-After`; there is room for one.
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
+        self.0.header = Some((name, value));
+        self
+    }
+
+    /// The response's status.
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// The problem's type as it stands in the body.
+    pub fn kind(&self) -> String {
+        format!("urn:throng:problem:{}", self.0.name)
+    }
+
+    /// The whole response as bytes, for a socket on which no HTTP machinery runs (any more).
+    pub(crate) fn to_wire(&self) -> Vec<u8> {
+        let body = self.body();
+        let status = self.0.status;
+        let mut wire = format!(
+            "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            status.as_u16(),
+            status.canonical_reason().unwrap_or_default(),
+            body.len(),
+        )
+        .into_bytes();
+        wire.extend_from_slice(&body);
+        wire
+    }
+
+    fn title(&self) -> String {
+        self.0.name.replace('-', " ")
+    }
+
+    fn body(&self) -> Vec<u8> {
+        #[derive(Serialize)]
+        struct Wire<'a> {
+            r#type: String,
+            title: String,
+            status: u16,
+            detail: &'a str,
+        }
+        let wire = Wire {
+            r#type: self.kind(),
+            title: self.title(),
+            status: self.0.status.as_u16(),
+            detail: &self.0.detail,
+        };
+        // Four strings and a number always serialise; an empty body is still a valid response.
+        serde_json::to_vec(&wire).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.title(), self.0.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl IntoResponse for Problem {
+    fn into_response(mut self) -> Response {
+        let mut response = Response::new(Body::from(self.body()));
+        *response.status_mut() = self.0.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+        if let Some((name, value)) = self.0.header.take() {
+            headers.insert(name, value);
+        }
+        response
+    }
+}
+
+/// Turns an error response that is not a problem yet (an unknown route, a wrong method, a
+/// rejection of the router's own) into one; its status and its `Allow` stay.
+pub(crate) fn ensure_problem(response: Response) -> Response {
+    let status = response.status();
+    let is_error = status.is_client_error() || status.is_server_error();
+    let is_problem = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| value.as_bytes() == MEDIA_TYPE.as_bytes());
+    if !is_error || is_problem {
+        return response;
+    }
+    let problem = match status {
+        StatusCode::NOT_FOUND => Problem::new(status, "no-such-route", "nothing lies at this path"),
+        StatusCode::METHOD_NOT_ALLOWED => Problem::new(
+            status,
+            "method-not-allowed",
+            "this path does not know this method; Allow lists those it knows",
+        ),
+        _ => Problem::new(status, "rejected", status.canonical_reason().unwrap_or("refused")),
+    };
+    let allow = response.headers().get(header::ALLOW).cloned();
+    match allow {
+        Some(allow) => problem.with_header(header::ALLOW, allow),
+        None => problem,
+    }
+    .into_response()
+}
+
+const MEDIA_TYPE: &str = "application/problem+json";

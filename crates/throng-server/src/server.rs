@@ -1,0 +1,199 @@
+//! The listener: accepts up to a bound, tells the rest so, and drains at the end.
+//!
+//! ```text
+//! bind ──► start ──► accepting ──drain──► not accepting, requests in flight finish ──► closed
+//!                                              └── deadline: what is left is cut
+//! ```
+//!
+//! Invariants: never more than `connections_max` connections are served, and never more than
+//! `REFUSALS_MAX` are being told that there are too many; when [`Serving::drain`] returns, no task
+//! of this server is left.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderValue, StatusCode, header};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::{Problem, connection};
+
+/// The bounds of a server; change what differs from [`Limits::default`].
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Connections served at once; one more is answered 503 and closed.
+    pub connections_max: usize,
+    /// Bytes of a request's body; more is answered 413.
+    pub body_bytes_max: usize,
+    /// Time for a request's head to arrive, from the connection's opening or the request before;
+    /// then 408, or nothing if not one byte came on a connection that was used before.
+    pub header_timeout: Duration,
+    /// Time for a request's body to arrive and be answered, then 503; also the time that a client
+    /// may take no byte of its answer.
+    pub request_timeout: Duration,
+    /// Time that requests in flight get after [`Serving::drain`].
+    pub drain_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_max: 10_000,
+            body_bytes_max: 64 * 1024,
+            header_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            drain_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A bound socket that serves nothing yet: clients may connect and wait.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use throng_server::{Limits, Server};
+/// use tokio::runtime::Handle;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let server = Server::bind(([127, 0, 0, 1], 0).into(), Limits::default()).await?;
+/// let hello = Router::new().route("/", get(|| async { "hello" }));
+/// let serving = server.start(hello, &Handle::current());
+/// println!("serving http://{}/", serving.address());
+/// assert_eq!(serving.drain().await.cut, 0);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+}
+
+/// A running server. Dropped without [`drain`](Serving::drain), it goes on serving.
+#[derive(Debug)]
+pub struct Serving {
+    address: SocketAddr,
+    drain: watch::Sender<bool>,
+    acceptor: JoinHandle<Drained>,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Drained {
+    /// Connections still busy at the deadline, and cut.
+    pub cut: usize,
+}
+
+impl Server {
+    /// Binds `address`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// What the system says, such as `AddrInUse`.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn bind(address: SocketAddr, limits: Limits) -> io::Result<Server> {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok(Server { listener, address, limits })
+    }
+
+    /// The address that is really bound.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves `router` on `tokio`, from now until drained.
+    pub fn start(self, router: Router, tokio: &Handle) -> Serving {
+        let (drain, drained) = watch::channel(false);
+        let Server { listener, address, limits } = self;
+        let acceptor = tokio.spawn(accept(listener, router, Arc::new(limits), drained));
+        Serving { address, drain, acceptor }
+    }
+}
+
+impl Serving {
+    /// The address that is served.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting, lets requests in flight finish within the drain timeout, closes the rest.
+    pub async fn drain(self) -> Drained {
+        // The acceptor holds a receiver for as long as it lives; if it is gone, so is the server.
+        let _ = self.drain.send(true);
+        self.acceptor.await.unwrap_or(Drained { cut: 0 })
+    }
+}
+
+/// Connections that are being told "too many" at once; beyond it they are just closed.
+const REFUSALS_MAX: usize = 64;
+
+/// The pause after the system could not accept (as when file descriptors run out), lest the
+/// acceptor spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    limits: Arc<Limits>,
+    mut drain: watch::Receiver<bool>,
+) -> Drained {
+    let mut connections = JoinSet::new();
+    let mut refusals = JoinSet::new();
+    let mut failing = false;
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = connections.join_next() => continue,
+            Some(_) = refusals.join_next() => continue,
+            _ = drain.changed() => break,
+        };
+        let failed_before = std::mem::replace(&mut failing, accepted.is_err());
+        match accepted {
+            Ok((stream, _)) if connections.len() < limits.connections_max => {
+                connections.spawn(connection::serve(
+                    stream,
+                    router.clone(),
+                    limits.clone(),
+                    drain.clone(),
+                ));
+            }
+            Ok((stream, _)) if refusals.len() < REFUSALS_MAX => {
+                refusals.spawn(refuse(stream));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                if !failed_before {
+                    tracing::warn!(%error, "cannot accept connections; they have to wait");
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(limits.drain_timeout, all).await;
+    let cut = connections.len();
+    connections.shutdown().await;
+    refusals.shutdown().await;
+    Drained { cut }
+}
+
+async fn refuse(stream: TcpStream) {
+    let problem = Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too-many-connections",
+        "this server has all the connections it takes; try again soon",
+    )
+    .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    connection::close_with(stream, Some(problem)).await;
+}

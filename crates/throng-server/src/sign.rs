@@ -1,0 +1,350 @@
+//! What we hand out and want back unchanged: bearer tokens and pagination cursors, signed with
+//! HMAC-SHA256 under one key per data directory.
+//!
+//! ```text
+//! sealed  = base64url(payload) "." base64url(HMAC(key, len(purpose) purpose payload))
+//! token   purpose "token"              payload = issued u64, expires u64 (ms, big-endian), subject
+//! cursor  purpose "cursor " + listing  payload = time u64, id u64 (big-endian)
+//! ```
+//!
+//! Invariants: the purpose is under the signature, so a token is never taken for a cursor, nor one
+//! listing's cursor for another's; signatures are compared in constant time; the key is never
+//! printed, and its file is readable by its owner alone.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+/// Signs and checks tokens and cursors; cheap to clone.
+///
+/// ```
+/// use std::time::Duration;
+/// use throng_server::Signer;
+///
+/// let signer = Signer::from_key([7; 32]);
+/// let (sealed, token) = signer.issue_token("alice", Duration::from_secs(60));
+/// assert_eq!(signer.check_token(&sealed), Ok(token));
+/// assert!(Signer::from_key([8; 32]).check_token(&sealed).is_err());
+/// ```
+#[derive(Clone)]
+pub struct Signer {
+    /// Keyed once; cloned for each signature.
+    keyed: Arc<Hmac<Sha256>>,
+}
+
+/// Who a bearer is, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Whom the token stands for.
+    pub subject: String,
+    /// When it was issued, in milliseconds since 1970.
+    pub issued: u64,
+    /// When it ceases to be valid, in milliseconds since 1970.
+    pub expires: u64,
+}
+
+/// A place in a listing ordered by (time, id): what comes after lies strictly beyond it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The time of the last item seen.
+    pub time: u64,
+    /// Its id.
+    pub id: u64,
+}
+
+/// Why a token is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// Not of the form that is handed out.
+    #[error("the token is malformed")]
+    Malformed,
+    /// Of the form, but not signed with this key.
+    #[error("the token was not signed with this key")]
+    Forged,
+    /// Ours, but its time is over.
+    #[error("the token has expired")]
+    Expired,
+}
+
+/// A cursor that was not handed out for this listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the cursor was not handed out for this listing")]
+pub struct CursorError;
+
+/// Why there is no signing key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The key file can neither be read nor made.
+    #[error("cannot read or make the key file {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is a key file, but it holds no key. It is not replaced: that would log everybody out.
+    #[error("the key file {path} does not hold a key of {KEY_BYTES} bytes")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The key file can be read by others than its owner.
+    #[error("the key file {path} is open to others; its mode must be 600")]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system gave no randomness.
+    #[error("the system gives no random bytes")]
+    Randomness,
+}
+
+impl Signer {
+    /// The signer of the key in file `path`, which is made (mode 600, flushed) if it is missing.
+    ///
+    /// Two starts at once agree on one key: the file appears whole or not at all.
+    ///
+    /// # Errors
+    /// The file or its directory cannot be used, or what is there is no key or is open to others.
+    pub fn load_or_create(path: &Path) -> Result<Signer, KeyError> {
+        let failed = |source| KeyError::File { path: path.to_owned(), source };
+        match read_key(path) {
+            Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                let mut key = [0; KEY_BYTES];
+                getrandom::fill(&mut key).map_err(|_| KeyError::Randomness)?;
+                create_key(path, &key).map_err(failed)?;
+                read_key(path).map(Signer::from_key)
+            }
+            found => found.map(Signer::from_key),
+        }
+    }
+
+    /// The signer of a key that the caller keeps.
+    pub fn from_key(key: [u8; KEY_BYTES]) -> Signer {
+        // HMAC itself pads a short key with zeros; doing it here leaves no length to be wrong.
+        let mut block = [0; 64];
+        block[..KEY_BYTES].copy_from_slice(&key);
+        Signer { keyed: Arc::new(Hmac::new(&block.into())) }
+    }
+
+    /// A token for `subject` that is valid from now for `ttl`, sealed and as it reads.
+    pub fn issue_token(&self, subject: &str, ttl: Duration) -> (String, Token) {
+        let issued = unix_ms();
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let token =
+            Token { subject: subject.to_owned(), issued, expires: issued.saturating_add(ttl_ms) };
+        let mut payload = Vec::with_capacity(16 + subject.len());
+        payload.extend_from_slice(&token.issued.to_be_bytes());
+        payload.extend_from_slice(&token.expires.to_be_bytes());
+        payload.extend_from_slice(subject.as_bytes());
+        (self.seal(TOKEN, "", &payload), token)
+    }
+
+    /// What a sealed token says, if it is ours and still valid.
+    ///
+    /// # Errors
+    /// See [`TokenError`]; the signature is checked before the time.
+    pub fn check_token(&self, sealed: &str) -> Result<Token, TokenError> {
+        let (payload, signature) = split(sealed).ok_or(TokenError::Malformed)?;
+        let (times, subject) = payload.split_first_chunk::<16>().ok_or(TokenError::Malformed)?;
+        let [issued, expires] = two_numbers(times);
+        self.verify(TOKEN, "", &payload, &signature).ok_or(TokenError::Forged)?;
+        let subject = std::str::from_utf8(subject).map_err(|_| TokenError::Malformed)?;
+        if expires <= unix_ms() {
+            return Err(TokenError::Expired);
+        }
+        Ok(Token { subject: subject.to_owned(), issued, expires })
+    }
+
+    /// A cursor for `listing` (its name, and whose it is), opaque to the client.
+    pub fn seal_cursor(&self, listing: &str, cursor: Cursor) -> String {
+        let mut payload = [0; 16];
+        payload[..8].copy_from_slice(&cursor.time.to_be_bytes());
+        payload[8..].copy_from_slice(&cursor.id.to_be_bytes());
+        self.seal(CURSOR, listing, &payload)
+    }
+
+    /// The cursor that [`seal_cursor`](Signer::seal_cursor) sealed for the same `listing`.
+    ///
+    /// # Errors
+    /// It was not ours, or was handed out for another listing.
+    pub fn open_cursor(&self, listing: &str, sealed: &str) -> Result<Cursor, CursorError> {
+        let (payload, signature) = split(sealed).ok_or(CursorError)?;
+        self.verify(CURSOR, listing, &payload, &signature).ok_or(CursorError)?;
+        let payload: &[u8; 16] = payload.as_slice().try_into().map_err(|_| CursorError)?;
+        let [time, id] = two_numbers(payload);
+        Ok(Cursor { time, id })
+    }
+
+    fn seal(&self, purpose: &str, about: &str, payload: &[u8]) -> String {
+        let signature = self.mac(purpose, about, payload).finalize().into_bytes();
+        format!("{}.{}", URL_SAFE_NO_PAD.encode(payload), URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    fn verify(&self, purpose: &str, about: &str, payload: &[u8], signature: &[u8]) -> Option<()> {
+        self.mac(purpose, about, payload).verify_slice(signature).ok()
+    }
+
+    fn mac(&self, purpose: &str, about: &str, payload: &[u8]) -> Hmac<Sha256> {
+        let mut mac = (*self.keyed).clone();
+        for part in [purpose, about] {
+            // Lengths first, so that no two (purpose, about, payload) read the same.
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part.as_bytes());
+        }
+        mac.update(payload);
+        mac
+    }
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer").finish_non_exhaustive()
+    }
+}
+
+const KEY_BYTES: usize = 32;
+const TOKEN: &str = "token";
+const CURSOR: &str = "cursor";
+
+fn split(sealed: &str) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (payload, signature) = sealed.split_once('.')?;
+    Some((URL_SAFE_NO_PAD.decode(payload).ok()?, URL_SAFE_NO_PAD.decode(signature).ok()?))
+}
+
+fn two_numbers(bytes: &[u8; 16]) -> [u64; 2] {
+    let both = u128::from_be_bytes(*bytes);
+    [(both >> 64) as u64, both as u64]
+}
+
+/// Reads the key file, and refuses one that is not private.
+fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
+    let failed = |source| KeyError::File { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(failed)?;
+    let mode = file.metadata().map_err(failed)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Exposed { path: path.to_owned() });
+    }
+    let mut key = Vec::new();
+    (&mut file).take(KEY_BYTES as u64 + 1).read_to_end(&mut key).map_err(failed)?;
+    key.try_into().map_err(|_| KeyError::Damaged { path: path.to_owned() })
+}
+
+/// Writes the key beside its place and links it there: whole, or not at all. If another start was
+/// quicker, its key stays.
+fn create_key(path: &Path, key: &[u8; KEY_BYTES]) -> io::Result<()> {
+    let draft = path.with_extension(format!("{}.draft", std::process::id()));
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.write_all(key)?;
+    file.sync_all()?;
+    let linked = fs::hard_link(&draft, path);
+    fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    match path.parent() {
+        Some(directory) if !directory.as_os_str().is_empty() => File::open(directory)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+fn unix_ms() -> u64 {
+    // A clock before 1970 makes every token expired, which is the safe side.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::MAX);
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signer() -> Signer {
+        Signer::from_key([1; KEY_BYTES])
+    }
+
+    #[test]
+    fn a_token_is_refused_for_what_is_wrong_with_it() {
+        let (sealed, token) = signer().issue_token("alice", Duration::from_secs(60));
+        assert_eq!(signer().check_token(&sealed), Ok(token));
+
+        let (expired, _) = signer().issue_token("alice", Duration::ZERO);
+        assert_eq!(signer().check_token(&expired), Err(TokenError::Expired));
+
+        let (other, _) = Signer::from_key([2; KEY_BYTES]).issue_token("alice", Duration::MAX);
+        assert_eq!(signer().check_token(&other), Err(TokenError::Forged));
+
+        let (bob, _) = signer().issue_token("bob", Duration::from_secs(60));
+        let (payload, _) = bob.split_once('.').unwrap();
+        let (_, signature) = sealed.split_once('.').unwrap();
+        let mixed = format!("{payload}.{signature}");
+        assert_eq!(signer().check_token(&mixed), Err(TokenError::Forged));
+
+        for malformed in
+            ["", ".", "a.b", "nonsense", "AAAA.AAAA", "é.é", &sealed[..sealed.len() / 4]]
+        {
+            assert_eq!(signer().check_token(malformed), Err(TokenError::Malformed), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn every_changed_character_of_a_token_is_noticed() {
+        let (sealed, _) = signer().issue_token("alice", Duration::from_secs(60));
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            let changed = String::from_utf8(changed).unwrap();
+            assert!(signer().check_token(&changed).is_err(), "character {at}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_belongs_to_its_listing() {
+        let cursor = Cursor { time: 12, id: u64::MAX };
+        let sealed = signer().seal_cursor("timeline alice", cursor);
+        assert_eq!(signer().open_cursor("timeline alice", &sealed), Ok(cursor));
+        assert_eq!(signer().open_cursor("timeline bob", &sealed), Err(CursorError));
+        assert_eq!(signer().open_cursor("", &sealed), Err(CursorError));
+        let (token, _) = signer().issue_token("", Duration::MAX);
+        assert_eq!(signer().open_cursor("", &token), Err(CursorError));
+        assert_eq!(signer().check_token(&sealed), Err(TokenError::Forged));
+    }
+
+    #[test]
+    fn the_key_file_is_made_once_and_private() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let first = Signer::load_or_create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+
+        let (sealed, token) = first.issue_token("alice", Duration::from_secs(60));
+        let second = Signer::load_or_create(&path).unwrap();
+        assert_eq!(second.check_token(&sealed), Ok(token));
+
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(Signer::load_or_create(&path), Err(KeyError::Exposed { .. })));
+        fs::write(&path, b"short").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(matches!(Signer::load_or_create(&path), Err(KeyError::Damaged { .. })));
+        let nowhere = directory.path().join("missing").join("key");
+        assert!(matches!(Signer::load_or_create(&nowhere), Err(KeyError::File { .. })));
+    }
+
+    #[test]
+    fn printing_a_signer_does_not_print_its_key() {
+        assert_eq!(format!("{:?}", signer()), "Signer { .. }");
+    }
+}

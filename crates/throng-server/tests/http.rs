@@ -1,0 +1,395 @@
+//! The server over real sockets: what a stranger does to it, and how it says no.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::FromRef;
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde_json::Value;
+use throng_server::{Bearer, Drained, Json, Limits, Problem, Query, Server, Serving, Signer};
+use tokio::sync::Semaphore;
+
+#[derive(Clone)]
+struct State {
+    signer: Signer,
+    hold: Hold,
+}
+
+/// Lets a test know that a request is being handled, and say when it may go on.
+#[derive(Clone)]
+struct Hold {
+    inside: Arc<AtomicBool>,
+    release: Arc<Semaphore>,
+}
+
+impl FromRef<State> for Hold {
+    fn from_ref(state: &State) -> Hold {
+        state.hold.clone()
+    }
+}
+
+impl Hold {
+    fn wait_until_inside(&self) {
+        while !self.inside.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+async fn held(axum::extract::State(hold): axum::extract::State<Hold>) {
+    hold.inside.store(true, Ordering::SeqCst);
+    let _ = hold.release.acquire().await;
+}
+
+impl FromRef<State> for Signer {
+    fn from_ref(state: &State) -> Signer {
+        state.signer.clone()
+    }
+}
+
+#[derive(Deserialize)]
+struct Sum {
+    a: u64,
+    b: u64,
+}
+
+fn router(hold: Hold) -> Router {
+    let signer = Signer::from_key([1; 32]);
+    Router::new()
+        .route("/sum", post(|Json(sum): Json<Sum>| async move { Json(sum.a + sum.b) }))
+        .route("/sum", get(|Query(sum): Query<Sum>| async move { Json(sum.a + sum.b) }))
+        .route("/me", get(|Bearer(token): Bearer| async move { token.subject }))
+        .route("/held", get(held))
+        .route("/never", get(std::future::pending::<()>))
+        .route("/large", get(|| async { vec![b'x'; 64 << 20] }))
+        .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
+        .route("/panic", get(panics))
+        .route("/mine", get(|| async { Problem::new(StatusCode::GONE, "all-gone", "it was") }))
+        .route("/bare", get(|| async { (StatusCode::IM_A_TEAPOT, "short and stout") }))
+        .with_state(State { signer, hold })
+}
+
+async fn panics() -> &'static str {
+    panic!("on purpose")
+}
+
+/// A server in a thread of its own, and the way to end it.
+struct Running {
+    address: SocketAddr,
+    runtime: tokio::runtime::Runtime,
+    serving: Serving,
+    hold: Hold,
+}
+
+impl Running {
+    fn start(limits: Limits) -> Running {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.unwrap();
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let server = runtime.block_on(Server::bind(any, limits)).unwrap();
+        let hold = Hold { inside: Arc::default(), release: Arc::new(Semaphore::new(0)) };
+        let serving = server.start(router(hold.clone()), runtime.handle());
+        Running { address: serving.address(), runtime, serving, hold }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    /// Sends `bytes` over a connection of its own, and reads until the server closes it.
+    fn exchange(&self, bytes: impl AsRef<[u8]>) -> Answer {
+        let mut stream = self.connect();
+        // A server that refuses early may close before it has read all of it.
+        let _ = stream.write_all(bytes.as_ref());
+        Answer::read(stream)
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        self.exchange(format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"))
+    }
+
+    fn post(&self, content_type: &str, body: &str) -> Answer {
+        self.exchange(format!(
+            "POST /sum HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
+    fn drain(self) -> Drained {
+        self.runtime.block_on(self.serving.drain())
+    }
+}
+
+/// So long a test waits for bytes before it fails instead of hanging.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn read(mut stream: TcpStream) -> Answer {
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        Answer::parse(&String::from_utf8(all).unwrap())
+    }
+
+    fn parse(text: &str) -> Answer {
+        let (head, body) = text.split_once("\r\n\r\n").expect("a whole response head");
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    #[track_caller]
+    fn is_problem(&self, status: u16, name: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert!(self.head.contains("\r\ncontent-type: application/problem+json"), "{self:?}");
+        let problem: Value = serde_json::from_str(&self.body).expect("the body is JSON");
+        assert_eq!(problem["type"], format!("urn:throng:problem:{name}"), "{self:?}");
+        assert_eq!(problem["status"], status, "{self:?}");
+        assert!(!problem["title"].as_str().unwrap().is_empty(), "{self:?}");
+        assert!(!problem["detail"].as_str().unwrap().is_empty(), "{self:?}");
+    }
+}
+
+#[test]
+fn good_requests_are_answered() {
+    let running = Running::start(Limits::default());
+    assert_eq!(running.post("application/json", r#"{"a":2,"b":3}"#).body, "5");
+    assert_eq!(running.post("application/json; charset=utf-8", r#"{"a":2,"b":3}"#).body, "5");
+    assert_eq!(running.get("/sum?a=2&b=3").body, "5");
+    assert_eq!(running.drain(), Drained { cut: 0 });
+}
+
+#[test]
+fn every_bad_request_gets_its_problem() {
+    let running = Running::start(Limits::default());
+    running.get("/nowhere").is_problem(404, "no-such-route");
+    let wrong_method =
+        running.exchange("DELETE /sum HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    wrong_method.is_problem(405, "method-not-allowed");
+    let allow = wrong_method.head.lines().find(|line| line.starts_with("allow:")).unwrap();
+    assert!(allow.contains("get") && allow.contains("post"), "{allow}");
+
+    running.post("application/json", "{").is_problem(400, "malformed-json");
+    running.post("application/json", "").is_problem(400, "malformed-json");
+    running.post("application/json", r#"{"a":2}"#).is_problem(422, "unprocessable");
+    running.post("application/json", r#"{"a":2,"b":-3}"#).is_problem(422, "unprocessable");
+    running.post("text/plain", r#"{"a":2,"b":3}"#).is_problem(415, "wrong-content-type");
+    running.get("/sum?a=2").is_problem(400, "malformed-query");
+    running.get("/sum?a=2&b=x").is_problem(400, "malformed-query");
+    running.get("/panic").is_problem(500, "panicked");
+    running.get("/mine").is_problem(410, "all-gone");
+    running.get("/bare").is_problem(418, "rejected");
+    running.get("/sum?a=2&b=3");
+}
+
+#[test]
+fn a_body_beyond_the_limit_is_refused_however_it_is_sent() {
+    let limits = Limits { body_bytes_max: 1000, ..Limits::default() };
+    let running = Running::start(limits);
+    let fitting = format!(r#"{{"a":2,"b":3{}}}"#, " ".repeat(1000 - 13));
+    assert_eq!(fitting.len(), 1000);
+    assert_eq!(running.post("application/json", &fitting).body, "5");
+    running.post("application/json", &" ".repeat(1001)).is_problem(413, "body-too-large");
+    running.post("application/json", &" ".repeat(3 << 20)).is_problem(413, "body-too-large");
+
+    let head = "POST /sum HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let chunk = format!("{:x}\r\n{}\r\n", 600, " ".repeat(600));
+    running.exchange(format!("{head}{chunk}{chunk}0\r\n\r\n")).is_problem(413, "body-too-large");
+}
+
+#[test]
+fn who_is_refused_in_mid_sentence_still_hears_the_answer() {
+    let running = Running::start(Limits::default());
+    let mut stream = running.connect();
+    let head = "POST /sum HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(&[b'x'; 100_000]).unwrap();
+    stream.read_exact(&mut [0; 12]).unwrap();
+    // The answer is on its way; a server that just closed now would answer this with a reset.
+    stream.write_all(&[b'x'; 100_000]).unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("urn:throng:problem:body-too-large"), "{rest}");
+}
+
+#[test]
+fn an_answer_to_an_unread_body_says_that_the_connection_ends() {
+    let running = Running::start(Limits::default());
+    let head = "POST /sum HTTP/1.1\r\nhost: x\r\ncontent-type: ";
+    // 415 is answered without a look at the body.
+    let unread = running.exchange(format!("{head}text/plain\r\ncontent-length: 5\r\n\r\n"));
+    unread.is_problem(415, "wrong-content-type");
+    assert!(unread.head.contains("\r\nconnection: close"), "{unread:?}");
+    let huge = running.exchange(format!("{head}text/plain\r\ncontent-length: 99999\r\n\r\n"));
+    huge.is_problem(413, "body-too-large");
+    assert!(huge.head.contains("\r\nconnection: close"), "{huge:?}");
+
+    // 400 is answered after it, and the connection goes on.
+    let bad = format!("{head}application/json\r\ncontent-length: 1\r\n\r\n{{");
+    let good = "GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let both = running.exchange(format!("{bad}{good}"));
+    assert_eq!(both.status, 400);
+    assert!(!both.head.contains("\r\nconnection: close"), "{both:?}");
+    assert!(both.body.contains("HTTP/1.1 200") && both.body.ends_with("\r\n\r\n5"), "{both:?}");
+}
+
+#[test]
+fn a_token_is_asked_for_and_checked() {
+    let running = Running::start(Limits::default());
+    let me = |authorization: &str| {
+        running.exchange(format!(
+            "GET /me HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: {authorization}\r\n\r\n"
+        ))
+    };
+    let ours = Signer::from_key([1; 32]);
+    let theirs = Signer::from_key([2; 32]);
+    let minute = Duration::from_secs(60);
+    assert_eq!(me(&format!("Bearer {}", ours.issue_token("alice", minute).0)).body, "alice");
+
+    let missing = running.get("/me");
+    missing.is_problem(401, "token-missing");
+    let malformed = me("Bearer what");
+    malformed.is_problem(401, "token-malformed");
+    let forged = me(&format!("Bearer {}", theirs.issue_token("alice", minute).0));
+    forged.is_problem(401, "token-forged");
+    let expired = me(&format!("Bearer {}", ours.issue_token("alice", Duration::ZERO).0));
+    expired.is_problem(401, "token-expired");
+    let basic = me("Basic YTpi");
+    basic.is_problem(401, "token-malformed");
+    for answer in [missing, malformed, forged, expired, basic] {
+        assert!(answer.head.contains("\r\nwww-authenticate: bearer"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_head_that_never_comes_gets_a_408() {
+    let limits = Limits { header_timeout: Duration::from_millis(100), ..Limits::default() };
+    let running = Running::start(limits);
+    running.exchange("GET /sum HTTP/1.1\r\nhost: x\r\nx-slow:").is_problem(408, "head-timeout");
+    running.exchange("").is_problem(408, "head-timeout");
+
+    // On a connection that was used before, silence is not a fault: it is closed without a word.
+    let mut used = running.connect();
+    used.write_all(b"GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let answer = Answer::read(used);
+    assert_eq!((answer.status, answer.body.as_str()), (200, "5"));
+
+    // But a second head that stops half-way is one.
+    let two = running.exchange("GET /mine HTTP/1.1\r\nhost: x\r\n\r\nGET /mine HTT");
+    let second = two.body.find("HTTP/1.1").map(|at| Answer::parse(&two.body[at..]));
+    second.expect("a second answer").is_problem(408, "head-timeout");
+}
+
+#[test]
+fn what_is_not_http_is_told_so() {
+    let running = Running::start(Limits::default());
+    running.exchange("hello, who is there?\r\n\r\n").is_problem(400, "malformed-request");
+    running.exchange(b"\x16\x03\x01\x02\x00\x01").is_problem(400, "malformed-request");
+    let head = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1 << 20));
+    running.exchange(head).is_problem(431, "head-too-large");
+
+    // Also behind requests that were HTTP, with and without bodies in question and answer.
+    for good in [
+        "GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\n\r\n",
+        "HEAD /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\n\r\n",
+        "GET /empty HTTP/1.1\r\nhost: x\r\n\r\n",
+        "POST /sum HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 13\r\n\r\n{\"a\":2,\"b\":3}",
+    ] {
+        let both = running.exchange(format!("{good}hello, who is there?\r\n\r\n"));
+        assert_eq!(both.status / 100, 2, "{both:?}");
+        let second = both.body.find("HTTP/1.1").map(|at| Answer::parse(&both.body[at..]));
+        second.expect("a second answer").is_problem(400, "malformed-request");
+    }
+}
+
+#[test]
+fn a_request_that_takes_too_long_is_given_up() {
+    let limits = Limits { request_timeout: Duration::from_millis(100), ..Limits::default() };
+    let running = Running::start(limits);
+    running.get("/never").is_problem(503, "request-timeout");
+    let unsent = "POST /sum HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{";
+    running.exchange(unsent).is_problem(503, "request-timeout");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_cut() {
+    let limits = Limits { request_timeout: Duration::from_millis(100), ..Limits::default() };
+    let running = Running::start(limits);
+    let mut stream = running.connect();
+    stream.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 12]).unwrap();
+    // The drain waits for this connection; without the stall timeout it would have to cut it.
+    assert_eq!(running.drain(), Drained { cut: 0 });
+}
+
+#[test]
+fn one_connection_too_many_is_told_so() {
+    let running = Running::start(Limits { connections_max: 2, ..Limits::default() });
+    let held: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut stream = running.connect();
+            stream.write_all(b"GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+            let mut answered = [0; 12];
+            stream.read_exact(&mut answered).unwrap();
+            assert_eq!(&answered, b"HTTP/1.1 200");
+            stream
+        })
+        .collect();
+    running.get("/sum?a=2&b=3").is_problem(503, "too-many-connections");
+    drop(held);
+    // The server notices in its own time that the two are gone.
+    let free = (0..3000).any(|_| {
+        thread::sleep(Duration::from_millis(10));
+        running.get("/sum?a=2&b=3").status == 200
+    });
+    assert!(free);
+}
+
+#[test]
+fn a_drain_finishes_what_is_in_flight_and_closes_what_is_idle() {
+    let running = Running::start(Limits::default());
+    let mut idle = running.connect();
+    idle.write_all(b"GET /mine HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    let mut begun = [0; 12];
+    idle.read_exact(&mut begun).unwrap();
+    let mut busy = running.connect();
+    busy.write_all(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    running.hold.wait_until_inside();
+    let Running { address, runtime, serving, hold } = running;
+    let draining = runtime.spawn(serving.drain());
+    // Nobody new is let in, while the request in flight is still held.
+    while TcpStream::connect(address).is_ok() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!draining.is_finished());
+    hold.release.add_permits(1);
+    assert_eq!(Answer::read(busy).status, 200);
+    assert_eq!(runtime.block_on(draining).unwrap(), Drained { cut: 0 });
+}
+
+#[test]
+fn a_drain_cuts_what_does_not_end() {
+    let limits = Limits { drain_timeout: Duration::from_millis(100), ..Limits::default() };
+    let running = Running::start(limits);
+    let mut busy = running.connect();
+    busy.write_all(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    running.hold.wait_until_inside();
+    assert_eq!(running.drain(), Drained { cut: 1 });
+}
