@@ -11,7 +11,7 @@
 //! POST   /api/v1/posts               bearer {text}       201 {id, author, text, time}
 //!            with an Idempotency-Key seen before:        200, the post of then
 //! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
-//! GET    /api/v1/health                                  200 {status, processes, …}
+//! GET    /api/v1/health                                  200 {status, processes, …}, or 503
 //! GET    /                                               the page, for people
 //! ```
 //!
@@ -35,7 +35,7 @@ use crate::ids::PostId;
 use crate::name::Name;
 use crate::page;
 use crate::password::Password;
-use crate::service::{Health, Listing, Post, Social, SocialError};
+use crate::service::{Health, Listing, Post, Social, SocialError, Status};
 use crate::user::{IdempotencyKey, Profile, Text};
 
 /// What the routes need besides the service.
@@ -226,8 +226,17 @@ async fn publish(
     Ok((status, Json(PostView::of(&posted.post))).into_response())
 }
 
-async fn health(State(app): State<App>) -> Result<Json<Health>, Problem> {
-    Ok(Json(app.social.health()?))
+async fn health(State(app): State<App>) -> Result<Response, Problem> {
+    Ok(health_view(&app.social.health()?))
+}
+
+/// Whoever balances load looks at the status alone.
+fn health_view(health: &Health) -> Response {
+    let code = match health.status {
+        Status::Ok => StatusCode::OK,
+        Status::ReadOnly => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (code, Json(health)).into_response()
 }
 
 /// Answers are each reader's own and of the moment: no cache may keep them.
@@ -328,3 +337,23 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
 
 const LIMIT_DEFAULT: usize = 20;
 const LIMIT_MAX: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_cannot_write_is_not_called_healthy() {
+        let mut health = Health {
+            status: Status::Ok,
+            processes: 0,
+            process_limit: 0,
+            live_entities: 0,
+            records: 0,
+            file_bytes: 0,
+        };
+        assert_eq!(health_view(&health).status(), StatusCode::OK);
+        health.status = Status::ReadOnly;
+        assert_eq!(health_view(&health).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -58,5 +58,5 @@ pub use http::{Settings, routes};
 pub use ids::PostId;
 pub use name::{Name, NameError};
 pub use password::{HashError, Password, PasswordError};
-pub use service::{Health, Listing, Post, Posted, Social, SocialError};
+pub use service::{Health, Listing, Post, Posted, Social, SocialError, Status};
 pub use user::{IdempotencyKey, Profile, Text, TextError};

@@ -68,11 +68,21 @@ pub struct Listing {
     pub next: Option<PostId>,
 }
 
+/// Whether the service can do all that it is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It reads and writes.
+    Ok,
+    /// A commit broke off: it reads, and must be started anew to write.
+    ReadOnly,
+}
+
 /// What a health check tells.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Health {
-    /// `ok`: the service runs and its store can be read.
-    pub status: &'static str,
+    /// Whether it can do all that it is for.
+    pub status: Status,
     /// Processes alive in the runtime.
     pub processes: u64,
     /// How many there may be.
@@ -282,7 +292,7 @@ impl Social {
     pub fn health(&self) -> Result<Health, SocialError> {
         let stat = self.node.stat().map_err(unavailable)?;
         Ok(Health {
-            status: "ok",
+            status: if stat.store.writable { Status::Ok } else { Status::ReadOnly },
             processes: self.runtime.process_count(),
             process_limit: self.runtime.process_limit(),
             live_entities: stat.live,

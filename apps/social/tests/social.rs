@@ -155,7 +155,7 @@ fn everything_is_there_after_a_restart_and_ids_go_on_rising() {
 fn health_counts_the_living() {
     on_a_node(async |social| {
         let empty = social.health().unwrap();
-        assert_eq!((empty.status, empty.live_entities), ("ok", 0));
+        assert_eq!((empty.status, empty.live_entities), (social::Status::Ok, 0));
         register(social, &["alice", "bob"]).await;
         let health = social.health().unwrap();
         assert_eq!(health.live_entities, 2);

@@ -150,6 +150,11 @@ impl Queue {
         self.arrival.notify_one();
     }
 
+    /// Whether batches are let in at all.
+    pub(crate) fn is_open(&self) -> bool {
+        self.lock().door == Door::Open
+    }
+
     /// Lets no more batches in because a commit broke off.
     pub(crate) fn make_read_only(&self) {
         self.shut(Door::ReadOnly);
@@ -281,7 +286,9 @@ mod tests {
     #[test]
     fn after_a_broken_commit_batches_are_refused_as_such() {
         let queue = queue(2, 1000);
+        assert!(queue.is_open());
         queue.make_read_only();
+        assert!(!queue.is_open());
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::ReadOnly(_))));
         queue.close();
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::Closed(_))));

@@ -44,6 +44,8 @@ pub struct Stat {
     pub batches: u64,
     /// Transactions, each with its own disk flush, that this took.
     pub commits: u64,
+    /// Whether writes are taken: not after a commit that broke off, nor once it is closed.
+    pub writable: bool,
 }
 
 impl Stat {
@@ -141,6 +143,7 @@ impl Store {
             map_bytes: environment.map_bytes(),
             batches: counters.batches.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
+            writable: self.0.queue.is_open(),
         })
     }
 

@@ -51,7 +51,7 @@ impl<P: Process, T: Turn<P>> Call<P, T> {
 
     /// Waits so long and no longer, instead of five seconds.
     ///
-    /// Resolution: a millisecond. The call never times out early. (The usual five seconds may, by
+    /// Resolution: a millisecond; within a process, more than twelve days count as twelve. The call never times out early. (The usual five seconds may, by
     /// as much as a very busy machine holds up the clock's thread: milliseconds.)
     ///
     /// Cost: a look at the system's clock, about 20 ns, which the usual deadline does without.

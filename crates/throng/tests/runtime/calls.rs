@@ -91,7 +91,7 @@ fn a_call_times_out_from_anywhere_and_not_early() {
     impl Handle<Try> for Impatient {
         async fn handle(&mut self, Try(time): Try, _: &mut Context<Self>) -> (bool, Duration) {
             let begun = std::time::Instant::now();
-            let slow = AddSlowly(1, Duration::from_millis(300));
+            let slow = AddSlowly(1, Duration::from_millis(1_500));
             let outcome = self.0.call(slow).within(time).await;
             (matches!(outcome, Err(CallError::TimedOut { enqueued: true })), begun.elapsed())
         }

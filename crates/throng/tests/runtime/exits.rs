@@ -138,7 +138,7 @@ fn shutdown_drains_mailboxes_runs_hooks_and_drops_what_hangs() {
     let hanging = runtime.spawn(Counter { count: 0 }).unwrap();
     hanging.send(AddSlowly(1, Duration::from_secs(3600))).unwrap();
     let handle = runtime.handle().clone();
-    let outcome = runtime.shutdown(Duration::from_millis(if cfg!(miri) { 20_000 } else { 500 }));
+    let outcome = runtime.shutdown(Duration::from_millis(if cfg!(miri) { 20_000 } else { 2_000 }));
     assert_eq!((outcome.stopped, outcome.abandoned), (hooked + 1, 1));
     assert_eq!(seen.load(Ordering::SeqCst), hooked * 1_011);
     assert!(
