@@ -64,7 +64,7 @@
 //! | an idle process with a `u64` | 64 bytes |
 //! | spawning it | about 30 ns |
 //! | a message, sent and handled | 20 to 100 ns, by how warm it all is |
-//! | a call and its reply, between processes | about 85 ns |
+//! | a call and its reply, between processes | about 80 ns |
 //! | a handler that does not suspend | no allocation |
 //! | a handler that suspends | its future's size, rounded up to 64 bytes or more, meanwhile |
 //!
