@@ -279,8 +279,41 @@ unsafe fn oldest_first(mut head: *mut Link) -> *mut Link {
     list
 }
 
+/// Messages for the tests and models below.
+#[cfg(test)]
+mod items {
+    use super::*;
+
+    #[repr(C, align(64))]
+    struct Item {
+        link: Link,
+        value: u32,
+    }
+
+    pub(super) fn item(value: u32) -> NonNull<Link> {
+        NonNull::from(Box::leak(Box::new(Item { link: Link::new(), value }))).cast()
+    }
+
+    /// The values of a list of items, which is consumed.
+    ///
+    /// # Safety
+    /// The caller owns the list, and it is of items.
+    pub(super) unsafe fn take(mut list: *mut Link) -> Vec<u32> {
+        let mut values = Vec::new();
+        while !list.is_null() {
+            // SAFETY: made by `item`, owned by the caller.
+            let item = unsafe { Box::from_raw(list.cast::<Item>()) };
+            values.push(item.value);
+            // SAFETY: owned.
+            list = unsafe { item.link.next() };
+        }
+        values
+    }
+}
+
 #[cfg(all(test, not(throng_loom)))]
 mod tests_miri {
+    use super::items::{item, take};
     use super::*;
 
     #[test]
@@ -308,28 +341,6 @@ mod tests_miri {
     #[repr(align(64))]
     struct Aligned(u8);
 
-    #[repr(C, align(64))]
-    struct Item {
-        link: Link,
-        value: u32,
-    }
-
-    fn item(value: u32) -> NonNull<Link> {
-        NonNull::from(Box::leak(Box::new(Item { link: Link::new(), value }))).cast()
-    }
-
-    fn values(mut list: *mut Link) -> Vec<u32> {
-        let mut values = Vec::new();
-        while !list.is_null() {
-            // SAFETY: made by `item`, owned by this list.
-            let item = unsafe { Box::from_raw(list.cast::<Item>()) };
-            values.push(item.value);
-            // SAFETY: owned.
-            list = unsafe { item.link.next() };
-        }
-        values
-    }
-
     #[test]
     fn pushes_come_out_in_order_and_a_stranger_is_refused() {
         let first = Generation::FIRST;
@@ -339,16 +350,16 @@ mod tests_miri {
             assert_eq!(mailbox.push(first, item(1)), Ok(Pushed::Woke));
             assert_eq!(mailbox.push(first, item(2)), Ok(Pushed::Queued));
             assert!(!mailbox.park(first));
-            assert_eq!(values(mailbox.drain(first)), [1, 2]);
+            assert_eq!(take(mailbox.drain(first)), [1, 2]);
             assert_eq!(mailbox.push(first, item(3)), Ok(Pushed::Queued));
             assert!(!mailbox.close_if_empty(first));
-            assert_eq!(values(mailbox.close(first)), [3]);
+            assert_eq!(take(mailbox.close(first)), [3]);
             let refused = item(4);
             assert_eq!(mailbox.push(first, refused), Err(Gone));
             mailbox.open(first.next(), false);
             assert_eq!(mailbox.push(first, refused), Err(Gone));
             assert_eq!(mailbox.push(first.next(), refused), Ok(Pushed::Woke));
-            assert_eq!(values(mailbox.close(first.next())), [4]);
+            assert_eq!(take(mailbox.close(first.next())), [4]);
         }
     }
 }
@@ -356,35 +367,17 @@ mod tests_miri {
 #[cfg(all(test, throng_loom))]
 mod loom_models {
     //! Every interleaving of two pushers with a holder that drains, parks, closes and reopens.
+    use super::items::{item, take};
     use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicU32;
     use loom::thread;
 
-    #[repr(C, align(64))]
-    struct Item {
-        link: Link,
-        value: u32,
-    }
-
-    fn item(value: u32) -> NonNull<Link> {
-        NonNull::from(Box::leak(Box::new(Item { link: Link::new(), value }))).cast()
-    }
-
-    fn take(mut list: *mut Link, into: &mut Vec<u32>) {
-        while !list.is_null() {
-            // SAFETY: made by `item`, owned by the list.
-            let item = unsafe { Box::from_raw(list.cast::<Item>()) };
-            into.push(item.value);
-            // SAFETY: owned.
-            list = unsafe { item.link.next() };
-        }
-    }
-
     /// Runs the process once as a worker would: drain until it can park.
     fn run(mailbox: &Mailbox, generation: Generation, into: &mut Vec<u32>) {
         loop {
-            take(mailbox.drain(generation), into);
+            // SAFETY: drained, so ours.
+            into.extend(unsafe { take(mailbox.drain(generation)) });
             if mailbox.park(generation) {
                 return;
             }
@@ -437,7 +430,7 @@ mod loom_models {
                     // SAFETY: a fresh item; on refusal it is ours again.
                     unsafe {
                         if mailbox.push(first, message).is_err() {
-                            take(message.as_ptr(), &mut Vec::new());
+                            take(message.as_ptr());
                             refused.store(1, Ordering::Relaxed);
                         }
                     }
@@ -445,15 +438,15 @@ mod loom_models {
             };
             // The process exits and its slot is opened for another, as the slab does it: with the
             // generation found there. If the sender was first, the token it got is ours to run.
-            let mut left = Vec::new();
             let _ = mailbox.wake(first);
-            take(mailbox.close(first), &mut left);
+            // SAFETY: closed, so ours.
+            let left = unsafe { take(mailbox.close(first)) };
             let (next, live) = mailbox.peek();
             assert!(!live);
             mailbox.open(next, true);
             sender.join().unwrap();
-            let mut strangers = Vec::new();
-            take(mailbox.drain(next), &mut strangers);
+            // SAFETY: drained, so ours.
+            let strangers = unsafe { take(mailbox.drain(next)) };
             assert!(strangers.is_empty());
             assert_eq!(left.len() + refused.load(Ordering::Relaxed) as usize, 1);
         });
@@ -473,7 +466,7 @@ mod loom_models {
                     unsafe {
                         let pushed = mailbox.push(first, message);
                         if pushed.is_err() {
-                            take(message.as_ptr(), &mut Vec::new());
+                            take(message.as_ptr());
                         }
                         pushed
                     }
@@ -481,10 +474,8 @@ mod loom_models {
             };
             let closed = mailbox.close_if_empty(first);
             let pushed = sender.join().unwrap();
-            let mut queued = Vec::new();
-            if !closed {
-                take(mailbox.drain(first), &mut queued);
-            }
+            // SAFETY: drained, so ours.
+            let queued = if closed { Vec::new() } else { unsafe { take(mailbox.drain(first)) } };
             assert_eq!(pushed, if closed { Err(Gone) } else { Ok(Pushed::Queued) });
             assert_eq!(queued.len(), usize::from(!closed));
         });

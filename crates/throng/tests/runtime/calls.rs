@@ -4,34 +4,39 @@ use crate::{Add, AddSlowly, Counter, runtime, scaled};
 use std::time::Duration;
 use throng::prelude::*;
 
+/// Remembers the numbers it is sent.
+#[derive(Default)]
+struct Log(Vec<u64>);
+impl Process for Log {}
+struct Small(u64);
+impl Message for Small {
+    type Reply = ();
+}
+impl Handle<Small> for Log {
+    async fn handle(&mut self, Small(number): Small, _: &mut Context<Self>) {
+        if number % 97 == 0 {
+            tokio::task::yield_now().await;
+        }
+        self.0.push(number);
+    }
+}
+struct Take;
+impl Message for Take {
+    type Reply = Vec<u64>;
+}
+impl Handle<Take> for Log {
+    async fn handle(&mut self, _: Take, _: &mut Context<Self>) -> Vec<u64> {
+        std::mem::take(&mut self.0)
+    }
+}
+
 #[test]
 fn messages_of_one_sender_arrive_in_order() {
-    struct Log(Vec<u32>);
-    impl Process for Log {}
-    struct Entry(u32);
-    impl Message for Entry {
-        type Reply = ();
-    }
-    impl Handle<Entry> for Log {
-        async fn handle(&mut self, Entry(number): Entry, _: &mut Context<Self>) {
-            self.0.push(number);
-        }
-    }
-    struct Take;
-    impl Message for Take {
-        type Reply = Vec<u32>;
-    }
-    impl Handle<Take> for Log {
-        async fn handle(&mut self, _: Take, _: &mut Context<Self>) -> Vec<u32> {
-            std::mem::take(&mut self.0)
-        }
-    }
-
     let runtime = runtime();
-    let entries = scaled(10_000) as u32;
-    let log = runtime.spawn(Log(Vec::new())).unwrap();
+    let entries = scaled(10_000);
+    let log = runtime.spawn(Log::default()).unwrap();
     for number in 0..entries {
-        log.send(Entry(number)).unwrap();
+        log.send(Small(number)).unwrap();
     }
     let logged = runtime.block_on(async |_| log.call(Take).await).unwrap();
     assert_eq!(logged, (0..entries).collect::<Vec<_>>());
@@ -201,21 +206,6 @@ fn attaches_to_a_tokio_runtime_that_is_there() {
 /// Long runs of one kind travel in one block; the order must not show it.
 #[test]
 fn floods_calls_and_other_messages_keep_their_order() {
-    #[derive(Default)]
-    struct Log(Vec<u64>);
-    impl Process for Log {}
-    struct Small(u64);
-    impl Message for Small {
-        type Reply = ();
-    }
-    impl Handle<Small> for Log {
-        async fn handle(&mut self, Small(number): Small, _: &mut Context<Self>) {
-            if number % 97 == 0 {
-                tokio::task::yield_now().await;
-            }
-            self.0.push(number);
-        }
-    }
     /// Owns memory, so that losing or doubling one shows, and is dropped if not handled.
     struct Large(Box<u64>);
     impl Message for Large {
@@ -235,16 +225,6 @@ fn floods_calls_and_other_messages_keep_their_order() {
             self.0.len()
         }
     }
-    struct Take;
-    impl Message for Take {
-        type Reply = Vec<u64>;
-    }
-    impl Handle<Take> for Log {
-        async fn handle(&mut self, _: Take, _: &mut Context<Self>) -> Vec<u64> {
-            std::mem::take(&mut self.0)
-        }
-    }
-
     struct Writer(Address<Log>);
     impl Process for Writer {}
     struct Write(u64);
