@@ -17,7 +17,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A call under way. Made by [`Address::call`](crate::Address::call).
 ///
-/// The deadline counts from the first poll. In a process it is kept to the millisecond by the
+/// The deadline counts from the first poll, in the process or the task that awaits it; a call that is
+/// handed on to another after that begins to count anew. In a process it is kept to the millisecond by the
 /// scheduler and costs next to nothing; elsewhere a tokio timer keeps it.
 #[must_use = "a call is not sent until it is awaited"]
 pub struct Call<P: Process, T: Turn<P>> {

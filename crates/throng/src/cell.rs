@@ -20,7 +20,7 @@
 //! the accessors below sound.
 
 use crate::address::RawAddress;
-use crate::exit::ExitReason;
+use crate::exit::{ExitReason, catch};
 use crate::frame::{self, FrameHead, Progress};
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::message::{self, Cast};
@@ -34,7 +34,6 @@ use crate::timer::Tick;
 use crate::turn_state::TurnState;
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
 /// The head of a slot. See the file's head.
@@ -353,6 +352,7 @@ impl Token {
     /// Gives up the turn that is under way; false if there is none.
     pub(crate) fn discard_turn(&self, reason: &ExitReason) -> bool {
         let Some(frame) = self.frame() else { return false };
+        self.cell().turn.resume();
         self.set_frame(None);
         // SAFETY: the cell's frame, and no longer so.
         unsafe { frame::discard_turn(frame, reason) };
@@ -437,15 +437,14 @@ impl Token {
         assert!(self.is_closed() && self.frame().is_none(), "a process ends before its cell");
         let class = self.class();
         let (slot, drop_state) = (class.slot, class.drop_state);
-        let state_dropped = catch_unwind(AssertUnwindSafe(|| {
+        let state_dropped = catch(|| {
             // SAFETY: nobody has it any more.
             unsafe { drop_state(self.0) };
-        }));
+        });
         // SAFETY: the token's; moved out once.
         let attachment = self.cell().attachment.with_mut(|field| unsafe { field.replace(None) });
-        let attachment_dropped = catch_unwind(AssertUnwindSafe(|| drop(attachment)));
-        if state_dropped.is_err() || attachment_dropped.is_err() {
-            tracing::error!("the state of an exited process panicked as it was dropped");
+        if let Err(reason) = state_dropped.and(catch(|| drop(attachment))) {
+            tracing::error!("the state of an exited process did as it was dropped: {reason}");
         }
         // SAFETY: closed and empty; the token ends here.
         unsafe { slots.borrow_mut().give(slab, slot, self.0) };

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// Why a process ended, as told to those who wait for it.
@@ -30,7 +31,7 @@ impl ExitReason {
         ExitReason::Other(reason.into())
     }
 
-    pub(crate) fn panicked(payload: &(dyn Any + Send)) -> ExitReason {
+    fn panicked(payload: &(dyn Any + Send)) -> ExitReason {
         let text = payload
             .downcast_ref::<&'static str>()
             .copied()
@@ -48,5 +49,27 @@ impl fmt::Display for ExitReason {
             ExitReason::Panicked(text) => write!(f, "panicked: {text}"),
             ExitReason::Other(text) => f.write_str(text),
         }
+    }
+}
+
+/// Runs what is the user's: no panic of it gets any further.
+#[inline(always)]
+pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, ExitReason> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
+        let reason = ExitReason::panicked(&*payload);
+        // A payload is the user's too, and may panic as it is dropped.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(again);
+        }
+        reason
+    })
+}
+
+/// Drops what is the user's: no panic of it gets any further.
+#[inline(always)]
+pub(crate) fn drop_users<T>(value: T) {
+    if std::mem::needs_drop::<T>() {
+        // Nobody is left to be told.
+        let _ = catch(|| drop(value));
     }
 }

@@ -21,13 +21,12 @@
 use crate::block;
 use crate::cell::{Inside, Token};
 use crate::context::Context;
-use crate::exit::ExitReason;
+use crate::exit::{ExitReason, catch, drop_users};
 use crate::process::{Process, Turn};
 use crate::waker;
 use std::alloc::Layout;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::Poll;
@@ -121,13 +120,13 @@ where
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
         (&raw mut (*raw).context).write(Context::new(Inside::new(token)));
         let state = token.state::<P>();
-        let made = catch_unwind(AssertUnwindSafe(|| make(&mut *state, &mut (*raw).context)));
+        let made = catch(|| make(&mut *state, &mut (*raw).context));
         match made {
             Ok(future) => {
                 (&raw mut (*raw).future).write(future);
                 poll(frame, token)
             }
-            Err(panic) => finish(frame, Err(ExitReason::panicked(&*panic))),
+            Err(reason) => finish(frame, Err(reason)),
         }
     }
 }
@@ -170,28 +169,27 @@ where
     // SAFETY: the frame is whole and its future is never moved: it stays in its block.
     let future = unsafe { &raw mut (*frame.as_ptr()).future };
     let waker = waker::of(token);
-    let polled = catch_unwind(AssertUnwindSafe(|| {
+    let polled = catch(|| {
         // SAFETY: as above; the token excludes any other poll.
         let future = unsafe { Pin::new_unchecked(&mut *future) };
         future.poll(&mut std::task::Context::from_waker(&waker))
-    }));
+    });
     let outcome = match polled {
         Ok(Poll::Pending) => {
             token.set_frame(Some(frame.cast()));
             return Progress::Pending;
         }
         Ok(Poll::Ready(reply)) => Ok(reply),
-        Err(panic) => Err(ExitReason::panicked(&*panic)),
+        Err(reason) => Err(reason),
     };
     token.set_frame(None);
     // SAFETY: the future is over and nobody polls it again.
-    let dropped = catch_unwind(AssertUnwindSafe(|| unsafe { future.drop_in_place() }));
+    let dropped = catch(|| unsafe { future.drop_in_place() });
     let outcome = match dropped {
         Ok(()) => outcome,
-        Err(panic) => {
-            // The reply's own drop may panic too; it must not leave here either.
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(outcome)));
-            Err(ExitReason::panicked(&*panic))
+        Err(reason) => {
+            drop_users(outcome);
+            Err(reason)
         }
     };
     // SAFETY: the future is gone, the rest is whole.
@@ -242,7 +240,8 @@ where
     // SAFETY: by the contract the frame is whole, pending, and ours.
     unsafe {
         let future = &raw mut (*frame.as_ptr()).future;
-        let _ = catch_unwind(AssertUnwindSafe(|| future.drop_in_place()));
+        // Its caller is told the reason of the exit, whatever this does.
+        let _ = catch(|| future.drop_in_place());
         let _ = finish(frame, Err(reason.clone()));
     }
 }
@@ -262,9 +261,7 @@ impl<const LAST: bool, R> Sink for NoReply<LAST, R> {
 
     #[inline(always)]
     fn deliver(self, reply: R) {
-        if std::mem::needs_drop::<R>() {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(reply)));
-        }
+        drop_users(reply);
     }
 
     fn fail(self, _: &ExitReason) {}

@@ -154,7 +154,8 @@ impl Mailbox {
     /// The generation now in the word, and whether a process lives there.
     #[inline(always)]
     pub(crate) fn peek(&self) -> (Generation, bool) {
-        let (generation, state) = Generation::untag(self.word.load(Ordering::Relaxed));
+        // Acquires what a process has done before its exit, for whoever sees that it is gone.
+        let (generation, state) = Generation::untag(self.word.load(Ordering::Acquire));
         (generation, state.addr() != FREE)
     }
 

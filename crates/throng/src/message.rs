@@ -13,7 +13,7 @@
 use crate::address::RawAddress;
 use crate::block;
 use crate::cell::Token;
-use crate::exit::ExitReason;
+use crate::exit::{ExitReason, catch, drop_users};
 use crate::frame::{self, NoReply, Progress, Sink};
 use crate::mailbox::{Gone, Link};
 use crate::process::{Process, Turn};
@@ -22,7 +22,6 @@ use crate::sync::UnsafeCell;
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::task::Waker;
 
@@ -80,13 +79,6 @@ pub(crate) unsafe fn uncouple(message: NonNull<Link>) -> bool {
     let message = message.cast::<Message>();
     // SAFETY: as in `run`.
     unsafe { message.as_ref().dispatch.uncouple.is_some_and(|uncouple| uncouple(message)) }
-}
-
-/// Drops what is the user's, whose `drop` may panic.
-pub(crate) fn drop_users<T>(value: T) {
-    if std::mem::needs_drop::<T>() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(value)));
-    }
 }
 
 /// A message nobody waits for.
@@ -290,7 +282,10 @@ impl<P: Process, T: Turn<P>> ReplyTo<P, T> {
             called.rendezvous.complete()
         };
         match completed {
-            Completed::Delivered(Some(waker)) => waker.wake(),
+            Completed::Delivered(Some(waker)) => {
+                // Most are ours, but any future may poll a call with a waker of its own.
+                let _ = catch(|| waker.wake());
+            }
             Completed::Delivered(None) => {}
             // SAFETY: nobody wants it, so ours is the last side.
             Completed::Unwanted => drop_users(unsafe { Called::take_outcome(message) }),

@@ -135,8 +135,9 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
     }
 }
 
-/// The future of a hook nobody has written. It has no size, which no `async` block can say of
-/// itself: that is how a missing hook is told from an empty one, at compile time.
+/// The future of a hook nobody has written: told from any other, at compile time, by a layout that
+/// nobody else's has.
+#[repr(align(512))]
 struct Nothing;
 
 impl Future for Nothing {
@@ -149,20 +150,24 @@ impl Future for Nothing {
 
 /// Whether `P` overrides [`Process::started`].
 pub(crate) const fn has_started<P: Process>() -> bool {
-    const fn size<'a, P: 'a, F>(_: &impl FnOnce(&'a mut P, &'a mut Context<P>) -> F) -> usize {
-        size_of::<F>()
+    const fn is<'a, P: 'a, F>(_: &impl FnOnce(&'a mut P, &'a mut Context<P>) -> F) -> bool {
+        is_written::<F>()
     }
-    size(&P::started) > 0
+    is(&P::started)
 }
 
 /// Whether `P` overrides [`Process::stopping`].
 pub(crate) const fn has_stopping<P: Process>() -> bool {
-    const fn size<'a, P: 'a, F>(
+    const fn is<'a, P: 'a, F>(
         _: &impl FnOnce(&'a mut P, &'a ExitReason, &'a mut Context<P>) -> F,
-    ) -> usize {
-        size_of::<F>()
+    ) -> bool {
+        is_written::<F>()
     }
-    size(&P::stopping) > 0
+    is(&P::stopping)
+}
+
+const fn is_written<F>() -> bool {
+    size_of::<F>() != 0 || align_of::<F>() != align_of::<Nothing>()
 }
 
 /// The turn that runs [`Process::started`].
@@ -211,9 +216,18 @@ mod tests {
         async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {}
     }
 
+    /// Does all its work before it returns a future of no size.
+    struct Early;
+    impl Process for Early {
+        fn started(&mut self, _: &mut Context<Self>) -> impl Future<Output = ()> + Send {
+            std::future::poll_fn(|_| Poll::Ready(()))
+        }
+    }
+
     #[test]
     fn missing_hooks_are_told_from_empty_ones() {
         const { assert!(!has_started::<Bare>() && !has_stopping::<Bare>()) };
+        const { assert!(has_started::<Early>() && !has_stopping::<Early>()) };
         const { assert!(has_started::<Hooked>() && has_stopping::<Hooked>()) };
     }
 }

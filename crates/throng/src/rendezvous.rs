@@ -99,27 +99,29 @@ impl Rendezvous {
         if ptr::eq(waker.data(), data) && ptr::eq(waker.vtable(), vtable) {
             return false;
         }
+        // Wakers are the user's: their code runs while the word is at rest, for it may panic.
+        let (new_data, new_vtable) = into_words(waker.clone());
         let updating = (seen & !STATE_MASK) | UPDATING;
         if self.state.compare_exchange(seen, updating, Ordering::AcqRel, Ordering::Acquire).is_err()
         {
+            // SAFETY: made above and stored nowhere.
+            drop(unsafe { from_words(new_data, new_vtable) });
             return true;
         }
-        // SAFETY: while `UPDATING` the words are the caller's alone.
-        drop(unsafe { from_words(data, vtable) });
-        let (data, vtable) = into_words(waker.clone());
-        self.waker_data.store(data, Ordering::Relaxed);
-        self.waker_vtable.store(vtable, Ordering::Relaxed);
+        self.waker_data.store(new_data, Ordering::Relaxed);
+        self.waker_vtable.store(new_vtable, Ordering::Relaxed);
         let waiting = (seen & !STATE_MASK).wrapping_add(VERSION_STEP) | WAITING;
-        if self
+        let done = self
             .state
             .compare_exchange(updating, waiting, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
-        {
-            return false;
+            .is_err();
+        if done {
+            // SAFETY: done out of `UPDATING`: the callee has taken no waker.
+            drop(unsafe { from_words(new_data, new_vtable) });
         }
-        // SAFETY: done out of `UPDATING`: the callee has not taken the waker.
+        // SAFETY: overwritten, so nobody else turns it back.
         drop(unsafe { from_words(data, vtable) });
-        true
+        done
     }
 
     /// Caller: gives up; true if the outcome came first, and with it the message.
@@ -164,6 +166,36 @@ fn into_words(waker: Waker) -> (*mut (), *mut RawWakerVTable) {
 unsafe fn from_words(data: *mut (), vtable: *mut RawWakerVTable) -> Waker {
     // SAFETY: vtables are `'static`, and the pair is a waker's by the contract above.
     unsafe { Waker::new(data, &*vtable) }
+}
+
+#[cfg(all(test, not(throng_loom)))]
+mod tests_miri {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    struct DropPanics;
+
+    impl Wake for DropPanics {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    impl Drop for DropPanics {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_as_it_is_exchanged_is_dropped_once() {
+        let waker = Waker::from(Arc::new(DropPanics));
+        let rendezvous = Rendezvous::new(&waker);
+        std::mem::drop(waker);
+        let renewed = catch_unwind(AssertUnwindSafe(|| rendezvous.renew(Waker::noop())));
+        assert!(renewed.is_err());
+        assert!(!rendezvous.abandon(), "the new waker is in place, and is given up");
+    }
 }
 
 #[cfg(all(test, throng_loom))]

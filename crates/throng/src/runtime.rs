@@ -35,8 +35,9 @@ use std::time::Duration;
 const PROCESS_LIMIT: u64 = 10_000_000;
 /// How long a dropped runtime waits for its processes.
 const DROP_DEADLINE: Duration = Duration::from_secs(1);
-/// How long killed processes have for their last hook, and stuck workers to come back.
+/// How long killing goes on without any process exiting, and how long stuck workers have to end.
 const KILL_DEADLINE: Duration = Duration::from_secs(1);
+const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 /// Settings of a runtime to be started.
 ///
@@ -202,7 +203,8 @@ impl Runtime {
 
     /// Ends the runtime in order: from now on nothing can be spawned, and each process exits with
     /// [`ExitReason::Shutdown`] when it has handled what is in its mailbox. What has not exited
-    /// when the deadline is over is dropped where it waits.
+    /// when the deadline is over is dropped where it waits; its `stopping` then runs up to where
+    /// it would wait.
     ///
     /// Blocks the calling thread. Cost: about 100 ns a process.
     pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
@@ -221,13 +223,13 @@ impl Runtime {
 
     fn shut_down(&mut self, deadline: Duration) -> Shutdown {
         let shared = self.handle.0.clone();
-        let live = shared.permits.taken(&shared.scheduler);
         shared.scheduler.set_phase(Phase::Draining);
-        if !shared.sweep_until_empty(deadline) {
+        let live = shared.scheduler.live();
+        if !shared.sweep_until_empty(Patience::in_all(deadline)) {
             shared.scheduler.set_phase(Phase::Killing);
-            shared.sweep_until_empty(KILL_DEADLINE);
+            shared.sweep_until_empty(Patience::without_exit(KILL_DEADLINE));
         }
-        let stuck = shared.permits.taken(&shared.scheduler);
+        let stuck = shared.scheduler.live();
         shared.scheduler.set_phase(Phase::Over);
         shared.clock_keeper.end();
         self.join_threads();
@@ -314,7 +316,7 @@ impl RuntimeHandle {
 
     /// How many processes live. Exact when nothing is being spawned or exiting.
     pub fn process_count(&self) -> u64 {
-        self.0.permits.taken(&self.0.scheduler)
+        self.0.scheduler.live()
     }
 
     /// How many processes may live at once.
@@ -345,17 +347,22 @@ impl RuntimeHandle {
         let spawned = scheduler::with_worker(|worker| {
             match worker.filter(|worker| std::ptr::eq(&*worker.shared, shared)) {
                 Some(worker) => {
-                    let spare = &shared.scheduler.remotes[worker.index()].spare_permits;
-                    if !shared.permits.take(spare) {
+                    let remote = &shared.scheduler.remotes[worker.index()];
+                    if !shared.permits.take(&remote.spare_permits) {
                         return Err(process);
                     }
                     let mut classes = worker.classes.borrow_mut();
                     let class = classes.get::<P>(self);
                     let slots = &mut worker.slots.borrow_mut();
+                    remote.count_spawn();
                     Ok(Token::create(&shared.slab, slots, class, process, attachment))
                 }
                 None => {
                     if !shared.permits.take_one() {
+                        return Err(process);
+                    }
+                    if !shared.scheduler.count_guest_spawn() {
+                        shared.permits.give_one_back();
                         return Err(process);
                     }
                     let class = self.class::<P>();
@@ -365,7 +372,10 @@ impl RuntimeHandle {
             }
         });
         let limit = shared.permits.limit;
-        let token = spawned.map_err(|process| SpawnError::Limit { limit, process })?;
+        let token = spawned.map_err(|process| match shared.scheduler.phase() {
+            Phase::Running => SpawnError::Limit { limit, process },
+            _ => SpawnError::ShutDown { process },
+        })?;
         Ok(open(token))
     }
 
@@ -420,36 +430,67 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Carries the present phase to processes that would not notice it, until none lives.
-    fn sweep_until_empty(&self, deadline: Duration) -> bool {
-        const PAUSE: Duration = Duration::from_millis(1);
-        /// So many tokens may wait; a sweep over millions must not queue them all.
-        const INJECTED_MOST: usize = 16 * 1024;
-        let begun = Epoch::now();
-        let killing = self.scheduler.phase() == Phase::Killing;
-        while self.permits.taken(&self.scheduler) > 0 {
-            let mut batch = Vec::new();
-            self.slab.for_each_slot(|cell| {
-                let token = if killing && cell.is_suspended() {
-                    cell.wake_turn()
-                } else {
-                    cell.wake_idle()
-                };
-                batch.extend(token);
-                if batch.len() >= 1024 {
-                    self.scheduler.inject(batch.drain(..));
-                    while self.scheduler.injected() > INJECTED_MOST {
-                        sync::sleep(PAUSE);
-                    }
-                }
-            });
-            self.scheduler.inject(batch);
-            if begun.elapsed() >= deadline {
-                return self.permits.taken(&self.scheduler) == 0;
+    /// Carries the present phase to processes that would not notice it, until none lives; false if
+    /// the patience is over before.
+    fn sweep_until_empty(&self, mut patience: Patience) -> bool {
+        while self.scheduler.live() > 0 {
+            self.sweep(&mut patience);
+            if patience.is_over(self.scheduler.live()) {
+                return self.scheduler.live() == 0;
             }
-            sync::sleep(PAUSE);
+            sync::sleep(SWEEP_PAUSE);
         }
         true
+    }
+
+    fn sweep(&self, patience: &mut Patience) {
+        /// So many tokens may wait; a sweep over millions must not queue them all.
+        const INJECTED_MOST: usize = 16 * 1024;
+        const BATCH: usize = 1024;
+        let killing = self.scheduler.phase() == Phase::Killing;
+        let mut batch = Vec::new();
+        let mut is_over = false;
+        self.slab.for_each_slot(|cell| {
+            if is_over {
+                return;
+            }
+            let suspended = killing && cell.is_suspended();
+            batch.extend(if suspended { cell.wake_turn() } else { cell.wake_idle() });
+            if batch.len() >= BATCH {
+                self.scheduler.inject(batch.drain(..));
+                while !is_over && self.scheduler.injected() > INJECTED_MOST {
+                    sync::sleep(SWEEP_PAUSE);
+                    is_over = patience.is_over(self.scheduler.live());
+                }
+            }
+        });
+        self.scheduler.inject(batch);
+    }
+}
+
+/// How long a shutdown waits: for so long in all, or for so long without any exit.
+struct Patience {
+    limit: Duration,
+    since: Epoch,
+    /// How few processes lived at the last look, if exits renew the patience.
+    least: Option<u64>,
+}
+
+impl Patience {
+    fn in_all(limit: Duration) -> Patience {
+        Patience { limit, since: Epoch::now(), least: None }
+    }
+
+    fn without_exit(limit: Duration) -> Patience {
+        Patience { limit, since: Epoch::now(), least: Some(u64::MAX) }
+    }
+
+    fn is_over(&mut self, live: u64) -> bool {
+        if self.least.is_some_and(|least| live < least) {
+            self.least = Some(live);
+            self.since = Epoch::now();
+        }
+        self.since.elapsed() >= self.limit
     }
 }
 
@@ -538,11 +579,8 @@ impl Permits {
         self.taken.fetch_sub(u64::from(left), Ordering::Relaxed);
     }
 
-    fn taken(&self, scheduler: &Scheduler) -> u64 {
-        let spare =
-            |remote: &scheduler::Remote| u64::from(remote.spare_permits.load(Ordering::Relaxed));
-        let spares: u64 = scheduler.remotes.iter().map(spare).sum();
-        self.taken.load(Ordering::Relaxed).saturating_sub(spares)
+    fn give_one_back(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

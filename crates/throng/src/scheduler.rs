@@ -10,7 +10,7 @@
 //! for work once more. At least one of them sees the other.
 
 use crate::cell::{CellRef, Token, TokenQueue};
-use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, Thread, lock};
 use crate::timer::Clock;
 use crate::waker;
@@ -91,6 +91,23 @@ pub(crate) struct Remote {
     thread: OnceLock<Thread>,
     /// Spawn permits this worker has taken and not used; written by it alone.
     pub(crate) spare_permits: AtomicU32,
+    /// Processes this worker has spawned and seen exit, in all; written by it alone.
+    spawned: AtomicU64,
+    exited: AtomicU64,
+}
+
+impl Remote {
+    /// Worker: a process is about to be reachable.
+    #[inline(always)]
+    pub(crate) fn count_spawn(&self) {
+        self.spawned.store(self.spawned.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Worker: a process is gone.
+    #[inline(always)]
+    pub(crate) fn count_exit(&self) {
+        self.exited.store(self.exited.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
 }
 
 pub(crate) struct Scheduler {
@@ -102,6 +119,8 @@ pub(crate) struct Scheduler {
     sleeping: AtomicU32,
     searching: AtomicU32,
     phase: AtomicU8,
+    /// Processes spawned by threads that are no workers.
+    guests_spawned: AtomicU64,
     pub(crate) clock: Clock,
 }
 
@@ -111,6 +130,8 @@ impl Scheduler {
             queue: TokenQueue::new(),
             thread: OnceLock::new(),
             spare_permits: AtomicU32::new(0),
+            spawned: AtomicU64::new(0),
+            exited: AtomicU64::new(0),
         };
         Scheduler {
             remotes: (0..workers).map(|_| remote()).collect(),
@@ -120,8 +141,33 @@ impl Scheduler {
             sleeping: AtomicU32::new(0),
             searching: AtomicU32::new(0),
             phase: AtomicU8::new(Phase::Running as u8),
+            guests_spawned: AtomicU64::new(0),
             clock: Clock::new(),
         }
+    }
+
+    /// How many processes live; never fewer than do, for exits are read before spawns, and each
+    /// exit comes after its own spawn.
+    pub(crate) fn live(&self) -> u64 {
+        let sum = |count: fn(&Remote) -> &AtomicU64| -> u64 {
+            self.remotes.iter().map(|remote| count(remote).load(Ordering::Acquire)).sum()
+        };
+        let exited = sum(|remote| &remote.exited);
+        let spawned = sum(|remote| &remote.spawned) + self.guests_spawned.load(Ordering::Acquire);
+        spawned - exited
+    }
+
+    /// A thread that is no worker is about to spawn; false if it must not, for this is the end.
+    pub(crate) fn count_guest_spawn(&self) -> bool {
+        self.guests_spawned.fetch_add(1, Ordering::Release);
+        // Counted, and then looked: a shutdown either counts this one too and waits for it, or has
+        // set its phase before.
+        fence(Ordering::SeqCst);
+        let may = self.phase() == Phase::Running;
+        if !may {
+            self.guests_spawned.fetch_sub(1, Ordering::Release);
+        }
+        may
     }
 
     #[inline(always)]
@@ -136,6 +182,8 @@ impl Scheduler {
 
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
+        // Before any count of what lives; pairs with the fence of a spawn from outside.
+        fence(Ordering::SeqCst);
         if phase == Phase::Over {
             for remote in &self.remotes {
                 if let Some(thread) = remote.thread.get() {

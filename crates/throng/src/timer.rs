@@ -41,6 +41,12 @@ impl Tick {
         now.0.wrapping_sub(self.0) as i32 >= 0
     }
 
+    /// This tick, or the one `most` after `now` if that comes first.
+    pub(crate) fn min_after(self, now: Tick, most: Duration) -> Tick {
+        let limit = now.after(most);
+        if limit.is_due(self) { limit } else { self }
+    }
+
     /// Whether this tick is `other` or later.
     #[inline]
     pub(crate) fn is_due_at_or_after(self, other: Tick) -> bool {
@@ -84,7 +90,9 @@ impl Clock {
     pub(crate) fn refresh(&self) -> Tick {
         // Wraps after 49 days; ticks are compared by difference.
         let now = Tick((self.epoch.elapsed().as_millis() as u32).wrapping_add(1).max(1));
-        if self.now().until(now) > 0 {
+        // Two who look at once may store in either order; that is the only way it could go back.
+        let behind = now.until(self.now());
+        if behind == 0 || behind > 60_000 {
             self.now.store(now.0, Ordering::Relaxed);
         }
         now
@@ -115,8 +123,16 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Sets an alarm. One that is due already rings at the next tick.
-    pub(crate) fn insert(&mut self, at: Tick, whom: T) {
+    /// Sets an alarm at a time `now`. One that is due already rings at the next tick.
+    pub(crate) fn insert(&mut self, now: Tick, at: Tick, whom: T) {
+        if self.occupied == [0; LEVELS] {
+            // Nothing has moved the wheel on since its last alarm, perhaps for weeks.
+            self.now = now;
+        }
+        self.place(at, whom);
+    }
+
+    fn place(&mut self, at: Tick, whom: T) {
         let rings = Tick(self.now.0.wrapping_add(self.now.until(at).max(1)));
         // The highest bit in which the two differ names the level; a carry past the top wraps
         // into the top level, whose slots come round again within the wheel's reach.
@@ -159,7 +175,7 @@ impl<T> Wheel<T> {
                 }
                 self.occupied[level] &= !(1 << slot);
                 for (at, whom) in std::mem::take(&mut self.levels[level][slot]) {
-                    if at.is_due(next) { ring(at, whom) } else { self.insert(at, whom) }
+                    if at.is_due(next) { ring(at, whom) } else { self.place(at, whom) }
                 }
             }
         }
@@ -177,7 +193,7 @@ mod tests {
     fn check(start: u32, delays: &[u32], step: u32) {
         let mut wheel = Wheel::new(Tick(start));
         for (index, &delay) in delays.iter().enumerate() {
-            wheel.insert(Tick(start.wrapping_add(delay)), index);
+            wheel.insert(Tick(start), Tick(start.wrapping_add(delay)), index);
         }
         let mut rung = vec![false; delays.len()];
         let mut passed = 0_u32;
@@ -209,6 +225,15 @@ mod tests {
         for start in [1, 12_345, u32::MAX / 2 + 17, u32::MAX - 3] {
             check(start, &[REACH, REACH - 1, REACH / 3], 1_000_003);
         }
+    }
+
+    #[test]
+    fn a_wheel_that_stood_still_for_weeks_goes_on() {
+        let mut wheel = Wheel::new(Tick(1));
+        let now = Tick(1 + 3_000_000_000);
+        wheel.insert(now, now.after(Duration::from_millis(5)), ());
+        let next = wheel.next().expect("an alarm is set");
+        assert!(!next.is_due(now) && next.is_due(now.after(Duration::from_millis(5))));
     }
 
     #[test]

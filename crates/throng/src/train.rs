@@ -22,10 +22,10 @@ use crate::address::RawAddress;
 use crate::block;
 use crate::cell::Token;
 use crate::coupling::{Coupling, Found};
-use crate::exit::ExitReason;
+use crate::exit::{ExitReason, drop_users};
 use crate::frame::{self, After, NoReply, Progress};
 use crate::mailbox::{Gone, Link};
-use crate::message::{Dispatch, Message, drop_users};
+use crate::message::{Dispatch, Message};
 use crate::process::{Process, Turn};
 use crate::sync::UnsafeCell;
 use std::alloc::Layout;
@@ -57,10 +57,11 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         &Dispatch { run: Self::run, discard: Self::discard, uncouple: Some(Self::uncouple) };
     /// How many cars a train has; zero for messages too large for it.
     const CARS: usize = match size_of::<T>() {
+        _ if align_of::<T>() > 64 => 0,
         0 => 0xFFFF,
         bytes => {
             let cars = (TRAIN_BYTES - size_of::<Self>()) / bytes;
-            if cars < CARS_MIN || align_of::<T>() > 64 { 0 } else { cars }
+            if cars < CARS_MIN { 0 } else { cars }
         }
     };
     const LAYOUT: Layout = match Layout::from_size_align(TRAIN_BYTES, 64) {

@@ -39,6 +39,8 @@ const SENDS_PER_EXPOSURE: u32 = 256;
 const SEARCH_ROUNDS: u32 = 60;
 const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
+/// The furthest ahead an alarm is set.
+const ALARM_MOST: Duration = Duration::from_secs(60);
 
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -252,9 +254,8 @@ impl Worker {
                 }
             }
             searching = scheduler.end_sleep(self.index);
-            if sleeps {
-                self.shared.clock_keeper.wake(&scheduler.clock);
-            }
+            // Also if we did not sleep: for a moment it looked as if all did.
+            self.shared.clock_keeper.wake(&scheduler.clock);
             if !searching {
                 // Woken by an alarm, by the end of the runtime, or by nothing.
                 self.ring_alarms();
@@ -279,12 +280,16 @@ impl Worker {
     /// Has the running process woken at a tick; true if it is reached.
     #[inline]
     pub(crate) fn set_alarm(&self, cell: CellRef, at: Tick) -> bool {
-        if at.is_due(self.scheduler().clock.now()) {
+        let now = self.scheduler().clock.now();
+        if at.is_due(now) {
             return true;
         }
+        // One that rings early is set anew by whoever still waits; so what a process leaves behind
+        // in the wheel, superseded or dead, is gone before long.
+        let at = at.min_after(now, ALARM_MOST);
         if cell.advance_alarm(at) {
             let mut wheel = self.wheel.borrow_mut();
-            wheel.insert(at, cell);
+            wheel.insert(now, at, cell);
             self.next_alarm.set(wheel.next());
         }
         false
@@ -316,6 +321,8 @@ impl Worker {
         self.running.set(Some(token.as_ref()));
         self.sends.set(0);
         self.run_turns(token);
+        // What the last drops of an exit have sent, too, must not be joined to what comes next.
+        self.end_streak();
         self.running.set(None);
     }
 
@@ -366,12 +373,12 @@ impl Worker {
     #[inline(always)]
     fn resume(&self, token: &Token) -> Progress {
         if self.scheduler().phase() >= Phase::Killing && token.discard_turn(&ExitReason::Shutdown) {
+            if token.is_closed() {
+                // It was its last hook that waited.
+                return Progress::Done(After::Ended);
+            }
             self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
-            return Progress::Done(if token.is_closed() {
-                After::Ended
-            } else {
-                After::Exit(ExitReason::Shutdown)
-            });
+            return Progress::Done(After::Exit(ExitReason::Shutdown));
         }
         token.resume().unwrap_or(Progress::Done(After::Next))
     }
@@ -391,7 +398,9 @@ impl Worker {
     /// The process is over.
     fn finish(&self, token: Token) {
         token.destroy(&self.shared.slab, &self.slots);
-        self.shared.permits.give_back(&self.scheduler().remotes[self.index].spare_permits);
+        let remote = &self.scheduler().remotes[self.index];
+        self.shared.permits.give_back(&remote.spare_permits);
+        remote.count_exit();
     }
 }
 

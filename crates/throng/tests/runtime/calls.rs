@@ -312,3 +312,102 @@ fn a_flood_to_a_process_that_exits_is_handled_handed_back_or_dropped() {
     drop(runtime);
     assert_eq!(Arc::strong_count(&token), 1, "each message was dropped once");
 }
+
+#[test]
+fn wakers_that_panic_harm_nobody_else() {
+    use std::future::Future;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Wake, Waker};
+
+    struct WakePanics;
+    impl Wake for WakePanics {
+        fn wake(self: Arc<Self>) {
+            panic!("in wake");
+        }
+    }
+    struct DropPanics;
+    impl Wake for DropPanics {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for DropPanics {
+        fn drop(&mut self) {
+            panic!("in drop");
+        }
+    }
+
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let _tokio = runtime.tokio().enter();
+    let slow = AddSlowly(1, Duration::from_millis(5));
+    let mut woken = pin!(counter.call(slow));
+    let waker = Waker::from(Arc::new(WakePanics));
+    assert!(woken.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+
+    let mut renewed = pin!(counter.call(Add(1)));
+    {
+        let waker = Waker::from(Arc::new(DropPanics));
+        assert!(renewed.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+        // Not the last reference: the call has one.
+    }
+    let mut harmless = std::task::Context::from_waker(Waker::noop());
+    // Whether the panic comes through here depends on whose clone of the waker is the last.
+    let _ = catch_unwind(AssertUnwindSafe(|| renewed.as_mut().poll(&mut harmless)));
+
+    let sum = runtime.block_on(async |_| counter.call(Add(1)).await).unwrap();
+    assert_eq!(sum, 3, "the worker lives, and each call was handled");
+}
+
+#[test]
+fn floods_of_messages_of_any_layout() {
+    #[repr(align(4096))]
+    struct Ping;
+    #[repr(align(128))]
+    struct Pong(u8);
+    struct Empty;
+    impl Message for Ping {
+        type Reply = ();
+    }
+    impl Message for Pong {
+        type Reply = ();
+    }
+    impl Message for Empty {
+        type Reply = ();
+    }
+    impl Handle<Ping> for Counter {
+        async fn handle(&mut self, _: Ping, _: &mut Context<Self>) {
+            self.count += 1;
+        }
+    }
+    impl Handle<Pong> for Counter {
+        async fn handle(&mut self, pong: Pong, _: &mut Context<Self>) {
+            self.count += u64::from(pong.0);
+        }
+    }
+    impl Handle<Empty> for Counter {
+        async fn handle(&mut self, _: Empty, _: &mut Context<Self>) {
+            self.count += 1;
+        }
+    }
+    struct Flooder;
+    impl Process for Flooder {}
+    struct Flood(Address<Counter>);
+    impl Message for Flood {
+        type Reply = ();
+    }
+    impl Handle<Flood> for Flooder {
+        async fn handle(&mut self, Flood(to): Flood, _: &mut Context<Self>) {
+            (0..200).for_each(|_| to.send(Ping).unwrap());
+            (0..200).for_each(|_| to.send(Pong(1)).unwrap());
+            (0..200).for_each(|_| to.send(Empty).unwrap());
+        }
+    }
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let flooder = runtime.spawn(Flooder).unwrap();
+    runtime.block_on(async |_| {
+        flooder.call(Flood(counter)).await.unwrap();
+        assert_eq!(counter.call(Add(0)).await.unwrap(), 600);
+    });
+}

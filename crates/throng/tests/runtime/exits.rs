@@ -164,3 +164,77 @@ fn a_state_whose_drop_panics_takes_nobody_along() {
         std::thread::yield_now();
     }
 }
+
+#[test]
+fn a_hook_that_waits_is_cut_short_when_the_deadline_is_over_and_counted_once() {
+    struct Slow;
+    impl Process for Slow {
+        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+        }
+    }
+    struct Hang;
+    impl Message for Hang {
+        type Reply = ();
+    }
+    impl Handle<Hang> for Slow {
+        async fn handle(&mut self, _: Hang, _: &mut Context<Self>) {
+            std::future::pending().await
+        }
+    }
+    let runtime = runtime();
+    for _ in 0..5 {
+        let slow = runtime.spawn(Slow).unwrap();
+        slow.send(Hang).unwrap();
+        runtime.spawn(Slow).unwrap();
+    }
+    let outcome = runtime.shutdown(Duration::from_millis(100));
+    assert_eq!((outcome.stopped, outcome.abandoned), (5, 5));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "blocks for seconds, and many processes")]
+fn a_blocked_worker_does_not_hold_the_shutdown_up_for_ever() {
+    struct Blocker;
+    impl Process for Blocker {}
+    struct Block;
+    impl Message for Block {
+        type Reply = ();
+    }
+    impl Handle<Block> for Blocker {
+        async fn handle(&mut self, _: Block, _: &mut Context<Self>) {
+            std::thread::sleep(Duration::from_secs(20));
+        }
+    }
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    for _ in 0..40_000 {
+        runtime.spawn(Counter { count: 0 }).unwrap();
+    }
+    runtime.spawn(Blocker).unwrap().send(Block).unwrap();
+    let outcome = runtime.shutdown(Duration::from_millis(50));
+    assert_eq!(outcome.stopped + outcome.abandoned, 40_001);
+    assert!(outcome.abandoned > 0);
+}
+
+#[test]
+fn spawns_from_outside_race_with_the_shutdown_and_nothing_is_left() {
+    for _ in 0..scaled(400).min(40) {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let handle = runtime.handle().clone();
+        let dropped = Arc::new(AtomicU64::new(0));
+        struct Counted(Arc<AtomicU64>);
+        impl Process for Counted {}
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let spawner = std::thread::spawn({
+            let dropped = dropped.clone();
+            move || (0..50).filter(|_| handle.spawn(Counted(dropped.clone())).is_ok()).count()
+        });
+        runtime.shutdown(Duration::from_secs(5));
+        spawner.join().unwrap();
+        assert_eq!(dropped.load(Ordering::SeqCst), 50, "refused or exited, all are dropped");
+    }
+}
