@@ -17,26 +17,32 @@
 //!    callee. Its two words are atomics because the callee reads them on speculation; the version
 //!    in the word makes its exchange fail if they have changed meanwhile.
 //!
+//! 4. All its bytes are atomics, padding there is none: the other side may free the message between
+//!    an exchange in here and the return from here, while the reference to `self` still stands.
+//!
 //! A reply costs one compare-exchange, and taking it none.
 
-use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::task::{RawWakerVTable, Waker};
 
-const WAITING: u32 = 0;
-const UPDATING: u32 = 1;
-const DONE: u32 = 2;
-const ABANDONED: u32 = 3;
-const STATE_MASK: u32 = 3;
-const VERSION_STEP: u32 = 4;
+const WAITING: usize = 0;
+const UPDATING: usize = 1;
+const DONE: usize = 2;
+const ABANDONED: usize = 3;
+const STATE_MASK: usize = 3;
+const VERSION_STEP: usize = 4;
 
 /// See the file's head.
 pub(crate) struct Rendezvous {
-    state: AtomicU32,
+    state: AtomicUsize,
     waker_data: AtomicPtr<()>,
     waker_vtable: AtomicPtr<RawWakerVTable>,
 }
+
+#[cfg(not(throng_loom))]
+const _: () = assert!(size_of::<Rendezvous>() == 3 * size_of::<usize>(), "no padding");
 
 /// What is left to do after the callee put its outcome down.
 #[must_use]
@@ -52,7 +58,7 @@ impl Rendezvous {
     pub(crate) fn new(waker: &Waker) -> Rendezvous {
         let (data, vtable) = into_words(waker.clone());
         Rendezvous {
-            state: AtomicU32::new(WAITING),
+            state: AtomicUsize::new(WAITING),
             waker_data: AtomicPtr::new(data),
             waker_vtable: AtomicPtr::new(vtable),
         }

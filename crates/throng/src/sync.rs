@@ -13,7 +13,7 @@ pub(crate) mod atomic {
 
 #[cfg(throng_loom)]
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 }
 
 #[cfg(throng_loom)]
