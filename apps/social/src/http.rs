@@ -17,7 +17,8 @@
 //!
 //! Times are milliseconds since 1970; ids are decimal strings; `next_cursor` is null at the end,
 //! opaque otherwise, and good for the listing that gave it only. A limit is 1 to 100, by default
-//! 20. A user's id is the name. Errors are problem JSON.
+//! 20; a page may have fewer posts although another follows, because it holds at most 256 KiB of
+//! text (or one post). A user's id is the name. Errors are problem JSON.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -349,8 +350,8 @@ mod tests {
             processes: 0,
             process_limit: 0,
             live_entities: 0,
-            records: 0,
-            file_bytes: 0,
+            records: None,
+            file_bytes: None,
         };
         assert_eq!(health_view(&health).status(), StatusCode::OK);
         health.status = Status::ReadOnly;

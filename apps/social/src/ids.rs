@@ -9,12 +9,11 @@
 //! clock that steps back, or 4,096 posts within a millisecond, only make it run ahead of the clock.
 //! So that it does not go back across a restart either, ticks are given out from a lease: a durable
 //! process records how far they may go before they do. A restart begins beyond the recorded end,
-//! at most [`LEASE`] ahead of the clock.
+//! at most [`LEASE`] ahead of the clock. A tick that does not fit its bits is never given.
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::Error as _;
@@ -100,6 +99,16 @@ pub(crate) struct Ids {
     lease: Entity<Lease>,
     /// Held while the lease is extended, so that one post asks for all that wait.
     extending: tokio::sync::Mutex<()>,
+    clock: fn() -> u64,
+}
+
+/// Why there is no id.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum IdError {
+    #[error("the lease of post ids cannot be extended")]
+    Lease(#[source] EntityError),
+    #[error("the clock, or the lease of post ids, is beyond what post ids can tell")]
+    Exhausted,
 }
 
 impl Ids {
@@ -110,29 +119,37 @@ impl Ids {
             granted: Mutex::new(Granted::default()),
             lease: node.entity(number.to_string()),
             extending: tokio::sync::Mutex::new(()),
+            clock: clock_tick,
         }
     }
 
     /// An id greater than all given before. Waits for the disk about once per [`LEASE`].
     ///
     /// # Errors
-    /// The lease could not be extended; no id was given.
-    pub(crate) async fn next(&self) -> Result<PostId, EntityError> {
-        loop {
-            if let Some(tick) = self.take() {
-                return Ok(PostId::from_tick(self.node, tick));
-            }
-            let _extending = self.extending.lock().await;
-            if let Some(tick) = self.take() {
-                return Ok(PostId::from_tick(self.node, tick)); // extended while we waited
-            }
-            let granted = self.lease.call(Extend { from: clock_tick() }).await?;
-            *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = granted;
+    /// [`IdError`]; no id was given.
+    pub(crate) async fn next(&self) -> Result<PostId, IdError> {
+        if let Some(id) = self.take((self.clock)()) {
+            return Ok(id);
         }
+        let _extending = self.extending.lock().await;
+        if let Some(id) = self.take((self.clock)()) {
+            return Ok(id); // extended while we waited
+        }
+        let extend = Extend { from: (self.clock)() };
+        let granted = self.lease.call(extend).await.map_err(IdError::Lease)?;
+        let mut granted = granted.ok_or(IdError::Exhausted)?;
+        // Not by the clock: it may have passed the whole lease while the disk was waited for.
+        let first = granted.take(0).ok_or(IdError::Exhausted)?;
+        *self.granted() = granted;
+        Ok(PostId::from_tick(self.node, first))
     }
 
-    fn take(&self) -> Option<u64> {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner).take(clock_tick())
+    fn take(&self, clock: u64) -> Option<PostId> {
+        self.granted().take(clock).map(|tick| PostId::from_tick(self.node, tick))
+    }
+
+    fn granted(&self) -> MutexGuard<'_, Granted> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -180,30 +197,43 @@ pub(crate) struct Extend {
 }
 
 impl Message for Extend {
-    type Reply = Granted;
+    /// None if there are no ticks left.
+    type Reply = Option<Granted>;
 }
 
 impl Handle<Extend> for Lease {
-    async fn handle(&mut self, Extend { from }: Extend, _: &mut Context<Self>) -> Granted {
+    async fn handle(&mut self, Extend { from }: Extend, _: &mut Context<Self>) -> Option<Granted> {
         self.grant(from)
     }
 }
 
 impl Lease {
-    fn grant(&mut self, from: u64) -> Granted {
+    fn grant(&mut self, from: u64) -> Option<Granted> {
         let next = self.end.max(from);
-        self.end = next + tick_of(LEASE);
-        Granted { next, end: self.end }
+        // Refused before it is recorded: a clock that is set right again finds the lease as it was.
+        let end = next.checked_add(tick_of(LEASE)).filter(|end| *end <= TICKS_END)?;
+        if self.end > 0 && next - self.end > tick_of(JUMP) {
+            tracing::info!(
+                hours = (next - self.end) / tick_of(Duration::from_secs(3600)),
+                "post ids skip ahead: nothing was posted for so long, or the clock was set"
+            );
+        }
+        self.end = end;
+        Some(Granted { next, end })
     }
 }
 
 /// How far ahead of the clock ids may be after a restart; also how often the disk is waited for.
-const LEASE: Duration = Duration::from_secs(1);
+const LEASE: Duration = Duration::from_secs(10);
+
+/// Post ids that skip ahead further than this are worth a line in the log.
+const JUMP: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// 2025-01-01T00:00:00Z; 41 bits of milliseconds reach from there to 2094.
 const EPOCH_MS: u64 = 1_735_689_600_000;
 const NODE_BITS: u32 = 10;
 const SEQUENCE_BITS: u32 = 12;
+const TICKS_END: u64 = 1 << (41 + SEQUENCE_BITS);
 
 fn clock_tick() -> u64 {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -211,11 +241,13 @@ fn clock_tick() -> u64 {
 }
 
 fn tick_of(duration: Duration) -> u64 {
-    (duration.as_millis() as u64) << SEQUENCE_BITS
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).saturating_mul(1 << SEQUENCE_BITS)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     /// Takes `count` ticks at a standing `clock`, extending the lease as [`Ids::next`] does.
@@ -224,7 +256,7 @@ mod tests {
         while ticks.len() < count {
             match granted.take(clock) {
                 Some(tick) => ticks.push(tick),
-                None => *granted = lease.grant(clock),
+                None => *granted = lease.grant(clock).unwrap(),
             }
         }
         ticks
@@ -240,7 +272,8 @@ mod tests {
         assert_eq!(all[0], noon);
         all.extend(take(&mut granted, &mut lease, noon - 500 * lease_ticks, 10)); // a step back
         all.extend(take(&mut granted, &mut lease, noon + 7 * lease_ticks, 10)); // forward
-        all.extend(take(&mut granted, &mut lease, noon, lease_ticks as usize + 10)); // used up
+        granted.next = granted.end - 5;
+        all.extend(take(&mut granted, &mut lease, noon, 10)); // used up
         granted = Granted::default(); // a restart: only the lease survives
         all.extend(take(&mut granted, &mut lease, noon, 10));
         assert!(all.is_sorted_by(|a, b| a < b));
@@ -251,8 +284,42 @@ mod tests {
         let (mut granted, mut lease) = (Granted::default(), Lease::default());
         let clock = 1_000_000 * tick_of(LEASE);
         take(&mut granted, &mut lease, clock, 1);
-        let restarted = lease.grant(clock).take(clock);
+        let restarted = lease.grant(clock).unwrap().take(clock);
         assert_eq!(restarted, Some(clock + tick_of(LEASE)));
+    }
+
+    #[test]
+    fn no_tick_is_granted_beyond_its_bits_and_a_clock_set_right_goes_on() {
+        let (mut lease, lease_ticks) = (Lease::default(), tick_of(LEASE));
+        for wrong in [TICKS_END, TICKS_END - lease_ticks + 1, u64::MAX] {
+            assert_eq!(lease.grant(wrong), None);
+        }
+        let right = 1000 * lease_ticks;
+        assert_eq!(lease.grant(right).and_then(|mut granted| granted.take(right)), Some(right));
+        let last = lease.grant(TICKS_END - lease_ticks).unwrap();
+        assert_eq!(last.end, TICKS_END);
+        assert!(PostId::from_tick(1023, last.end - 1).get() < 1 << 63);
+        assert_eq!(lease.grant(right), None);
+    }
+
+    #[test]
+    fn a_disk_slower_than_the_lease_still_gives_ids() {
+        static CLOCK: AtomicU64 = AtomicU64::new(0);
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            let mut ids = Ids::new(&node, 0);
+            // Each look at the clock finds it beyond a lease granted at the look before.
+            ids.clock = || CLOCK.fetch_add(2 * tick_of(LEASE), Ordering::SeqCst);
+            let mut given = Vec::new();
+            for _ in 0..5 {
+                let id = tokio::time::timeout(Duration::from_secs(30), ids.next()).await;
+                given.push(id.unwrap().unwrap());
+            }
+            assert!(given.is_sorted_by(|a, b| a < b), "{given:?}");
+            node.shutdown().await;
+        });
     }
 
     #[test]

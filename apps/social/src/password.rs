@@ -1,7 +1,8 @@
 //! Passwords: taken in, hashed with Argon2id, compared.
 //!
-//! Invariants: no more hashes run at once than there are cores (each takes tens of milliseconds
-//! and 19 MiB, and nothing else may starve for it); a login of somebody unknown costs the same
+//! Invariants: half the cores at most hash at once (each hash takes tens of milliseconds and
+//! 19 MiB, and nothing else may starve for it), and so many at most wait for that that the last
+//! waits a few seconds; a login of somebody unknown costs the same
 //! hash as one with a wrong password, so that time does not tell who exists; a password is never
 //! printed.
 
@@ -49,15 +50,24 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Hashing failed for a reason that is not the password's: no randomness, or no memory.
+/// Hashing failed for a reason that is not the password's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the password could not be hashed")]
-pub struct HashError;
+#[non_exhaustive]
+pub enum HashError {
+    /// As many wait for their hash as may; try again soon.
+    #[error("too many passwords wait to be hashed")]
+    Busy,
+    /// The machine has no randomness, or no memory.
+    #[error("the password could not be hashed")]
+    Failed,
+}
 
 /// Hashes and compares, a bounded number at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
     permits: Arc<Semaphore>,
+    /// Places to wait for a permit.
+    places: Arc<Semaphore>,
     /// A hash that no password fits, for logins of nobody; made like every other.
     decoy: Arc<str>,
 }
@@ -69,15 +79,19 @@ impl Passwords {
     /// The system gives no randomness.
     pub(crate) fn new() -> Result<Passwords, HashError> {
         let mut unknown = [0; 32];
-        getrandom::fill(&mut unknown).map_err(|_| HashError)?;
-        let cores = available_parallelism().map_or(1, usize::from);
-        Ok(Passwords { permits: Arc::new(Semaphore::new(cores)), decoy: hash(&unknown)?.into() })
+        getrandom::fill(&mut unknown).map_err(|_| HashError::Failed)?;
+        let at_once = (available_parallelism().map_or(1, usize::from) / 2).max(1);
+        Ok(Passwords {
+            permits: Arc::new(Semaphore::new(at_once)),
+            places: Arc::new(Semaphore::new(at_once * WAITING_PER_PERMIT)),
+            decoy: hash(&unknown)?.into(),
+        })
     }
 
     /// The hash to keep for `password`, salted, with its parameters.
     ///
     /// # Errors
-    /// The machine could not, see [`HashError`].
+    /// [`HashError`]; nothing was hashed.
     pub(crate) async fn hash(&self, password: Password) -> Result<String, HashError> {
         self.blocking(move || hash(password.0.as_bytes())).await?
     }
@@ -86,7 +100,7 @@ impl Passwords {
     /// same cost.
     ///
     /// # Errors
-    /// The machine could not, see [`HashError`].
+    /// [`HashError`]; nothing was compared.
     pub(crate) async fn verify(
         &self,
         password: String,
@@ -106,12 +120,15 @@ impl Passwords {
         kept.unwrap_or_else(|| self.decoy.to_string())
     }
 
-    /// Runs `work` on the blocking pool once a core is free for it.
+    /// Runs `work` on the blocking pool once a core is free for it, if not too many wait already.
     async fn blocking<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, HashError> {
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| HashError)?;
+        // Whoever leaves while waiting frees the place, too.
+        let place = self.places.try_acquire().map_err(|_| HashError::Busy)?;
+        let permit = self.permits.clone().acquire_owned().await.map_err(|_| HashError::Failed)?;
+        drop(place);
         // The permit goes along: work whose client has left still occupies its core.
         tokio::task::spawn_blocking(move || {
             let result = work();
@@ -119,17 +136,23 @@ impl Passwords {
             result
         })
         .await
-        .map_err(|_| HashError)
+        .map_err(|_| HashError::Failed)
     }
 }
 
+/// How many may wait for each hash that runs: a few seconds' worth.
+const WAITING_PER_PERMIT: usize = 128;
+
 fn hash(password: &[u8]) -> Result<String, HashError> {
-    let hash: PasswordHash = Argon2::default().hash_password(password).map_err(|_| HashError)?;
+    let hash: PasswordHash =
+        Argon2::default().hash_password(password).map_err(|_| HashError::Failed)?;
     Ok(hash.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -171,6 +194,29 @@ mod tests {
             assert!(!verify("", Some(&kept)).await.unwrap());
             assert!(!verify("correct horse", None).await.unwrap());
             assert!(!verify("correct horse", Some(&"damaged".to_owned())).await.unwrap());
+        });
+    }
+
+    #[test]
+    fn who_finds_no_place_to_wait_is_told_at_once() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let passwords = Passwords::new().unwrap();
+            let login = async || passwords.verify("correct horse".to_owned(), None).await;
+            let all = passwords.permits.available_permits().try_into().unwrap();
+            let running = passwords.permits.acquire_many(all).await.unwrap();
+            let places = passwords.places.available_permits();
+            let mut waiting: Vec<_> = (0..places).map(|_| Box::pin(login())).collect();
+            for waits in &mut waiting {
+                assert!(waits.now_or_never().is_none());
+            }
+            assert_eq!(login().now_or_never(), Some(Err(HashError::Busy)));
+            waiting.pop(); // one leaves
+            waiting.push(Box::pin(login()));
+            assert!(waiting.last_mut().unwrap().now_or_never().is_none());
+            waiting.truncate(1);
+            drop(running);
+            assert_eq!(waiting.remove(0).await, Ok(false));
         });
     }
 }

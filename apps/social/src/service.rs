@@ -10,6 +10,10 @@
 //!
 //! A timeline is merged when it is read: each author is asked for no more than could still make it
 //! onto the page, so the work beyond the first page's worth is a look at each author's latest.
+//!
+//! Invariant: a page is whole. An author's page that was cut, because it had too much text, says
+//! nothing of what lies below its last post; so the merged page ends there at the latest, and the
+//! next one begins there.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,15 +23,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use throng::prelude::*;
-use throng_durable::{CellError, Entity, EntityError, Node};
+use throng_durable::{CellError, CommitError, Entity, EntityError, Node, ReadError, WriteError};
+use tokio::sync::Semaphore;
 
-use crate::ids::{Ids, PostId};
+use crate::ids::{IdError, Ids, PostId};
 use crate::name::Name;
 use crate::newest::Newest;
 use crate::password::{HashError, Password, Passwords};
 use crate::user::{
-    Account, Describe, Follow, IdempotencyKey, ListFollowing, ListPosts, Profile, Publish,
-    ReadPasswordHash, Refused, Register, Text, Unfollow, User,
+    Account, Describe, Follow, IdempotencyKey, ListFollowing, ListPosts, Page, PageRoom, Profile,
+    Publish, ReadPasswordHash, Refused, Register, Text, Unfollow, User,
 };
 
 /// The message service on a node; cheap to clone.
@@ -37,6 +42,8 @@ pub struct Social {
     runtime: RuntimeHandle,
     ids: Arc<Ids>,
     passwords: Passwords,
+    /// One for each timeline that may be merged now; each takes megabytes meanwhile.
+    timelines: Arc<Semaphore>,
 }
 
 /// A post, as everybody sees it.
@@ -74,7 +81,7 @@ pub struct Listing {
 pub enum Status {
     /// It reads and writes.
     Ok,
-    /// A commit broke off: it reads, and must be started anew to write.
+    /// A commit broke off: it writes nothing, may not even read, and must be started anew.
     ReadOnly,
 }
 
@@ -89,10 +96,11 @@ pub struct Health {
     pub process_limit: u64,
     /// Durable processes in memory; those at rest are not counted.
     pub live_entities: usize,
-    /// Records on disk: users, follows, posts, and a few of the node's own.
-    pub records: u64,
-    /// The size of the store's file.
-    pub file_bytes: u64,
+    /// Records on disk: users, follows, posts, and a few of the node's own. None if the store can
+    /// no longer be read.
+    pub records: Option<u64>,
+    /// The size of the store's file. None if the store can no longer be read.
+    pub file_bytes: Option<u64>,
 }
 
 /// Why an operation was not done.
@@ -139,7 +147,8 @@ impl Social {
     /// The system gives no randomness.
     pub fn new(node: Node, runtime: RuntimeHandle, node_number: u16) -> Result<Social, HashError> {
         let ids = Arc::new(Ids::new(&node, node_number));
-        Ok(Social { node, runtime, ids, passwords: Passwords::new()? })
+        let timelines = Arc::new(Semaphore::new(TIMELINES_MAX));
+        Ok(Social { node, runtime, ids, passwords: Passwords::new()?, timelines })
     }
 
     /// Gives `name` to whoever knows `password`.
@@ -235,7 +244,8 @@ impl Social {
         Ok(Posted { post, repeated: published.repeated })
     }
 
-    /// The newest `limit` posts (at least one) of `author` with ids below `before`.
+    /// The newest `limit` posts (at least one) of `author` with ids below `before`; fewer, if they
+    /// would have more than 256 KiB of text.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`].
@@ -245,15 +255,18 @@ impl Social {
         before: Option<PostId>,
         limit: usize,
     ) -> Result<Listing, SocialError> {
-        let posts = self.page(author.clone(), before, None, wanted(limit)).await?;
-        Ok(Listing::of(posts, limit))
+        let AuthorPage { posts, reach } =
+            self.page(author.clone(), before, None, wanted(limit)).await?;
+        Ok(Listing::of(posts, limit, reach.is_some()))
     }
 
-    /// The newest `limit` posts (at least one) with ids below `before` of all whom `reader` follows.
+    /// The newest `limit` posts (at least one) with ids below `before` of all whom `reader` follows;
+    /// fewer, if they or those of one author would have more than 256 KiB of text.
     ///
     /// Paging by [`Listing::next`] yields everything that was acknowledged before the first page
     /// was asked for exactly once; what is posted meanwhile is newer and comes with a new reading.
-    /// Cost: one call for each author followed, at most 32 at a time.
+    /// Cost: one call for each author followed, at most 32 at a time. Beyond 64 timelines at a time,
+    /// one waits for another to be done.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`]. One author who cannot be asked fails the whole: a timeline
@@ -265,8 +278,10 @@ impl Social {
         limit: usize,
     ) -> Result<Listing, SocialError> {
         let authors = self.following(reader).await?;
+        let _permit = self.timelines.acquire().await.map_err(unavailable)?;
         let wanted = wanted(limit);
         let mut newest = Newest::new(wanted);
+        let mut reach = None; // of the page that was cut highest
         // Read whenever the next author's turn comes, so it prunes more the later that is.
         let floor = AtomicU64::new(0);
         let mut pages = stream::iter(authors)
@@ -276,28 +291,40 @@ impl Social {
             })
             .buffer_unordered(FETCHES_MAX);
         while let Some(page) = pages.next().await {
-            for post in page? {
+            let page = page?;
+            for post in page.posts {
                 newest.offer(post.id, post);
             }
-            floor.store(newest.floor().map_or(0, PostId::get), Ordering::Relaxed);
+            reach = reach.max(page.reach);
+            let lowest = newest.floor().max(reach);
+            floor.store(lowest.map_or(0, PostId::get), Ordering::Relaxed);
         }
         drop(pages);
-        Ok(Listing::of(newest.into_newest_first().collect(), limit))
+        let mut posts: Vec<Post> = newest.into_newest_first().collect();
+        posts.retain(|post| reach.is_none_or(|reach| post.id >= reach));
+        Ok(Listing::of(posts, limit, reach.is_some()))
     }
 
     /// How the node under the service is doing.
     ///
     /// # Errors
-    /// [`SocialError::Unavailable`], if the store cannot be read.
+    /// [`SocialError::Unavailable`], if the store takes writes, but cannot be read just now.
     pub fn health(&self) -> Result<Health, SocialError> {
-        let stat = self.node.stat().map_err(unavailable)?;
+        let store = self.node.store();
+        // Asked first, and without reading: a commit that broke off may have ended all reading.
+        let writable = store.is_writable();
+        let stat = match store.stat() {
+            Ok(stat) => Some(stat),
+            Err(_) if !writable => None,
+            Err(error) => return Err(unavailable(error)),
+        };
         Ok(Health {
-            status: if stat.store.writable { Status::Ok } else { Status::ReadOnly },
+            status: if writable { Status::Ok } else { Status::ReadOnly },
             processes: self.runtime.process_count(),
             process_limit: self.runtime.process_limit(),
-            live_entities: stat.live,
-            records: stat.store.entries,
-            file_bytes: stat.store.file_bytes,
+            live_entities: self.node.live(),
+            records: stat.as_ref().map(|stat| stat.entries),
+            file_bytes: stat.as_ref().map(|stat| stat.file_bytes),
         })
     }
 
@@ -307,11 +334,13 @@ impl Social {
         before: Option<PostId>,
         floor: Option<PostId>,
         limit: usize,
-    ) -> Result<Vec<Post>, SocialError> {
-        let posts = self.ask(&author, ListPosts { before, floor, limit }).await?;
-        let posts = posts.map_err(|refused| refused.for_user(&author))?;
+    ) -> Result<AuthorPage, SocialError> {
+        let page = self.ask(&author, ListPosts { before, floor, limit }).await?;
+        let Page { posts, cut } = page.map_err(|refused| refused.for_user(&author))?;
         let post = |(id, text)| Post { id, author: author.clone(), text };
-        Ok(posts.into_iter().map(post).collect())
+        let posts: Vec<Post> = posts.into_iter().map(post).collect();
+        let reach = if cut { posts.last().map(|post| post.id) } else { None };
+        Ok(AuthorPage { posts, reach })
     }
 
     async fn describe(&self, name: &Name) -> Result<Option<Profile>, SocialError> {
@@ -340,11 +369,23 @@ fn wanted(limit: usize) -> usize {
     limit.max(1).saturating_add(1)
 }
 
+/// What an author has for a page.
+struct AuthorPage {
+    posts: Vec<Post>,
+    /// The page was cut: of what was asked for, there is more below this id.
+    reach: Option<PostId>,
+}
+
 impl Listing {
-    /// The page of `limit` that `posts`, of which [`wanted`] were asked for, make.
-    fn of(mut posts: Vec<Post>, limit: usize) -> Listing {
-        let more = posts.len() == wanted(limit);
+    /// The page of `limit` that `posts`, of which [`wanted`] were asked for, make; `cut` if there
+    /// are older ones in any case.
+    fn of(mut posts: Vec<Post>, limit: usize, cut: bool) -> Listing {
+        let found = posts.len();
         posts.truncate(limit.max(1));
+        let mut room = PageRoom::default();
+        let fitting = posts.iter().take_while(|post| room.take(&post.text)).count();
+        posts.truncate(fitting);
+        let more = cut || posts.len() < found;
         let next = if more { posts.last().map(|post| post.id) } else { None };
         Listing { posts, next }
     }
@@ -359,8 +400,14 @@ impl Refused {
             Refused::FollowingFull => SocialError::FollowingFull,
             Refused::KeyReused => SocialError::KeyReused,
             // The post was not written, whatever became of the lease.
-            Refused::NoId(error) => unavailable(error),
-            Refused::Cells(error @ CellError::Decode(_)) => SocialError::Broken(error.into()),
+            Refused::NoId(IdError::Lease(error)) => match error.into() {
+                SocialError::Uncertain(error) => unavailable(error),
+                error => error,
+            },
+            Refused::NoId(error @ IdError::Exhausted) => broken(error),
+            Refused::Cells(
+                error @ (CellError::Read(ReadError::Corrupt(_)) | CellError::Decode(_)),
+            ) => broken(error),
             Refused::Cells(error) => unavailable(error),
         }
     }
@@ -370,6 +417,13 @@ impl From<EntityError> for SocialError {
     fn from(error: EntityError) -> SocialError {
         use EntityError as E;
         match error {
+            // What trying again will not mend: damage, and turns that can never be committed.
+            E::Load(ReadError::Corrupt(_))
+            | E::NotCommitted(
+                CommitError::State(_)
+                | CommitError::Cell(_)
+                | CommitError::Write(WriteError::Rejected { .. }),
+            ) => broken(error),
             E::Load(_)
             | E::NoRoom { .. }
             | E::ShutDown
@@ -379,9 +433,13 @@ impl From<EntityError> for SocialError {
                 SocialError::Uncertain(error)
             }
             // A key that is no name, a state that does not decode, a panic.
-            _ => SocialError::Broken(Box::new(error)),
+            _ => broken(error),
         }
     }
+}
+
+fn broken(error: impl Error + Send + Sync + 'static) -> SocialError {
+    SocialError::Broken(Box::new(error))
 }
 
 fn unavailable(error: impl Error + Send + Sync + 'static) -> SocialError {
@@ -395,3 +453,65 @@ fn unix_ms() -> u64 {
 
 /// Authors asked at once for one timeline.
 const FETCHES_MAX: usize = 32;
+
+/// Timelines merged at once; who waits holds nothing but a list of names.
+const TIMELINES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::time::Duration;
+
+    use throng_store::{Batch, Rejection};
+
+    use super::*;
+
+    #[test]
+    fn what_trying_again_will_not_mend_is_called_broken() {
+        let name: Name = "alice".parse().unwrap();
+        let damage = || ReadError::Corrupt("a page".to_owned());
+        let refused = |refused: Refused| refused.for_user(&name);
+        let not_committed = |error| SocialError::from(EntityError::NotCommitted(error));
+        let rejected = || WriteError::Rejected { batch: Batch::new(), reason: Rejection::KeyEmpty };
+        for error in [
+            refused(Refused::Cells(CellError::Read(damage()))),
+            refused(Refused::Cells(CellError::Decode(String::new()))),
+            refused(Refused::NoId(IdError::Exhausted)),
+            refused(Refused::NoId(IdError::Lease(EntityError::Load(damage())))),
+            SocialError::from(EntityError::Load(damage())),
+            not_committed(CommitError::State(String::new())),
+            not_committed(CommitError::Cell(CellError::Encode(String::new()))),
+            not_committed(CommitError::Write(rejected())),
+        ] {
+            assert!(matches!(error, SocialError::Broken(_)), "{error:?}");
+        }
+        for error in [
+            refused(Refused::Cells(CellError::Read(ReadError::TooManySnapshots))),
+            refused(Refused::NoId(IdError::Lease(EntityError::TimedOut { enqueued: true }))),
+            SocialError::from(EntityError::Load(ReadError::Io(io::ErrorKind::Other.into()))),
+            not_committed(CommitError::Write(WriteError::Overloaded(Batch::new()))),
+        ] {
+            assert!(matches!(error, SocialError::Unavailable(_)), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_timeline_waits_while_as_many_are_merged_as_may_be() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+            let alice: Name = "alice".parse().unwrap();
+            social.register(&alice, Password::new("correct horse").unwrap()).await.unwrap();
+
+            let merging = social.timelines.acquire_many(TIMELINES_MAX as u32).await.unwrap();
+            let mut timeline = std::pin::pin!(social.timeline(&alice, None, 20));
+            let waited = tokio::time::timeout(Duration::from_millis(100), &mut timeline).await;
+            assert!(waited.is_err());
+            drop(merging);
+            assert_eq!(timeline.await.unwrap().posts, []);
+            node.shutdown().await;
+        });
+    }
+}

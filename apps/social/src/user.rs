@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, EntityError};
+use throng_durable::{CellError, Durable, DurableContext};
 
-use crate::ids::{Ids, PostId};
+use crate::ids::{IdError, Ids, PostId};
 use crate::name::Name;
 
 /// A user, or a name that nobody has yet.
@@ -113,7 +113,7 @@ pub(crate) enum Refused {
     #[error("the idempotency key was used for another text")]
     KeyReused,
     #[error("no post id can be given")]
-    NoId(#[source] EntityError),
+    NoId(#[source] IdError),
     #[error("the user's cells cannot be read")]
     Cells(#[from] CellError),
 }
@@ -306,7 +306,8 @@ impl Handle<Publish> for User {
     }
 }
 
-/// Asks for the newest posts below `before` and not below `floor`, newest first.
+/// Asks for the newest posts below `before` and not below `floor`, newest first: at most `limit`,
+/// and no more text than [`PAGE_BYTES_MAX`].
 #[derive(Debug)]
 pub(crate) struct ListPosts {
     pub(crate) before: Option<PostId>,
@@ -314,8 +315,16 @@ pub(crate) struct ListPosts {
     pub(crate) limit: usize,
 }
 
+/// What a [`ListPosts`] found.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) posts: Vec<(PostId, Text)>,
+    /// There was no room for the next one, which was asked for, too. Never so on an empty page.
+    pub(crate) cut: bool,
+}
+
 impl Message for ListPosts {
-    type Reply = Result<Vec<(PostId, Text)>, Refused>;
+    type Reply = Result<Page, Refused>;
 }
 
 impl Handle<ListPosts> for User {
@@ -323,17 +332,40 @@ impl Handle<ListPosts> for User {
         &mut self,
         message: ListPosts,
         cx: &mut Context<Self>,
-    ) -> Result<Vec<(PostId, Text)>, Refused> {
+    ) -> Result<Page, Refused> {
         let ListPosts { before, floor, limit } = message;
         self.account()?;
         let oldest = post_key(floor.unwrap_or(PostId::new(0)));
         let end = post_key(before.unwrap_or(PostId::new(u64::MAX)));
-        let mut posts = Vec::new();
+        let mut page = Page::default();
+        let mut room = PageRoom::default();
         for entry in cx.cells().range::<Text>(&oldest[..]..&end[..]).rev().take(limit) {
             let (key, text) = entry?;
-            posts.extend(post_id(&key).map(|id| (id, text)));
+            if !room.take(&text) {
+                page.cut = true;
+                break;
+            }
+            page.posts.extend(post_id(&key).map(|id| (id, text)));
         }
-        Ok(posts)
+        Ok(page)
+    }
+}
+
+/// The room that a page has for text; however little, there is room for one.
+#[derive(Debug, Default)]
+pub(crate) struct PageRoom {
+    bytes_taken: usize,
+}
+
+impl PageRoom {
+    /// Takes the room that `text` needs; false if there is not enough left.
+    pub(crate) fn take(&mut self, text: &Text) -> bool {
+        let bytes = self.bytes_taken + text.as_str().len();
+        if self.bytes_taken > 0 && bytes > PAGE_BYTES_MAX {
+            return false;
+        }
+        self.bytes_taken = bytes; // a text has at least one byte
+        true
     }
 }
 
@@ -342,6 +374,10 @@ impl User {
         self.account.as_ref().ok_or(Refused::NoAccount)
     }
 }
+
+/// The text on a page, unless a single post has more: a page of a hundred long posts would else be
+/// megabytes, kept in memory for each reader, however slow.
+pub(crate) const PAGE_BYTES_MAX: usize = 256 * 1024;
 
 /// How many others a user may follow; bounds what a timeline has to ask.
 const FOLLOWING_MAX: u32 = 5000;

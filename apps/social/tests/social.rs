@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use futures_util::future::join_all;
-use social::{IdempotencyKey, Listing, Name, Password, Post, Social, SocialError, Text};
+use social::{IdempotencyKey, Listing, Name, Password, Post, PostId, Social, SocialError, Text};
 use throng::prelude::*;
 use throng_durable::Node;
 
@@ -127,6 +127,67 @@ fn pages_of_every_size_make_the_same_whole_while_others_go_on_posting() {
 }
 
 #[test]
+fn pages_that_long_posts_cut_short_make_the_same_whole() {
+    on_a_node(async |social| {
+        register(social, &["all", "some", "a", "b", "c"]).await;
+        let long = "😀".repeat(Text::CHARACTERS_MAX);
+        let mut posted = Vec::new();
+        for number in 0..90 {
+            // One posts long, but no more at the end; one short; one both.
+            let (author, is_long) = match number % 6 {
+                0 | 1 if number < 60 => ("a", true),
+                5 => ("c", true),
+                4 => ("c", false),
+                _ => ("b", false),
+            };
+            let said = if is_long { text(&long) } else { text(&format!("{number}")) };
+            posted.insert(0, social.post(&name(author), said, None).await.unwrap().post);
+        }
+        for (reader, authors) in [("all", &["a", "b", "c"][..]), ("some", &["a", "b"])] {
+            let (reader, authors) = (name(reader), authors.iter().map(|author| name(author)));
+            let authors: Vec<Name> = authors.collect();
+            for author in &authors {
+                social.follow(&reader, author).await.unwrap();
+            }
+            let expected = posted.iter().filter(|post| authors.contains(&post.author));
+            let expected: Vec<&Post> = expected.collect();
+            for limit in [1, 7, 14, 40, 100] {
+                let timeline = async |before| social.timeline(&reader, before, limit).await;
+                let (all, pages_cut) = read_all(limit, timeline).await;
+                assert!(all.iter().eq(expected.iter().copied()), "{reader}, limit {limit}");
+                assert!(pages_cut > 0 || limit < 100, "{reader}");
+            }
+        }
+        let a = name("a");
+        let (all, pages_cut) =
+            read_all(100, async |before| social.posts(&a, before, 100).await).await;
+        assert!(all.iter().eq(posted.iter().filter(|post| post.author == a)));
+        assert_eq!(pages_cut, 1);
+    });
+}
+
+/// All pages of a listing, each of which has something on it and neither too many posts nor too
+/// much text; and how many had fewer posts than `limit`, but were not the last.
+async fn read_all(
+    limit: usize,
+    listing: impl AsyncFn(Option<PostId>) -> Result<Listing, SocialError>,
+) -> (Vec<Post>, usize) {
+    let (mut all, mut before, mut pages_cut) = (Vec::new(), None, 0);
+    loop {
+        let Listing { posts, next } = listing(before).await.unwrap();
+        assert!((1..=limit).contains(&posts.len()));
+        let bytes: usize = posts.iter().map(|post| post.text.as_str().len()).sum();
+        assert!(bytes <= 256 * 1024, "{bytes}");
+        pages_cut += usize::from(next.is_some() && posts.len() < limit);
+        all.extend(posts);
+        before = next;
+        if before.is_none() {
+            return (all, pages_cut);
+        }
+    }
+}
+
+#[test]
 fn everything_is_there_after_a_restart_and_ids_go_on_rising() {
     let data = tempfile::tempdir().unwrap();
     let (alice, bob) = (name("alice"), name("bob"));
@@ -160,11 +221,37 @@ fn health_counts_the_living() {
         let health = social.health().unwrap();
         assert_eq!(health.live_entities, 2);
         assert!((2..health.process_limit).contains(&health.processes));
-        assert!(health.records >= empty.records + 2 && health.file_bytes > 0);
+        assert!(health.records >= empty.records.map(|records| records + 2));
+        assert!(health.file_bytes > Some(0));
         social.post(&name("alice"), text("first"), None).await.unwrap();
         let records = social.health().unwrap().records;
         social.post(&name("alice"), text("second"), None).await.unwrap();
-        assert_eq!(social.health().unwrap().records, records + 1, "a post is one record");
+        let one_more = records.map(|records| records + 1);
+        assert_eq!(social.health().unwrap().records, one_more, "a post is one record");
+    });
+}
+
+#[test]
+fn health_tells_that_nothing_is_written_also_when_nothing_can_be_read() {
+    const SNAPSHOTS: u32 = 8;
+    let data = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let store = throng_store::Options::default().snapshots_max(SNAPSHOTS);
+        let node = Node::open(data.path()).store(store).start(runtime).unwrap();
+        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+        let snapshots: Vec<_> = std::iter::from_fn(|| node.store().snapshot().ok()).collect();
+        assert!(!snapshots.is_empty());
+        assert!(matches!(social.health(), Err(SocialError::Unavailable(_))));
+
+        node.store().close();
+        let health = social.health().unwrap();
+        assert_eq!((health.status, health.records), (social::Status::ReadOnly, None));
+        drop(snapshots);
+        let health = social.health().unwrap();
+        assert_eq!(health.status, social::Status::ReadOnly);
+        assert!(health.records.is_some());
+        node.shutdown().await;
     });
 }
 

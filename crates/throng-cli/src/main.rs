@@ -1,8 +1,8 @@
 //! The `throng` command: a node in one binary.
 //!
 //! Answers (where to point the browser) go to standard output, everything else to standard error.
-//! The exit status is 0 after a clean stop, 1 when a node cannot start or run, 2 for a wrong
-//! command line.
+//! The exit status is 0 after a clean stop, 1 when a node cannot start or run or was told twice to
+//! stop before it was at rest, 2 for a wrong command line.
 #![forbid(unsafe_code)]
 
 mod duration;

@@ -3,10 +3,12 @@
 //! ```text
 //! start   data directory (locked) ► key ► service ► socket ► "serving" on standard output
 //! stop    socket closed, requests in flight finish ► node: every process at rest, flushed ► runtime
+//! again            └── cut                                        └── not waited for
 //! ```
 //!
-//! Invariant: nothing is served before the data is open, and the data is closed after the last
-//! answer was given.
+//! Invariants: nothing is served before the data is open, and the data is closed after the last
+//! answer was given; nothing that a handler does can keep a node from stopping when it is told to
+//! again.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -76,13 +78,19 @@ pub(crate) enum ServeError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot be told to stop")]
     Signals(#[source] io::Error),
+    #[error(
+        "stopped before all processes were at rest, because told so again; \
+         what was acknowledged is on the disk"
+    )]
+    NotAtRest,
 }
 
 impl Serve {
     /// Serves until told to stop.
     ///
     /// # Errors
-    /// The node could not start, see [`ServeError`]; nothing was served.
+    /// The node could not start, and nothing was served; or it could not stop in order. See
+    /// [`ServeError`].
     pub(crate) fn run(self) -> Result<(), ServeError> {
         let runtime = Runtime::builder().start().map_err(ServeError::Runtime)?;
         let outcome = runtime.block_on(async |runtime| self.serve(runtime).await);
@@ -103,8 +111,8 @@ impl Serve {
             error => ServeError::Open(error),
         })?;
         let outcome = self.serve_node(&node, &data, runtime, &mut signals).await;
-        node.shutdown().await;
-        outcome
+        let rested = come_to_rest(&node, signals.next()).await;
+        outcome.and(rested)
     }
 
     async fn serve_node(
@@ -141,6 +149,18 @@ impl Serve {
             () = signals.next() => tracing::warn!("stopping at once: told so twice"),
         }
         Ok(())
+    }
+}
+
+/// Shuts the node down, unless it is told `again` to stop before that is done.
+///
+/// # Errors
+/// It was told again; what its processes still did is lost with them.
+async fn come_to_rest(node: &Node, again: impl Future<Output = ()>) -> Result<(), ServeError> {
+    tokio::select! {
+        biased;
+        () = node.shutdown() => Ok(()),
+        () = again => Err(ServeError::NotAtRest),
     }
 }
 
@@ -208,3 +228,61 @@ const FILES_BESIDE_CONNECTIONS: u64 = 64;
 
 /// How long the runtime waits for processes to stop, once the node is at rest.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use throng::prelude::*;
+    use throng_durable::Durable;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Never has done with what it is asked.
+    #[derive(Default, Serialize, Deserialize)]
+    struct Stuck;
+
+    impl Process for Stuck {}
+
+    impl Durable for Stuck {
+        const KIND: &'static str = "stuck";
+    }
+
+    struct Begin(oneshot::Sender<()>);
+
+    impl Message for Begin {
+        type Reply = ();
+    }
+
+    impl Handle<Begin> for Stuck {
+        async fn handle(&mut self, Begin(begun): Begin, _: &mut Context<Self>) {
+            let _ = begun.send(());
+            std::future::pending().await
+        }
+    }
+
+    #[test]
+    fn a_handler_that_never_ends_cannot_keep_a_node_from_stopping() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            let (begun, begins) = oneshot::channel();
+            node.entity::<Stuck>("one").send(Begin(begun)).unwrap();
+            begins.await.unwrap();
+            let rested = come_to_rest(&node, std::future::ready(())).await;
+            assert!(matches!(rested, Err(ServeError::NotAtRest)));
+        });
+        assert_eq!(runtime.shutdown(Duration::ZERO).abandoned, 1);
+    }
+
+    #[test]
+    fn a_node_with_nothing_to_do_comes_to_rest() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            assert!(come_to_rest(&node, std::future::pending()).await.is_ok());
+        });
+    }
+}

@@ -11,8 +11,8 @@
 //! A *retired* activation runs no handler and writes nothing any more. It is out of the directory,
 //! so that the next message activates the entity anew, and hands back what is still in its mailbox.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 use throng::{Address, Context, SpawnError};
 use throng_store::{Batch, WriteError};
@@ -21,13 +21,12 @@ use crate::cells::{Cells, Changes};
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_state};
 use crate::layout::{self, Place};
-use crate::node::{Inner, Node};
+use crate::node::{Hold, Inner, Node};
 use crate::{CommitError, Durable, Entity, EntityError};
 
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct Activation<P: Durable> {
-    node: Weak<Inner>,
     directory: Arc<Directory<P>>,
     key: Arc<str>,
     place: Place,
@@ -36,9 +35,9 @@ pub(crate) struct Activation<P: Durable> {
     /// Whether there is one.
     stored: bool,
     changes: Changes,
-    /// Keeps the node, and with it the store, open while a turn runs; also before the first turn,
-    /// for the hook that runs then.
-    turn: Option<Node>,
+    /// Keeps the node, and with it the store, open while a turn runs; comes with its message. Also
+    /// before the first turn, for the hook that runs then.
+    turn: Option<Hold>,
     /// Known from the first turn on.
     address: Option<Address<P>>,
     retired: bool,
@@ -83,14 +82,13 @@ pub(crate) fn start<P: Durable>(
     };
     drop(snapshot);
     let activation = Activation {
-        node: Arc::downgrade(node),
         directory: directory.clone(),
         key: key.clone(),
         place,
         committed,
         stored,
         changes: Changes::default(),
-        turn: Some(Node::from_inner(node.clone())),
+        turn: Some(Node::from_inner(node.clone()).hold()),
         address: None,
         retired: false,
         _counted: Counted::new(&node.live),
@@ -107,13 +105,14 @@ impl<P: Durable> Activation<P> {
         cx.attachment()
     }
 
-    /// Begins a turn at `address`; false if there can be none any more.
-    pub(crate) fn enter(&mut self, address: Address<P>) -> bool {
-        self.address = Some(address);
-        if self.turn.is_none() && !self.retired {
-            self.turn = self.node.upgrade().map(Node::from_inner);
+    /// Begins a turn at `address`; hands the node back if there can be none any more.
+    pub(crate) fn enter(&mut self, address: Address<P>, hold: Hold) -> Result<(), Hold> {
+        if self.retired {
+            return Err(hold);
         }
-        self.turn.is_some()
+        self.address = Some(address);
+        self.turn = Some(hold);
+        Ok(())
     }
 
     /// Ends a turn that has been committed.
@@ -126,7 +125,9 @@ impl<P: Durable> Activation<P> {
         self.retired = true;
         self.turn = None;
         self.changes = Changes::default();
-        self.unlist();
+        if let Some(address) = self.address.take() {
+            self.directory.retire(&self.key, address);
+        }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -135,30 +136,25 @@ impl<P: Durable> Activation<P> {
 
     /// The node, while a turn runs.
     pub(crate) fn node(&self) -> Option<&Node> {
-        self.turn.as_ref()
+        self.turn.as_ref().map(Hold::node)
     }
 
-    /// The entity this is, or was, an activation of; `None` if the node has been dropped.
-    pub(crate) fn entity(&self) -> Option<Entity<P>> {
-        let node = Node::from_inner(self.node.upgrade()?);
-        Some(Entity::from_parts(node, self.directory.clone(), self.key.clone()))
+    /// The entity this is, or was, an activation of.
+    pub(crate) fn entity(&self, node: Node) -> Entity<P> {
+        Entity::from_parts(node, self.directory.clone(), self.key.clone())
     }
 
     pub(crate) fn cells(&mut self) -> Cells<'_> {
-        let store = self.turn.as_ref().map(|node| &node.inner().store);
+        let store = self.turn.as_ref().map(|hold| &hold.node().inner().store);
         Cells::new(store, &self.place, &mut self.changes)
-    }
-
-    fn unlist(&mut self) {
-        if let Some(address) = self.address.take() {
-            self.directory.remove(&self.key, address);
-        }
     }
 }
 
 impl<P: Durable> Drop for Activation<P> {
     fn drop(&mut self) {
-        self.unlist();
+        if let Some(address) = self.address.take() {
+            self.directory.remove(&self.key, address);
+        }
     }
 }
 
@@ -190,7 +186,7 @@ pub(crate) async fn commit<P: Durable>(
         Ok(batch) => batch,
         Err(error) => return not_committed(CommitError::Cell(error)),
     };
-    let Some(store) = activation.turn.as_ref().map(|node| node.inner().store.clone()) else {
+    let Some(store) = activation.node().map(|node| node.inner().store.clone()) else {
         return not_committed(CommitError::Write(WriteError::Closed(batch)));
     };
     loop {

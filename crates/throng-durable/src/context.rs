@@ -3,16 +3,24 @@
 use throng::Context;
 
 use crate::activation::Activation;
-use crate::{Cells, Durable, Node};
+use crate::{Cells, Durable, Entity, Node};
 
 /// What [`Context`] offers the handlers of an entity in addition.
+///
+/// An entity names itself by [`entity`](DurableContext::entity), not by
+/// [`address`](Context::address). The address is that of one activation: what is sent there is
+/// handled without a commit and without cells. What it changes is committed with the next message
+/// that came through an [`Entity`], or lost with the activation.
 ///
 /// # Panics
 ///
 /// All of it panics in a process that was spawned as such and not by a [`Node`]: it has no
-/// identity. So does [`node`](DurableContext::node) in the hook
-/// [`stopping`](throng::Process::stopping), which runs after the last turn.
+/// identity. So do [`node`](DurableContext::node) and [`entity`](DurableContext::entity) in the
+/// hook [`stopping`](throng::Process::stopping), which runs after the last turn.
 pub trait DurableContext {
+    /// What the handlers belong to.
+    type Process: Durable;
+
     /// The key of this entity.
     fn key(&mut self) -> &str;
 
@@ -21,9 +29,38 @@ pub trait DurableContext {
 
     /// The node of this entity, to reach other entities through.
     fn node(&mut self) -> Node;
+
+    /// This entity, to send itself a message or to tell others who it is.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// use throng_durable::{Durable, DurableContext};
+    ///
+    /// # #[derive(Default, Serialize, Deserialize)]
+    /// # struct Import {
+    /// #     left: u32,
+    /// # }
+    /// # impl Process for Import {}
+    /// # impl Durable for Import { const KIND: &'static str = "import"; }
+    /// # struct Step;
+    /// # impl Message for Step { type Reply = (); }
+    /// impl Handle<Step> for Import {
+    ///     async fn handle(&mut self, _: Step, cx: &mut Context<Self>) {
+    ///         self.left = self.left.saturating_sub(1);
+    ///         if self.left > 0 {
+    ///             // If the node shuts down, the rest is left for the next time.
+    ///             let _ = cx.entity().send(Step);
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    fn entity(&mut self) -> Entity<Self::Process>;
 }
 
 impl<P: Durable> DurableContext for Context<P> {
+    type Process = P;
+
     fn key(&mut self) -> &str {
         activation(self).key()
     }
@@ -37,6 +74,11 @@ impl<P: Durable> DurableContext for Context<P> {
             Some(node) => node.clone(),
             None => panic!("{} has no turn under way", std::any::type_name::<P>()),
         }
+    }
+
+    fn entity(&mut self) -> Entity<P> {
+        let node = self.node();
+        activation(self).entity(node)
     }
 }
 

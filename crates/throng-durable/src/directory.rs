@@ -4,6 +4,10 @@
 //! an entity half-activated or activate it a second time. An entry leaves when its activation ends
 //! or is given up; one whose process has ended is as good as none and is replaced.
 //!
+//! An activation that is given up ends when its mailbox is empty. That may be after a message that
+//! came around this crate, whose turn does not know; so it stays listed until its process is gone,
+//! and is asked to leave with the others.
+//!
 //! Lock order: a shard's lock may be held while the runtime spawns; the runtime holds no lock of
 //! its own when it drops an activation, which takes the shard's lock.
 
@@ -36,7 +40,12 @@ pub(crate) struct Directory<P> {
     shards: [Mutex<Shard<P>>; SHARDS],
 }
 
-type Shard<P> = HashMap<Arc<str>, Live<P>>;
+#[derive(Debug)]
+struct Shard<P> {
+    active: HashMap<Arc<str>, Live<P>>,
+    /// Those that were given up and may not have ended yet. Empty but for moments.
+    retired: Vec<Live<P>>,
+}
 
 #[derive(Debug)]
 struct Live<P> {
@@ -56,7 +65,9 @@ impl<P: Durable> Directory<P> {
     pub(crate) fn new() -> Directory<P> {
         Directory {
             hasher: RandomState::new(),
-            shards: std::array::from_fn(|_| Mutex::new(Shard::new())),
+            shards: std::array::from_fn(|_| {
+                Mutex::new(Shard { active: HashMap::new(), retired: Vec::new() })
+            }),
         }
     }
 
@@ -71,7 +82,7 @@ impl<P: Durable> Directory<P> {
         if node.is_closed() {
             return Err(EntityError::ShutDown);
         }
-        if let Some(live) = shard.get_mut(key)
+        if let Some(live) = shard.active.get_mut(key)
             && live.address.is_alive()
         {
             live.used = now;
@@ -88,7 +99,7 @@ impl<P: Durable> Directory<P> {
                 return Err(error);
             }
         };
-        shard.insert(key.clone(), Live { address, used: now, asked: None });
+        shard.active.insert(key.clone(), Live { address, used: now, asked: None });
         drop(shard);
         node.evict_if_crowded_since(node.count_activation());
         Ok(address)
@@ -96,10 +107,16 @@ impl<P: Durable> Directory<P> {
 
     /// Takes the entry out, unless it belongs to a later activation.
     pub(crate) fn remove(&self, key: &str, address: Address<P>) {
+        self.shard_of(key).take(key, address);
+    }
+
+    /// Makes way for a later activation before the process of this one has ended.
+    pub(crate) fn retire(&self, key: &str, address: Address<P>) {
         let mut shard = self.shard_of(key);
-        if shard.get(key).is_some_and(|live| live.address == address) {
-            shard.remove(key);
-        }
+        let retired = shard.take(key, address);
+        // Here, so that the list stays short even if nobody sweeps.
+        shard.retired.retain(|live| live.address.is_alive());
+        shard.retired.extend(retired);
     }
 
     fn shard_of(&self, key: &str) -> MutexGuard<'_, Shard<P>> {
@@ -111,25 +128,37 @@ impl<P: Durable> Directory<P> {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks those entities of a shard to leave that `chosen` picks.
+    /// Asks those entities of a shard to leave that `chosen` picks, and those that were given up.
     fn ask(&self, shard: usize, now: Nanos, mut chosen: impl FnMut(&Live<P>) -> bool) {
         let mut leaving = Vec::new();
         let mut entries = self.shard(shard);
-        entries.retain(|_, live| live.address.is_alive());
-        for live in entries.values_mut() {
-            if chosen(live) {
-                live.asked = Some(now);
-                leaving.push(live.address);
-            }
+        let Shard { active, retired } = &mut *entries;
+        active.retain(|_, live| live.address.is_alive());
+        retired.retain(|live| live.address.is_alive());
+        let active_chosen = active.values_mut().filter(|live| chosen(live));
+        let retired_again = retired.iter_mut().filter(|live| !live.is_leaving(now));
+        for live in active_chosen.chain(retired_again) {
+            live.asked = Some(now);
+            leaving.push(live.address);
         }
         // What has shrunk a lot should not hold on to its largest size.
-        if entries.capacity() > 64 && entries.len() < entries.capacity() / 8 {
-            entries.shrink_to_fit();
+        if active.capacity() > 64 && active.len() < active.capacity() / 8 {
+            active.shrink_to_fit();
         }
         drop(entries);
         for address in leaving {
             // If it has just ended, so much the better.
             let _ = address.send(Passivate);
+        }
+    }
+}
+
+impl<P> Shard<P> {
+    /// Takes an entry out of the active ones, unless it belongs to a later activation.
+    fn take(&mut self, key: &str, address: Address<P>) -> Option<Live<P>> {
+        match self.active.get(key) {
+            Some(live) if live.address == address => self.active.remove(key),
+            _ => None,
         }
     }
 }
@@ -159,7 +188,7 @@ impl<P: Durable> Kind for Directory<P> {
         for shard in 0..SHARDS {
             let entries = self.shard(shard);
             uses.extend(
-                entries.values().filter(|live| !live.is_leaving(now)).map(|live| live.used),
+                entries.active.values().filter(|live| !live.is_leaving(now)).map(|live| live.used),
             );
         }
     }
@@ -176,7 +205,10 @@ impl<P: Durable> Kind for Directory<P> {
 
     fn stop_all(&self) {
         for shard in 0..SHARDS {
-            let addresses: Vec<_> = self.shard(shard).values().map(|live| live.address).collect();
+            let entries = self.shard(shard);
+            let all = entries.active.values().chain(&entries.retired);
+            let addresses: Vec<_> = all.map(|live| live.address).collect();
+            drop(entries);
             for address in addresses {
                 address.stop();
             }

@@ -18,6 +18,9 @@ use crate::StateError;
 /// A handler that [stops](throng::Context::stop) its process ends the activation after its own
 /// commit; callers already queued behind it get [`EntityError::Died`](crate::EntityError::Died).
 ///
+/// Only what comes through an [`Entity`](crate::Entity) is a turn with a commit. So a handler names
+/// itself by [`entity`](crate::DurableContext::entity), never by its address.
+///
 /// ```
 /// use serde::{Deserialize, Serialize};
 /// use throng_durable::{Durable, OldState, StateError};

@@ -40,7 +40,8 @@ impl<P: Durable> Entity<P> {
     /// changed is on disk.
     ///
     /// Nothing is sent until the future is polled. The deadline is five seconds, see
-    /// [`EntityCall::within`]. Dropping the future gives the reply up, not the message.
+    /// [`EntityCall::within`]. Dropping the future gives the reply up, not the message, unless that
+    /// is queued behind a turn that fails.
     ///
     /// Cost: a turn that changes nothing costs one encoding of the state more than a plain call. One
     /// that does takes as long as a disk flush or two, which it shares with all turns of the node
@@ -87,9 +88,9 @@ impl<P: Durable> Entity<P> {
                 Err(error) => return Err(SendError { message, error }),
             };
             // If it was passivated this instant, the next round activates it again.
-            match address.send(DurablyCast(message)) {
+            match address.send(DurablyCast(message, self.node.clone().hold())) {
                 Ok(()) => return Ok(()),
-                Err(error) => DurablyCast(message) = error.into_message(),
+                Err(error) => DurablyCast(message, _) = error.into_message(),
             }
         }
     }
@@ -158,8 +159,8 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
                     match outcome {
                         Ok(Ok(reply)) => return Poll::Ready(Ok(reply)),
                         Ok(Err(Refusal::Discarded(error))) => return Poll::Ready(Err(error)),
-                        Ok(Err(Refusal::Retired(message)))
-                        | Err(CallError::NoProcess(Durably(message))) => message,
+                        Ok(Err(Refusal::Retired(message, _)))
+                        | Err(CallError::NoProcess(Durably(message, _))) => message,
                         Err(CallError::Died(reason)) => return Poll::Ready(Err(died(reason))),
                         Err(CallError::TimedOut { enqueued }) => {
                             return Poll::Ready(Err(EntityError::TimedOut { enqueued }));
@@ -179,7 +180,8 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
             };
             match this.entity.activate() {
                 Ok(address) => {
-                    this.stage = Stage::Waiting(address.call(Durably(message)).within(left));
+                    let turn = Durably(message, this.entity.node.clone().hold());
+                    this.stage = Stage::Waiting(address.call(turn).within(left));
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }

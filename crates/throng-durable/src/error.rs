@@ -31,7 +31,8 @@ pub enum EntityError {
     /// The node or its runtime is shut down. The message was not handled.
     #[error("the node is shut down")]
     ShutDown,
-    /// The handler panicked. Nothing of what it did was kept.
+    /// The handler panicked, or the encoding of the state it left. Nothing of what it did was
+    /// kept.
     #[error("the handler panicked: {0}")]
     Panicked(Arc<str>),
     /// What the handler did could not be committed and was not kept; the source says why. Trying

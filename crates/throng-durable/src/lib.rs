@@ -94,4 +94,4 @@ pub use entity::{Entity, EntityCall};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
 pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX};
 pub use node::{Node, NodeStat, Options};
-pub use throng_store::OpenError;
+pub use throng_store::{OpenError, ReadError, WriteError};

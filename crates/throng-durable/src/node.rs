@@ -23,11 +23,18 @@ const ROOM_PAUSE: Duration = Duration::from_millis(10);
 
 /// The entities of one data directory. Cheap to clone; all clones are the same node.
 ///
-/// Ends in order with [`shutdown`](Node::shutdown). If it is dropped instead, with all clones,
-/// entities and calls, the live processes end after the messages they have; nothing that was
-/// acknowledged is lost either way.
+/// Ends in order with [`shutdown`](Node::shutdown). If it is dropped instead, with all clones and
+/// entities, the live processes end after the messages they have, and the directory is free soon
+/// after the last of those; nothing that was acknowledged is lost either way.
 #[derive(Clone)]
 pub struct Node(Arc<Inner>);
+
+/// A [`Node`] as a queued message and its turn keep it open.
+///
+/// The node ends with the last who has it, and waits for its store then. A turn must not wait, for
+/// it would hold its worker up; so this one leaves that to the blocking pool.
+#[derive(Debug)]
+pub(crate) struct Hold(Option<Node>);
 
 pub(crate) struct Inner {
     pub(crate) store: Store,
@@ -240,6 +247,29 @@ impl Node {
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0
+    }
+
+    pub(crate) fn hold(self) -> Hold {
+        Hold(Some(self))
+    }
+}
+
+impl Hold {
+    pub(crate) fn node(&self) -> &Node {
+        match &self.0 {
+            Some(node) => node,
+            None => unreachable!("only its drop empties a hold"),
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.take().and_then(|node| Arc::into_inner(node.0)) {
+            let tokio = inner.runtime.tokio().clone();
+            // If the runtime is going down, it is dropped right here.
+            tokio.spawn_blocking(move || drop(inner));
+        }
     }
 }
 

@@ -14,21 +14,22 @@ use throng::{Context, Handle, Message, Turn};
 
 use crate::activation::{Activation, commit};
 use crate::durable::encode_state;
+use crate::node::Hold;
 use crate::{Durable, EntityError};
 
 /// A message that waits for its reply.
-pub(crate) struct Durably<M>(pub(crate) M);
+pub(crate) struct Durably<M>(pub(crate) M, pub(crate) Hold);
 
 /// Why there is no reply.
 pub(crate) enum Refusal<M> {
     /// The activation is given up; here is the message for the next one.
-    Retired(M),
+    Retired(M, Hold),
     /// The handler ran, but what it did was not kept, or may not have been.
     Discarded(EntityError),
 }
 
 /// A message that nobody waits for.
-pub(crate) struct DurablyCast<M>(pub(crate) M);
+pub(crate) struct DurablyCast<M>(pub(crate) M, pub(crate) Hold);
 
 /// Ends the process if no message waits.
 pub(crate) struct Passivate;
@@ -37,7 +38,7 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Durably<M> {
     type Reply = Result<M::Reply, Refusal<M>>;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) -> Self::Reply {
-        run(self.0, process, cx).await
+        run(self.0, self.1, process, cx).await
     }
 }
 
@@ -45,11 +46,11 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurablyCast<M> {
     type Reply = ();
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
-        if let Err(Refusal::Retired(message)) = run(self.0, process, cx).await
-            && let Some(entity) = Activation::of(cx).and_then(|activation| activation.entity())
+        if let Err(Refusal::Retired(message, hold)) = run(self.0, self.1, process, cx).await
+            && let Some(activation) = Activation::of(cx)
         {
             // As with any cast, nobody would learn why the next activation is impossible.
-            let _ = entity.send(message);
+            let _ = activation.entity(hold.node().clone()).send(message);
         }
     }
 }
@@ -64,18 +65,28 @@ impl<P: Durable> Turn<P> for Passivate {
 
 async fn run<P: Durable + Handle<M>, M: Message>(
     message: M,
+    hold: Hold,
     process: &mut P,
     cx: &mut Context<P>,
 ) -> Result<M::Reply, Refusal<M>> {
     let address = cx.address();
-    if !Activation::of(cx).is_some_and(|activation| activation.enter(address)) {
+    let entered = match Activation::of(cx) {
+        Some(activation) => activation.enter(address, hold),
+        None => Err(hold),
+    };
+    if let Err(hold) = entered {
         // Nothing new can arrive but what was already on its way.
         cx.stop_if_idle();
-        return Err(Refusal::Retired(message));
+        return Err(Refusal::Retired(message, hold));
     }
-    let outcome = match catch_panic(async { process.handle(message, cx).await }).await {
-        // Encoded here, for the state must not be borrowed across the wait for the disk.
-        Ok(reply) => commit(encode_state(process), cx).await.map(|()| reply),
+    let handled = catch_panic(async {
+        let reply = process.handle(message, cx).await;
+        // Encoded here, for the state must not be borrowed across the wait for the disk; and the
+        // user's `Serialize` may panic as the handler may.
+        (reply, encode_state(process))
+    });
+    let outcome = match handled.await {
+        Ok((reply, state)) => commit(state, cx).await.map(|()| reply),
         Err(panic) => Err(EntityError::Panicked(panic)),
     };
     if let Some(activation) = Activation::of(cx) {

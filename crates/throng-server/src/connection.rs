@@ -47,7 +47,7 @@ pub(crate) async fn serve(
     // Small answers must not wait for the client's acknowledgement of the ones before.
     let _ = stream.set_nodelay(true);
     let exchange = Exchange::default();
-    let gate = Gate::new(stream, exchange.clone(), limits.request_timeout);
+    let gate = Gate::new(stream, exchange.clone(), &limits);
     let header_timeout = limits.header_timeout;
     let service = service_fn({
         let exchange = exchange.clone();

@@ -26,6 +26,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use crate::Limits;
+
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -61,10 +63,13 @@ impl Exchange {
         matches!(self.phase(), Phase::Answering | Phase::Answered)
     }
 
-    fn flushed(&self) {
-        if self.phase() == Phase::Answered {
+    /// All that hyper had is out; whether that was all of an answer.
+    fn flushed(&self) -> bool {
+        let answered = self.phase() == Phase::Answered;
+        if answered {
             self.set(Phase::Idle);
         }
+        answered
     }
 
     fn set(&self, phase: Phase) {
@@ -163,19 +168,29 @@ impl HttpBody for RequestBody {
 }
 
 /// The socket as hyper sees it: shut for writing while no answer is under way, and broken once the
-/// client has taken no byte for `stall_timeout`.
+/// client has taken no byte for `stall_timeout`, or not all of an answer for `answer_timeout`.
 pub(crate) struct Gate {
     stream: TcpStream,
     exchange: Exchange,
     /// Runs while a write waits for the client.
     stall: Option<Pin<Box<Sleep>>>,
     stall_timeout: Duration,
+    /// Runs from the first write that waits for the client until all answers are out.
+    lateness: Option<Pin<Box<Sleep>>>,
+    answer_timeout: Duration,
 }
 
 impl Gate {
     /// A gate before `stream`, which `exchange` opens and shuts.
-    pub(crate) fn new(stream: TcpStream, exchange: Exchange, stall_timeout: Duration) -> Gate {
-        Gate { stream, exchange, stall: None, stall_timeout }
+    pub(crate) fn new(stream: TcpStream, exchange: Exchange, limits: &Limits) -> Gate {
+        Gate {
+            stream,
+            exchange,
+            stall: None,
+            stall_timeout: limits.request_timeout,
+            lateness: None,
+            answer_timeout: limits.answer_timeout,
+        }
     }
 
     /// The socket itself.
@@ -183,7 +198,7 @@ impl Gate {
         self.stream
     }
 
-    fn unless_stalled(
+    fn unless_too_slow(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
@@ -192,9 +207,12 @@ impl Gate {
             self.stall = None;
             return written;
         }
-        let stall_timeout = self.stall_timeout;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(stall_timeout)));
-        ready!(stall.as_mut().poll(cx));
+        let Gate { stall, stall_timeout, lateness, answer_timeout, .. } = self;
+        let stall = stall.get_or_insert_with(|| Box::pin(sleep(*stall_timeout)));
+        let lateness = lateness.get_or_insert_with(|| Box::pin(sleep(*answer_timeout)));
+        if stall.as_mut().poll(cx).is_pending() {
+            ready!(lateness.as_mut().poll(cx));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -219,7 +237,7 @@ impl AsyncWrite for Gate {
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.unless_stalled(cx, written)
+        self.unless_too_slow(cx, written)
     }
 
     fn poll_write_vectored(
@@ -231,7 +249,7 @@ impl AsyncWrite for Gate {
             return Poll::Ready(Ok(buffers.iter().map(|buffer| buffer.len()).sum()));
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.unless_stalled(cx, written)
+        self.unless_too_slow(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -241,7 +259,9 @@ impl AsyncWrite for Gate {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         // hyper flushes when it has written out all it had.
-        self.exchange.flushed();
+        if self.exchange.flushed() {
+            self.lateness = None;
+        }
         Poll::Ready(Ok(()))
     }
 

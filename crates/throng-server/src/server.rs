@@ -36,6 +36,9 @@ pub struct Limits {
     /// Time for a request's body to arrive and be answered, then 503; also the time that a client
     /// may take no byte of its answer.
     pub request_timeout: Duration,
+    /// Time for a client to take its answer as a whole, from when it first has to be waited for;
+    /// then it is cut.
+    pub answer_timeout: Duration,
     /// Time that requests in flight get after [`Serving::drain`].
     pub drain_timeout: Duration,
 }
@@ -47,6 +50,7 @@ impl Default for Limits {
             body_bytes_max: 64 * 1024,
             header_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(300),
             drain_timeout: Duration::from_secs(10),
         }
     }

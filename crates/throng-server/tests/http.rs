@@ -340,6 +340,28 @@ fn a_client_that_does_not_read_is_cut() {
 }
 
 #[test]
+fn a_client_that_reads_but_never_ends_is_cut() {
+    let limits = Limits { answer_timeout: Duration::from_millis(100), ..Limits::default() };
+    let running = Running::start(limits);
+    let mut stream = running.connect();
+    stream.write_all(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    stream.read_exact(&mut [0; 12]).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let reader = thread::spawn({
+        let done = done.clone();
+        move || {
+            // At this pace the answer takes longer than the drain waits.
+            while !done.load(Ordering::SeqCst) && stream.read(&mut [0; 2048]).is_ok_and(|n| n > 0) {
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    assert_eq!(running.drain(), Drained { cut: 0 });
+    done.store(true, Ordering::SeqCst);
+    reader.join().unwrap();
+}
+
+#[test]
 fn one_connection_too_many_is_told_so() {
     let running = Running::start(Limits { connections_max: 2, ..Limits::default() });
     let held: Vec<TcpStream> = (0..2)

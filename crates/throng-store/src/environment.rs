@@ -92,7 +92,7 @@ impl Environment {
         }
     }
 
-    /// Whether the engine has given up writing until it is opened anew.
+    /// Whether the engine has given up, reading included, until it is opened anew.
     pub(crate) fn has_broken_off(&self) -> bool {
         matches!(self.env.write_txn(), Err(heed::Error::Mdb(heed::MdbError::Panic)))
     }

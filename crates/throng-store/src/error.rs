@@ -82,12 +82,13 @@ pub enum WriteError {
     /// The store is closed: nothing was written.
     #[error("the store is closed")]
     Closed(Batch),
-    /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written; reads go
-    /// on, writes need the store to be opened anew.
+    /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written, and
+    /// nothing will be until the store is opened anew.
     #[error("the store takes no writes since a commit broke off; open it again")]
-    ReadOnly(Batch),
+    BrokenOff(Batch),
     /// The commit broke off while its last page was being written: the batch may be on the disk or
-    /// not, all of it or none. Open the store again and look.
+    /// not, all of it or none. Open the store again and look; until then it takes no writes and
+    /// begins no snapshots, only those there are can still be read.
     #[error("the commit broke off, the write may or may not be on the disk: {source}")]
     Unknown {
         /// What the system or engine said.
@@ -104,7 +105,7 @@ impl WriteError {
             | WriteError::Full { batch, .. }
             | WriteError::Failed { batch, .. }
             | WriteError::Closed(batch)
-            | WriteError::ReadOnly(batch) => Some(batch),
+            | WriteError::BrokenOff(batch) => Some(batch),
             WriteError::Unknown { .. } => None,
         }
     }
@@ -147,6 +148,10 @@ pub enum ReadError {
     /// [`Options::snapshots_max`](crate::Options::snapshots_max).
     #[error("too many snapshots are open at once")]
     TooManySnapshots,
+    /// A commit ended as [`Unknown`](WriteError::Unknown), so it is not known what there is to
+    /// read: open the store again. The snapshots there are can still be read.
+    #[error("the store cannot be read since a commit broke off; open it again")]
+    BrokenOff,
     /// What was read is not what was written: restore from a backup.
     #[error("the stored data is damaged: {0}")]
     Corrupt(String),
@@ -159,6 +164,7 @@ impl ReadError {
     pub(crate) fn from_engine(error: heed::Error) -> ReadError {
         match error {
             heed::Error::Mdb(heed::MdbError::ReadersFull) => ReadError::TooManySnapshots,
+            heed::Error::Mdb(heed::MdbError::Panic) => ReadError::BrokenOff,
             heed::Error::Mdb(
                 damage @ (heed::MdbError::Corrupted
                 | heed::MdbError::PageNotFound

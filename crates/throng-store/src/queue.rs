@@ -70,7 +70,7 @@ impl Future for Room {
 enum Door {
     Open,
     /// A commit broke off: none until the store is opened anew.
-    ReadOnly,
+    BrokenOff,
     Closed,
 }
 
@@ -101,7 +101,7 @@ impl Queue {
         let full = !self.fits(&waiting, bytes);
         let refusal: fn(Batch) -> WriteError = match waiting.door {
             Door::Closed => WriteError::Closed,
-            Door::ReadOnly => WriteError::ReadOnly,
+            Door::BrokenOff => WriteError::BrokenOff,
             Door::Open if full => WriteError::Overloaded,
             Door::Open => {
                 waiting.requests.push(Request { batch, completion });
@@ -156,8 +156,8 @@ impl Queue {
     }
 
     /// Lets no more batches in because a commit broke off.
-    pub(crate) fn make_read_only(&self) {
-        self.shut(Door::ReadOnly);
+    pub(crate) fn break_off(&self) {
+        self.shut(Door::BrokenOff);
     }
 
     /// Closes the queue and takes what is left, for a writer that ends early.
@@ -287,9 +287,9 @@ mod tests {
     fn after_a_broken_commit_batches_are_refused_as_such() {
         let queue = queue(2, 1000);
         assert!(queue.is_open());
-        queue.make_read_only();
+        queue.break_off();
         assert!(!queue.is_open());
-        assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::ReadOnly(_))));
+        assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::BrokenOff(_))));
         queue.close();
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::Closed(_))));
     }

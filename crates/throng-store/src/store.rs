@@ -44,7 +44,7 @@ pub struct Stat {
     pub batches: u64,
     /// Transactions, each with its own disk flush, that this took.
     pub commits: u64,
-    /// Whether writes are taken: not after a commit that broke off, nor once it is closed.
+    /// As [`Store::is_writable`] says.
     pub writable: bool,
 }
 
@@ -118,6 +118,14 @@ impl Store {
         self.0.queue.room_for(batch)
     }
 
+    /// Whether writes are taken: not after a commit that broke off, nor once it is closed.
+    ///
+    /// Costs a lock. Unlike [`stat`](Store::stat) it answers also after a commit that broke off,
+    /// when nothing can be read any more.
+    pub fn is_writable(&self) -> bool {
+        self.0.queue.is_open()
+    }
+
     /// A frozen view of everything committed so far.
     ///
     /// Costs under a microsecond. Pages that a snapshot can see are not reused while it lives, so
@@ -125,7 +133,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`ReadError::TooManySnapshots`] beyond [`Options::snapshots_max`].
+    /// [`ReadError::TooManySnapshots`] beyond [`Options::snapshots_max`], and
+    /// [`ReadError::BrokenOff`] after a commit that broke off.
     pub fn snapshot(&self) -> Result<Snapshot, ReadError> {
         Snapshot::begin(&self.0.environment)
     }
@@ -143,7 +152,7 @@ impl Store {
             map_bytes: environment.map_bytes(),
             batches: counters.batches.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
-            writable: self.0.queue.is_open(),
+            writable: self.is_writable(),
         })
     }
 
@@ -207,5 +216,44 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::mem;
+
+    use super::*;
+    use crate::WriteError;
+
+    #[test]
+    fn after_a_commit_that_broke_off_only_old_snapshots_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.write(Batch::new().put("key", "value")).wait().unwrap();
+        let before = store.snapshot().unwrap();
+        assert!(store.is_writable());
+
+        // The engine gives up for good as after a failed commit, here because a thread ended within
+        // its transaction, which it notices by the lock left behind.
+        let environment = store.0.environment.clone();
+        let leave = thread::spawn(move || mem::forget(environment.begin_write().unwrap()));
+        leave.join().unwrap();
+        assert!(store.0.environment.has_broken_off());
+        store.0.queue.break_off();
+
+        assert!(!store.is_writable());
+        let batch = Batch::new().put("late", "value");
+        let refused = store.write(batch.clone()).wait();
+        assert!(matches!(refused, Err(WriteError::BrokenOff(handed)) if handed == batch));
+        assert!(matches!(store.snapshot(), Err(ReadError::BrokenOff)));
+        assert!(matches!(store.stat(), Err(ReadError::BrokenOff)));
+        assert_eq!(before.get(b"key").unwrap(), Some(&b"value"[..]));
+
+        drop((before, store));
+        let store = Store::open(directory.path()).unwrap();
+        assert!(store.is_writable());
+        assert_eq!(store.snapshot().unwrap().get(b"key").unwrap(), Some(&b"value"[..]));
+        store.write(batch).wait().unwrap();
     }
 }

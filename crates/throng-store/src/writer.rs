@@ -75,7 +75,7 @@ impl Writer<'_> {
     fn commit(&mut self, group: &mut Vec<Request>) {
         if self.broken {
             for Request { batch, completion } in group.drain(..) {
-                self.wakers.extend(completion.complete(Err(WriteError::ReadOnly(batch))));
+                self.wakers.extend(completion.complete(Err(WriteError::BrokenOff(batch))));
             }
             return;
         }
@@ -98,7 +98,7 @@ impl Writer<'_> {
         }
         if matches!(failure, Failure::Unknown(_)) {
             self.broken = true;
-            self.queue.make_read_only();
+            self.queue.break_off();
         }
         for Request { batch, completion } in group.drain(..) {
             let error = failure.to_error(batch);
@@ -257,7 +257,7 @@ mod tests {
         let (ticket, completion) = ticket();
         writer.commit(&mut vec![Request { batch: batch.clone(), completion }]);
         let refused = ticket.wait();
-        assert!(matches!(refused, Err(WriteError::ReadOnly(handed)) if handed == batch));
+        assert!(matches!(refused, Err(WriteError::BrokenOff(handed)) if handed == batch));
         assert_eq!(counters.commits.load(Ordering::Relaxed), 0);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize, Serializer};
 use throng::prelude::*;
-use throng_durable::{CellError, CommitError, DurableContext, EntityError, Node};
+use throng_durable::{CellError, CommitError, Durable, DurableContext, EntityError, Node};
 use throng_store::WriteError;
 
 use crate::{Add, Counter, Explode, Get, Turns, stored, with_node};
@@ -241,4 +242,94 @@ fn a_process_that_no_node_spawned_has_no_identity() {
     let stray = runtime.spawn(Counter::default()).unwrap();
     let refused = runtime.block_on(async |_| stray.call(crate::AddTo("it".into(), 1)).await);
     assert!(matches!(refused, Err(CallError::Died(ExitReason::Panicked(_)))), "{refused:?}");
+}
+
+/// A state whose encoding panics while it is broken.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Fragile {
+    #[serde(serialize_with = "whole_or_panic")]
+    broken: bool,
+}
+impl Process for Fragile {}
+impl Durable for Fragile {
+    const KIND: &'static str = "fragile";
+}
+
+fn whole_or_panic<S: Serializer>(broken: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    assert!(!broken, "broken");
+    serializer.serialize_bool(*broken)
+}
+
+/// Takes a moment, and leaves a state that cannot be encoded.
+struct Break;
+impl Message for Break {
+    type Reply = ();
+}
+impl Handle<Break> for Fragile {
+    async fn handle(&mut self, _: Break, _: &mut Context<Self>) {
+        self.broken = true;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+struct IsBroken;
+impl Message for IsBroken {
+    type Reply = bool;
+}
+impl Handle<IsBroken> for Fragile {
+    async fn handle(&mut self, _: IsBroken, _: &mut Context<Self>) -> bool {
+        self.broken
+    }
+}
+
+#[test]
+fn a_panic_in_the_encoding_harms_only_its_own_turn() {
+    with_node(
+        |options| options,
+        async |node| {
+            let fragile = node.entity::<Fragile>("it");
+            for _ in 0..20 {
+                // The second one is queued while the first one takes its moment.
+                let breaking = tokio::spawn(fragile.call(Break));
+                let behind = tokio::spawn(fragile.call(IsBroken));
+                let (broken, behind) = (breaking.await.unwrap(), behind.await.unwrap());
+                assert!(
+                    matches!(&broken, Err(EntityError::Panicked(text)) if &**text == "broken"),
+                    "{broken:?}"
+                );
+                assert!(!behind.unwrap());
+            }
+        },
+    );
+}
+
+/// Adds one, and tells itself to do the rest.
+struct CountUp(u64);
+impl Message for CountUp {
+    type Reply = ();
+}
+impl Handle<CountUp> for Counter {
+    async fn handle(&mut self, CountUp(rest): CountUp, cx: &mut Context<Self>) {
+        self.count += 1;
+        if rest > 1 {
+            cx.cells().put("rest", &(rest - 1));
+            cx.entity().send(CountUp(rest - 1)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_an_entity_sends_itself_is_committed() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            counter.call(CountUp(10)).await.unwrap();
+            while counter.call(Get).await.unwrap() < 10 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 0, 10]);
+            assert_eq!(node.stat().unwrap().store.batches, 10);
+        },
+    );
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng_durable::{DurableContext, EntityError, Node};
+use throng_durable::{DurableContext, EntityError, Node, OpenError};
 
 use crate::{Add, Counter, Explode, Get, Turns, with_node};
 
@@ -186,4 +186,72 @@ fn shutdown_handles_what_was_sent_before() {
         }
         node.shutdown().await;
     });
+}
+
+/// Turns outlast the node's owner; the panic sends what is behind it to another activation.
+#[test]
+fn a_dropped_node_handles_what_was_sent_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = crate::runtime();
+    let mut sent = 0;
+    for round in 1..=10 {
+        let node = loop {
+            // The last turn of the round before may just be letting go of its directory.
+            match Node::open(directory.path()).start(&runtime) {
+                Err(OpenError::InUse { .. }) => std::thread::yield_now(),
+                node => break node.unwrap(),
+            }
+        };
+        runtime.block_on(async |runtime| {
+            let counter = node.entity::<Counter>("it");
+            assert_eq!(counter.call(Get).await.unwrap(), sent, "round {round}");
+            for _ in 0..10 {
+                counter.send(Add(1)).unwrap();
+            }
+            // Perhaps given up, but on its way, unless this thread slept before it was sent.
+            let called = counter.call(Add(1)).within(Duration::from_millis(1)).await;
+            sent += u64::from(!matches!(called, Err(EntityError::TimedOut { enqueued: false })));
+            counter.send(Explode).unwrap();
+            for _ in 0..10 {
+                counter.send(Add(1)).unwrap();
+            }
+            sent += 20;
+            drop((counter, node));
+            while runtime.process_count() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+}
+
+/// Sends itself a message around the durable layer and panics.
+struct ExplodeAside;
+impl Message for ExplodeAside {
+    type Reply = ();
+}
+impl Handle<ExplodeAside> for Counter {
+    async fn handle(&mut self, _: ExplodeAside, cx: &mut Context<Self>) {
+        cx.address().send(Get).unwrap();
+        panic!("boom");
+    }
+}
+
+#[test]
+fn a_message_to_the_bare_address_does_not_keep_a_given_up_activation() {
+    for idle_after in [Duration::from_millis(5), Duration::from_secs(60)] {
+        with_node(
+            |options| options.idle_after(idle_after),
+            async |node| {
+                let counter = node.entity::<Counter>("it");
+                for _ in 0..20 {
+                    let panicked = counter.call(ExplodeAside).await;
+                    assert!(matches!(panicked, Err(EntityError::Panicked(_))), "{panicked:?}");
+                }
+                if idle_after < Duration::from_secs(60) {
+                    // The sweeper sees to it, or else the shutdown.
+                    wait_for(node, 0).await;
+                }
+            },
+        );
+    }
 }
