@@ -236,8 +236,12 @@ const SEQUENCE_BITS: u32 = 12;
 const TICKS_END: u64 = 1 << (41 + SEQUENCE_BITS);
 
 fn clock_tick() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    tick_of(since_1970.saturating_sub(Duration::from_millis(EPOCH_MS)))
+    tick_of(since_1970().saturating_sub(Duration::from_millis(EPOCH_MS)))
+}
+
+/// What the system's clock shows.
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn tick_of(duration: Duration) -> u64 {

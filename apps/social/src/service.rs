@@ -18,7 +18,6 @@
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
@@ -26,7 +25,7 @@ use throng::prelude::*;
 use throng_durable::{CellError, CommitError, Entity, EntityError, Node, ReadError, WriteError};
 use tokio::sync::Semaphore;
 
-use crate::ids::{IdError, Ids, PostId};
+use crate::ids::{IdError, Ids, PostId, since_1970};
 use crate::name::Name;
 use crate::newest::Newest;
 use crate::password::{HashError, Password, Passwords};
@@ -161,7 +160,8 @@ impl Social {
             return Err(SocialError::NameTaken(name.clone()));
         }
         let password_hash = self.passwords.hash(password).await.map_err(unavailable)?;
-        let account = Account { password_hash, created_ms: unix_ms() };
+        let created_ms = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
+        let account = Account { password_hash, created_ms };
         self.ask(name, Register(account)).await?.map_err(|refused| refused.for_user(name))
     }
 
@@ -444,11 +444,6 @@ fn broken(error: impl Error + Send + Sync + 'static) -> SocialError {
 
 fn unavailable(error: impl Error + Send + Sync + 'static) -> SocialError {
     SocialError::Unavailable(Box::new(error))
-}
-
-fn unix_ms() -> u64 {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Authors asked at once for one timeline.

@@ -45,7 +45,7 @@ impl<P: Durable> Entity<P> {
     ///
     /// Cost: a turn that changes nothing costs one encoding of the state more than a plain call. One
     /// that does takes as long as a disk flush or two, which it shares with all turns of the node
-    /// that end meanwhile. Activation reads the state from the store, about 10 µs if it is cached.
+    /// that end meanwhile. Activation reads the state from the store.
     ///
     /// Two entities that call each other wait until the deadline: an entity handles one message
     /// at a time, and that includes the wait for its own calls.
@@ -189,7 +189,8 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
     }
 }
 
-fn died(reason: ExitReason) -> EntityError {
+/// What it means for an entity's caller that its process, or its turn, ended like this.
+pub(crate) fn died(reason: ExitReason) -> EntityError {
     match reason {
         ExitReason::Panicked(text) => EntityError::Panicked(text),
         reason => EntityError::Died(reason),

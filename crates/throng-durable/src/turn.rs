@@ -3,17 +3,16 @@
 //! A turn on a retired activation does not run its handler. A called message goes back to its
 //! caller inside the reply, a cast one to the directory; either way to the next activation.
 
-use std::any::Any;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 
-use throng::{Context, Handle, Message, Turn};
+use throng::{Context, ExitReason, Handle, Message, Turn};
 
 use crate::activation::{Activation, commit};
 use crate::durable::encode_state;
+use crate::entity::died;
 use crate::node::Hold;
 use crate::{Durable, EntityError};
 
@@ -87,7 +86,7 @@ async fn run<P: Durable + Handle<M>, M: Message>(
     });
     let outcome = match handled.await {
         Ok((reply, state)) => commit(state, cx).await.map(|()| reply),
-        Err(panic) => Err(EntityError::Panicked(panic)),
+        Err(reason) => Err(died(reason)),
     };
     if let Some(activation) = Activation::of(cx) {
         match &outcome {
@@ -102,23 +101,15 @@ async fn run<P: Durable + Handle<M>, M: Message>(
     outcome.map_err(Refusal::Discarded)
 }
 
-/// Runs a future to its end or to its panic, whose message it returns.
-async fn catch_panic<F: Future>(future: F) -> Result<F::Output, Arc<str>> {
+/// Runs a future to its end or to its panic.
+async fn catch_panic<F: Future>(future: F) -> Result<F::Output, ExitReason> {
     let mut future = pin!(future);
     poll_fn(|cx| {
         // After a panic neither the future nor the state behind it is used again, only dropped.
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(poll) => poll.map(Ok),
-            Err(panic) => Poll::Ready(Err(text(&*panic))),
+            Err(payload) => Poll::Ready(Err(ExitReason::from_panic(payload))),
         }
     })
     .await
-}
-
-fn text(panic: &(dyn Any + Send)) -> Arc<str> {
-    match (panic.downcast_ref::<&'static str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => Arc::from(*text),
-        (_, Some(text)) => Arc::from(text.as_str()),
-        _ => Arc::from("a panic without a message"),
-    }
 }

@@ -105,7 +105,8 @@ impl<P: Process> Address<P> {
     /// [`SendError::NoProcess`] hands the message back if the process has exited. That it is alive
     /// now does not mean that it will live to handle the message; who must know, calls.
     ///
-    /// Cost: about 10 to 20 ns, no system call unless a sleeping worker must be woken.
+    /// Cost: a pooled block and one compare-exchange; in a flood, less. No system call unless a
+    /// sleeping worker must be woken.
     #[inline]
     pub fn send<T: Turn<P>>(self, message: T) -> Result<(), SendError<T>> {
         scheduler::with_worker(|worker| match worker {

@@ -133,7 +133,7 @@ impl CellRef {
         // Only the token's holder sets it, and a ring that comes between finds it changed or has
         // woken us already; relaxed is enough because `turn` orders the wake.
         match Tick::from_raw(alarm.load(Ordering::Relaxed)) {
-            Some(set) if at.is_due_at_or_after(set) => false,
+            Some(set) if set.is_due(at) => false,
             _ => {
                 alarm.store(at.to_raw(), Ordering::Relaxed);
                 true
@@ -364,8 +364,14 @@ impl Token {
         !self.cell().mailbox.peek().1
     }
 
+    /// Whether the process is a `P`.
+    pub(crate) fn is_a<P: Process>(&self) -> bool {
+        self.class().process == TypeId::of::<P>()
+    }
+
     /// Puts a message before all others. For a process that has just been created.
     pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
+        assert!(self.is_a::<P>(), "the message is for another type of process");
         let message = Cast::<P, T>::allocate(turn);
         // SAFETY: the token's.
         self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });

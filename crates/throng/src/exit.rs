@@ -31,13 +31,26 @@ impl ExitReason {
         ExitReason::Other(reason.into())
     }
 
-    fn panicked(payload: &(dyn Any + Send)) -> ExitReason {
+    /// The reason that a caught panic is, for a layer that catches one itself.
+    ///
+    /// ```
+    /// use throng::ExitReason;
+    ///
+    /// let payload = std::panic::catch_unwind(|| panic!("out of paper")).unwrap_err();
+    /// assert_eq!(ExitReason::from_panic(payload), ExitReason::Panicked("out of paper".into()));
+    /// ```
+    pub fn from_panic(payload: Box<dyn Any + Send>) -> ExitReason {
         let text = payload
             .downcast_ref::<&'static str>()
             .copied()
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("a panic without a message");
-        ExitReason::Panicked(text.into())
+        let reason = ExitReason::Panicked(text.into());
+        // The payload is the user's too, and may panic as it is dropped.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(again);
+        }
+        reason
     }
 }
 
@@ -55,14 +68,7 @@ impl fmt::Display for ExitReason {
 /// Runs what is the user's: no panic of it gets any further.
 #[inline(always)]
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, ExitReason> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| {
-        let reason = ExitReason::panicked(&*payload);
-        // A payload is the user's too, and may panic as it is dropped.
-        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-            std::mem::forget(again);
-        }
-        reason
-    })
+    catch_unwind(AssertUnwindSafe(f)).map_err(ExitReason::from_panic)
 }
 
 /// Drops what is the user's: no panic of it gets any further.

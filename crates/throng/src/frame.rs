@@ -94,7 +94,8 @@ where
 
 /// Begins the last turn of an exit.
 pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
-    // SAFETY: for the runtime, which begins it for its own `P`, after the process's last turn.
+    assert!(token.is_a::<P>() && token.is_closed(), "the last turn is for another process");
+    // SAFETY: a `P`, and a process is closed between two turns.
     unsafe { begin::<P, T, _>(token, turn, NoReply::<true, _>::new()) }
 }
 

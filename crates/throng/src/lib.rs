@@ -57,16 +57,17 @@
 //!
 //! # What it costs
 //!
-//! Measured on two cores; `bench/` measures it on yours.
+//! Measured on two cores; the workload of `bench/` named in the last column measures it on yours.
 //!
-//! | what | cost |
-//! |---|---|
-//! | an idle process with a `u64` | 64 bytes |
-//! | spawning it | about 30 ns |
-//! | a message, sent and handled | 20 to 100 ns, by how warm it all is |
-//! | a call and its reply, between processes | about 80 ns |
-//! | a handler that does not suspend | no allocation |
-//! | a handler that suspends | its future's size, rounded up to 64 bytes or more, meanwhile |
+//! | what | cost | workload |
+//! |---|---|---|
+//! | an idle process with a `u64` | 64 bytes | `spawn` |
+//! | spawning it | about 30 ns | `spawn` |
+//! | a message of a flood, sent and handled | about 20 ns | `send` |
+//! | a call and its reply, between processes | about 80 ns | `call` |
+//! | the same, to one of a million at random | about 400 ns | `call --set callees=1000000` |
+//! | a handler that does not suspend | a pooled block, given back | |
+//! | a handler that suspends | its future's size, rounded up to a pooled one, meanwhile | |
 //!
 //! A call from a thread that is no worker has to wake one that may sleep, and that costs the
 //! system tens of microseconds: keep chatter between processes.

@@ -206,7 +206,7 @@ impl Runtime {
     /// when the deadline is over is dropped where it waits; its `stopping` then runs up to where
     /// it would wait.
     ///
-    /// Blocks the calling thread. Cost: about 100 ns a process.
+    /// Blocks the calling thread. Cost: a look at each process, and a turn for its exit.
     pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
         self.shut_down(deadline)
     }
@@ -291,8 +291,8 @@ impl RuntimeHandle {
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the state back.
     ///
-    /// Cost: about 30 ns from within a process, 50 ns from elsewhere; memory as said at
-    /// [`Process`].
+    /// Cost: about 30 ns from within a process (`spawn` in `bench/`), two locks more from
+    /// elsewhere; memory as said at [`Process`].
     #[inline]
     pub fn spawn<P: Process>(&self, process: P) -> Result<Address<P>, SpawnError<P>> {
         self.spawn_process(process, None)

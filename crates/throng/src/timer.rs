@@ -47,12 +47,6 @@ impl Tick {
         if limit.is_due(self) { limit } else { self }
     }
 
-    /// Whether this tick is `other` or later.
-    #[inline]
-    pub(crate) fn is_due_at_or_after(self, other: Tick) -> bool {
-        other.is_due(self)
-    }
-
     pub(crate) fn to_raw(self) -> u32 {
         self.0
     }

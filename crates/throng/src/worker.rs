@@ -86,9 +86,8 @@ impl Worker {
         self.scheduler().introduce(self.index, current());
         scheduler::enter(&self, || {
             while self.scheduler().phase() != Phase::Over {
-                match self.next().or_else(|| self.search_or_sleep()) {
-                    Some(token) => self.run_process(token),
-                    None => continue,
+                if let Some(token) = self.next().or_else(|| self.search_or_sleep()) {
+                    self.run_process(token);
                 }
             }
         });
@@ -133,7 +132,6 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn send<P: Process, T: Turn<P>>(&self, to: RawAddress, turn: T) -> Result<(), T> {
         self.count_send();
-        // A turn is running unless this is a future's or a state's drop in between.
         let by_train = self.streak.borrow_mut().send::<P, T>(to, turn);
         by_train.or_else(|turn| Cast::<P, T>::send(to, turn))
     }
@@ -246,8 +244,7 @@ impl Worker {
             if sleeps {
                 match self.next_alarm.get() {
                     Some(alarm) => {
-                        scheduler.clock.refresh();
-                        let ticks = scheduler.clock.now().until(alarm);
+                        let ticks = scheduler.clock.refresh().until(alarm);
                         park_timeout(Duration::from_millis(u64::from(ticks)));
                     }
                     None => park(),
