@@ -3,10 +3,12 @@
 use crate::call::Call;
 use crate::cell::{Cell, CellRef};
 use crate::error::SendError;
+use crate::exit::ExitReason;
 use crate::mailbox::{Generation, Gone, Link};
 use crate::message::Cast;
 use crate::process::{Process, Stop, Turn};
 use crate::scheduler;
+use crate::signal::{self, Signal};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -37,6 +39,24 @@ impl RawAddress {
         (generation, unsafe { CellRef::new(NonNull::new_unchecked(cell)) })
     }
 
+    /// Queues a signal, which any process takes, and sees to it that the process looks at it.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is a signal.
+    pub(crate) unsafe fn push_signal(self, message: NonNull<Link>) -> Result<(), Gone> {
+        let (generation, cell) = self.parts();
+        // SAFETY: passed on.
+        if let Some(token) = unsafe { cell.push_signal(generation, message) }? {
+            scheduler::schedule(token);
+        }
+        Ok(())
+    }
+
+    /// A signal to this process was discarded.
+    pub(crate) fn retract_signal(self) {
+        self.parts().1.retract_signal();
+    }
+
     /// Queues a message and sees to it that the process runs.
     ///
     /// # Safety
@@ -54,6 +74,86 @@ impl RawAddress {
     fn is_alive(self) -> bool {
         let (generation, cell) = self.parts();
         cell.generation() == Some(generation)
+    }
+}
+
+/// Which process, whatever its type: an address to which nothing typed can be sent.
+///
+/// ```
+/// # use throng::prelude::*;
+/// # struct Idle;
+/// # impl Process for Idle {}
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let idle = runtime.spawn(Idle)?;
+/// let pid = idle.pid();
+/// pid.kill();
+/// let reason = runtime.block_on(async |_| pid.exited().await);
+/// assert!(matches!(reason, ExitReason::Killed | ExitReason::NoProcess));
+/// assert!(!pid.is_alive());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pid(RawAddress);
+
+const _: () = assert!(size_of::<Option<Pid>>() == 8, "a pid is one word");
+
+impl Pid {
+    pub(crate) fn from_raw(raw: RawAddress) -> Pid {
+        Pid(raw)
+    }
+
+    pub(crate) fn raw(self) -> RawAddress {
+        self.0
+    }
+
+    /// Whether the process has not exited yet.
+    pub fn is_alive(self) -> bool {
+        self.0.is_alive()
+    }
+
+    /// Sends an exit signal from nobody in particular.
+    ///
+    /// A process that traps exits gets it as a message ([`Process::exit`]); any other exits with
+    /// this reason, in mid-turn if its turn is waiting, after the turn if it runs, and before the
+    /// messages that are queued. [`ExitReason::Normal`] has no effect on a process that does not
+    /// trap. Nothing happens if the process has exited.
+    pub fn exit(self, reason: ExitReason) {
+        signal::send(self, Signal::Exit { from: None, reason, by_link: false });
+    }
+
+    /// Ends the process whether it traps exits or not: its turn is dropped where it waits, and
+    /// [`Process::stopping`] does not run.
+    ///
+    /// What cannot be interrupted is a turn that is running: it runs up to where it would wait.
+    pub fn kill(self) {
+        signal::send(self, Signal::Kill);
+    }
+
+    /// Waits until the process has exited, and says why; [`ExitReason::NoProcess`] if it had
+    /// exited before.
+    ///
+    /// It has sent all it was going to by then, and its names are free. Within a process,
+    /// [`Context::monitor`](crate::Context::monitor) is cheaper and does not keep a turn waiting.
+    pub async fn exited(self) -> ExitReason {
+        let (told, reason) = tokio::sync::oneshot::channel();
+        let watcher = Box::new(|reason| drop(told.send(reason)));
+        signal::send(self, Signal::Watch(watcher));
+        // Unsent only if the runtime went down with the process in it.
+        reason.await.unwrap_or(ExitReason::Shutdown)
+    }
+}
+
+impl fmt::Debug for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pid({:x})", self.0.0.as_ptr().addr())
+    }
+}
+
+impl<P> From<Address<P>> for Pid {
+    fn from(address: Address<P>) -> Pid {
+        Pid(address.raw)
     }
 }
 
@@ -139,6 +239,21 @@ impl<P: Process> Address<P> {
     /// Whether the process has not exited yet.
     pub fn is_alive(self) -> bool {
         self.raw.is_alive()
+    }
+
+    /// Which process this is the address of.
+    pub fn pid(self) -> Pid {
+        Pid(self.raw)
+    }
+
+    /// Sends an exit signal; see [`Pid::exit`].
+    pub fn exit(self, reason: ExitReason) {
+        self.pid().exit(reason);
+    }
+
+    /// Ends the process without asking it; see [`Pid::kill`].
+    pub fn kill(self) {
+        self.pid().kill();
     }
 }
 

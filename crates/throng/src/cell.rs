@@ -3,7 +3,7 @@
 //! ```text
 //!  0         8        16        24       32           40      44      48 (aligned for the state)
 //! ┌─────────┬────────┬─────────┬────────┬────────────┬───────┬───────┬───────────────┐
-//! │ mailbox │ class  │ pending │ frame  │ attachment │ turn  │ alarm │ state, or its │
+//! │ mailbox │ class  │ pending │ frame  │ extension  │ turn  │ alarm │ state, or its │
 //! │ word    │        │         │        │            │ state │       │ box           │
 //! └─────────┴────────┴─────────┴────────┴────────────┴───────┴───────┴───────────────┘
 //! ```
@@ -13,26 +13,28 @@
 //! | field | free slot | live, token held | live, nobody holds the token |
 //! |---|---|---|---|
 //! | mailbox, turn, alarm | anybody (atomics) | anybody | anybody |
-//! | class, pending, frame, attachment, state | nobody | holder | nobody |
+//! | class, pending, frame, extension, state | nobody | holder | nobody |
 //!
 //! The *token* (see `mailbox` and `turn_state`) is the type [`Token`]: made where the word changes
 //! hands, moved through the run queues, consumed where it is given back. Holding one is what makes
 //! the accessors below sound.
 
-use crate::address::RawAddress;
+use crate::address::{Pid, RawAddress};
 use crate::exit::{ExitReason, catch};
-use crate::frame::{self, FrameHead, Progress};
+use crate::extension::{Attachment, Extension};
+use crate::frame::{self, After, FrameHead, Progress};
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::message::{self, Cast};
-use crate::process::{Process, Turn};
+use crate::process::{Exit, ExitTurn, Process, Turn};
 use crate::run_queue::RunQueue;
 use crate::runtime::RuntimeHandle;
+use crate::signal::Outcome;
 use crate::slab::{Slab, SlotCache, SlotClass};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::Tick;
 use crate::turn_state::TurnState;
-use std::any::{Any, TypeId};
+use std::any::TypeId;
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
 
@@ -45,14 +47,11 @@ pub(crate) struct Cell {
     pending: UnsafeCell<*mut Link>,
     /// A turn that has begun and is not over.
     frame: UnsafeCell<Option<NonNull<FrameHead>>>,
-    attachment: UnsafeCell<Option<Box<Attachment>>>,
+    extension: UnsafeCell<Option<Box<Extension>>>,
     turn: TurnState,
     /// The tick at which the timer wheel will wake this process; zero for none.
     alarm: AtomicU32,
 }
-
-/// What a layer on top keeps with a process. Boxed twice so that the header has one word for it.
-pub(crate) type Attachment = Box<dyn Any + Send>;
 
 const _: () = assert!(size_of::<Cell>() == 48, "the header's size is a promise to users");
 
@@ -110,6 +109,35 @@ impl CellRef {
         })
     }
 
+    /// Queues a signal; the token comes along if nobody had it.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is a signal.
+    pub(crate) unsafe fn push_signal(
+        self,
+        generation: Generation,
+        message: NonNull<Link>,
+    ) -> Result<Option<Token>, Gone> {
+        let turn = &self.cell().turn;
+        turn.announce();
+        // SAFETY: passed on; a signal is for any type of process.
+        match unsafe { self.push(generation, message) } {
+            // Whoever holds the token looks before the next message; if it is nobody, because a
+            // turn is suspended, we take it.
+            Ok(None) => Ok(self.wake_turn()),
+            Ok(token) => Ok(token),
+            Err(Gone) => {
+                turn.retract();
+                Err(Gone)
+            }
+        }
+    }
+
+    /// A signal to this process is out of the mailbox.
+    pub(crate) fn retract_signal(self) {
+        self.cell().turn.retract();
+    }
+
     /// Takes the token of an idle process.
     pub(crate) fn wake_idle(self) -> Option<Token> {
         let generation = self.generation()?;
@@ -160,6 +188,7 @@ pub(crate) struct Class {
     drop_state: unsafe fn(NonNull<Cell>),
     /// Begins the hook, for processes that have one.
     pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
+    exit_message: fn(Exit) -> NonNull<Link>,
 }
 
 /// Where the state of a `P` lies.
@@ -217,7 +246,13 @@ impl Class {
             runtime,
             drop_state: drop_state::<P>,
             stopping,
+            exit_message: |exit| Cast::<P, _>::allocate(ExitTurn(exit)),
         }
+    }
+
+    /// A trapped exit signal, as a message to a process of this class.
+    pub(crate) fn exit_message(&self, exit: Exit) -> NonNull<Link> {
+        (self.exit_message)(exit)
     }
 }
 
@@ -240,7 +275,7 @@ impl Token {
         slots: &mut SlotCache,
         class: &Class,
         process: P,
-        attachment: Option<Box<Attachment>>,
+        extension: Option<Box<Extension>>,
     ) -> Token {
         assert_eq!(class.process, TypeId::of::<P>(), "the class is another type's");
         let slot = slots.take(slab, class.slot);
@@ -250,7 +285,7 @@ impl Token {
             cell.class.with_mut(|field| *field = class);
             cell.pending.with_mut(|field| *field = ptr::null_mut());
             cell.frame.with_mut(|field| *field = None);
-            cell.attachment.with_mut(|field| field.write(attachment));
+            cell.extension.with_mut(|field| field.write(extension));
             cell.turn.reset();
             cell.alarm.store(0, Ordering::Relaxed);
             if Place::<P>::BOXED {
@@ -276,6 +311,11 @@ impl Token {
     #[inline(always)]
     pub(crate) fn generation(&self) -> Generation {
         self.cell().mailbox.peek().0
+    }
+
+    /// Which process this is.
+    pub(crate) fn pid(&self) -> Pid {
+        pid(self.0)
     }
 
     #[inline(always)]
@@ -340,19 +380,36 @@ impl Token {
         self.cell().frame.with(|frame| unsafe { *frame })
     }
 
+    /// Wakes from here on count anew. To be called before anything else of a run: what they
+    /// announce is looked at after it.
+    #[inline(always)]
+    pub(crate) fn begin_run(&self) {
+        if self.frame().is_some() {
+            self.cell().turn.resume();
+        }
+    }
+
     /// Goes on with the turn that is under way, if one is.
     #[inline(always)]
     pub(crate) fn resume(&self) -> Option<Progress> {
         let frame = self.frame()?;
-        self.cell().turn.resume();
         // SAFETY: the cell's frame, and the token is ours.
         Some(unsafe { frame::resume_turn(frame, self) })
+    }
+
+    pub(crate) fn is_between_turns(&self) -> bool {
+        self.frame().is_none()
+    }
+
+    /// Whether the turn under way is the process's last.
+    pub(crate) fn is_stopping(&self) -> bool {
+        // SAFETY: the cell's frame, and the token is ours.
+        self.frame().is_some_and(|frame| unsafe { frame::is_last(frame) })
     }
 
     /// Gives up the turn that is under way; false if there is none.
     pub(crate) fn discard_turn(&self, reason: &ExitReason) -> bool {
         let Some(frame) = self.frame() else { return false };
-        self.cell().turn.resume();
         self.set_frame(None);
         // SAFETY: the cell's frame, and no longer so.
         unsafe { frame::discard_turn(frame, reason) };
@@ -369,9 +426,11 @@ impl Token {
         self.class().process == TypeId::of::<P>()
     }
 
-    /// Puts a message before all others. For a process that has just been created.
+    /// Puts a message before all others, and before all signals. For a process that has just been
+    /// created; the turn is to call [`Inside::has_begun`].
     pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
         assert!(self.is_a::<P>(), "the message is for another type of process");
+        self.cell().turn.set_fresh();
         let message = Cast::<P, T>::allocate(turn);
         // SAFETY: the token's.
         self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
@@ -385,7 +444,20 @@ impl Token {
         // SAFETY: the token's.
         let mut first = cell.pending.with(|pending| unsafe { *pending });
         if first.is_null() {
-            first = cell.mailbox.drain(generation);
+            first = match self.next_backlog() {
+                Some(sorted) => sorted,
+                None => {
+                    let drained = cell.mailbox.drain(generation);
+                    if !cell.turn.is_signalled() || drained.is_null() {
+                        drained
+                    } else if let Some(after) = self.sort_out(drained) {
+                        return Some(Progress::Done(after));
+                    } else {
+                        // There may be more by now than what has been sorted.
+                        return Some(Progress::Done(After::Next));
+                    }
+                }
+            };
         }
         let message = NonNull::new(first)?;
         // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
@@ -394,6 +466,106 @@ impl Token {
             cell.pending.with_mut(|pending| *pending = next);
             Some(message::run(message, self))
         }
+    }
+
+    /// Whether there are signals to be looked at, or soon will be.
+    #[inline(always)]
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.cell().turn.is_signalled()
+    }
+
+    /// Acts on the signals in the mailbox; says if the process is over thereby.
+    #[cold]
+    pub(crate) fn handle_signals(&self, generation: Generation) -> Option<After> {
+        if self.is_closed() || self.cell().turn.is_fresh() {
+            return None;
+        }
+        let drained = self.cell().mailbox.drain(generation);
+        self.sort_out(drained)
+    }
+
+    /// Acts on the signals in a list just drained and queues the rest behind what is pending; says
+    /// if the process is over.
+    fn sort_out(&self, mut list: *mut Link) -> Option<After> {
+        let mut over: Option<After> = None;
+        let mut first: *mut Link = ptr::null_mut();
+        let mut last: *mut Link = ptr::null_mut();
+        while let Some(message) = NonNull::new(list) {
+            // SAFETY: drained, so owned; the link is read before the message goes.
+            let signal = unsafe {
+                list = message.as_ref().next();
+                message::take_signal(message)
+            };
+            let message = match signal {
+                None => message,
+                Some(signal) => {
+                    self.cell().turn.retract();
+                    match signal.act(self) {
+                        Outcome::Nothing => continue,
+                        Outcome::Message(message) => message,
+                        Outcome::Exit(after) => {
+                            // The first exit counts, but for a kill.
+                            if over.is_none() || matches!(after, After::Kill) {
+                                over = Some(after);
+                            }
+                            continue;
+                        }
+                    }
+                }
+            };
+            // SAFETY: both are owned.
+            unsafe {
+                message.as_ref().set_next(ptr::null_mut());
+                if let Some(last) = NonNull::new(last) {
+                    last.as_ref().set_next(message.as_ptr());
+                } else {
+                    first = message.as_ptr();
+                }
+            }
+            last = message.as_ptr();
+        }
+        if !first.is_null() {
+            self.append(first);
+        }
+        over
+    }
+
+    /// Queues a list of messages behind what is pending.
+    fn append(&self, list: *mut Link) {
+        // SAFETY: the token's.
+        let is_first = self.cell().pending.with_mut(|pending| unsafe {
+            let is_first = (*pending).is_null() && !self.has_backlog();
+            if is_first {
+                *pending = list;
+            }
+            is_first
+        });
+        if !is_first {
+            self.with_extension(|own| own.backlog.push_back(MessageList(list)));
+        }
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.if_extension(|own| !own.backlog.is_empty()).unwrap_or(false)
+    }
+
+    /// The next list of messages that were drained while others were pending.
+    #[inline(always)]
+    fn next_backlog(&self) -> Option<*mut Link> {
+        self.if_extension(|own| own.backlog.pop_front()).flatten().map(|list| list.0)
+    }
+
+    /// Has the extension looked at or changed, made if need be. Not to be nested.
+    pub(crate) fn with_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> R {
+        // SAFETY: the token's; none of the closures, all this crate's, comes back here.
+        self.cell().extension.with_mut(|field| f(unsafe { (*field).get_or_insert_default() }))
+    }
+
+    /// Has the extension looked at or changed, if there is one. Not to be nested.
+    #[inline(always)]
+    pub(crate) fn if_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> Option<R> {
+        // SAFETY: as above.
+        self.cell().extension.with_mut(|field| unsafe { (*field).as_deref_mut().map(f) })
     }
 
     /// Puts the message being run back in front: there is more in it.
@@ -412,7 +584,7 @@ impl Token {
     /// Whether a message waits that was already taken from the mailbox.
     fn has_pending(&self) -> bool {
         // SAFETY: the token's; a message that has let go is not looked at again.
-        self.cell().pending.with_mut(|pending| unsafe {
+        let has_pending = self.cell().pending.with_mut(|pending| unsafe {
             while let Some(message) = NonNull::new(*pending) {
                 let next = message.as_ref().next();
                 if !message::uncouple(message) {
@@ -421,37 +593,57 @@ impl Token {
                 *pending = next;
             }
             false
-        })
+        });
+        has_pending || self.has_backlog()
     }
 
-    /// Ends the process's life as an address: what is queued is dropped, and callers are told.
-    pub(crate) fn close(&self, generation: Generation, reason: &ExitReason) {
+    /// Ends the process's life: it has no address any more, what is queued is dropped and callers
+    /// are told, the state is dropped.
+    ///
+    /// # Panics
+    /// If a turn is under way.
+    pub(crate) fn die(&self, generation: Generation, reason: &ExitReason) {
+        assert!(self.frame().is_none(), "a process ends after its turn");
         let cell = self.cell();
         // SAFETY: the token's; lists taken out of a cell are owned.
         unsafe {
             let pending = cell.pending.with_mut(|field| field.replace(ptr::null_mut()));
             message::discard_all(pending, reason);
-            message::discard_all(cell.mailbox.close(generation), reason);
+            while let Some(list) = self.next_backlog() {
+                message::discard_all(list, reason);
+            }
+            if !self.is_closed() {
+                message::discard_all(cell.mailbox.close(generation), reason);
+            }
         }
-    }
-
-    /// Drops the state and what was attached, and gives the slot back.
-    ///
-    /// # Panics
-    /// If the process still has an address or a turn under way.
-    pub(crate) fn destroy(self, slab: &Slab, slots: &RefCell<SlotCache>) {
-        assert!(self.is_closed() && self.frame().is_none(), "a process ends before its cell");
-        let class = self.class();
-        let (slot, drop_state) = (class.slot, class.drop_state);
+        let drop_state = self.class().drop_state;
         let state_dropped = catch(|| {
-            // SAFETY: nobody has it any more.
+            // SAFETY: nobody has it any more, and a process dies once.
             unsafe { drop_state(self.0) };
         });
-        // SAFETY: the token's; moved out once.
-        let attachment = self.cell().attachment.with_mut(|field| unsafe { field.replace(None) });
+        let attachment = self.if_extension(|own| {
+            own.obituary = Some(reason.clone());
+            own.attachment.take()
+        });
         if let Err(reason) = state_dropped.and(catch(|| drop(attachment))) {
             tracing::error!("the state of an exited process did as it was dropped: {reason}");
         }
+    }
+
+    /// Why the process has died, if it has and those who want to know are being told.
+    pub(crate) fn obituary(&self) -> Option<ExitReason> {
+        self.if_extension(|own| own.obituary.clone()).flatten()
+    }
+
+    /// Gives the slot of a process that has died back.
+    ///
+    /// # Panics
+    /// If it still has an address.
+    pub(crate) fn free(self, slab: &Slab, slots: &RefCell<SlotCache>) {
+        assert!(self.is_closed(), "a process dies before its cell is freed");
+        // SAFETY: the token's; moved out once.
+        drop(self.cell().extension.with_mut(|field| unsafe { field.replace(None) }));
+        let slot = self.class().slot;
         // SAFETY: closed and empty; the token ends here.
         unsafe { slots.borrow_mut().give(slab, slot, self.0) };
     }
@@ -474,15 +666,9 @@ impl Inside {
         Inside(token.0)
     }
 
-    /// The address of the process that the turn belongs to.
-    pub(crate) fn address(self) -> RawAddress {
-        // SAFETY: slots are cells for good.
-        let generation = match unsafe { self.0.as_ref() }.mailbox.peek() {
-            (generation, true) => generation,
-            // In the last turn of an exit the mailbox counts for the next process already.
-            (generation, false) => generation.previous(),
-        };
-        RawAddress::new(self.0, generation)
+    /// Which process the turn belongs to.
+    pub(crate) fn pid(self) -> Pid {
+        pid(self.0)
     }
 
     pub(crate) fn runtime(&self) -> &RuntimeHandle {
@@ -490,13 +676,49 @@ impl Inside {
         unsafe { self.0.as_ref().class.with(|class| &(**class).runtime) }
     }
 
+    /// The process's first turn runs: signals need not wait any more.
+    pub(crate) fn has_begun(self) {
+        // SAFETY: slots are cells for good.
+        unsafe { self.0.as_ref() }.turn.clear_fresh();
+    }
+
     /// What was attached at the spawn.
     pub(crate) fn attachment(&mut self) -> Option<&mut Attachment> {
         // SAFETY: the turn has the token and one context, which holds this and lends it
-        // exclusively.
-        unsafe { self.0.as_ref().attachment.with_mut(|field| (*field).as_deref_mut()) }
+        // exclusively; signals, which change the extension, are not acted on while it runs.
+        let extension = unsafe { self.0.as_ref().extension.with_mut(|field| &mut *field) };
+        extension.as_deref_mut()?.attachment.as_mut()
+    }
+
+    /// Has the extension looked at or changed, made if need be. Not to be nested.
+    pub(crate) fn with_extension<R>(&mut self, f: impl FnOnce(&mut Extension) -> R) -> R {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref().extension.with_mut(|field| f((*field).get_or_insert_default())) }
+    }
+
+    /// Has the extension looked at or changed, if there is one. Not to be nested.
+    pub(crate) fn if_extension<R>(&mut self, f: impl FnOnce(&mut Extension) -> R) -> Option<R> {
+        // SAFETY: as above.
+        unsafe { self.0.as_ref().extension.with_mut(|field| (*field).as_deref_mut().map(f)) }
     }
 }
+
+/// Which process lives in a cell, or has just stopped living there. For the token's holder.
+fn pid(cell: NonNull<Cell>) -> Pid {
+    // SAFETY: slots are cells for good.
+    let generation = match unsafe { cell.as_ref() }.mailbox.peek() {
+        (generation, true) => generation,
+        // The mailbox counts for the next process already.
+        (generation, false) => generation.previous(),
+    };
+    Pid::from_raw(RawAddress::new(cell, generation))
+}
+
+/// Messages taken from a mailbox, linked oldest first.
+pub(crate) struct MessageList(*mut Link);
+
+// SAFETY: it is owned by the token's holder, and messages are made to travel between threads.
+unsafe impl Send for MessageList {}
 
 /// A worker's run queue, whose entries are tokens.
 pub(crate) struct TokenQueue(RunQueue<Cell>);

@@ -1,11 +1,16 @@
 //! What a handler knows of its own process.
 
-use crate::address::Address;
+use crate::address::{Address, Pid};
 use crate::cell::Inside;
+use crate::error::SpawnError;
 use crate::exit::ExitReason;
+use crate::extension::{Extension, TellDown};
 use crate::frame::After;
-use crate::process::Process;
+use crate::links::Links;
+use crate::message::Cast;
+use crate::process::{DownTurn, MonitorRef, Process};
 use crate::runtime::RuntimeHandle;
+use crate::signal::{self, Signal};
 use std::marker::PhantomData;
 
 /// A handler's view of its own process.
@@ -42,7 +47,17 @@ impl<P: Process> Context<P> {
 
     /// The address of this process.
     pub fn address(&self) -> Address<P> {
-        Address::from_raw(self.inside.address())
+        Address::from_raw(self.inside.pid().raw())
+    }
+
+    /// Which process this is.
+    pub fn pid(&self) -> Pid {
+        self.inside.pid()
+    }
+
+    /// The process that spawned this one linked or monitored, if one did.
+    pub fn parent(&mut self) -> Option<Pid> {
+        self.inside.if_extension(|own| own.parent).flatten()
     }
 
     /// The runtime this process lives in.
@@ -71,5 +86,114 @@ impl<P: Process> Context<P> {
         if matches!(self.after, After::Next) {
             self.after = After::ExitIfIdle;
         }
+    }
+
+    /// Links this process and another: when one exits, the other gets an exit signal.
+    ///
+    /// Unless it [traps exits](Self::trap_exits), a process that gets one with a reason other than
+    /// [`ExitReason::Normal`] exits for the same reason. If the other has exited already, the
+    /// signal comes at once, with [`ExitReason::NoProcess`]. Two processes have one link or none.
+    ///
+    /// Cost: a message to the other. The first link, monitor or name of a process allocates about
+    /// 200 bytes for all of these.
+    pub fn link(&mut self, other: impl Into<Pid>) {
+        let (me, other) = (self.pid(), other.into());
+        if me != other && self.inside.with_extension(|own| own.links.link(other)) {
+            signal::send(other, Signal::Link { from: me });
+        }
+    }
+
+    /// Takes the link to another process away; from here on its exit has no effect on this one.
+    pub fn unlink(&mut self, other: impl Into<Pid>) {
+        let (me, other) = (self.pid(), other.into());
+        if let Some(number) = self.inside.if_extension(|own| own.links.unlink(other)).flatten() {
+            signal::send(other, Signal::Unlink { from: me, number });
+        }
+    }
+
+    /// Whether exit signals come as messages to [`Process::exit`], instead of ending this process.
+    ///
+    /// A [kill](Pid::kill) cannot be trapped.
+    pub fn trap_exits(&mut self, trap: bool) {
+        self.inside.with_extension(|own| own.traps_exits = trap);
+    }
+
+    /// Asks to be told when a process exits, by [`Process::down`]; at once if it has.
+    ///
+    /// Each call makes a monitor of its own. It is one-sided: the other does not notice.
+    pub fn monitor(&mut self, other: impl Into<Pid>) -> MonitorRef {
+        let (me, other) = (self.pid(), other.into());
+        let number = self.inside.with_extension(|own| own.monitor(other));
+        signal::send(other, Signal::Monitor { by: me, number, tell: tell_down::<P>() });
+        MonitorRef::new(other, number)
+    }
+
+    /// Takes a monitor away; it will not fire after this, even if the other has exited already.
+    pub fn demonitor(&mut self, monitor: MonitorRef) {
+        if self.forget_monitor(monitor) {
+            let (by, number) = (self.pid(), monitor.number());
+            signal::send(monitor.pid(), Signal::Demonitor { by, number });
+        }
+    }
+
+    /// Sends an exit signal from this process; see [`Pid::exit`].
+    ///
+    /// To itself, also [`ExitReason::Normal`] has effect.
+    pub fn exit(&mut self, other: impl Into<Pid>, reason: ExitReason) {
+        let from = Some(self.pid());
+        signal::send(other.into(), Signal::Exit { from, reason, by_link: false });
+    }
+
+    /// Spawns a process linked to this one, which is its parent.
+    ///
+    /// # Errors
+    /// As [`RuntimeHandle::spawn`].
+    pub fn spawn_linked<Q: Process>(&mut self, child: Q) -> Result<Address<Q>, SpawnError<Q>> {
+        let me = self.pid();
+        let mut links = Links::default();
+        links.on_link(me);
+        let parent = Some(me);
+        let extension = Extension { parent, links, obeys_parent: true, ..Extension::default() };
+        let child = self.runtime().spawn_extended(child, extension)?;
+        self.inside.with_extension(|own| own.links.on_link(child.pid()));
+        Ok(child)
+    }
+
+    /// Spawns a process monitored by this one, which is its parent.
+    ///
+    /// # Errors
+    /// As [`RuntimeHandle::spawn`].
+    pub fn spawn_monitored<Q: Process>(
+        &mut self,
+        child: Q,
+    ) -> Result<(Address<Q>, MonitorRef), SpawnError<Q>> {
+        let parent = Some(self.pid());
+        let extension = Extension { parent, ..Extension::default() };
+        let child = self.runtime().spawn_extended(child, extension)?;
+        let monitor = self.monitor(child);
+        Ok((child, monitor))
+    }
+
+    /// The first turn of the process runs.
+    pub(crate) fn has_begun(&self) {
+        self.inside.has_begun();
+    }
+
+    /// Strikes a monitor off; false if it has fired or was taken away.
+    pub(crate) fn forget_monitor(&mut self, monitor: MonitorRef) -> bool {
+        self.inside.if_extension(|own| own.monitors.remove(&monitor.number())).flatten().is_some()
+    }
+
+    /// Whether an exit signal from there is to be obeyed though exits are trapped.
+    pub(crate) fn obeys(&mut self, from: Option<Pid>) -> bool {
+        let obeyed = self.inside.if_extension(|own| own.parent.filter(|_| own.obeys_parent));
+        from.is_some() && obeyed.flatten() == from
+    }
+}
+
+/// How a `P` is told that a process it monitors is down.
+fn tell_down<P: Process>() -> TellDown {
+    |to, down| {
+        let _ = Cast::<P, _>::send(to.raw(), DownTurn(down));
     }
 }

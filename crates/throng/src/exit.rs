@@ -17,8 +17,12 @@ use std::sync::Arc;
 pub enum ExitReason {
     /// It stopped because it or somebody asked for that.
     Normal,
-    /// Its runtime shut down.
+    /// Its runtime shut down, or its supervisor ended it in order.
     Shutdown,
+    /// It was killed.
+    Killed,
+    /// It had exited before anybody asked why.
+    NoProcess,
     /// A handler panicked; the text is the panic's message.
     Panicked(Arc<str>),
     /// A reason of the user's own.
@@ -58,7 +62,9 @@ impl fmt::Display for ExitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ExitReason::Normal => f.write_str("stopped normally"),
-            ExitReason::Shutdown => f.write_str("the runtime shut down"),
+            ExitReason::Shutdown => f.write_str("shut down"),
+            ExitReason::Killed => f.write_str("killed"),
+            ExitReason::NoProcess => f.write_str("there was no such process"),
             ExitReason::Panicked(text) => write!(f, "panicked: {text}"),
             ExitReason::Other(text) => f.write_str(text),
         }

@@ -49,14 +49,16 @@ pub(crate) enum After {
     Exit(ExitReason),
     /// Exit if no message waits.
     ExitIfIdle,
-    /// It was the last turn of an exit under way.
-    Ended,
+    /// Exit at once, without a last turn.
+    Kill,
+    /// It was the last turn of an exit for this reason.
+    Ended(ExitReason),
 }
 
 /// Where a turn's reply goes.
 pub(crate) trait Sink: Send {
     type Reply;
-    /// Whether the process is over after this turn, whatever the turn says.
+    /// Whether this is the last turn of an exit. Such a turn asks for the exit itself.
     const LAST: bool = false;
 
     fn deliver(self, reply: Self::Reply);
@@ -64,9 +66,13 @@ pub(crate) trait Sink: Send {
 }
 
 /// The type-erased front of a frame.
-pub(crate) struct FrameHead {
+pub(crate) struct FrameHead(&'static FrameKind);
+
+/// What frames of one type have in common.
+struct FrameKind {
     resume: unsafe fn(NonNull<FrameHead>, &Token) -> Progress,
     discard: unsafe fn(NonNull<FrameHead>, &ExitReason),
+    is_last: bool,
 }
 
 #[repr(C)]
@@ -75,6 +81,11 @@ struct Frame<P: Process, S, F> {
     sink: ManuallyDrop<S>,
     context: Context<P>,
     future: F,
+}
+
+impl<P: Process, S: Sink, F: Future<Output = S::Reply>> Frame<P, S, F> {
+    const KIND: &'static FrameKind =
+        &FrameKind { resume: resume::<P, S, F>, discard: discard::<P, S, F>, is_last: S::LAST };
 }
 
 /// Begins a turn.
@@ -94,8 +105,8 @@ where
 
 /// Begins the last turn of an exit.
 pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
-    assert!(token.is_a::<P>() && token.is_closed(), "the last turn is for another process");
-    // SAFETY: a `P`, and a process is closed between two turns.
+    assert!(token.is_a::<P>() && token.is_between_turns(), "the last turn is for another process");
+    // SAFETY: a `P`, and no turn is under way.
     unsafe { begin::<P, T, _>(token, turn, NoReply::<true, _>::new()) }
 }
 
@@ -116,8 +127,7 @@ where
     // given to `make` are exclusive: the state's because no turn is under way, the context's
     // because it was written just now; both outlive the future by the file's invariant 2.
     unsafe {
-        (&raw mut (*raw).head)
-            .write(FrameHead { resume: resume::<P, S, F>, discard: discard::<P, S, F> });
+        (&raw mut (*raw).head).write(FrameHead(Frame::<P, S, F>::KIND));
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
         (&raw mut (*raw).context).write(Context::new(Inside::new(token)));
         let state = token.state::<P>();
@@ -138,7 +148,7 @@ where
 /// The frame is the token's cell's.
 pub(crate) unsafe fn resume_turn(frame: NonNull<FrameHead>, token: &Token) -> Progress {
     // SAFETY: the head is the frame's own.
-    unsafe { (frame.as_ref().resume)(frame, token) }
+    unsafe { (frame.as_ref().0.resume)(frame, token) }
 }
 
 /// Drops a turn that was pending; its caller is told the reason.
@@ -147,7 +157,16 @@ pub(crate) unsafe fn resume_turn(frame: NonNull<FrameHead>, token: &Token) -> Pr
 /// The frame is one of a cell whose token the caller holds, and is not used again.
 pub(crate) unsafe fn discard_turn(frame: NonNull<FrameHead>, reason: &ExitReason) {
     // SAFETY: as above.
-    unsafe { (frame.as_ref().discard)(frame, reason) }
+    unsafe { (frame.as_ref().0.discard)(frame, reason) }
+}
+
+/// Whether a turn that is pending is its process's last.
+///
+/// # Safety
+/// The frame is one of a cell whose token the caller holds.
+pub(crate) unsafe fn is_last(frame: NonNull<FrameHead>) -> bool {
+    // SAFETY: the head is the frame's own.
+    unsafe { frame.as_ref().0.is_last }
 }
 
 unsafe fn resume<P, S, F>(frame: NonNull<FrameHead>, token: &Token) -> Progress
@@ -228,7 +247,10 @@ where
             After::Exit(reason)
         }
     };
-    Progress::Done(if S::LAST { After::Ended } else { after })
+    Progress::Done(match after {
+        After::Exit(reason) if S::LAST => After::Ended(reason),
+        after => after,
+    })
 }
 
 unsafe fn discard<P, S, F>(frame: NonNull<FrameHead>, reason: &ExitReason)

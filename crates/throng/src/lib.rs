@@ -77,9 +77,12 @@
 #![cfg_attr(throng_loom, allow(dead_code))]
 
 mod coupling;
+#[cfg_attr(throng_loom, allow(unused))]
+mod links;
 mod mailbox;
 mod rendezvous;
 mod run_queue;
+mod small_map;
 mod sync;
 mod turn_state;
 
@@ -98,6 +101,8 @@ mod error;
 #[cfg(not(throng_loom))]
 mod exit;
 #[cfg(not(throng_loom))]
+mod extension;
+#[cfg(not(throng_loom))]
 mod frame;
 #[cfg(not(throng_loom))]
 mod magazine;
@@ -109,6 +114,8 @@ mod process;
 mod runtime;
 #[cfg(not(throng_loom))]
 mod scheduler;
+#[cfg(not(throng_loom))]
+mod signal;
 #[cfg(not(throng_loom))]
 mod slab;
 #[cfg(not(throng_loom))]
@@ -122,12 +129,12 @@ mod worker;
 
 #[cfg(not(throng_loom))]
 pub use crate::{
-    address::Address,
+    address::{Address, Pid},
     call::Call,
     context::Context,
     error::{CallError, Error, SendError, SpawnError, StartError},
     exit::ExitReason,
-    process::{Handle, Message, Process, Turn},
+    process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
     runtime::{Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
 };
 
@@ -135,7 +142,7 @@ pub use crate::{
 #[cfg(not(throng_loom))]
 pub mod prelude {
     pub use crate::{
-        Address, CallError, Context, ExitReason, Handle, Message, Process, Runtime, RuntimeHandle,
-        SendError, SpawnError, Turn,
+        Address, CallError, Context, Down, Exit, ExitReason, Handle, Message, MonitorRef, Pid,
+        Process, Runtime, RuntimeHandle, SendError, SpawnError, Turn,
     };
 }

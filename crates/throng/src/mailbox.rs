@@ -280,9 +280,9 @@ unsafe fn oldest_first(mut head: *mut Link) -> *mut Link {
     list
 }
 
-/// Messages for the tests and models below.
+/// Messages for the tests and models of this file and of `turn_state`.
 #[cfg(test)]
-mod items {
+pub(crate) mod items {
     use super::*;
 
     #[repr(C, align(64))]
@@ -291,7 +291,7 @@ mod items {
         value: u32,
     }
 
-    pub(super) fn item(value: u32) -> NonNull<Link> {
+    pub(crate) fn item(value: u32) -> NonNull<Link> {
         NonNull::from(Box::leak(Box::new(Item { link: Link::new(), value }))).cast()
     }
 
@@ -299,7 +299,7 @@ mod items {
     ///
     /// # Safety
     /// The caller owns the list, and it is of items.
-    pub(super) unsafe fn take(mut list: *mut Link) -> Vec<u32> {
+    pub(crate) unsafe fn take(mut list: *mut Link) -> Vec<u32> {
         let mut values = Vec::new();
         while !list.is_null() {
             // SAFETY: made by `item`, owned by the caller.

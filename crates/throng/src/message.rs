@@ -6,11 +6,12 @@
 //! | cast | head, turn | the worker, when it has moved the turn out |
 //! | call | head, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
 //! | train | head, coupling, many turns; see `train` | whoever `coupling` says is last |
+//! | signal | head, whom it is for, what it says; see `signal` | whoever takes it out of the mailbox |
 //!
 //! A message is a linear thing: made once, then either run, or discarded (its process exited), or
 //! taken back (the push failed).
 
-use crate::address::RawAddress;
+use crate::address::{Pid, RawAddress};
 use crate::block;
 use crate::cell::Token;
 use crate::exit::{ExitReason, catch, drop_users};
@@ -18,6 +19,7 @@ use crate::frame::{self, NoReply, Progress, Sink};
 use crate::mailbox::{Gone, Link};
 use crate::process::{Process, Turn};
 use crate::rendezvous::{Completed, Rendezvous};
+use crate::signal::Signal;
 use crate::sync::UnsafeCell;
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -43,6 +45,8 @@ pub(crate) struct Dispatch {
     pub(crate) discard: unsafe fn(NonNull<Message>, &ExitReason),
     /// For messages that may turn out to hold nothing any more: lets go of one that does.
     pub(crate) uncouple: Option<unsafe fn(NonNull<Message>) -> bool>,
+    /// Whether it is a signal: a [`Signalled`].
+    pub(crate) is_signal: bool,
 }
 
 /// Begins the turn that a message asks for.
@@ -81,6 +85,69 @@ pub(crate) unsafe fn uncouple(message: NonNull<Link>) -> bool {
     unsafe { message.as_ref().dispatch.uncouple.is_some_and(|uncouple| uncouple(message)) }
 }
 
+/// The signal in a message, if it is one; then the message is gone.
+///
+/// # Safety
+/// The caller owns the message; if a signal is returned, it does not any more.
+pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
+    // SAFETY: as in `run`.
+    unsafe {
+        let is_signal = message.cast::<Message>().as_ref().dispatch.is_signal;
+        is_signal.then(|| Signalled::take(message).signal)
+    }
+}
+
+/// Queues a signal; it comes back if the process has exited.
+pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
+    let message = Signalled::allocate(to, signal);
+    // SAFETY: just allocated; if it was not queued, it is still ours.
+    unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message).signal) }
+}
+
+/// A signal on its way; see `signal`.
+#[repr(C)]
+struct Signalled {
+    head: Message,
+    to: Pid,
+    signal: Signal,
+}
+
+impl Signalled {
+    const DISPATCH: &'static Dispatch =
+        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: true };
+
+    fn allocate(to: Pid, signal: Signal) -> NonNull<Link> {
+        let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
+        // SAFETY: freshly allocated with this layout.
+        unsafe { message.write(Signalled { head: Message::new(Self::DISPATCH), to, signal }) };
+        message.cast()
+    }
+
+    /// Takes all out and frees the block.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one of these.
+    unsafe fn take(message: NonNull<Link>) -> Signalled {
+        // SAFETY: by the contract; moved out once.
+        unsafe {
+            let taken = message.cast::<Self>().read();
+            block::free(message.cast(), Layout::new::<Self>());
+            taken
+        }
+    }
+
+    unsafe fn run(_: NonNull<Message>, _: &Token) -> Progress {
+        unreachable!("signals are taken out when a mailbox is drained; see `turn_state`")
+    }
+
+    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+        // SAFETY: the dispatch functions are those of the message's type.
+        let Signalled { to, signal, .. } = unsafe { Self::take(message.cast()) };
+        to.raw().retract_signal();
+        signal.refuse(to);
+    }
+}
+
 /// A message nobody waits for.
 #[repr(C)]
 pub(crate) struct Cast<P, T> {
@@ -91,7 +158,7 @@ pub(crate) struct Cast<P, T> {
 
 impl<P: Process, T: Turn<P>> Cast<P, T> {
     const DISPATCH: &'static Dispatch =
-        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None };
+        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: false };
 
     /// Queues a cast; the turn comes back if the process has exited.
     #[inline(always)]
@@ -156,7 +223,7 @@ union Body<T, R> {
 
 impl<P: Process, T: Turn<P>> Called<P, T> {
     const DISPATCH: &'static Dispatch =
-        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None };
+        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: false };
 
     fn allocate(turn: T, waker: &Waker) -> NonNull<Self> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();

@@ -1,5 +1,6 @@
 //! What a user implements: processes, messages, handlers; and the turn, of which those are made.
 
+use crate::address::Pid;
 use crate::context::Context;
 use crate::exit::ExitReason;
 use std::future::Future;
@@ -22,14 +23,18 @@ use std::task::Poll;
 /// 256 bytes (above that the steps are wider). The hooks cost nothing where they are not
 /// overridden.
 pub trait Process: Sized + Send + 'static {
-    /// Runs before the first message.
+    /// Runs before the first message; up to where it first waits, also before any signal.
+    ///
+    /// So a process that [traps exits](Context::trap_exits) from here on traps all of them.
     fn started(&mut self, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = cx;
         Nothing
     }
 
-    /// Runs after the last message, on any exit short of a kill, a panic included. The process
-    /// has no address any more: messages sent from here on are handed back to their senders.
+    /// Runs after the last message, on any exit short of a kill, a panic included.
+    ///
+    /// What is still queued, and what is sent while this runs, is dropped after it, and callers
+    /// are told; a kill ends this too.
     fn stopping(
         &mut self,
         reason: &ExitReason,
@@ -37,6 +42,68 @@ pub trait Process: Sized + Send + 'static {
     ) -> impl Future<Output = ()> + Send {
         let _ = (reason, cx);
         Nothing
+    }
+
+    /// A process that this one [monitors](Context::monitor) has exited.
+    ///
+    /// Comes after all that the other had sent to this one, once for each monitor.
+    fn down(&mut self, down: Down, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
+        let _ = (down, cx);
+        Nothing
+    }
+
+    /// An exit signal has come, and this process [traps](Context::trap_exits) them.
+    ///
+    /// The exit of the process that spawned this one [linked](Context::spawn_linked) does not get
+    /// here: this one then exits too, in order, as OTP's behaviours do.
+    fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
+        let _ = (exit, cx);
+        Nothing
+    }
+}
+
+/// Told of a monitored process's end, by [`Process::down`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Down {
+    /// Which monitor has fired.
+    pub monitor: MonitorRef,
+    /// Which process has exited.
+    pub pid: Pid,
+    /// Why; [`ExitReason::NoProcess`] if it had exited before it was monitored.
+    pub reason: ExitReason,
+}
+
+/// An exit signal that was trapped; see [`Process::exit`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Exit {
+    /// The linked process that has exited, or the one that sent the signal; none if it came from
+    /// outside of all processes.
+    pub pid: Option<Pid>,
+    /// Why it has exited, or wants this process to.
+    pub reason: ExitReason,
+}
+
+/// A monitor, as the process that made it knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MonitorRef {
+    pid: Pid,
+    number: u32,
+}
+
+impl MonitorRef {
+    pub(crate) fn new(pid: Pid, number: u32) -> MonitorRef {
+        MonitorRef { pid, number }
+    }
+
+    /// Which process is monitored.
+    pub fn pid(self) -> Pid {
+        self.pid
+    }
+
+    pub(crate) fn number(self) -> u32 {
+        self.number
     }
 }
 
@@ -177,6 +244,7 @@ impl<P: Process> Turn<P> for Started {
     type Reply = ();
 
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = ()> + Send {
+        cx.has_begun();
         process.started(cx)
     }
 }
@@ -189,6 +257,36 @@ impl<P: Process> Turn<P> for Stopping {
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         process.stopping(&self.0, cx).await;
+        cx.stop(self.0);
+    }
+}
+
+/// The turn that runs [`Process::down`].
+pub(crate) struct DownTurn(pub(crate) Down);
+
+impl<P: Process> Turn<P> for DownTurn {
+    type Reply = ();
+
+    async fn run(self, process: &mut P, cx: &mut Context<P>) {
+        // Unless it was demonitored meanwhile.
+        if cx.forget_monitor(self.0.monitor) {
+            process.down(self.0, cx).await;
+        }
+    }
+}
+
+/// The turn that runs [`Process::exit`].
+pub(crate) struct ExitTurn(pub(crate) Exit);
+
+impl<P: Process> Turn<P> for ExitTurn {
+    type Reply = ();
+
+    async fn run(self, process: &mut P, cx: &mut Context<P>) {
+        if cx.obeys(self.0.pid) {
+            cx.stop(self.0.reason);
+        } else {
+            process.exit(self.0, cx).await;
+        }
     }
 }
 

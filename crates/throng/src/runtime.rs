@@ -14,9 +14,10 @@
 //! idle processes by sweeping over the slab until none is left.
 
 use crate::address::{Address, RawAddress};
-use crate::cell::{Attachment, Class, Token};
+use crate::cell::{Class, Token};
 use crate::error::{SpawnError, StartError};
 use crate::exit::ExitReason;
+use crate::extension::Extension;
 use crate::frame::{self, Progress};
 use crate::process::{self, Process, Started, Stopping};
 use crate::scheduler::{self, Phase, Scheduler};
@@ -310,8 +311,16 @@ impl RuntimeHandle {
         process: P,
         attachment: A,
     ) -> Result<Address<P>, SpawnError<P>> {
-        let attachment: Attachment = Box::new(attachment);
-        self.spawn_process(process, Some(Box::new(attachment)))
+        let attachment = Some(Box::new(attachment) as _);
+        self.spawn_extended(process, Extension { attachment, ..Extension::default() })
+    }
+
+    pub(crate) fn spawn_extended<P: Process>(
+        &self,
+        process: P,
+        extension: Extension,
+    ) -> Result<Address<P>, SpawnError<P>> {
+        self.spawn_process(process, Some(Box::new(extension)))
     }
 
     /// How many processes live. Exact when nothing is being spawned or exiting.
@@ -338,7 +347,7 @@ impl RuntimeHandle {
     fn spawn_process<P: Process>(
         &self,
         process: P,
-        attachment: Option<Box<Attachment>>,
+        extension: Option<Box<Extension>>,
     ) -> Result<Address<P>, SpawnError<P>> {
         let shared = &*self.0;
         if shared.scheduler.phase() != Phase::Running {
@@ -355,7 +364,7 @@ impl RuntimeHandle {
                     let class = classes.get::<P>(self);
                     let slots = &mut worker.slots.borrow_mut();
                     remote.count_spawn();
-                    Ok(Token::create(&shared.slab, slots, class, process, attachment))
+                    Ok(Token::create(&shared.slab, slots, class, process, extension))
                 }
                 None => {
                     if !shared.permits.take_one() {
@@ -367,7 +376,7 @@ impl RuntimeHandle {
                     }
                     let class = self.class::<P>();
                     let slots = &mut lock(&shared.guest_slots);
-                    Ok(Token::create(&shared.slab, slots, &class, process, attachment))
+                    Ok(Token::create(&shared.slab, slots, &class, process, extension))
                 }
             }
         });

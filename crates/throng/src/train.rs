@@ -53,8 +53,12 @@ struct Train<P, T> {
 }
 
 impl<P: Process, T: Turn<P>> Train<P, T> {
-    const DISPATCH: &'static Dispatch =
-        &Dispatch { run: Self::run, discard: Self::discard, uncouple: Some(Self::uncouple) };
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        run: Self::run,
+        discard: Self::discard,
+        uncouple: Some(Self::uncouple),
+        is_signal: false,
+    };
     /// How many cars a train has; zero for messages too large for it.
     const CARS: usize = match size_of::<T>() {
         _ if align_of::<T>() > 64 => 0,

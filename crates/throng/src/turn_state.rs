@@ -1,4 +1,4 @@
-//! Whether a turn is suspended, and who may continue it.
+//! Whether a turn is suspended, who may continue it, and whether signals are under way.
 //!
 //! A turn that awaits something keeps its process's mailbox `BUSY`, so that no other turn begins;
 //! what wakes it is a [`Waker`](std::task::Waker), which may be called from anywhere, any number
@@ -9,17 +9,27 @@
 //! | – | running, or no turn at all | holder | |
 //! | `NOTIFIED` | somebody woke it since it last began a poll | any waker | holder, by `resume` |
 //! | `SUSPENDED` | the last poll was pending, nobody holds the token | holder, by `suspend` | holder, by `resume` |
+//! | `FRESH` | the process's first turn, `started`, has not begun: signals wait for it | creator | that turn |
+//! | 8..32 | signals announced and not yet taken out of the mailbox | senders, before the push | holder, having taken them out; a sender whose push failed |
 //!
 //! Invariants:
 //! 1. Of all wakes after a `suspend`, exactly one gets the token.
 //! 2. A wake during the poll, or between turns, is not lost: the next `suspend` fails.
 //! 3. A wake that comes late hits whatever lives in the slot by then: that process polls once in
 //!    vain, which any future must tolerate. Messages are never misdirected; see `mailbox`.
+//! 4. Signals are looked for after `resume`, never before: a wake that it forgets may have been
+//!    for one of them.
+//! 5. A signal is announced before it is pushed and retracted after it was taken out. So whoever
+//!    drains a mailbox with a signal in it sees the announcement. Those of a sender with a stale
+//!    address come in pairs; that is why no new process of a slot sets the count to zero.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 const SUSPENDED: u32 = 1;
 const NOTIFIED: u32 = 2;
+const FRESH: u32 = 4;
+const FLAGS: u32 = 0xFF;
+const SIGNAL: u32 = FLAGS + 1;
 
 /// See the file's head.
 #[repr(transparent)]
@@ -34,32 +44,76 @@ impl TurnState {
     /// Forgets wakes meant for an earlier process of this slot.
     #[inline(always)]
     pub(crate) fn reset(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) & FLAGS != 0 {
+            self.0.fetch_and(!FLAGS, Ordering::Relaxed);
+        }
     }
 
     /// Gives the token up until the next wake; false if there was one already, then the holder
     /// keeps the token and polls again after [`resume`](Self::resume).
     #[must_use]
     pub(crate) fn suspend(&self) -> bool {
-        // Releases the frame and the state to whoever resumes.
-        self.0.compare_exchange(0, SUSPENDED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & NOTIFIED == 0 {
+            // Releases the frame and the state to whoever resumes.
+            match self.0.compare_exchange_weak(
+                word,
+                word | SUSPENDED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
     }
 
     /// Begins the next poll: wakes from here on count anew. For the token's holder.
     pub(crate) fn resume(&self) {
         // Acquires what the waking thread did before it woke.
-        self.0.swap(0, Ordering::AcqRel);
+        self.0.fetch_and(!(SUSPENDED | NOTIFIED), Ordering::AcqRel);
     }
 
     /// Records a wake; true if the caller now holds the token and must schedule the process.
     #[must_use]
     pub(crate) fn notify(&self) -> bool {
-        self.0.fetch_or(NOTIFIED, Ordering::AcqRel) == SUSPENDED
+        let before = self.0.fetch_or(NOTIFIED, Ordering::AcqRel);
+        before & (SUSPENDED | NOTIFIED) == SUSPENDED
+    }
+
+    /// A signal is about to be pushed.
+    pub(crate) fn announce(&self) {
+        self.0.fetch_add(SIGNAL, Ordering::Relaxed);
+    }
+
+    /// An announced signal was taken out of the mailbox, or could not be pushed.
+    pub(crate) fn retract(&self) {
+        self.0.fetch_sub(SIGNAL, Ordering::Relaxed);
+    }
+
+    /// Whether signals are in the mailbox, or about to be.
+    #[inline(always)]
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= SIGNAL
+    }
+
+    /// Has signals wait until the first turn has begun. For the token's holder, like the next two.
+    pub(crate) fn set_fresh(&self) {
+        self.0.fetch_or(FRESH, Ordering::Relaxed);
+    }
+
+    pub(crate) fn clear_fresh(&self) {
+        self.0.fetch_and(!FRESH, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & FRESH != 0
     }
 
     /// Whether a turn waits here that nobody has woken.
     pub(crate) fn is_suspended(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == SUSPENDED
+        self.0.load(Ordering::Relaxed) & (SUSPENDED | NOTIFIED) == SUSPENDED
     }
 }
 
@@ -108,6 +162,55 @@ mod loom_models {
                 waker.join().unwrap();
             }
             assert_eq!(finished.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// A process whose turn waits for ever, and a signal to it: whoever holds the token in the end
+    /// has seen the signal.
+    #[test]
+    fn loom_a_signal_is_seen_though_the_turn_waits_for_ever() {
+        use crate::mailbox::items::{item, take};
+        use crate::mailbox::{Generation, Mailbox, Pushed};
+        loom::model(|| {
+            let first = Generation::FIRST;
+            let mailbox = Arc::new(Mailbox::new_open(first));
+            let state = Arc::new(TurnState::new());
+            let seen = Arc::new(loom::cell::UnsafeCell::new(Vec::new()));
+            assert!(mailbox.wake(first));
+            let hold = {
+                let (mailbox, state, seen) = (mailbox.clone(), state.clone(), seen.clone());
+                move || loop {
+                    state.resume();
+                    if state.is_signalled() {
+                        // SAFETY: drained, and the token is ours.
+                        seen.with_mut(|seen| unsafe {
+                            let taken = take(mailbox.drain(first));
+                            taken.iter().for_each(|_| state.retract());
+                            (*seen).extend(taken);
+                        });
+                    }
+                    if state.suspend() {
+                        return;
+                    }
+                }
+            };
+            let signaller = {
+                let (mailbox, state, hold) = (mailbox.clone(), state.clone(), hold.clone());
+                thread::spawn(move || {
+                    state.announce();
+                    // SAFETY: a fresh item.
+                    let pushed = unsafe { mailbox.push(first, item(1)) };
+                    assert_eq!(pushed, Ok(Pushed::Queued));
+                    if state.notify() {
+                        hold();
+                    }
+                })
+            };
+            hold();
+            signaller.join().unwrap();
+            // SAFETY: both threads are done.
+            seen.with(|seen| unsafe { assert_eq!(*seen, [1]) });
+            assert!(!state.is_signalled());
         });
     }
 }

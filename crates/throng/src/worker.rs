@@ -15,6 +15,7 @@ use crate::message::Cast;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::{self, Phase, Scheduler};
+use crate::signal;
 use crate::slab::SlotCache;
 use crate::sync::atomic::Ordering;
 use crate::sync::{current, park, park_timeout, spin_loop};
@@ -39,6 +40,8 @@ const SENDS_PER_EXPOSURE: u32 = 256;
 const SEARCH_ROUNDS: u32 = 60;
 const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
+/// How many links and monitors of a dead process are told before others run.
+const TOLD_AT_ONCE: usize = 256;
 /// The furthest ahead an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
 
@@ -353,15 +356,13 @@ impl Worker {
                         },
                     }
                 }
-                After::Exit(reason) => {
-                    token.close(generation, &reason);
-                    stop(&token, reason)
-                }
+                After::Exit(reason) => stop(&token, reason),
                 After::ExitIfIdle if token.close_if_idle(generation) => {
                     stop(&token, ExitReason::Normal)
                 }
                 After::ExitIfIdle => Progress::Done(After::Next),
-                After::Ended => return self.finish(token),
+                After::Kill => return self.finish(token, generation, ExitReason::Killed),
+                After::Ended(reason) => return self.finish(token, generation, reason),
             };
         }
     }
@@ -369,20 +370,47 @@ impl Worker {
     /// Goes on where the process left off.
     #[inline(always)]
     fn resume(&self, token: &Token) -> Progress {
-        if self.scheduler().phase() >= Phase::Killing && token.discard_turn(&ExitReason::Shutdown) {
-            if token.is_closed() {
-                // It was its last hook that waited.
-                return Progress::Done(After::Ended);
+        token.begin_run();
+        if token.is_signalled() {
+            let stopping = token.is_stopping();
+            match token.handle_signals(token.generation()) {
+                None => {}
+                // It is exiting already.
+                Some(After::Exit(_)) if stopping => {}
+                Some(after) => {
+                    let reason = match &after {
+                        After::Exit(reason) => reason,
+                        _ => &ExitReason::Killed,
+                    };
+                    token.discard_turn(reason);
+                    return Progress::Done(after);
+                }
             }
-            self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
-            return Progress::Done(After::Exit(ExitReason::Shutdown));
         }
-        token.resume().unwrap_or(Progress::Done(After::Next))
+        if self.scheduler().phase() >= Phase::Killing {
+            let stopping = token.is_stopping();
+            if token.discard_turn(&ExitReason::Shutdown) {
+                if stopping {
+                    return Progress::Done(After::Ended(ExitReason::Shutdown));
+                }
+                self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
+                return Progress::Done(After::Exit(ExitReason::Shutdown));
+            }
+        }
+        token.resume().unwrap_or_else(|| match token.obituary() {
+            Some(reason) => Progress::Done(After::Ended(reason)),
+            None => Progress::Done(After::Next),
+        })
     }
 
     /// Begins the next turn, if there is one.
     #[inline(always)]
     fn next_turn(&self, token: &Token, generation: Generation) -> Option<Progress> {
+        if token.is_signalled()
+            && let Some(after) = token.handle_signals(generation)
+        {
+            return Some(Progress::Done(after));
+        }
         match self.scheduler().phase() {
             Phase::Running => token.run_next(generation),
             Phase::Draining => token.run_next(generation).or_else(|| {
@@ -392,19 +420,28 @@ impl Worker {
         }
     }
 
-    /// The process is over.
-    fn finish(&self, token: Token) {
-        token.destroy(&self.shared.slab, &self.slots);
+    /// The process is over: those who want to know are told, a slice at a time.
+    fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
+        if token.obituary().is_none() {
+            if let ExitReason::Panicked(text) = &reason {
+                tracing::error!(process = token.class().name, panic = %text, "a process panicked");
+            }
+            token.die(generation, &reason);
+        }
+        if !signal::publish_obituary(&token, TOLD_AT_ONCE) {
+            return self.push_back(token);
+        }
+        token.free(&self.shared.slab, &self.slots);
         let remote = &self.scheduler().remotes[self.index];
         self.shared.permits.give_back(&remote.spare_permits);
         remote.count_exit();
     }
 }
 
-/// Runs the last hook of a process whose mailbox is closed.
+/// Runs the last hook of a process.
 fn stop(token: &Token, reason: ExitReason) -> Progress {
-    if let ExitReason::Panicked(text) = &reason {
-        tracing::error!(process = token.class().name, panic = %text, "a process panicked");
+    match token.class().stopping {
+        Some(begin) => begin(token, reason),
+        None => Progress::Done(After::Ended(reason)),
     }
-    token.class().stopping.map_or(Progress::Done(After::Ended), |begin| begin(token, reason))
 }

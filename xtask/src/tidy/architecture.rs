@@ -14,7 +14,7 @@ use super::tree::{DependencyKind, Tree};
 use std::collections::BTreeSet;
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
-const LINES_MAX: usize = 200;
+const LINES_MAX: usize = 260;
 
 /// Everything the code map names exists; every member and every top-level directory is in it.
 pub(super) fn check_map(tree: &Tree) -> Vec<Violation> {

@@ -55,8 +55,7 @@ impl Process for Hooked {
         tokio::time::sleep(Duration::from_millis(2)).await;
         self.0.fetch_add(1, Ordering::SeqCst);
     }
-    async fn stopping(&mut self, reason: &ExitReason, cx: &mut Context<Self>) {
-        assert!(!cx.address().is_alive());
+    async fn stopping(&mut self, reason: &ExitReason, _: &mut Context<Self>) {
         tokio::time::sleep(Duration::from_millis(2)).await;
         let code = match reason {
             ExitReason::Normal => 100,

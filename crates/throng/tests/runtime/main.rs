@@ -6,6 +6,7 @@
 mod calls;
 mod exits;
 mod limits;
+mod signals;
 mod stress;
 
 use throng::prelude::*;

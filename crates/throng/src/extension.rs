@@ -1,0 +1,71 @@
+//! What only some processes have: links, monitors, a parent, names, something attached. One box on
+//! the cell's extension pointer, made when the first of these is asked for; a process without
+//! any costs nothing for them.
+//!
+//! It belongs to whoever holds the process's token, like all of the cell's plain fields; what others
+//! want changed in it they ask for by a signal (see `signal`).
+
+use crate::address::Pid;
+use crate::cell::MessageList;
+use crate::exit::ExitReason;
+use crate::links::Links;
+use crate::process::Down;
+use crate::small_map::SmallMap;
+use std::any::Any;
+use std::collections::VecDeque;
+
+/// What a layer on top keeps with a process.
+pub(crate) type Attachment = Box<dyn Any + Send>;
+
+/// See the file's head.
+#[derive(Default)]
+pub(crate) struct Extension {
+    pub(crate) attachment: Option<Attachment>,
+    pub(crate) parent: Option<Pid>,
+    pub(crate) links: Links<Pid>,
+    /// What this process monitors, by the number of the monitor.
+    pub(crate) monitors: SmallMap<u32, Pid>,
+    pub(crate) last_monitor: u32,
+    pub(crate) watchers: Watchers,
+    pub(crate) traps_exits: bool,
+    /// Whether the parent's exit is obeyed even while exits are trapped, as a `gen_server` does.
+    pub(crate) obeys_parent: bool,
+    /// What to leave when the process exits.
+    pub(crate) memberships: Vec<Box<dyn Membership>>,
+    /// Messages taken from the mailbox while others were pending: later than those, each list
+    /// oldest first.
+    pub(crate) backlog: VecDeque<MessageList>,
+    /// Set when the process is dead and the others are being told.
+    pub(crate) obituary: Option<ExitReason>,
+}
+
+/// Something that knows a process by its pid for as long as it lives: a name, a group.
+pub(crate) trait Membership: Send {
+    /// The process has exited.
+    fn leave(self: Box<Self>, pid: Pid);
+}
+
+/// Tells a process of another's end, as a message of its own type.
+pub(crate) type TellDown = fn(Pid, Down);
+
+/// Who wants to know when a process ends.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    /// Processes, each by the number it gave its monitor.
+    pub(crate) processes: SmallMap<(Pid, u32), TellDown>,
+    /// Others.
+    pub(crate) others: Vec<Box<dyn FnOnce(ExitReason) + Send>>,
+}
+
+impl Extension {
+    /// The number of a new monitor on `pid`.
+    pub(crate) fn monitor(&mut self, pid: Pid) -> u32 {
+        loop {
+            self.last_monitor = self.last_monitor.wrapping_add(1);
+            if self.monitors.get(&self.last_monitor).is_none() {
+                self.monitors.insert(self.last_monitor, pid);
+                return self.last_monitor;
+            }
+        }
+    }
+}

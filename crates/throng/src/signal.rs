@@ -1,0 +1,207 @@
+//! Signals: what processes tell each other besides messages, and what it does to the one told.
+//!
+//! A signal travels in the mailbox of its target, so that it comes after every message its sender
+//! sent before; but it is acted on as soon as the mailbox is looked at, before the messages that
+//! wait, also while a turn is suspended. It acts under the target's token, so there is no lock,
+//! and nothing is lost: a target that is gone is seen at the push, one that is going refuses what
+//! it has left in its mailbox.
+//!
+//! | signal | does | refused by a process that is gone |
+//! |---|---|---|
+//! | link | adds the link | the sender gets an exit signal, `NoProcess` |
+//! | unlink | removes it and acknowledges | – |
+//! | exit | ends the process, or is trapped and becomes a message | – |
+//! | kill | ends the process | – |
+//! | monitor | adds the watcher | the watcher is told, `NoProcess` |
+//! | demonitor | removes it | – |
+//! | watch | adds a watcher that is no process | it is told, `NoProcess` |
+//! | join | has the process leave something when it exits | that is left at once |
+
+use crate::address::Pid;
+use crate::cell::Token;
+use crate::exit::{ExitReason, catch};
+use crate::extension::{Membership, TellDown};
+use crate::frame::After;
+use crate::mailbox::Link;
+use crate::message;
+use crate::process::{Down, Exit, MonitorRef};
+use std::ptr::NonNull;
+
+/// See the file's head.
+pub(crate) enum Signal {
+    Link {
+        from: Pid,
+    },
+    Unlink {
+        from: Pid,
+        number: u32,
+    },
+    UnlinkAcknowledged {
+        from: Pid,
+        number: u32,
+    },
+    Exit {
+        from: Option<Pid>,
+        reason: ExitReason,
+        by_link: bool,
+    },
+    Kill,
+    Monitor {
+        by: Pid,
+        number: u32,
+        tell: TellDown,
+    },
+    Demonitor {
+        by: Pid,
+        number: u32,
+    },
+    Watch(Box<dyn FnOnce(ExitReason) + Send>),
+    #[expect(dead_code, reason = "for names and groups, which come next")]
+    Join(Box<dyn Membership>),
+}
+
+/// What remains to be done when a signal has acted.
+#[must_use]
+pub(crate) enum Outcome {
+    Nothing,
+    /// It has become a message: to be handled after all that came before.
+    Message(NonNull<Link>),
+    /// The process is over.
+    Exit(After),
+}
+
+/// Sends a signal; if the process has exited, the signal is refused in its name.
+pub(crate) fn send(to: Pid, signal: Signal) {
+    if let Err(signal) = try_send(to, signal) {
+        signal.refuse(to);
+    }
+}
+
+/// Sends a signal; it comes back if the process has exited.
+pub(crate) fn try_send(to: Pid, signal: Signal) -> Result<(), Signal> {
+    message::send_signal(to, signal)
+}
+
+/// Sends one that has no effect on the dead.
+fn tell(to: Pid, signal: Signal) {
+    let _ = try_send(to, signal);
+}
+
+impl Signal {
+    /// Acts on the process whose token this is.
+    pub(crate) fn act(self, token: &Token) -> Outcome {
+        let me = token.pid();
+        match self {
+            Signal::Link { from } => token.with_extension(|own| own.links.on_link(from)),
+            Signal::Unlink { from, number } => {
+                token.if_extension(|own| own.links.on_unlink(from));
+                tell(from, Signal::UnlinkAcknowledged { from: me, number });
+            }
+            Signal::UnlinkAcknowledged { from, number } => {
+                token.if_extension(|own| own.links.on_acknowledge(from, number));
+            }
+            Signal::Exit { from, reason, by_link } => {
+                return exit_signal(token, from, reason, by_link);
+            }
+            Signal::Kill => return Outcome::Exit(After::Kill),
+            Signal::Monitor { by, number, tell } => {
+                token.with_extension(|own| own.watchers.processes.insert((by, number), tell));
+            }
+            Signal::Demonitor { by, number } => {
+                token.if_extension(|own| own.watchers.processes.remove(&(by, number)));
+            }
+            Signal::Watch(watcher) => token.with_extension(|own| own.watchers.others.push(watcher)),
+            Signal::Join(membership) => {
+                token.with_extension(|own| own.memberships.push(membership));
+            }
+        }
+        Outcome::Nothing
+    }
+
+    /// Answers in the name of a process that is gone.
+    pub(crate) fn refuse(self, gone: Pid) {
+        match self {
+            Signal::Link { from } => {
+                let reason = ExitReason::NoProcess;
+                tell(from, Signal::Exit { from: Some(gone), reason, by_link: true });
+            }
+            Signal::Monitor { by, number, tell } => {
+                let monitor = MonitorRef::new(gone, number);
+                tell(by, Down { monitor, pid: gone, reason: ExitReason::NoProcess });
+            }
+            Signal::Watch(watcher) => run_users(|| watcher(ExitReason::NoProcess)),
+            Signal::Join(membership) => membership.leave(gone),
+            Signal::Unlink { .. }
+            | Signal::UnlinkAcknowledged { .. }
+            | Signal::Exit { .. }
+            | Signal::Kill
+            | Signal::Demonitor { .. } => {}
+        }
+    }
+}
+
+/// A watcher's code is somebody else's: no panic of it gets any further.
+fn run_users(f: impl FnOnce()) {
+    let _ = catch(f);
+}
+
+fn exit_signal(token: &Token, from: Option<Pid>, reason: ExitReason, by_link: bool) -> Outcome {
+    if by_link {
+        let counts = from
+            .is_some_and(|peer| token.if_extension(|own| own.links.on_exit(peer)).unwrap_or(false));
+        if !counts {
+            return Outcome::Nothing;
+        }
+    }
+    if token.if_extension(|own| own.traps_exits).unwrap_or(false) {
+        return Outcome::Message(token.class().exit_message(Exit { pid: from, reason }));
+    }
+    if reason == ExitReason::Normal && from != Some(token.pid()) {
+        return Outcome::Nothing;
+    }
+    Outcome::Exit(After::Exit(reason))
+}
+
+/// Tells others that a process is dead, as many of them as `most`; true if all have been told.
+///
+/// What it belonged to is left first, so that who is told finds the name free.
+pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
+    let me = token.pid();
+    let Some(reason) = token.if_extension(|own| own.obituary.clone()).flatten() else {
+        return true;
+    };
+    for _ in 0..most {
+        let next = token.if_extension(|own| {
+            if let Some(membership) = own.memberships.pop() {
+                return Some(Told::Membership(membership));
+            }
+            if let Some(peer) = own.links.pop() {
+                return Some(Told::Link(peer));
+            }
+            if let Some(((by, number), tell)) = own.watchers.processes.pop() {
+                return Some(Told::Watcher { by, number, tell });
+            }
+            own.watchers.others.pop().map(Told::Other)
+        });
+        let reason = reason.clone();
+        match next.flatten() {
+            None => return true,
+            Some(Told::Membership(membership)) => membership.leave(me),
+            Some(Told::Link(peer)) => {
+                tell(peer, Signal::Exit { from: Some(me), reason, by_link: true });
+            }
+            Some(Told::Watcher { by, number, tell }) => {
+                tell(by, Down { monitor: MonitorRef::new(me, number), pid: me, reason });
+            }
+            Some(Told::Other(watcher)) => run_users(|| watcher(reason)),
+        }
+    }
+    false
+}
+
+enum Told {
+    Membership(Box<dyn Membership>),
+    Link(Pid),
+    Watcher { by: Pid, number: u32, tell: TellDown },
+    Other(Box<dyn FnOnce(ExitReason) + Send>),
+}

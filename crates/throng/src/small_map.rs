@@ -1,0 +1,121 @@
+//! A map that costs nothing while it is empty and no allocation for one entry, which is what most
+//! processes have of links and monitors.
+//!
+//! Iteration is in an order that depends on the operations alone, never on hashes or addresses: a
+//! simulated run must repeat exactly.
+
+use indexmap::IndexMap;
+use rustc_hash::FxBuildHasher;
+use std::hash::Hash;
+
+/// See the file's head.
+#[derive(Debug, Default)]
+pub(crate) enum SmallMap<K, V> {
+    #[default]
+    Empty,
+    One(K, V),
+    Many(Box<IndexMap<K, V, FxBuildHasher>>),
+}
+
+impl<K: Eq + Hash, V> SmallMap<K, V> {
+    /// How many entries there are.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for inspection, which comes next"))]
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            SmallMap::Empty => 0,
+            SmallMap::One(..) => 1,
+            SmallMap::Many(map) => map.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        match self {
+            SmallMap::One(own, value) if own == key => Some(value),
+            SmallMap::Many(map) => map.get(key),
+            SmallMap::Empty | SmallMap::One(..) => None,
+        }
+    }
+
+    /// Sets an entry; the value it had comes back.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        match self {
+            SmallMap::Empty => {
+                *self = SmallMap::One(key, value);
+                None
+            }
+            SmallMap::One(own, old) if *own == key => Some(std::mem::replace(old, value)),
+            SmallMap::One(..) => {
+                let mut map = IndexMap::with_capacity_and_hasher(4, FxBuildHasher);
+                if let SmallMap::One(own, old) = std::mem::take(self) {
+                    map.insert(own, old);
+                }
+                map.insert(key, value);
+                *self = SmallMap::Many(Box::new(map));
+                None
+            }
+            SmallMap::Many(map) => map.insert(key, value),
+        }
+    }
+
+    /// Takes an entry out. Cost: constant; the last entry moves to its place.
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        match self {
+            SmallMap::One(own, _) if own == key => self.pop().map(|(_, value)| value),
+            SmallMap::Many(map) => map.swap_remove(key),
+            SmallMap::Empty | SmallMap::One(..) => None,
+        }
+    }
+
+    /// Takes some entry out: the last.
+    pub(crate) fn pop(&mut self) -> Option<(K, V)> {
+        match self {
+            SmallMap::Empty => None,
+            SmallMap::One(..) => match std::mem::take(self) {
+                SmallMap::One(key, value) => Some((key, value)),
+                _ => None,
+            },
+            SmallMap::Many(map) => map.pop(),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let (one, many) = match self {
+            SmallMap::Empty => (None, None),
+            SmallMap::One(key, value) => (Some((key, value)), None),
+            SmallMap::Many(map) => (None, Some(map.iter())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn is_a_map(steps in prop::collection::vec((0_u8..4, 0_u8..6, any::<u8>()), 0..60)) {
+            let mut map = SmallMap::default();
+            let mut model = BTreeMap::new();
+            for (step, key, value) in steps {
+                match step {
+                    0 | 1 => prop_assert_eq!(map.insert(key, value), model.insert(key, value)),
+                    2 => prop_assert_eq!(map.remove(&key), model.remove(&key)),
+                    _ => {
+                        let popped = map.pop();
+                        prop_assert_eq!(popped.is_some(), !model.is_empty());
+                        if let Some((key, value)) = popped {
+                            prop_assert_eq!(model.remove(&key), Some(value));
+                        }
+                    }
+                }
+                prop_assert_eq!(map.len(), model.len());
+                prop_assert_eq!(map.get(&key), model.get(&key));
+                let all: BTreeMap<_, _> = map.iter().map(|(&key, &value)| (key, value)).collect();
+                prop_assert_eq!(&all, &model);
+            }
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! Links, monitors, exit signals and kills.
+
+use crate::{runtime, scaled};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use throng::prelude::*;
+
+#[derive(Debug, PartialEq)]
+enum Event {
+    Down(MonitorRef, Pid, ExitReason),
+    Exit(Option<Pid>, ExitReason),
+    Stopping(ExitReason),
+    Message(u32),
+}
+use Event::{Down as GotDown, Exit as GotExit, Message as GotMessage, Stopping};
+
+/// Does what it is told, and reports what happens to it.
+struct Actor {
+    events: Sender<Event>,
+    traps: bool,
+}
+
+impl Process for Actor {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        cx.trap_exits(self.traps);
+    }
+    async fn stopping(&mut self, reason: &ExitReason, _: &mut Context<Self>) {
+        let _ = self.events.send(Stopping(reason.clone()));
+    }
+    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+        let _ = self.events.send(GotDown(down.monitor, down.pid, down.reason));
+    }
+    async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+        let _ = self.events.send(GotExit(exit.pid, exit.reason));
+    }
+}
+
+struct Do<F>(F);
+impl<R: Send + 'static, F> throng::Turn<Actor> for Do<F>
+where
+    F: FnOnce(&mut Actor, &mut Context<Actor>) -> R + Send + 'static,
+{
+    type Reply = R;
+    async fn run(self, actor: &mut Actor, cx: &mut Context<Actor>) -> R {
+        (self.0)(actor, cx)
+    }
+}
+
+struct Say(u32);
+impl Message for Say {
+    type Reply = ();
+}
+impl Handle<Say> for Actor {
+    async fn handle(&mut self, Say(number): Say, _: &mut Context<Self>) {
+        let _ = self.events.send(GotMessage(number));
+    }
+}
+
+/// Waits for ever.
+struct Hang;
+impl Message for Hang {
+    type Reply = ();
+}
+impl Handle<Hang> for Actor {
+    async fn handle(&mut self, _: Hang, _: &mut Context<Self>) {
+        std::future::pending().await
+    }
+}
+
+/// Monitors a process, kills it, and demonitors it when it is dead.
+struct Outlive(Pid);
+impl Message for Outlive {
+    type Reply = ();
+}
+impl Handle<Outlive> for Actor {
+    async fn handle(&mut self, Outlive(other): Outlive, cx: &mut Context<Self>) {
+        let monitor = cx.monitor(other);
+        other.kill();
+        other.exited().await;
+        // By now it is queued, or about to be.
+        cx.demonitor(monitor);
+    }
+}
+
+struct Stage {
+    runtime: Runtime,
+}
+
+impl Stage {
+    fn new() -> Stage {
+        Stage { runtime: runtime() }
+    }
+
+    fn actor(&self, traps: bool) -> (Address<Actor>, Receiver<Event>) {
+        let (events, log) = channel();
+        (self.runtime.spawn(Actor { events, traps }).unwrap(), log)
+    }
+
+    /// Has an actor do something in a turn of its own.
+    fn have<R: Send + 'static>(
+        &self,
+        actor: Address<Actor>,
+        f: impl FnOnce(&mut Actor, &mut Context<Actor>) -> R + Send + 'static,
+    ) -> R {
+        self.runtime.block_on(async |_| actor.call(Do(f)).await).unwrap()
+    }
+
+    fn ended(&self, pid: impl Into<Pid>) -> ExitReason {
+        let pid = pid.into();
+        self.runtime.block_on(async |_| pid.exited().await)
+    }
+}
+
+fn next(log: &Receiver<Event>) -> Event {
+    log.recv_timeout(Duration::from_secs(20)).expect("an event")
+}
+
+fn nothing_more(log: &Receiver<Event>) {
+    assert!(log.try_recv().is_err(), "nothing else happened");
+}
+
+fn boom() -> ExitReason {
+    ExitReason::other("boom")
+}
+
+#[test]
+fn an_exit_takes_the_linked_along_unless_it_is_normal() {
+    let stage = Stage::new();
+    for (reason, spreads) in [(ExitReason::Normal, false), (boom(), true)] {
+        let (first, _log) = stage.actor(false);
+        let (second, log) = stage.actor(false);
+        stage.have(first, move |_, cx| cx.link(second));
+        // Linked both ways by now: the signal is in its mailbox.
+        let watched = second.pid();
+        let exits = reason.clone();
+        stage.have(first, move |_, cx| cx.stop(exits));
+        if spreads {
+            assert_eq!(next(&log), Stopping(boom()));
+            let reason = stage.ended(watched);
+            assert!(matches!(reason, ExitReason::NoProcess) || reason == boom());
+        } else {
+            stage.ended(first);
+            stage.have(second, |_, _| ());
+            nothing_more(&log);
+        }
+    }
+}
+
+#[test]
+fn exits_are_trapped_as_messages_after_what_was_sent() {
+    let stage = Stage::new();
+    let (first, _log) = stage.actor(false);
+    let (second, log) = stage.actor(true);
+    stage.have(second, move |_, cx| cx.link(first));
+    stage.have(first, move |_, cx| {
+        second.send(Say(1)).unwrap();
+        second.send(Say(2)).unwrap();
+        cx.stop(boom());
+    });
+    assert_eq!(next(&log), GotMessage(1));
+    assert_eq!(next(&log), GotMessage(2));
+    assert_eq!(next(&log), GotExit(Some(first.pid()), boom()));
+    // Linking to the dead is an exit, too.
+    stage.have(second, move |_, cx| cx.link(first));
+    assert_eq!(next(&log), GotExit(Some(first.pid()), ExitReason::NoProcess));
+    // And one may be asked to exit, with any reason.
+    second.exit(ExitReason::Normal);
+    assert_eq!(next(&log), GotExit(None, ExitReason::Normal));
+    nothing_more(&log);
+}
+
+#[test]
+fn an_unlinked_process_feels_nothing() {
+    let stage = Stage::new();
+    let (first, _log) = stage.actor(false);
+    let (second, log) = stage.actor(true);
+    stage.have(second, move |_, cx| {
+        cx.link(first);
+        cx.link(first);
+        cx.unlink(first);
+    });
+    stage.have(first, |_, cx| cx.stop(boom()));
+    stage.ended(first);
+    stage.have(second, |_, _| ());
+    nothing_more(&log);
+}
+
+#[test]
+fn a_monitor_fires_once_after_all_messages() {
+    let stage = Stage::new();
+    let (first, _log) = stage.actor(false);
+    let (second, log) = stage.actor(false);
+    let (once, twice) = stage.have(second, move |_, cx| (cx.monitor(first), cx.monitor(first)));
+    assert_ne!(once, twice);
+    let gone = stage.have(second, move |_, cx| {
+        let gone = cx.monitor(first);
+        cx.demonitor(gone);
+        gone
+    });
+    stage.have(first, move |_, cx| {
+        for number in 0..20 {
+            second.send(Say(number)).unwrap();
+        }
+        cx.stop(boom());
+    });
+    for number in 0..20 {
+        assert_eq!(next(&log), GotMessage(number));
+    }
+    let mut fired = [next(&log), next(&log)].map(|event| match event {
+        GotDown(monitor, pid, reason) => {
+            assert_eq!((pid, reason), (first.pid(), boom()));
+            monitor
+        }
+        other => panic!("{other:?}"),
+    });
+    fired.sort_by_key(|&monitor| monitor != once);
+    assert_eq!(fired, [once, twice]);
+    let late = stage.have(second, move |_, cx| cx.monitor(first));
+    assert_eq!(next(&log), GotDown(late, first.pid(), ExitReason::NoProcess));
+    assert_ne!(late, gone);
+    nothing_more(&log);
+}
+
+#[test]
+fn a_demonitored_exit_is_not_told_even_if_it_is_queued() {
+    let stage = Stage::new();
+    let (first, _log) = stage.actor(false);
+    let (second, log) = stage.actor(false);
+    let demonitored = stage.runtime.block_on(async |_| second.call(Outlive(first.pid())).await);
+    demonitored.unwrap();
+    stage.have(second, |_, _| ());
+    nothing_more(&log);
+}
+
+#[test]
+fn a_kill_ends_what_traps_waits_or_is_stopping() {
+    struct Stubborn;
+    impl Process for Stubborn {
+        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+            std::future::pending().await
+        }
+    }
+    let stage = Stage::new();
+    let (trapping, log) = stage.actor(true);
+    stage.have(trapping, |_, _| ());
+    trapping.kill();
+    stage.ended(trapping);
+    let (waiting, _log) = stage.actor(false);
+    let call = stage.runtime.block_on(async |_| {
+        let call = tokio::spawn(waiting.call(Hang));
+        while stage.runtime.process_count() > 1 {
+            tokio::task::yield_now().await;
+        }
+        waiting.kill();
+        call.await.unwrap()
+    });
+    assert!(matches!(call, Err(CallError::Died(ExitReason::Killed) | CallError::NoProcess(_))));
+    let stubborn = stage.runtime.spawn(Stubborn).unwrap();
+    stubborn.exit(boom());
+    let exited = stage.runtime.block_on(async |_| {
+        let exited = tokio::spawn(stubborn.pid().exited());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(stubborn.is_alive(), "it is still stopping");
+        // Not a kill, so it changes nothing.
+        stubborn.exit(ExitReason::other("once more"));
+        stubborn.kill();
+        exited.await.unwrap()
+    });
+    assert_eq!(exited, ExitReason::Killed);
+    nothing_more(&log);
+}
+
+#[test]
+fn a_killed_process_takes_the_linked_along_as_killed() {
+    let stage = Stage::new();
+    let (first, _log) = stage.actor(true);
+    let (second, log) = stage.actor(false);
+    let (third, trapped) = stage.actor(true);
+    stage.have(first, move |_, cx| {
+        cx.link(second);
+        cx.link(third);
+    });
+    first.kill();
+    assert_eq!(next(&log), Stopping(ExitReason::Killed));
+    assert_eq!(next(&trapped), GotExit(Some(first.pid()), ExitReason::Killed));
+}
+
+#[test]
+fn an_exit_signal_interrupts_a_turn_that_waits() {
+    let stage = Stage::new();
+    let (actor, log) = stage.actor(false);
+    let outcome = stage.runtime.block_on(async |_| {
+        let call = tokio::spawn(actor.call(Hang));
+        let behind = tokio::spawn(actor.call(Say(1)));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        actor.exit(ExitReason::Normal);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        assert!(actor.is_alive(), "a normal exit signal is ignored");
+        actor.exit(boom());
+        (call.await.unwrap(), behind.await.unwrap())
+    });
+    assert!(matches!(outcome.0, Err(CallError::Died(reason)) if reason == boom()));
+    assert!(matches!(outcome.1, Err(CallError::Died(reason)) if reason == boom()));
+    assert_eq!(next(&log), Stopping(boom()));
+    nothing_more(&log);
+}
+
+#[test]
+fn an_exit_signal_overtakes_the_messages_that_wait() {
+    let stage = Stage::new();
+    let (actor, log) = stage.actor(false);
+    stage.have(actor, move |_, cx| {
+        for number in 0..1000 {
+            cx.address().send(Say(number)).unwrap();
+        }
+        cx.exit(actor, boom());
+    });
+    assert_eq!(next(&log), Stopping(boom()));
+    nothing_more(&log);
+}
+
+#[test]
+fn a_process_ends_itself_even_normally() {
+    let stage = Stage::new();
+    let (actor, log) = stage.actor(false);
+    stage.have(actor, |_, cx| {
+        let me = cx.pid();
+        cx.exit(me, ExitReason::Normal);
+    });
+    assert_eq!(next(&log), Stopping(ExitReason::Normal));
+    nothing_more(&log);
+}
+
+#[test]
+fn children_follow_their_parent_and_parents_hear_of_their_children() {
+    let stage = Stage::new();
+    let (parent, log) = stage.actor(true);
+    let (events, child_log) = channel();
+    let child = stage.have(parent, move |_, cx| {
+        let traps = true;
+        cx.spawn_linked(Actor { events, traps }).unwrap()
+    });
+    assert_eq!(stage.have(child, |_, cx| cx.parent()), Some(parent.pid()));
+    let (events, _other_log) = channel();
+    let (other, monitor) = stage.have(parent, move |_, cx| {
+        let traps = false;
+        cx.spawn_monitored(Actor { events, traps }).unwrap()
+    });
+    other.stop();
+    assert_eq!(next(&log), GotDown(monitor, other.pid(), ExitReason::Normal));
+    // It traps exits, but its parent's exit is an order.
+    parent.kill();
+    assert_eq!(next(&child_log), Stopping(ExitReason::Killed));
+    nothing_more(&child_log);
+}
+
+#[test]
+fn a_crowd_of_monitors_fires_each_once() {
+    static DOWNS: AtomicU64 = AtomicU64::new(0);
+    struct Watcher(Pid);
+    impl Process for Watcher {
+        async fn started(&mut self, cx: &mut Context<Self>) {
+            cx.monitor(self.0);
+        }
+        async fn down(&mut self, down: Down, cx: &mut Context<Self>) {
+            assert_eq!(down.pid, self.0);
+            DOWNS.fetch_add(1, Ordering::Relaxed);
+            cx.stop(ExitReason::Normal);
+        }
+    }
+    let stage = Stage::new();
+    let (star, _log) = stage.actor(false);
+    let crowd = scaled(20_000);
+    for _ in 0..crowd {
+        stage.runtime.spawn(Watcher(star.pid())).unwrap();
+    }
+    star.kill();
+    while stage.runtime.process_count() > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(DOWNS.load(Ordering::Relaxed), crowd);
+}
+
+#[test]
+fn links_and_exits_race_without_loss() {
+    let stage = Stage::new();
+    for round in 0..scaled(400) {
+        let (first, _log) = stage.actor(false);
+        let (second, log) = stage.actor(true);
+        // The link and the exit cross; either way there is exactly one exit signal.
+        second.send(Do(move |_: &mut Actor, cx: &mut Context<Actor>| cx.link(first))).unwrap();
+        if round % 2 == 0 {
+            first.exit(boom());
+        } else {
+            first.stop();
+        }
+        let GotExit(pid, reason) = next(&log) else { panic!("another event") };
+        assert_eq!(pid, Some(first.pid()));
+        let own = if round % 2 == 0 { boom() } else { ExitReason::Normal };
+        assert!(reason == own || reason == ExitReason::NoProcess, "{reason}");
+        stage.have(second, |_, cx| cx.stop(ExitReason::Normal));
+        assert_eq!(next(&log), Stopping(ExitReason::Normal));
+    }
+}
