@@ -3,7 +3,8 @@
 //! ```text
 //! ci ──┬─ fmt, clippy, tidy, doc     ci.rs, tidy.rs
 //!      └─ test ─ unit … browser      test.rs
-//! miri                               miri.rs     (a nightly compiler, so not part of `ci`)
+//! miri, tsan                         nightly.rs  (a nightly compiler, so not part of `ci`)
+//! stress                             stress.rs
 //! every command line they run        steps.rs
 //! ```
 //!
@@ -13,9 +14,10 @@
 #![forbid(unsafe_code)]
 
 mod ci;
-mod miri;
+mod nightly;
 mod readme;
 mod steps;
+mod stress;
 mod test;
 mod tidy;
 
@@ -46,6 +48,15 @@ enum Command {
     Tidy,
     /// The tests in modules named `tests_miri`, under Miri
     Miri,
+    /// Data races in the runtime, under ThreadSanitizer
+    Tsan,
+    /// What must hold under load, at full size; each run checks its outcome
+    Stress {
+        /// Which; all of them when none is named
+        name: Option<String>,
+        /// At what size, instead of the full one
+        size: Option<u64>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -57,7 +68,9 @@ fn main() -> ExitCode {
         }
         Command::Test { steps, list: false } => test::run(&steps),
         Command::Tidy => tidy::run(),
-        Command::Miri => miri::run(),
+        Command::Miri => nightly::miri(),
+        Command::Tsan => nightly::tsan(),
+        Command::Stress { name, size } => stress::run(name, size),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,6 +4,7 @@
 
 use crate::readme;
 use crate::steps::{self, Failure, Step, Tests, Tool};
+use crate::stress;
 use std::path::{Path, PathBuf};
 
 /// All steps, in order.
@@ -14,6 +15,7 @@ pub(crate) const STEPS: &[Step] = &[
         run: unit,
     },
     Step { name: "models", about: "interleavings of the lock-free parts, under loom", run: models },
+    Step { name: "stress", about: "the stress runs, at a small size", run: stress::small },
     Step { name: "readme", about: "the README's command that starts a node", run: readme::run },
     Step { name: "bench", about: "tests of the benchmark harness", run: bench },
     Step { name: "browser", about: "the service as a browser sees it, in Chromium", run: browser },

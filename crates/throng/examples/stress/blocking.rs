@@ -1,0 +1,84 @@
+//! A handler that blocks its thread slows its own process, not the node: while it does, 100,000
+//! others go on, and what they wait for their turn stays short.
+
+use crate::{Outcome, ensure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use throng::prelude::*;
+
+const OTHERS: usize = 100_000;
+/// Messages a second to all others together: a load, not a flood.
+const PER_MILLISECOND: usize = 50;
+const P99_MOST: Duration = Duration::from_millis(10);
+
+struct Blocker(Arc<AtomicBool>);
+impl Process for Blocker {}
+struct Block(Duration);
+impl Message for Block {
+    type Reply = ();
+}
+impl Handle<Block> for Blocker {
+    async fn handle(&mut self, Block(time): Block, _: &mut Context<Self>) {
+        // What no handler should do.
+        std::thread::sleep(time);
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Measures how long its messages were on their way.
+struct Other(Vec<Duration>);
+impl Process for Other {}
+struct Sent(Instant);
+impl Message for Sent {
+    type Reply = ();
+}
+impl Handle<Sent> for Other {
+    async fn handle(&mut self, Sent(at): Sent, _: &mut Context<Self>) {
+        self.0.push(at.elapsed());
+    }
+}
+struct Waits;
+impl Message for Waits {
+    type Reply = Vec<Duration>;
+}
+impl Handle<Waits> for Other {
+    async fn handle(&mut self, _: Waits, _: &mut Context<Self>) -> Vec<Duration> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+pub(crate) fn run(size: u64) -> Outcome {
+    let runtime = Runtime::builder().start().map_err(|error| error.to_string())?;
+    let others: Vec<_> = (0..OTHERS).map(|_| runtime.spawn(Other(Vec::new())).unwrap()).collect();
+    let over = Arc::new(AtomicBool::new(false));
+    let blocker = runtime.spawn(Blocker(over.clone())).unwrap();
+    blocker.send(Block(Duration::from_millis(size))).unwrap();
+    let begun = Instant::now();
+    let mut sent = 0;
+    while !over.load(Ordering::Acquire) {
+        for _ in 0..PER_MILLISECOND {
+            // A stride that meets all of them in turn.
+            others[sent * 7919 % OTHERS].send(Sent(Instant::now())).unwrap();
+            sent += 1;
+        }
+        let next = begun + Duration::from_millis((sent / PER_MILLISECOND) as u64);
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    let mut waits = runtime.block_on(async |_| {
+        let mut waits = Vec::new();
+        for other in &others {
+            waits.extend(other.call(Waits).await.unwrap());
+        }
+        waits
+    });
+    ensure(waits.len() == sent, || format!("{} of {sent} messages were handled", waits.len()))?;
+    waits.sort_unstable();
+    let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize];
+    let (p99, most) = (at(0.99), at(1.0));
+    ensure(p99 < P99_MOST, || format!("p99 {p99:?}, most {most:?} of {sent} messages"))?;
+    Ok(format!(
+        "{sent} messages to {OTHERS} others waited p50 {:?}, p99 {p99:?}, at most {most:?}",
+        at(0.5)
+    ))
+}

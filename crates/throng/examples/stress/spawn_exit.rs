@@ -1,0 +1,75 @@
+//! Spawning and exiting for ever must not cost memory: slots, classes, permits and extensions all
+//! come back.
+
+use crate::resident::Watch;
+use crate::{Outcome, ensure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use throng::prelude::*;
+
+/// How many one turn spawns.
+const BATCH: u64 = 1_000;
+/// What may come and go with the moment's number of live processes.
+const GROWTH_MOST: u64 = 16 << 20;
+
+struct Mayfly(Arc<AtomicU64>);
+impl Process for Mayfly {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        cx.stop(ExitReason::Normal);
+    }
+    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+struct Spawner(Arc<AtomicU64>);
+impl Process for Spawner {}
+struct Spawn;
+impl Message for Spawn {
+    type Reply = ();
+}
+impl Handle<Spawn> for Spawner {
+    async fn handle(&mut self, _: Spawn, cx: &mut Context<Self>) {
+        for number in 0..BATCH {
+            let mayfly = Mayfly(self.0.clone());
+            // Some are linked, so that extensions come and go, too.
+            if number % 8 == 0 {
+                cx.spawn_linked(mayfly).unwrap();
+            } else {
+                cx.runtime().spawn(mayfly).unwrap();
+            }
+        }
+        // Until the last of this batch has gone, so that few live at a time.
+        while cx.runtime().process_count() > BATCH {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+pub(crate) fn run(size: u64) -> Outcome {
+    let runtime = Runtime::builder().start().map_err(|error| error.to_string())?;
+    let exits = Arc::new(AtomicU64::new(0));
+    let batches = size.div_ceil(BATCH);
+    let watch = runtime.block_on(async |runtime| {
+        let spawner = runtime.spawn(Spawner(exits.clone())).unwrap();
+        let mut watch = None;
+        for batch in 0..batches {
+            spawner.call(Spawn).await.unwrap();
+            if batch == batches / 10 {
+                watch = Some(Watch::start());
+            } else if let Some(watch) = &mut watch
+                && batch % 1_000 == 0
+            {
+                watch.look();
+            }
+        }
+        watch
+    });
+    drop(runtime);
+    let mut watch = watch.ok_or("nothing ran")?;
+    watch.look();
+    let exits = exits.load(Ordering::Relaxed);
+    ensure(exits == batches * BATCH, || format!("{exits} exits of {} spawns", batches * BATCH))?;
+    ensure(watch.growth() < GROWTH_MOST, || format!("memory grew by {} bytes", watch.growth()))?;
+    Ok(format!("each exited once; memory grew by {} KiB", watch.growth() >> 10))
+}
