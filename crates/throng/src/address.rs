@@ -75,6 +75,12 @@ impl RawAddress {
         let (generation, cell) = self.parts();
         cell.generation() == Some(generation)
     }
+
+    /// Whether this is the address of the process that lives in that cell now.
+    #[inline(always)]
+    pub(crate) fn is_in(self, cell: CellRef) -> bool {
+        self.parts().1 == cell && self.is_alive()
+    }
 }
 
 /// Which process, whatever its type: an address to which nothing typed can be sent.

@@ -1,19 +1,16 @@
 //! The caller's side of a call: a future that sends when first polled and always has a deadline.
 
 use crate::address::RawAddress;
+use crate::deadline::Deadline;
 use crate::error::CallError;
 use crate::message::Awaited;
 use crate::process::{Process, Turn};
 use crate::scheduler;
-use crate::timer::Tick;
 use crate::worker::Worker;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-
-/// How long a call waits unless told otherwise.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A call under way. Made by [`Address::call`](crate::Address::call).
 ///
@@ -23,9 +20,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 #[must_use = "a call is not sent until it is awaited"]
 pub struct Call<P: Process, T: Turn<P>> {
     stage: Stage<P, T>,
-    /// Unless it is the usual deadline.
-    within: Option<Duration>,
-    alarm: Alarm,
+    deadline: Deadline,
 }
 
 enum Stage<P: Process, T: Turn<P>> {
@@ -34,20 +29,12 @@ enum Stage<P: Process, T: Turn<P>> {
     Over,
 }
 
-/// Who wakes us when the time is over.
-enum Alarm {
-    Unset,
-    /// The timer wheel of the worker that polls this process.
-    Wheel(Tick),
-    Tokio(Pin<Box<tokio::time::Sleep>>),
-}
-
 // Nothing in here is pinned in place: the message has a block of its own.
 impl<P: Process, T: Turn<P>> Unpin for Call<P, T> {}
 
 impl<P: Process, T: Turn<P>> Call<P, T> {
     pub(crate) fn new(address: RawAddress, turn: T) -> Self {
-        Call { stage: Stage::Unsent(address, turn), within: None, alarm: Alarm::Unset }
+        Call { stage: Stage::Unsent(address, turn), deadline: Deadline::usual() }
     }
 
     /// Waits so long and no longer, instead of five seconds.
@@ -57,31 +44,8 @@ impl<P: Process, T: Turn<P>> Call<P, T> {
     ///
     /// Cost: a look at the system's clock, about 20 ns, which the usual deadline does without.
     pub fn within(mut self, deadline: Duration) -> Self {
-        self.within = Some(deadline);
+        self.deadline = Deadline::within(deadline);
         self
-    }
-
-    /// Sees to it that we are polled again when the time is over; true if it is.
-    fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let kept = scheduler::with_polling(cx.waker(), |worker, cell| {
-            let deadline = match self.alarm {
-                Alarm::Wheel(tick) => tick,
-                _ => worker.deadline(self.within, DEADLINE),
-            };
-            self.alarm = Alarm::Wheel(deadline);
-            worker.set_alarm(cell, deadline)
-        });
-        if let Some(is_late) = kept {
-            return is_late;
-        }
-        if !matches!(self.alarm, Alarm::Tokio(_)) {
-            self.alarm =
-                Alarm::Tokio(Box::pin(tokio::time::sleep(self.within.unwrap_or(DEADLINE))));
-        }
-        match &mut self.alarm {
-            Alarm::Tokio(sleep) => sleep.as_mut().poll(cx).is_ready(),
-            _ => false,
-        }
     }
 }
 
@@ -105,7 +69,7 @@ impl<P: Process, T: Turn<P>> Future for Call<P, T> {
             },
             Stage::Over => panic!("a call was polled after it was over"),
         };
-        if !this.is_late(cx) {
+        if !this.deadline.is_late(cx) {
             this.stage = Stage::Waiting(awaited);
             return Poll::Pending;
         }

@@ -106,6 +106,7 @@ impl CellRef {
         Ok(match unsafe { self.cell().mailbox.push(generation, message) }? {
             Pushed::Queued => None,
             Pushed::Woke => Some(Token(self.0)),
+            Pushed::Awaited => self.wake_turn(),
         })
     }
 
@@ -148,6 +149,12 @@ impl CellRef {
     #[inline(always)]
     pub(crate) fn wake_turn(self) -> Option<Token> {
         self.cell().turn.notify().then_some(Token(self.0))
+    }
+
+    /// Wakes a turn that waits for a message, though none has come.
+    pub(crate) fn wake_awaiting(self) -> Option<Token> {
+        let generation = self.generation()?;
+        if self.cell().mailbox.is_awaiting(generation) { self.wake_turn() } else { None }
     }
 
     pub(crate) fn is_suspended(self) -> bool {
@@ -649,6 +656,9 @@ impl Token {
     }
 }
 
+/// What the caller of a turn learns that an async process could not run to its end.
+const NESTED_TURN_WAITED: &str = "an async process runs no turns that wait, besides its own";
+
 /// A cell as seen from its own turn, which holds the token for as long as this is used.
 #[derive(Clone, Copy)]
 pub(crate) struct Inside(NonNull<Cell>);
@@ -666,6 +676,13 @@ impl Inside {
         Inside(token.0)
     }
 
+    /// # Safety
+    /// As [`new`](Self::new): the calling thread holds the cell's token and is in its turn.
+    #[inline(always)]
+    pub(crate) unsafe fn of(cell: CellRef) -> Inside {
+        Inside(cell.0)
+    }
+
     /// Which process the turn belongs to.
     pub(crate) fn pid(self) -> Pid {
         pid(self.0)
@@ -680,6 +697,48 @@ impl Inside {
     pub(crate) fn has_begun(self) {
         // SAFETY: slots are cells for good.
         unsafe { self.0.as_ref() }.turn.clear_fresh();
+    }
+
+    #[inline(always)]
+    pub(crate) fn cell(self) -> CellRef {
+        CellRef(self.0)
+    }
+
+    /// Where the state of the process is, which must be a `P`.
+    #[inline(always)]
+    pub(crate) fn state<P: Process>(self) -> NonNull<P> {
+        debug_assert!(Token(self.0).is_a::<P>(), "the state is another type's");
+        // SAFETY: the pointer is only made here; whoever uses it says why that is sound.
+        unsafe { NonNull::new_unchecked(state::<P>(self.0)) }
+    }
+
+    /// Runs the turn of the next message inside the one under way; none if there is no message.
+    ///
+    /// It must not have to wait: if it would, it is dropped, and its caller is told.
+    ///
+    /// # Safety
+    /// No reference to the process's state is in use.
+    pub(crate) unsafe fn run_nested(self) -> Option<After> {
+        // Lent by the turn under way, and not given back by it before this is over.
+        let token = Token(self.0);
+        let outer = token.frame();
+        token.set_frame(None);
+        let progress = token.run_next(token.generation());
+        if let Some(nested) = token.frame() {
+            // SAFETY: the cell's frame, replaced below.
+            unsafe { frame::discard_turn(nested, &ExitReason::other(NESTED_TURN_WAITED)) };
+        }
+        token.set_frame(outer);
+        Some(match progress? {
+            Progress::Done(after) => after,
+            Progress::Pending => After::Next,
+        })
+    }
+
+    /// Has the turn under way woken by the next message; false if there is one already.
+    pub(crate) fn await_message(self) -> bool {
+        let token = Token(self.0);
+        token.cell().mailbox.await_message(token.generation())
     }
 
     /// What was attached at the spawn.

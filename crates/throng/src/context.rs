@@ -45,6 +45,10 @@ impl<P: Process> Context<P> {
         self.after
     }
 
+    pub(crate) fn inside(&self) -> Inside {
+        self.inside
+    }
+
     /// The address of this process.
     pub fn address(&self) -> Address<P> {
         Address::from_raw(self.inside.pid().raw())

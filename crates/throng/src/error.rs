@@ -62,6 +62,16 @@ pub enum SpawnError<P> {
 }
 
 impl<P> SpawnError<P> {
+    /// The same with something else to hand back.
+    pub(crate) fn map<Q>(self, f: impl FnOnce(P) -> Q) -> SpawnError<Q> {
+        match self {
+            SpawnError::Limit { limit, process } => {
+                SpawnError::Limit { limit, process: f(process) }
+            }
+            SpawnError::ShutDown { process } => SpawnError::ShutDown { process: f(process) },
+        }
+    }
+
     /// The state that was to be spawned.
     pub fn into_process(self) -> P {
         match self {

@@ -97,6 +97,8 @@ mod cell;
 #[cfg(not(throng_loom))]
 mod context;
 #[cfg(not(throng_loom))]
+mod deadline;
+#[cfg(not(throng_loom))]
 mod error;
 #[cfg(not(throng_loom))]
 mod exit;
@@ -104,6 +106,8 @@ mod exit;
 mod extension;
 #[cfg(not(throng_loom))]
 mod frame;
+#[cfg(not(throng_loom))]
+mod inbox;
 #[cfg(not(throng_loom))]
 mod magazine;
 #[cfg(not(throng_loom))]
@@ -134,6 +138,7 @@ pub use crate::{
     context::Context,
     error::{CallError, Error, SendError, SpawnError, StartError},
     exit::ExitReason,
+    inbox::{AsyncProcess, Inbox, IntoExitReason},
     process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
     runtime::{Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
 };
@@ -142,7 +147,7 @@ pub use crate::{
 #[cfg(not(throng_loom))]
 pub mod prelude {
     pub use crate::{
-        Address, CallError, Context, Down, Exit, ExitReason, Handle, Message, MonitorRef, Pid,
-        Process, Runtime, RuntimeHandle, SendError, SpawnError, Turn,
+        Address, CallError, Context, Down, Exit, ExitReason, Handle, Inbox, Message, MonitorRef,
+        Pid, Process, Runtime, RuntimeHandle, SendError, SpawnError, Turn,
     };
 }

@@ -4,7 +4,7 @@
 //!  63            48 47                                   6 5        0
 //! ┌────────────────┬──────────────────────────────────────┬──────────┐
 //! │ generation 6.. │ address bits 6..47 of the newest     │ gener-   │
-//! │ (16 bits)      │ message, or IDLE, BUSY, FREE         │ ation ..5│
+//! │ (16 bits)      │ message, or one of the states below  │ ation ..5│
 //! └────────────────┴──────────────────────────────────────┴──────────┘
 //! ```
 //!
@@ -15,6 +15,7 @@
 //! |---|---|---|
 //! | `IDLE` | waits, nothing queued | whoever swaps in anything else gets the *token* |
 //! | `BUSY` | somebody holds the token; nothing new queued | anyone may push; only the holder drains, parks, closes |
+//! | `AWAITING` | as `BUSY`, and its turn waits for a message | anyone may push, and must then wake the turn |
 //! | a message | somebody holds the token; messages are stacked, newest first | the same |
 //! | `FREE` | there is none; the generation is that of the *next* one | only the slab's owner, by `open` |
 //!
@@ -22,12 +23,17 @@
 //! cell's plain fields. It passes from the pusher through a run queue to a worker, and is given
 //! back by `park`.
 //!
+//! `AWAITING` is for a turn that itself takes messages out of the mailbox (see `inbox`): no token
+//! passes by it. Whoever pushes onto it wakes the turn like any other waker, and `turn_state` says
+//! who then gets the token, which may have been given up since or not yet.
+//!
 //! Invariants:
 //! 1. A push succeeds only if the word's generation is the sender's, and check and push are one
 //!    compare-exchange: a slot reused in between cannot receive a stranger's message.
 //! 2. Exactly one pusher sees `IDLE` and schedules.
 //! 3. `close` bumps the generation in the same exchange that takes the last messages: each message
 //!    is either handled, or returned by `close`, or refused at the push.
+//! 4. A turn that has set `AWAITING` is woken after the next push, by the one who pushed.
 //!
 //! Orderings: a push releases the message's contents (and, out of `IDLE`, acquires what the last
 //! holder did to the cell before `park`'s release); `drain` and `close` acquire them.
@@ -39,7 +45,8 @@ use std::ptr::{self, NonNull};
 const GENERATION_MASK: usize = 0xFFFF_0000_0000_003F;
 const IDLE: usize = 0;
 const BUSY: usize = 1 << 6;
-const FREE: usize = 2 << 6;
+const AWAITING: usize = 2 << 6;
+const FREE: usize = 3 << 6;
 
 /// How often a slot has been used: 22 bits, kept apart from the pointer bits of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,6 +129,8 @@ pub(crate) enum Pushed {
     Queued,
     /// The pusher now holds the token and must schedule the process.
     Woke,
+    /// The pusher must wake the process's turn, which waits for a message.
+    Awaited,
 }
 
 /// The process that the generation names has exited.
@@ -184,7 +193,7 @@ impl Mailbox {
             if present != generation || state == FREE {
                 return Err(Gone);
             }
-            let older = if state <= BUSY { ptr::null_mut() } else { head };
+            let older = if state <= AWAITING { ptr::null_mut() } else { head };
             // SAFETY: still the caller's, the push has not happened.
             unsafe { link.as_ref().set_next(older) };
             match self.word.compare_exchange_weak(
@@ -194,6 +203,7 @@ impl Mailbox {
                 Ordering::Relaxed,
             ) {
                 Ok(_) if state == IDLE => return Ok(Pushed::Woke),
+                Ok(_) if state == AWAITING => return Ok(Pushed::Awaited),
                 Ok(_) => return Ok(Pushed::Queued),
                 Err(now) => current = now,
             }
@@ -223,6 +233,25 @@ impl Mailbox {
         let (_, head) = Generation::untag(self.word.swap(empty, Ordering::AcqRel));
         // SAFETY: the swap took the whole stack away from everybody else.
         unsafe { oldest_first(head) }
+    }
+
+    /// Asks for the running turn to be woken by the next push; false if something was queued
+    /// meanwhile. For the token's holder, who has drained.
+    #[inline]
+    pub(crate) fn await_message(&self, generation: Generation) -> bool {
+        self.word
+            .compare_exchange(
+                word(generation, BUSY),
+                word(generation, AWAITING),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Whether a turn of this generation waits for a message.
+    pub(crate) fn is_awaiting(&self, generation: Generation) -> bool {
+        self.word.load(Ordering::Relaxed) == word(generation, AWAITING)
     }
 
     /// Gives the token back; false if something was queued meanwhile, and the token stays.
@@ -266,7 +295,7 @@ impl Mailbox {
 #[inline]
 unsafe fn oldest_first(mut head: *mut Link) -> *mut Link {
     let mut list = ptr::null_mut();
-    while head.addr() > BUSY {
+    while head.addr() > AWAITING {
         // SAFETY: owned, and not a sentinel.
         let link = unsafe { &*head };
         // SAFETY: owned.
@@ -352,6 +381,12 @@ mod tests_miri {
             assert_eq!(mailbox.push(first, item(2)), Ok(Pushed::Queued));
             assert!(!mailbox.park(first));
             assert_eq!(take(mailbox.drain(first)), [1, 2]);
+            assert!(mailbox.await_message(first));
+            assert_eq!(mailbox.push(first, item(5)), Ok(Pushed::Awaited));
+            assert!(!mailbox.await_message(first));
+            assert_eq!(take(mailbox.drain(first)), [5]);
+            assert!(mailbox.await_message(first));
+            assert_eq!(take(mailbox.drain(first)), [0; 0]);
             assert_eq!(mailbox.push(first, item(3)), Ok(Pushed::Queued));
             assert!(!mailbox.close_if_empty(first));
             assert_eq!(take(mailbox.close(first)), [3]);
@@ -414,6 +449,60 @@ mod loom_models {
             handled.with_mut(|list| unsafe {
                 (*list).sort_unstable();
                 assert_eq!(*list, [1, 2]);
+            });
+        });
+    }
+
+    /// A turn that receives by itself, against two pushers: it is polled as a worker would, by
+    /// whoever gets the token from the turn's word.
+    #[test]
+    fn loom_a_turn_that_awaits_messages_misses_none() {
+        use crate::turn_state::TurnState;
+        loom::model(|| {
+            let mailbox = Arc::new(Mailbox::new_open(Generation::FIRST));
+            assert!(mailbox.wake(Generation::FIRST));
+            let turn = Arc::new(TurnState::new());
+            let received = Arc::new(loom::cell::UnsafeCell::new(Vec::new()));
+            let run = {
+                let (mailbox, turn, received) = (mailbox.clone(), turn.clone(), received.clone());
+                move || loop {
+                    turn.resume();
+                    // SAFETY: the token is ours; what is drained, too.
+                    let is_over = received.with_mut(|received| unsafe {
+                        loop {
+                            (*received).extend(take(mailbox.drain(Generation::FIRST)));
+                            if (*received).len() == 2 {
+                                return true;
+                            }
+                            if mailbox.await_message(Generation::FIRST) {
+                                return false;
+                            }
+                        }
+                    });
+                    if is_over || turn.suspend() {
+                        return;
+                    }
+                }
+            };
+            let pushers = [1, 2].map(|value| {
+                let (mailbox, turn, run) = (mailbox.clone(), turn.clone(), run.clone());
+                thread::spawn(move || {
+                    // SAFETY: a fresh item.
+                    match unsafe { mailbox.push(Generation::FIRST, item(value)) } {
+                        Ok(Pushed::Awaited) if turn.notify() => run(),
+                        Ok(Pushed::Awaited | Pushed::Queued) => {}
+                        other => panic!("the process is alive and never idle: {other:?}"),
+                    }
+                })
+            });
+            run();
+            for pusher in pushers {
+                pusher.join().unwrap();
+            }
+            // SAFETY: all threads are joined.
+            received.with_mut(|received| unsafe {
+                (*received).sort_unstable();
+                assert_eq!(*received, [1, 2]);
             });
         });
     }

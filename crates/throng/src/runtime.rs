@@ -19,7 +19,7 @@ use crate::error::{SpawnError, StartError};
 use crate::exit::ExitReason;
 use crate::extension::Extension;
 use crate::frame::{self, Progress};
-use crate::process::{self, Process, Started, Stopping};
+use crate::process::{self, Process, Started, Stopping, Turn};
 use crate::scheduler::{self, Phase, Scheduler};
 use crate::slab::{Slab, SlotCache};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -349,6 +349,28 @@ impl RuntimeHandle {
         process: P,
         extension: Option<Box<Extension>>,
     ) -> Result<Address<P>, SpawnError<P>> {
+        Ok(open(self.create(process, extension)?))
+    }
+
+    /// Spawns a process without a `started` hook, which has a first turn instead.
+    pub(crate) fn spawn_first<P: Process, T: Turn<P>>(
+        &self,
+        process: P,
+        first: T,
+    ) -> Result<Address<P>, SpawnError<(P, T)>> {
+        const { assert!(!process::has_started::<P>(), "a process has one first turn") };
+        match self.create(process, None) {
+            Ok(token) => Ok(open_with::<P, T>(token, first)),
+            Err(error) => Err(error.map(|process| (process, first))),
+        }
+    }
+
+    #[inline(always)]
+    fn create<P: Process>(
+        &self,
+        process: P,
+        extension: Option<Box<Extension>>,
+    ) -> Result<Token, SpawnError<P>> {
         let shared = &*self.0;
         if shared.scheduler.phase() != Phase::Running {
             return Err(SpawnError::ShutDown { process });
@@ -381,11 +403,10 @@ impl RuntimeHandle {
             }
         });
         let limit = shared.permits.limit;
-        let token = spawned.map_err(|process| match shared.scheduler.phase() {
+        spawned.map_err(|process| match shared.scheduler.phase() {
             Phase::Running => SpawnError::Limit { limit, process },
             _ => SpawnError::ShutDown { process },
-        })?;
-        Ok(open(token))
+        })
     }
 
     fn class<P: Process>(&self) -> Arc<Class> {
@@ -407,16 +428,19 @@ impl std::fmt::Debug for RuntimeHandle {
 /// Gives a process just created its address, and its first turn if it has one.
 #[inline(always)]
 fn open<P: Process>(token: Token) -> Address<P> {
+    if const { process::has_started::<P>() } {
+        return open_with(token, Started);
+    }
     let cell = token.as_ref();
-    let generation = if const { process::has_started::<P>() } {
-        token.set_first::<Started, P>(Started);
-        let generation = token.open_busy();
-        scheduler::schedule(token);
-        generation
-    } else {
-        token.open_idle()
-    };
-    Address::from_raw(RawAddress::new(cell.as_ptr(), generation))
+    Address::from_raw(RawAddress::new(cell.as_ptr(), token.open_idle()))
+}
+
+/// Gives a process just created its address and a first turn.
+fn open_with<P: Process, T: Turn<P>>(token: Token, first: T) -> Address<P> {
+    token.set_first::<T, P>(first);
+    let address = RawAddress::new(token.as_ref().as_ptr(), token.open_busy());
+    scheduler::schedule(token);
+    Address::from_raw(address)
 }
 
 /// Begins [`Process::stopping`].
@@ -464,7 +488,11 @@ impl Shared {
                 return;
             }
             let suspended = killing && cell.is_suspended();
-            batch.extend(if suspended { cell.wake_turn() } else { cell.wake_idle() });
+            batch.extend(if suspended {
+                cell.wake_turn()
+            } else {
+                cell.wake_idle().or_else(|| cell.wake_awaiting())
+            });
             if batch.len() >= BATCH {
                 self.scheduler.inject(batch.drain(..));
                 while !is_over && self.scheduler.injected() > INJECTED_MOST {

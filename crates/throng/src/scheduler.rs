@@ -9,7 +9,8 @@
 //! and then looks for sleepers; the one who goes to sleep enters the list, fences, and then looks
 //! for work once more. At least one of them sees the other.
 
-use crate::cell::{CellRef, Token, TokenQueue};
+use crate::address::RawAddress;
+use crate::cell::{CellRef, Inside, Token, TokenQueue};
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, Thread, lock};
 use crate::timer::Clock;
@@ -52,6 +53,20 @@ pub(crate) fn with_polling<R>(waker: &Waker, f: impl FnOnce(&Worker, CellRef) ->
         let worker = worker?;
         let cell = worker.running().filter(|&cell| waker::is_of(waker, cell))?;
         Some(f(worker, cell))
+    })
+}
+
+/// Runs `f` if this thread is running that very process right now.
+#[inline(always)]
+pub(crate) fn with_turn_of<R>(
+    address: RawAddress,
+    f: impl FnOnce(&Worker, Inside) -> R,
+) -> Option<R> {
+    with_worker(|worker| {
+        let worker = worker?;
+        let cell = worker.running().filter(|&cell| address.is_in(cell))?;
+        // SAFETY: what a worker is running, it has the token of, and this thread is the worker.
+        Some(f(worker, unsafe { Inside::of(cell) }))
     })
 }
 

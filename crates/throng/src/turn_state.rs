@@ -37,7 +37,7 @@ pub(crate) struct TurnState(AtomicU32);
 
 impl TurnState {
     #[cfg(all(test, throng_loom))]
-    fn new() -> TurnState {
+    pub(crate) fn new() -> TurnState {
         TurnState(AtomicU32::new(0))
     }
 

@@ -56,6 +56,8 @@ pub(crate) struct Worker {
     running: Cell<Option<CellRef>>,
     runs: Cell<u32>,
     sends: Cell<u32>,
+    /// Turns that the running process has begun inside its own.
+    nested: Cell<u32>,
     streak: RefCell<Streak>,
     pub(crate) slots: RefCell<SlotCache>,
     pub(crate) classes: RefCell<ClassCache>,
@@ -76,6 +78,7 @@ impl Worker {
             running: Cell::new(None),
             runs: Cell::new(0),
             sends: Cell::new(0),
+            nested: Cell::new(0),
             streak: RefCell::new(Streak::default()),
             slots: RefCell::new(SlotCache::new()),
             classes: RefCell::new(ClassCache::new()),
@@ -315,11 +318,20 @@ impl Worker {
         self.next_alarm.set(wheel.next());
     }
 
+    /// Counts a turn that the running process begins inside its own; false if others come first.
+    #[inline(always)]
+    pub(crate) fn may_nest(&self) -> bool {
+        let nested = self.nested.get() + 1;
+        self.nested.set(nested);
+        nested <= BUDGET
+    }
+
     // --- running ---
 
     fn run_process(&self, token: Token) {
         self.running.set(Some(token.as_ref()));
         self.sends.set(0);
+        self.nested.set(0);
         self.run_turns(token);
         // What the last drops of an exit have sent, too, must not be joined to what comes next.
         self.end_streak();

@@ -5,6 +5,7 @@
 
 mod calls;
 mod exits;
+mod inbox;
 mod limits;
 mod signals;
 mod stress;

@@ -1,0 +1,530 @@
+//! Async processes: a future that takes its messages itself, as an Erlang process does.
+//!
+//! ```text
+//!            one long turn of the process
+//! ┌──────────────────────────────────────────────────┐
+//! │ user's future ──owns──▶ Inbox { kept messages }   │
+//! │       │ recv                     ▲                │
+//! │       ▼                          │ arriving       │
+//! │ next message's own turn, nested ─┴▶ Handle::handle│
+//! └──────────────────────────────────────────────────┘
+//! ```
+//!
+//! The user's future is the process's first turn and its only one; when it ends, so does the
+//! process. A receive takes the next message from the mailbox and runs its turn *inside* this
+//! one: the handler puts the message down in the inbox, and the sender's side (calls, trains,
+//! requests to stop) is what it is for any other process. With nothing to take, the receive marks
+//! the mailbox as `AWAITING` and is pending; see `mailbox`.
+//!
+//! Who may touch what:
+//!
+//! | what | who | when |
+//! |---|---|---|
+//! | [`Inbox`] | whoever owns it; there is one for each process | as Rust has it |
+//! | [`AsyncProcess`] (the state in the cell) | the nested turn | while it runs |
+//! | the same | the receive, and the turn around the future | otherwise, on the thread that polls the turn |
+//! | what `arriving` points to | the nested turn | while it runs; then the pointer is taken back |
+//!
+//! Invariants:
+//! 1. A reference to the state does not outlast the function that made it, and none is made while
+//!    a nested turn runs: that one's borrow is the only one.
+//! 2. The state is reached only by [`Inbox::inside`], which has seen that the calling thread is
+//!    the one that polls this very process, and so holds its token.
+//! 3. A nested turn begins in a receive only, which borrows the inbox exclusively; so turns are
+//!    never nested twice, and `arriving` points to nothing that is used otherwise.
+
+use crate::address::{Address, RawAddress};
+use crate::cell::Inside;
+use crate::context::Context;
+use crate::deadline::Deadline;
+use crate::error::SpawnError;
+use crate::exit::ExitReason;
+use crate::frame::After;
+use crate::process::{Handle, Message, Process, Turn};
+use crate::runtime::RuntimeHandle;
+use crate::scheduler::{self, Phase};
+use crate::waker;
+use crate::worker::Worker;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::pin::pin;
+use std::ptr;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// The messages of an async process, for it to take in the order and at the time it likes.
+///
+/// ```
+/// use throng::prelude::*;
+/// use std::time::Duration;
+///
+/// enum Event { Login(&'static str), Said(&'static str) }
+/// impl Message for Event { type Reply = (); }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// # let (heard, hears) = tokio::sync::oneshot::channel();
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let session = runtime.spawn_async(|mut inbox: Inbox<Event>| async move {
+///     // Others wait, in their order, until somebody has logged in.
+///     let login = inbox.recv_match(|event| matches!(event, Event::Login(_))).await;
+///     let mut words = Vec::new();
+///     while let Some(event) = inbox.recv_timeout(Duration::from_millis(20)).await {
+///         if let Event::Said(word) = event {
+///             words.push(word);
+///         }
+///     }
+/// #   let Event::Login(_) = login else { panic!("chosen above") };
+/// #   let _ = heard.send(words);
+/// })?;
+/// session.send(Event::Said("hello"))?;
+/// session.send(Event::Login("ann"))?;
+/// # let words = runtime.block_on(async |_| hears.await).unwrap_or_default();
+/// # assert_eq!(words, ["hello"]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// It works inside its own process only: it may be lent to functions and moved into other futures
+/// there, but not to another task or thread.
+///
+/// Receiving is safe to cancel: a receive that is dropped has taken no message.
+///
+/// When the runtime shuts down, a receive that would have to wait ends the process instead.
+pub struct Inbox<M> {
+    address: RawAddress,
+    received: Received<M>,
+}
+
+/// A process written as a future, as its address knows it. See
+/// [`spawn_async`](RuntimeHandle::spawn_async).
+///
+/// It takes one type of message, often an enum. A call with it returns when the process takes the
+/// message out of its mailbox; [`ask`](Address::ask) is for answers.
+pub struct AsyncProcess<M> {
+    /// Where the nested turn puts its message; null while none runs.
+    arriving: *mut Received<M>,
+    seldom: Option<Box<Seldom>>,
+}
+
+// SAFETY: the pointer is null whenever the process changes threads, for a nested turn does not
+// outlast a poll; see the file's invariant 3. The rest is `Send`.
+unsafe impl<M: Send> Send for AsyncProcess<M> {}
+
+/// What most async processes never need.
+#[derive(Default)]
+struct Seldom {
+    /// A nested turn, or the shutdown, wants the process to exit.
+    exit: Option<ExitReason>,
+    /// A receive waits with a waker that is not the process's own.
+    waiting: Option<Waker>,
+}
+
+/// Messages that are out of the mailbox.
+struct Received<M> {
+    /// Those that no receive has wanted so far, oldest first.
+    kept: VecDeque<M>,
+    /// One that came after those and has not been looked at; so that a message which is wanted at
+    /// once needs no queue.
+    fresh: Option<M>,
+}
+
+impl<M> Received<M> {
+    fn push(&mut self, message: M) {
+        if let Some(older) = self.fresh.replace(message) {
+            self.kept.push_back(older);
+        }
+    }
+
+    /// Takes the first that matches, looking at none of the first `passed` and counting on.
+    fn take(&mut self, matches: &mut impl FnMut(&M) -> bool, passed: &mut usize) -> Option<M> {
+        while let Some(message) = self.kept.get(*passed) {
+            if matches(message) {
+                return self.kept.remove(*passed);
+            }
+            *passed += 1;
+        }
+        if matches(self.fresh.as_ref()?) {
+            return self.fresh.take();
+        }
+        self.kept.extend(self.fresh.take());
+        *passed += 1;
+        None
+    }
+}
+
+/// How a look through the mailbox ended.
+enum Look<M> {
+    Found(M),
+    /// There is no such message.
+    Nothing,
+    /// The process has had its share of the worker; there may be more.
+    Yield,
+    /// The process is to exit at its next wait.
+    Exiting,
+}
+
+impl<M: Message<Reply = ()>> Inbox<M> {
+    /// Waits for the next message.
+    pub fn recv(&mut self) -> impl Future<Output = M> + Send {
+        self.recv_match(|_| true)
+    }
+
+    /// Waits for the next message, but no longer than this; none if the time is over.
+    ///
+    /// With no time at all it takes what is in the mailbox and does not wait. The time counts
+    /// from the first poll, is kept to a few milliseconds, and is never cut short.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> impl Future<Output = Option<M>> + Send {
+        self.recv_match_timeout(|_| true, timeout)
+    }
+
+    /// Waits for the first message that matches. Those before it stay in their order, and later
+    /// receives look at them first.
+    ///
+    /// Cost: a look at each message that is passed over, at every such receive anew.
+    pub fn recv_match(
+        &mut self,
+        mut matches: impl FnMut(&M) -> bool + Send,
+    ) -> impl Future<Output = M> + Send {
+        let mut passed = 0;
+        poll_fn(move |task| {
+            self.poll(task, &mut matches, &mut passed, None).map(|received| match received {
+                Some(message) => message,
+                None => unreachable!("without a deadline there is no end of waiting"),
+            })
+        })
+    }
+
+    /// Waits for the first message that matches, but no longer than this; see
+    /// [`recv_match`](Self::recv_match) and [`recv_timeout`](Self::recv_timeout).
+    pub fn recv_match_timeout(
+        &mut self,
+        mut matches: impl FnMut(&M) -> bool + Send,
+        timeout: Duration,
+    ) -> impl Future<Output = Option<M>> + Send {
+        let mut passed = 0;
+        let mut limit = if timeout.is_zero() {
+            Limit::NoWait
+        } else {
+            Limit::Deadline(Deadline::within(timeout))
+        };
+        poll_fn(move |task| self.poll(task, &mut matches, &mut passed, Some(&mut limit)))
+    }
+
+    /// Takes the next message, if one is there.
+    ///
+    /// # Panics
+    /// Outside of this process.
+    pub fn try_recv(&mut self) -> Option<M> {
+        self.inside(|worker, inside, received| {
+            match look(worker, inside, received, &mut |_| true, &mut 0, false) {
+                Look::Found(message) => Some(message),
+                _ => None,
+            }
+        })
+    }
+
+    /// The address of this process.
+    pub fn address(&self) -> Address<AsyncProcess<M>> {
+        Address::from_raw(self.address)
+    }
+
+    fn poll(
+        &mut self,
+        task: &mut std::task::Context<'_>,
+        matches: &mut impl FnMut(&M) -> bool,
+        passed: &mut usize,
+        mut limit: Option<&mut Limit>,
+    ) -> Poll<Option<M>> {
+        self.inside(|worker, inside, received| {
+            loop {
+                match look(worker, inside, received, matches, passed, true) {
+                    Look::Found(message) => return Poll::Ready(Some(message)),
+                    Look::Nothing => {}
+                    Look::Yield => {
+                        task.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    Look::Exiting => return Poll::Pending,
+                }
+                let is_late = match &mut limit {
+                    None => false,
+                    Some(Limit::NoWait) => true,
+                    Some(Limit::Deadline(deadline)) => deadline.is_late_in(worker, inside.cell()),
+                };
+                if is_late {
+                    return Poll::Ready(None);
+                }
+                if worker.scheduler().phase() != Phase::Running {
+                    // SAFETY: no nested turn runs, and the reference ends here.
+                    unsafe { inside.state::<AsyncProcess<M>>().as_mut() }
+                        .exit(ExitReason::Shutdown);
+                    return Poll::Pending;
+                }
+                if !waker::is_of(task.waker(), inside.cell()) {
+                    // SAFETY: the same.
+                    unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.wait(task.waker());
+                }
+                if inside.await_message() {
+                    return Poll::Pending;
+                }
+            }
+        })
+    }
+}
+
+impl<M> Inbox<M> {
+    /// The runtime this process lives in.
+    ///
+    /// # Panics
+    /// Outside of this process.
+    pub fn runtime(&self) -> RuntimeHandle {
+        scheduler::with_turn_of(self.address, |_, inside| inside.runtime().clone())
+            .unwrap_or_else(|| panic!("{OUTSIDE}"))
+    }
+
+    /// Runs `f` if this thread is polling the inbox's process.
+    fn inside<R>(&mut self, f: impl FnOnce(&Worker, Inside, &mut Received<M>) -> R) -> R {
+        let received = &mut self.received;
+        scheduler::with_turn_of(self.address, |worker, inside| f(worker, inside, received))
+            .unwrap_or_else(|| panic!("{OUTSIDE}"))
+    }
+}
+
+const OUTSIDE: &str = "an inbox was used outside of its own process";
+
+impl<M: Send + 'static> fmt::Debug for Inbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kept = self.received.kept.len();
+        write!(f, "Inbox({:?}, {kept} kept)", Address::<AsyncProcess<M>>::from_raw(self.address))
+    }
+}
+
+/// How long a receive waits, if not for ever.
+enum Limit {
+    NoWait,
+    Deadline(Deadline),
+}
+
+/// Looks for a message among those kept, and then takes one after the other from the mailbox.
+fn look<M: Message<Reply = ()>>(
+    worker: &Worker,
+    inside: Inside,
+    received: &mut Received<M>,
+    matches: &mut impl FnMut(&M) -> bool,
+    passed: &mut usize,
+    budgeted: bool,
+) -> Look<M> {
+    loop {
+        if let Some(message) = received.take(matches, passed) {
+            return Look::Found(message);
+        }
+        // SAFETY: no nested turn runs, and the reference ends here.
+        if unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.is_exiting() {
+            return Look::Exiting;
+        }
+        if budgeted && !worker.may_nest() {
+            return Look::Yield;
+        }
+        match run_nested(worker, inside, received) {
+            Some(After::Exit(reason)) => {
+                // SAFETY: the nested turn is over, and the reference ends here.
+                unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.exit(reason);
+            }
+            Some(After::Kill) => {
+                // SAFETY: the same; an async process has no hook that a kill would pass over.
+                unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.exit(ExitReason::Killed);
+            }
+            // To stop when idle is not for a turn that only passes by.
+            Some(After::Next | After::ExitIfIdle) => {}
+            Some(After::Ended(_)) => unreachable!("the last turn of an exit is not in a mailbox"),
+            None => return Look::Nothing,
+        }
+    }
+}
+
+/// Runs the next message's turn, which adds what it carries to `received`; none if there is none.
+fn run_nested<M: Message<Reply = ()>>(
+    worker: &Worker,
+    inside: Inside,
+    received: &mut Received<M>,
+) -> Option<After> {
+    // What it is about to learn must not be overtaken by what it has said.
+    worker.end_streak();
+    let state = inside.state::<AsyncProcess<M>>();
+    // SAFETY: by invariants 1 and 2 nobody else has the state; each reference ends at once. While
+    // the nested turn runs, `received` is used by it alone, through the pointer.
+    unsafe {
+        (*state.as_ptr()).arriving = received;
+        let after = inside.run_nested();
+        (*state.as_ptr()).arriving = ptr::null_mut();
+        after
+    }
+}
+
+impl<M> AsyncProcess<M> {
+    fn seldom(&mut self) -> &mut Seldom {
+        self.seldom.get_or_insert_default()
+    }
+
+    fn exit(&mut self, reason: ExitReason) {
+        // The first reason is the one.
+        self.seldom().exit.get_or_insert(reason);
+    }
+
+    fn is_exiting(&self) -> bool {
+        self.seldom.as_ref().is_some_and(|seldom| seldom.exit.is_some())
+    }
+
+    fn wait(&mut self, waker: &Waker) {
+        match &mut self.seldom().waiting {
+            Some(waiting) => waiting.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    fn take_waiting(&mut self) -> Option<Waker> {
+        self.seldom.as_mut()?.waiting.take()
+    }
+
+    fn take_exit(&mut self) -> Option<ExitReason> {
+        self.seldom.as_mut()?.exit.take()
+    }
+}
+
+impl<M: Send + 'static> Process for AsyncProcess<M> {}
+
+impl<M: Message<Reply = ()>> Handle<M> for AsyncProcess<M> {
+    async fn handle(&mut self, message: M, _: &mut Context<Self>) {
+        // SAFETY: not null only while a receive waits for this turn to be over; see the file's
+        // invariant 3.
+        if let Some(arriving) = unsafe { self.arriving.as_mut() } {
+            arriving.push(message);
+        }
+    }
+}
+
+impl<M> fmt::Debug for AsyncProcess<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AsyncProcess")
+    }
+}
+
+/// What the future of an async process may return: it says why the process ended.
+///
+/// `()` is a normal exit; so is `Ok(())`, and an error's text is the reason of any other.
+pub trait IntoExitReason {
+    /// The reason.
+    fn into_exit_reason(self) -> ExitReason;
+}
+
+impl IntoExitReason for () {
+    fn into_exit_reason(self) -> ExitReason {
+        ExitReason::Normal
+    }
+}
+
+impl<E: fmt::Display> IntoExitReason for Result<(), E> {
+    fn into_exit_reason(self) -> ExitReason {
+        self.map_or_else(|error| ExitReason::other(error.to_string()), |()| ExitReason::Normal)
+    }
+}
+
+impl IntoExitReason for ExitReason {
+    fn into_exit_reason(self) -> ExitReason {
+        self
+    }
+}
+
+/// The type `!` of a loop without an end, which cannot be written as such yet.
+type Never = <fn() -> ! as never::Returns>::Type;
+
+mod never {
+    pub trait Returns {
+        type Type;
+    }
+
+    impl<R> Returns for fn() -> R {
+        type Type = R;
+    }
+}
+
+impl IntoExitReason for Never {
+    fn into_exit_reason(self) -> ExitReason {
+        self
+    }
+}
+
+impl RuntimeHandle {
+    /// Spawns a process that is written as a future and takes its messages itself.
+    ///
+    /// It exits when the future ends, normally or with the error it returns, or panics.
+    /// [`Address::stop`] takes effect when the future, having taken all messages before, waits
+    /// for another.
+    ///
+    /// See [`Inbox`] for an example. Turns that are not messages ([`Turn`]) run too, while the
+    /// process is receiving, but may not wait for anything.
+    ///
+    /// # Errors
+    /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the function back.
+    ///
+    /// Cost: a slot of 64 bytes, and a pooled block for the future, which holds about 50 bytes
+    /// and one message more than it would without an inbox. A message costs one more turn that
+    /// does not suspend.
+    pub fn spawn_async<M, F, R>(&self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
+    where
+        M: Message<Reply = ()>,
+        F: FnOnce(Inbox<M>) -> R + Send + 'static,
+        R: Future<Output: IntoExitReason> + Send + 'static,
+    {
+        let process = AsyncProcess { arriving: ptr::null_mut(), seldom: None };
+        self.spawn_first(process, Begin(begin, PhantomData))
+            .map_err(|error| error.map(|(_, Begin(begin, _))| begin))
+    }
+}
+
+const _: () = assert!(size_of::<AsyncProcess<[u8; 100]>>() <= 16, "fits the smallest slot");
+
+/// The one turn of an async process.
+struct Begin<F, R>(F, PhantomData<fn() -> R>);
+
+impl<M, F, R> Turn<AsyncProcess<M>> for Begin<F, R>
+where
+    M: Message<Reply = ()>,
+    F: FnOnce(Inbox<M>) -> R + Send + 'static,
+    R: Future<Output: IntoExitReason> + Send + 'static,
+{
+    type Reply = ();
+
+    // Not an `async fn`: its future would hold on to the borrow of the state.
+    fn run(
+        self,
+        _: &mut AsyncProcess<M>,
+        cx: &mut Context<AsyncProcess<M>>,
+    ) -> impl Future<Output = ()> + Send {
+        let inside = cx.inside();
+        let received = Received { kept: VecDeque::new(), fresh: None };
+        let inbox = Inbox { address: inside.pid().raw(), received };
+        cx.has_begun();
+        async move {
+            let mut future = pin!((self.0)(inbox));
+            let reason = poll_fn(|task| {
+                // SAFETY: this is the process's turn, no nested one runs, and the reference ends
+                // here.
+                let waiting = unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_waiting();
+                if let Some(waker) = waiting {
+                    waker.wake();
+                }
+                let polled = future.as_mut().poll(task);
+                // SAFETY: the same.
+                match unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
+                    Some(reason) => Poll::Ready(reason),
+                    None => polled.map(IntoExitReason::into_exit_reason),
+                }
+            });
+            let reason = reason.await;
+            cx.stop(reason);
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Processes that take their messages themselves.
+
+use crate::{Counter, Fail, runtime, scaled};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use throng::prelude::*;
+use tokio::sync::oneshot;
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Event {
+    Number(u64),
+    Word(&'static str),
+    End,
+}
+impl Message for Event {
+    type Reply = ();
+}
+use Event::{End, Number, Word};
+
+/// What an async process, that is sent some messages before it looks, makes of them.
+fn outcome<R, F>(messages: &[Event], body: impl FnOnce(Inbox<Event>) -> F + Send + 'static) -> R
+where
+    R: Send + 'static,
+    F: Future<Output = R> + Send + 'static,
+{
+    let runtime = runtime();
+    let (begin, begins) = oneshot::channel();
+    let (told, tells) = oneshot::channel();
+    let process = runtime
+        .spawn_async(|inbox| async move {
+            begins.await.unwrap();
+            assert!(told.send(body(inbox).await).is_ok());
+        })
+        .unwrap();
+    for &message in messages {
+        process.send(message).unwrap();
+    }
+    begin.send(()).unwrap();
+    runtime.block_on(async |_| tells.await).unwrap()
+}
+
+#[test]
+fn messages_come_in_the_order_of_their_sending() {
+    let runtime = runtime();
+    let (told, tells) = oneshot::channel();
+    let process = runtime
+        .spawn_async(|mut inbox: Inbox<Event>| async move {
+            let mut numbers = Vec::new();
+            while let Number(number) = inbox.recv().await {
+                numbers.push(number);
+            }
+            told.send(numbers).unwrap();
+        })
+        .unwrap();
+    let count = scaled(20_000);
+    let numbers = runtime.block_on(async |_| {
+        for number in 0..count {
+            process.send(Number(number)).unwrap();
+            if number % 64 == 0 {
+                // So that the process is found waiting as well as running.
+                tokio::task::yield_now().await;
+            }
+        }
+        process.send(End).unwrap();
+        tells.await.unwrap()
+    });
+    assert_eq!(numbers, (0..count).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_a_selective_receive_passes_over_keeps_its_order() {
+    let events = outcome(
+        &[Number(1), Word("a"), Number(2), Word("b"), Number(3), End],
+        |mut inbox| async move {
+            let mut got = Vec::new();
+            got.push(inbox.recv_match(|event| *event == Word("b")).await);
+            got.push(inbox.recv_match(|event| matches!(event, Word(_))).await);
+            got.push(inbox.recv().await);
+            got.push(inbox.recv_match(|event| *event == End).await);
+            got.push(inbox.recv().await);
+            got.push(inbox.recv().await);
+            assert_eq!(inbox.try_recv(), None);
+            got
+        },
+    );
+    assert_eq!(events, [Word("b"), Word("a"), Number(1), End, Number(2), Number(3)]);
+}
+
+#[test]
+fn a_receive_without_time_polls_the_mailbox() {
+    let events = outcome(&[Number(1), Word("a"), Number(2)], |mut inbox| async move {
+        let zero = Duration::ZERO;
+        let mut got = vec![inbox.recv_match_timeout(|event| *event == End, zero).await];
+        got.push(inbox.recv_match_timeout(|event| *event == Number(2), zero).await);
+        got.push(inbox.recv_timeout(zero).await);
+        got.push(inbox.try_recv());
+        got.push(inbox.recv_timeout(zero).await);
+        got.push(inbox.try_recv());
+        got
+    });
+    assert_eq!(events, [None, Some(Number(2)), Some(Number(1)), Some(Word("a")), None, None]);
+}
+
+#[test]
+fn a_time_out_comes_when_nothing_that_matches_does_and_loses_nothing() {
+    let (first, then) = outcome(&[Number(1)], |mut inbox| async move {
+        let short = Duration::from_millis(5);
+        let first = inbox.recv_match_timeout(|event| *event == End, short).await;
+        // A message that is already there wins against any time.
+        (first, inbox.recv_timeout(short).await)
+    });
+    assert_eq!((first, then), (None, Some(Number(1))));
+}
+
+#[test]
+fn a_message_in_time_wins_against_the_time_out() {
+    let runtime = runtime();
+    let (told, tells) = oneshot::channel();
+    let process = runtime
+        .spawn_async(|mut inbox: Inbox<Event>| async move {
+            let event = inbox.recv_timeout(Duration::from_secs(3600)).await;
+            told.send(event).unwrap();
+        })
+        .unwrap();
+    let event = runtime.block_on(async |_| {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        process.send(End).unwrap();
+        tells.await.unwrap()
+    });
+    assert_eq!(event, Some(End));
+}
+
+/// Futures that poll their parts with wakers of their own, and drop them half-way.
+#[test]
+fn receives_work_inside_of_other_futures_and_may_be_given_up() {
+    let runtime = runtime();
+    let (told, tells) = oneshot::channel();
+    let process = runtime
+        .spawn_async(|mut inbox: Inbox<Event>| async move {
+            let mut numbers = Vec::new();
+            loop {
+                tokio::select! {
+                    biased;
+                    event = foreign(inbox.recv()) => match event {
+                        Number(number) => numbers.push(number),
+                        _ => break,
+                    },
+                    () = tokio::time::sleep(Duration::from_micros(100)) => {}
+                }
+            }
+            let late = foreign(inbox.recv_timeout(Duration::from_millis(5))).await;
+            assert_eq!(late, None);
+            told.send(numbers).unwrap();
+        })
+        .unwrap();
+    let count = scaled(500);
+    let numbers = runtime.block_on(async |_| {
+        for number in 0..count {
+            process.send(Number(number)).unwrap();
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        process.send(End).unwrap();
+        tells.await.unwrap()
+    });
+    assert_eq!(numbers, (0..count).collect::<Vec<_>>());
+}
+
+/// Polls a future only when its own waker was woken, like a set of many futures does.
+fn foreign<F: Future + Send>(future: F) -> impl Future<Output = F::Output> + Send {
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Poll, Wake, Waker};
+    struct Flag(AtomicBool, Waker);
+    impl Wake for Flag {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+            self.1.wake_by_ref();
+        }
+    }
+    let mut future = Box::pin(future);
+    let mut flag: Option<Arc<Flag>> = None;
+    std::future::poll_fn(move |task| {
+        let flag =
+            flag.get_or_insert_with(|| Arc::new(Flag(AtomicBool::new(true), task.waker().clone())));
+        if !flag.0.swap(false, Ordering::SeqCst) {
+            return Poll::Pending;
+        }
+        let waker = Waker::from(flag.clone());
+        future.as_mut().poll(&mut Context::from_waker(&waker))
+    })
+}
+
+#[test]
+fn calls_are_acknowledged_and_calls_to_others_work() {
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let process = runtime
+        .spawn_async(move |mut inbox: Inbox<Event>| async move {
+            while let Number(number) = inbox.recv().await {
+                counter.call(crate::Add(number)).await.unwrap();
+            }
+        })
+        .unwrap();
+    runtime.block_on(async |_| {
+        for number in 1..=10 {
+            process.call(Number(number)).await.unwrap();
+        }
+        process.call(End).await.unwrap();
+        while process.is_alive() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(counter.call(crate::Add(0)).await.unwrap(), 55);
+        assert!(matches!(process.send(End), Err(SendError::NoProcess(End))));
+    });
+}
+
+/// A call that an async process never takes is answered with the reason of its exit.
+fn exit_reason<F, R>(body: impl FnOnce(Inbox<Event>) -> F + Send + 'static) -> ExitReason
+where
+    F: Future<Output = R> + Send + 'static,
+    R: throng::IntoExitReason,
+{
+    let runtime = runtime();
+    let (begin, begins) = oneshot::channel::<()>();
+    let process = runtime
+        .spawn_async(|inbox| async move {
+            begins.await.unwrap();
+            body(inbox).await
+        })
+        .unwrap();
+    let reason = runtime.block_on(async |runtime| {
+        let call = tokio::spawn(process.call(End));
+        // Until the call is in the mailbox, which nothing tells; either way the answer is right.
+        tokio::task::yield_now().await;
+        begin.send(()).unwrap();
+        let reason = match call.await.unwrap() {
+            Err(CallError::Died(reason)) => Some(reason),
+            Err(CallError::NoProcess(End)) => None,
+            other => panic!("neither died nor gone: {other:?}"),
+        };
+        while runtime.process_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        reason
+    });
+    reason.unwrap_or(ExitReason::other("the call came too late"))
+}
+
+#[test]
+fn the_end_of_the_future_is_the_exit_of_the_process() {
+    let retried = |reason: ExitReason, run: fn() -> ExitReason| {
+        assert!((0..1_000).any(|_| run() == reason), "never {reason}");
+    };
+    retried(ExitReason::Normal, || exit_reason(|_| async {}));
+    retried(ExitReason::other("no luck"), || exit_reason(|_| async { Err::<(), _>("no luck") }));
+    retried(ExitReason::Normal, || exit_reason(|_| async { Ok::<(), String>(()) }));
+    retried(ExitReason::Panicked("on purpose".into()), || {
+        exit_reason(|_| async { panic!("on purpose") })
+    });
+}
+
+#[test]
+fn a_stop_comes_after_the_messages_before_it() {
+    let runtime = runtime();
+    let sum = Arc::new(AtomicU64::new(0));
+    let process = runtime
+        .spawn_async({
+            let sum = sum.clone();
+            move |mut inbox: Inbox<Event>| async move {
+                while let Number(number) = inbox.recv().await {
+                    sum.fetch_add(number, Ordering::SeqCst);
+                }
+            }
+        })
+        .unwrap();
+    let count = scaled(1_000);
+    for _ in 0..count {
+        process.send(Number(1)).unwrap();
+    }
+    assert!(process.stop());
+    while runtime.process_count() > 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(sum.load(Ordering::SeqCst), count);
+}
+
+/// Other turns than messages run inside the process's own.
+#[test]
+fn foreign_turns_run_if_they_do_not_wait_and_take_the_process_along_if_they_panic() {
+    type Receiving = throng::AsyncProcess<Event>;
+    struct Now;
+    impl Turn<Receiving> for Now {
+        type Reply = u32;
+        async fn run(self, process: &mut Receiving, cx: &mut Context<Receiving>) -> u32 {
+            // Two messages from one turn keep their order, too.
+            process.handle(Number(1), cx).await;
+            process.handle(Number(2), cx).await;
+            7
+        }
+    }
+    struct Waits;
+    impl Turn<Receiving> for Waits {
+        type Reply = ();
+        async fn run(self, _: &mut Receiving, _: &mut Context<Receiving>) {
+            std::future::pending().await
+        }
+    }
+    struct Panics;
+    impl Turn<Receiving> for Panics {
+        type Reply = ();
+        async fn run(self, _: &mut Receiving, _: &mut Context<Receiving>) {
+            panic!("on purpose");
+        }
+    }
+    let runtime = runtime();
+    let (told, tells) = oneshot::channel();
+    let process = runtime
+        .spawn_async(|mut inbox: Inbox<Event>| async move {
+            told.send([inbox.recv().await, inbox.recv().await]).unwrap();
+            inbox.recv().await;
+        })
+        .unwrap();
+    runtime.block_on(async |runtime| {
+        assert!(matches!(process.call(Waits).await, Err(CallError::Died(_))));
+        assert_eq!(process.call(Now).await.unwrap(), 7);
+        assert_eq!(tells.await.unwrap(), [Number(1), Number(2)]);
+        let panicked = ExitReason::Panicked("on purpose".into());
+        assert!(matches!(
+            process.call(Panics).await,
+            Err(CallError::Died(reason)) if reason == panicked
+        ));
+        while runtime.process_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn shutdown_ends_what_waits_and_drops_what_is_kept() {
+    let runtime = runtime();
+    let token = Arc::new(());
+    struct Held(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
+    impl Message for Held {
+        type Reply = ();
+    }
+    for _ in 0..scaled(1_000).min(100) {
+        let process = runtime
+            .spawn_async(|mut inbox: Inbox<Held>| async move {
+                inbox.recv_match(|_| false).await;
+            })
+            .unwrap();
+        for _ in 0..3 {
+            process.send(Held(token.clone())).unwrap();
+        }
+    }
+    let busy =
+        runtime.spawn_async(|_: Inbox<Held>| async { std::future::pending::<()>().await }).unwrap();
+    busy.send(Held(token.clone())).unwrap();
+    let outcome = runtime.shutdown(Duration::from_millis(if cfg!(miri) { 20_000 } else { 2_000 }));
+    assert_eq!((outcome.stopped, outcome.abandoned), (scaled(1_000).min(100), 1));
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+#[test]
+fn an_inbox_that_leaves_its_process_is_refused() {
+    let runtime = runtime();
+    let (told, tells) = oneshot::channel();
+    runtime
+        .spawn_async(|inbox: Inbox<Event>| async move {
+            told.send(inbox).unwrap();
+            std::future::pending::<()>().await;
+        })
+        .unwrap();
+    runtime.block_on(async |_| {
+        let mut inbox = tells.await.unwrap();
+        let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inbox.try_recv()));
+        assert!(used.is_err());
+        // Nor does it work inside another process.
+        let thief = runtime
+            .spawn_async(|_: Inbox<Event>| async move {
+                inbox.recv().await;
+            })
+            .unwrap();
+        while thief.is_alive() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_flood_leaves_room_for_others() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let flooded = runtime
+        .spawn_async(|mut inbox: Inbox<Event>| async move {
+            // Sends to itself what it takes, for ever.
+            let own = inbox.address();
+            loop {
+                let event = inbox.recv().await;
+                if event == End {
+                    break;
+                }
+                own.send(event).unwrap();
+            }
+        })
+        .unwrap();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    flooded.send(Number(0)).unwrap();
+    let sum = runtime.block_on(async |_| {
+        let mut sum = 0;
+        for _ in 0..100 {
+            sum = counter.call(crate::Add(1)).await.unwrap();
+        }
+        assert!(matches!(counter.call(Fail("on purpose")).await, Err(CallError::Died(_))));
+        flooded.send(End).unwrap();
+        sum
+    });
+    assert_eq!(sum, 100);
+}
