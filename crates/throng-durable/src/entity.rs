@@ -116,15 +116,15 @@ impl<P: Durable> fmt::Debug for Entity<P> {
 #[must_use = "a call is not sent until it is awaited"]
 pub struct EntityCall<P: Durable + Handle<M>, M: Message> {
     entity: Entity<P>,
-    stage: Stage<P, M>,
+    stage: Stage<M>,
     within: Duration,
     /// When it was first polled.
     begun: Option<Instant>,
 }
 
-enum Stage<P: Durable + Handle<M>, M: Message> {
+enum Stage<M: Message> {
     Unsent(M),
-    Waiting(Call<P, Durably<M>>),
+    Waiting(Call<Durably<M>, Result<M::Reply, Refusal<M>>>),
     Over,
 }
 

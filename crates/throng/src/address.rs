@@ -5,8 +5,10 @@ use crate::cell::{Cell, CellRef};
 use crate::error::SendError;
 use crate::exit::ExitReason;
 use crate::mailbox::{Generation, Gone, Link};
-use crate::message::Cast;
-use crate::process::{Process, Stop, Turn};
+use crate::message::{Cast, Route};
+use crate::process::{Handle, Message, Process, Stop, Turn};
+use crate::recipient::Recipient;
+use crate::reply::{Ask, ReplyTo};
 use crate::scheduler;
 use crate::signal::{self, Signal};
 use std::cmp::Ordering;
@@ -71,15 +73,29 @@ impl RawAddress {
         Ok(())
     }
 
-    fn is_alive(self) -> bool {
+    pub(crate) fn is_alive(self) -> bool {
         let (generation, cell) = self.parts();
         cell.generation() == Some(generation)
+    }
+
+    /// Whether a turn of this process runs or waits for something other than messages. May be out
+    /// of date at once.
+    #[inline(always)]
+    pub(crate) fn is_in_turn(self) -> bool {
+        let (generation, cell) = self.parts();
+        cell.is_in_turn(generation)
     }
 
     /// Whether this is the address of the process that lives in that cell now.
     #[inline(always)]
     pub(crate) fn is_in(self, cell: CellRef) -> bool {
         self.parts().1 == cell && self.is_alive()
+    }
+}
+
+impl fmt::LowerHex for RawAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0.as_ptr().addr(), f)
     }
 }
 
@@ -202,6 +218,10 @@ impl<P: Process> Address<P> {
         Address { raw, process: PhantomData }
     }
 
+    pub(crate) fn raw(self) -> RawAddress {
+        self.raw
+    }
+
     /// Sends a message without waiting for anything.
     ///
     /// Messages from one sender to one process arrive in the order of their sending. A reply, if
@@ -233,8 +253,41 @@ impl<P: Process> Address<P> {
     /// # Panics
     /// The future panics if it is awaited neither in a process nor in a tokio runtime, for then
     /// nobody could keep its deadline.
-    pub fn call<T: Turn<P>>(self, message: T) -> Call<P, T> {
-        Call::new(self.raw, message)
+    pub fn call<T: Turn<P>>(self, message: T) -> Call<T, T::Reply> {
+        Call::new(Route::to(self), message)
+    }
+
+    /// Sends a message that carries the way to answer it, and waits for the answer.
+    ///
+    /// Unlike a call's reply, the answer need not come from the turn that handles the message:
+    /// see [`ReplyTo`].
+    ///
+    /// # Errors
+    /// As for [`call`](Self::call), and [`CallError::Unanswered`](crate::CallError::Unanswered) if
+    /// the [`ReplyTo`] is dropped; also because the process that had it has exited.
+    ///
+    /// # Panics
+    /// As for [`call`](Self::call).
+    ///
+    /// Cost: one pooled block more than a call.
+    pub fn ask<T: Turn<P>, R: Send + 'static>(
+        self,
+        question: impl FnOnce(ReplyTo<R>) -> T,
+    ) -> Ask<T, R> {
+        Ask::new(self.raw, Self::send_to, question)
+    }
+
+    /// This process as one of all those that handle an `M`.
+    pub fn recipient<M: Message>(self) -> Recipient<M>
+    where
+        P: Handle<M>,
+    {
+        self.into()
+    }
+
+    /// [`send`](Self::send), for whoever has forgotten the process's type.
+    pub(crate) fn send_to<T: Turn<P>>(to: RawAddress, message: T) -> Result<(), SendError<T>> {
+        Address::<P>::from_raw(to).send(message)
     }
 
     /// Asks the process to exit, after the messages queued before; false if it has exited.
@@ -300,6 +353,6 @@ impl<P> Hash for Address<P> {
 impl<P> fmt::Debug for Address<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = std::any::type_name::<P>();
-        write!(f, "{}@{:x}", name.rsplit("::").next().unwrap_or(name), self.raw.0.as_ptr().addr())
+        write!(f, "{}@{:x}", name.rsplit("::").next().unwrap_or(name), self.raw)
     }
 }

@@ -1,40 +1,40 @@
 //! The caller's side of a call: a future that sends when first polled and always has a deadline.
 
 use crate::address::RawAddress;
+use crate::cycle::Chase;
 use crate::deadline::Deadline;
 use crate::error::CallError;
-use crate::message::Awaited;
-use crate::process::{Process, Turn};
+use crate::exit::ExitReason;
+use crate::message::{Awaited, Route};
 use crate::scheduler;
-use crate::worker::Worker;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A call under way. Made by [`Address::call`](crate::Address::call).
+/// A call under way: with a `T`, for an `R`. Made by [`Address::call`](crate::Address::call).
 ///
 /// The deadline counts from the first poll, in the process or the task that awaits it; a call that is
 /// handed on to another after that begins to count anew. In a process it is kept to the millisecond by the
 /// scheduler and costs next to nothing; elsewhere a tokio timer keeps it.
 #[must_use = "a call is not sent until it is awaited"]
-pub struct Call<P: Process, T: Turn<P>> {
-    stage: Stage<P, T>,
+pub struct Call<T, R> {
+    stage: Stage<T, R>,
     deadline: Deadline,
 }
 
-enum Stage<P: Process, T: Turn<P>> {
-    Unsent(RawAddress, T),
-    Waiting(Awaited<P, T>),
+enum Stage<T, R> {
+    Unsent(Route<T, R>, T),
+    Waiting(Awaited<T, R>, Chase),
     Over,
 }
 
 // Nothing in here is pinned in place: the message has a block of its own.
-impl<P: Process, T: Turn<P>> Unpin for Call<P, T> {}
+impl<T, R> Unpin for Call<T, R> {}
 
-impl<P: Process, T: Turn<P>> Call<P, T> {
-    pub(crate) fn new(address: RawAddress, turn: T) -> Self {
-        Call { stage: Stage::Unsent(address, turn), deadline: Deadline::usual() }
+impl<T, R> Call<T, R> {
+    pub(crate) fn new(route: Route<T, R>, turn: T) -> Self {
+        Call { stage: Stage::Unsent(route, turn), deadline: Deadline::usual() }
     }
 
     /// Waits so long and no longer, instead of five seconds.
@@ -49,33 +49,99 @@ impl<P: Process, T: Turn<P>> Call<P, T> {
     }
 }
 
-impl<P: Process, T: Turn<P>> Future for Call<P, T> {
-    type Output = Result<T::Reply, CallError<T>>;
+impl<T, R> Future for Call<T, R> {
+    type Output = Result<R, CallError<T>>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let awaited = match std::mem::replace(&mut this.stage, Stage::Over) {
-            Stage::Unsent(address, turn) => {
-                scheduler::with_worker(|worker| worker.map(Worker::end_streak));
-                match Awaited::send(address, turn, cx.waker()) {
-                    Ok(awaited) => awaited,
+        let waited = match std::mem::replace(&mut this.stage, Stage::Over) {
+            Stage::Unsent(route, turn) => {
+                if begin(route.address()) {
+                    return Poll::Ready(Err(CallError::Cycle(Some(turn))));
+                }
+                let chase = Chase::new(route.address());
+                match Awaited::send(route, turn, cx.waker()) {
+                    Ok(awaited) => wait(awaited, chase, &mut this.deadline, cx),
                     Err(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
                 }
             }
-            Stage::Waiting(awaited) => match awaited.poll(cx.waker()) {
-                Ok(outcome) => return Poll::Ready(outcome.map_err(CallError::Died)),
-                Err(awaited) => awaited,
-            },
+            Stage::Waiting(awaited, chase) => poll(awaited, chase, &mut this.deadline, cx),
             Stage::Over => panic!("a call was polled after it was over"),
         };
-        if !this.deadline.is_late(cx) {
-            this.stage = Stage::Waiting(awaited);
-            return Poll::Pending;
+        match waited {
+            Waited::Replied(reply) => Poll::Ready(Ok(reply)),
+            Waited::Failed(reason) => Poll::Ready(Err(CallError::Died(reason))),
+            Waited::Late => Poll::Ready(Err(CallError::TimedOut { enqueued: true })),
+            Waited::Cycle => Poll::Ready(Err(CallError::Cycle(None))),
+            Waited::Pending(awaited, chase) => {
+                this.stage = Stage::Waiting(awaited, chase);
+                Poll::Pending
+            }
         }
-        Poll::Ready(match awaited.give_up() {
-            Some(outcome) => outcome.map_err(CallError::Died),
-            None => Err(CallError::TimedOut { enqueued: true }),
-        })
+    }
+}
+
+/// How waiting for an outcome went.
+pub(crate) enum Waited<T, R> {
+    Replied(R),
+    Failed(ExitReason),
+    Late,
+    /// Whoever is to answer waits for the asker.
+    Cycle,
+    Pending(Awaited<T, R>, Chase),
+}
+
+impl<T, R> From<Result<R, ExitReason>> for Waited<T, R> {
+    fn from(outcome: Result<R, ExitReason>) -> Self {
+        match outcome {
+            Ok(reply) => Waited::Replied(reply),
+            Err(reason) => Waited::Failed(reason),
+        }
+    }
+}
+
+/// Before anything is sent that this thread's process will wait for; true if it would wait for
+/// itself.
+#[inline]
+pub(crate) fn begin(to: RawAddress) -> bool {
+    scheduler::with_worker(|worker| {
+        let Some(worker) = worker else { return false };
+        worker.end_streak();
+        worker.running().is_some_and(|cell| to.is_in(cell))
+    })
+}
+
+/// Goes on waiting.
+pub(crate) fn poll<T, R>(
+    awaited: Awaited<T, R>,
+    chase: Chase,
+    deadline: &mut Deadline,
+    cx: &mut Context<'_>,
+) -> Waited<T, R> {
+    match awaited.poll(cx.waker()) {
+        Ok(outcome) => outcome.into(),
+        Err(awaited) => wait(awaited, chase, deadline, cx),
+    }
+}
+
+/// Waits for an outcome that was not there just now, unless it is late or never comes.
+fn wait<T, R>(
+    awaited: Awaited<T, R>,
+    mut chase: Chase,
+    deadline: &mut Deadline,
+    cx: &mut Context<'_>,
+) -> Waited<T, R> {
+    let in_process = scheduler::with_polling(cx.waker(), |worker, cell| {
+        (chase.has_come_round(worker, cell), deadline.is_late_in(worker, cell))
+    });
+    let (is_cycle, is_late) = in_process.unwrap_or_else(|| (false, deadline.is_late(cx)));
+    if !is_cycle && !is_late {
+        return Waited::Pending(awaited, chase);
+    }
+    match awaited.give_up() {
+        Some(outcome) => outcome.into(),
+        None if is_cycle => Waited::Cycle,
+        None => Waited::Late,
     }
 }

@@ -151,6 +151,17 @@ impl CellRef {
         self.cell().turn.notify().then_some(Token(self.0))
     }
 
+    /// Which process lives here.
+    pub(crate) fn pid(self) -> Pid {
+        pid(self.0)
+    }
+
+    /// Whether a turn runs, or waits for something other than messages.
+    #[inline(always)]
+    pub(crate) fn is_in_turn(self, generation: Generation) -> bool {
+        !self.cell().mailbox.is_at_rest(generation)
+    }
+
     /// Wakes a turn that waits for a message, though none has come.
     pub(crate) fn wake_awaiting(self) -> Option<Token> {
         let generation = self.generation()?;
@@ -693,12 +704,6 @@ impl Inside {
         unsafe { self.0.as_ref().class.with(|class| &(**class).runtime) }
     }
 
-    /// The process's first turn runs: signals need not wait any more.
-    pub(crate) fn has_begun(self) {
-        // SAFETY: slots are cells for good.
-        unsafe { self.0.as_ref() }.turn.clear_fresh();
-    }
-
     #[inline(always)]
     pub(crate) fn cell(self) -> CellRef {
         CellRef(self.0)
@@ -721,9 +726,15 @@ impl Inside {
     pub(crate) unsafe fn run_nested(self) -> Option<After> {
         // Lent by the turn under way, and not given back by it before this is over.
         let token = Token(self.0);
+        let generation = token.generation();
+        if token.is_signalled()
+            && let Some(after) = token.handle_signals(generation)
+        {
+            return Some(after);
+        }
         let outer = token.frame();
         token.set_frame(None);
-        let progress = token.run_next(token.generation());
+        let progress = token.run_next(generation);
         if let Some(nested) = token.frame() {
             // SAFETY: the cell's frame, replaced below.
             unsafe { frame::discard_turn(nested, &ExitReason::other(NESTED_TURN_WAITED)) };
@@ -739,6 +750,12 @@ impl Inside {
     pub(crate) fn await_message(self) -> bool {
         let token = Token(self.0);
         token.cell().mailbox.await_message(token.generation())
+    }
+
+    /// The process's first turn runs: signals need not wait any more.
+    pub(crate) fn has_begun(self) {
+        // SAFETY: slots are cells for good.
+        unsafe { self.0.as_ref() }.turn.clear_fresh();
     }
 
     /// What was attached at the spawn.

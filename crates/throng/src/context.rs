@@ -45,6 +45,11 @@ impl<P: Process> Context<P> {
         self.after
     }
 
+    /// What is to come after this turn.
+    pub(crate) fn end(&mut self, after: After) {
+        self.after = after;
+    }
+
     pub(crate) fn inside(&self) -> Inside {
         self.inside
     }

@@ -4,7 +4,6 @@
 //! anywhere else it is a tokio timer.
 
 use crate::cell::CellRef;
-use crate::scheduler;
 use crate::timer::Tick;
 use crate::worker::Worker;
 use std::future::Future;
@@ -38,16 +37,12 @@ impl Deadline {
         Deadline { within: Some(time), alarm: Alarm::Unset }
     }
 
-    /// Sees to it that this task is polled again when the time is over; true if it is.
+    /// Sees to it that this task, which is no process, is polled again when the time is over; true
+    /// if it is.
     ///
     /// # Panics
-    /// Outside of both a process and a tokio runtime.
+    /// Outside of a tokio runtime.
     pub(crate) fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let kept =
-            scheduler::with_polling(cx.waker(), |worker, cell| self.is_late_in(worker, cell));
-        if let Some(is_late) = kept {
-            return is_late;
-        }
         if !matches!(self.alarm, Alarm::Tokio(_)) {
             let sleep = tokio::time::sleep(self.within.unwrap_or(USUAL));
             self.alarm = Alarm::Tokio(Box::pin(sleep));

@@ -2,6 +2,7 @@
 
 use crate::exit::ExitReason;
 use std::fmt;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// A message that could not be sent.
@@ -32,12 +33,28 @@ pub enum CallError<T> {
     /// The process exited before it replied; whether it had begun is not known.
     #[error("the process exited before it replied: {0}")]
     Died(ExitReason),
+    /// Whoever was to answer has dropped the [`ReplyTo`](crate::ReplyTo), on purpose or because
+    /// it exited.
+    #[error("the question was dropped without an answer")]
+    Unanswered,
+    /// The process would wait for itself. Here is the message, unless the ring is longer than one
+    /// process: then it is queued already, and still handled if nobody else waits.
+    #[error("the call would wait for itself")]
+    Cycle(Option<T>),
     /// No reply came in time.
     #[error("no reply in time")]
     TimedOut {
         /// Whether the message had reached the mailbox. It may still be handled then.
         enqueued: bool,
     },
+}
+
+impl<T> From<SendError<T>> for CallError<T> {
+    fn from(error: SendError<T>) -> CallError<T> {
+        match error {
+            SendError::NoProcess(message) => CallError::NoProcess(message),
+        }
+    }
 }
 
 /// A process that could not be spawned; its state is handed back.
@@ -78,6 +95,51 @@ impl<P> SpawnError<P> {
             SpawnError::Limit { process, .. } | SpawnError::ShutDown { process } => process,
         }
     }
+}
+
+/// A message that could not be sent to all.
+#[derive(Error)]
+#[error("the message could not be sent to {} of the processes", failed.len())]
+pub struct SendAllError<A, T> {
+    /// To whom it was not sent, and why; in the order of sending. To all others it was.
+    pub failed: Vec<(A, SendError<T>)>,
+}
+
+/// Processes of which not all could be spawned.
+#[derive(Error)]
+#[error("{} of the processes were not spawned: {reason}", rest.len())]
+pub struct SpawnManyError<P> {
+    /// Those that live.
+    pub spawned: Vec<crate::Address<P>>,
+    /// The states of those that do not, in their order.
+    pub rest: Vec<P>,
+    /// Why.
+    pub reason: SpawnError<()>,
+}
+
+impl<P> SpawnManyError<P> {
+    pub(crate) fn new(
+        spawned: Vec<crate::Address<P>>,
+        error: SpawnError<P>,
+        later: impl Iterator<Item = P>,
+    ) -> Self {
+        let mut rest = Vec::new();
+        let reason = error.map(|process| rest.push(process));
+        rest.extend(later);
+        SpawnManyError { spawned, rest, reason }
+    }
+}
+
+/// A closure on the blocking threads that gave no result.
+#[derive(Error, Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockingError {
+    /// It panicked; the text is the panic's message.
+    #[error("the blocking closure panicked: {0}")]
+    Panicked(Arc<str>),
+    /// The tokio runtime is shutting down, and did not run it.
+    #[error("the blocking threads are shutting down")]
+    ShutDown,
 }
 
 /// A runtime that could not be started.
@@ -127,7 +189,25 @@ macro_rules! debug_and_convert {
         }
     )*};
 }
-debug_and_convert!(SendError, CallError, SpawnError);
+debug_and_convert!(SendError, CallError, SpawnError, SpawnManyError);
+
+impl<A, T> fmt::Debug for SendAllError<A, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendAllError({self})")
+    }
+}
+
+impl<A, T> From<SendAllError<A, T>> for Error {
+    fn from(error: SendAllError<A, T>) -> Error {
+        Error(error.to_string())
+    }
+}
+
+impl From<BlockingError> for Error {
+    fn from(error: BlockingError) -> Error {
+        Error(error.to_string())
+    }
+}
 
 impl From<StartError> for Error {
     fn from(error: StartError) -> Error {

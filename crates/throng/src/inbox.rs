@@ -33,14 +33,14 @@
 //! 3. A nested turn begins in a receive only, which borrows the inbox exclusively; so turns are
 //!    never nested twice, and `arriving` points to nothing that is used otherwise.
 
-use crate::address::{Address, RawAddress};
+use crate::address::{Address, Pid};
 use crate::cell::Inside;
 use crate::context::Context;
 use crate::deadline::Deadline;
 use crate::error::SpawnError;
 use crate::exit::ExitReason;
 use crate::frame::After;
-use crate::process::{Handle, Message, Process, Turn};
+use crate::process::{Down, Exit, Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler::{self, Phase};
 use crate::waker;
@@ -93,7 +93,7 @@ use std::time::Duration;
 ///
 /// When the runtime shuts down, a receive that would have to wait ends the process instead.
 pub struct Inbox<M> {
-    address: RawAddress,
+    pid: Pid,
     received: Received<M>,
 }
 
@@ -105,7 +105,7 @@ pub struct Inbox<M> {
 pub struct AsyncProcess<M> {
     /// Where the nested turn puts its message; null while none runs.
     arriving: *mut Received<M>,
-    seldom: Option<Box<Seldom>>,
+    seldom: Option<Box<Seldom<M>>>,
 }
 
 // SAFETY: the pointer is null whenever the process changes threads, for a nested turn does not
@@ -113,12 +113,13 @@ pub struct AsyncProcess<M> {
 unsafe impl<M: Send> Send for AsyncProcess<M> {}
 
 /// What most async processes never need.
-#[derive(Default)]
-struct Seldom {
-    /// A nested turn, or the shutdown, wants the process to exit.
-    exit: Option<ExitReason>,
+struct Seldom<M> {
+    /// A nested turn, a signal, the shutdown or the process itself wants it to exit.
+    exit: Option<After>,
     /// A receive waits with a waker that is not the process's own.
     waiting: Option<Waker>,
+    on_down: Option<fn(Down) -> M>,
+    on_exit: Option<fn(Exit) -> M>,
 }
 
 /// Messages that are out of the mailbox.
@@ -227,7 +228,81 @@ impl<M: Message<Reply = ()>> Inbox<M> {
 
     /// The address of this process.
     pub fn address(&self) -> Address<AsyncProcess<M>> {
-        Address::from_raw(self.address)
+        Address::from_raw(self.pid.raw())
+    }
+
+    /// Has the ends of the processes that this one [monitors](Context::monitor) come as messages.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    ///
+    /// enum Event { Down(Down) }
+    /// impl Message for Event { type Reply = (); }
+    /// # struct Idle;
+    /// # impl Process for Idle {}
+    ///
+    /// # fn main() -> Result<(), throng::Error> {
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let idle = runtime.spawn(Idle)?;
+    /// # let (told, tells) = tokio::sync::oneshot::channel();
+    /// runtime.spawn_async(move |mut inbox: Inbox<Event>| async move {
+    ///     inbox.on_down(Event::Down);
+    ///     let monitor = inbox.context(|cx| cx.monitor(idle));
+    ///     idle.stop();
+    ///     let Event::Down(down) = inbox.recv().await;
+    ///     assert_eq!((down.monitor, down.reason), (monitor, ExitReason::Normal));
+    /// #   told.send(()).expect("is waited for");
+    /// })?;
+    /// # runtime.block_on(async |_| tells.await).expect("no assertion has failed");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Without this they are dropped.
+    ///
+    /// # Panics
+    /// Outside of this process; and so for the functions below.
+    pub fn on_down(&mut self, message: fn(Down) -> M) {
+        self.with_state(|state| state.seldom().on_down = Some(message));
+    }
+
+    /// [Traps](Context::trap_exits) exit signals and has them come as messages.
+    pub fn on_exit(&mut self, message: fn(Exit) -> M) {
+        self.with_state(|state| state.seldom().on_exit = Some(message));
+        self.context(|cx| cx.trap_exits(true));
+    }
+
+    /// Does something that only a process can, as a handler does with its context: links,
+    /// monitors, timers. After [`stop`](Context::stop) the process exits when it next waits.
+    pub fn context<R>(&mut self, f: impl FnOnce(&mut Context<AsyncProcess<M>>) -> R) -> R {
+        self.inside(|_, inside, _| {
+            let mut cx = Context::new(inside);
+            let result = f(&mut cx);
+            obey::<M>(inside, cx.into_after());
+            result
+        })
+    }
+
+    /// Which process this is.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// The runtime this process lives in.
+    pub fn runtime(&mut self) -> RuntimeHandle {
+        self.inside(|_, inside, _| inside.runtime().clone())
+    }
+
+    /// Runs `f` if this thread is polling the inbox's process.
+    fn inside<R>(&mut self, f: impl FnOnce(&Worker, Inside, &mut Received<M>) -> R) -> R {
+        let received = &mut self.received;
+        scheduler::with_turn_of(self.pid.raw(), |worker, inside| f(worker, inside, received))
+            .unwrap_or_else(|| panic!("an inbox was used outside of its own process"))
+    }
+
+    fn with_state<R>(&mut self, f: impl FnOnce(&mut AsyncProcess<M>) -> R) -> R {
+        // SAFETY: no nested turn runs, for the inbox is free; and the reference ends here.
+        self.inside(|_, inside, _| f(unsafe { inside.state::<AsyncProcess<M>>().as_mut() }))
     }
 
     fn poll(
@@ -257,9 +332,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
                     return Poll::Ready(None);
                 }
                 if worker.scheduler().phase() != Phase::Running {
-                    // SAFETY: no nested turn runs, and the reference ends here.
-                    unsafe { inside.state::<AsyncProcess<M>>().as_mut() }
-                        .exit(ExitReason::Shutdown);
+                    obey::<M>(inside, After::Exit(ExitReason::Shutdown));
                     return Poll::Pending;
                 }
                 if !waker::is_of(task.waker(), inside.cell()) {
@@ -274,30 +347,10 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     }
 }
 
-impl<M> Inbox<M> {
-    /// The runtime this process lives in.
-    ///
-    /// # Panics
-    /// Outside of this process.
-    pub fn runtime(&self) -> RuntimeHandle {
-        scheduler::with_turn_of(self.address, |_, inside| inside.runtime().clone())
-            .unwrap_or_else(|| panic!("{OUTSIDE}"))
-    }
-
-    /// Runs `f` if this thread is polling the inbox's process.
-    fn inside<R>(&mut self, f: impl FnOnce(&Worker, Inside, &mut Received<M>) -> R) -> R {
-        let received = &mut self.received;
-        scheduler::with_turn_of(self.address, |worker, inside| f(worker, inside, received))
-            .unwrap_or_else(|| panic!("{OUTSIDE}"))
-    }
-}
-
-const OUTSIDE: &str = "an inbox was used outside of its own process";
-
-impl<M: Send + 'static> fmt::Debug for Inbox<M> {
+impl<M> fmt::Debug for Inbox<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kept = self.received.kept.len();
-        write!(f, "Inbox({:?}, {kept} kept)", Address::<AsyncProcess<M>>::from_raw(self.address))
+        write!(f, "Inbox({:?}, {kept} kept)", self.pid)
     }
 }
 
@@ -328,19 +381,22 @@ fn look<M: Message<Reply = ()>>(
             return Look::Yield;
         }
         match run_nested(worker, inside, received) {
-            Some(After::Exit(reason)) => {
-                // SAFETY: the nested turn is over, and the reference ends here.
-                unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.exit(reason);
-            }
-            Some(After::Kill) => {
-                // SAFETY: the same; an async process has no hook that a kill would pass over.
-                unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.exit(ExitReason::Killed);
-            }
-            // To stop when idle is not for a turn that only passes by.
-            Some(After::Next | After::ExitIfIdle) => {}
-            Some(After::Ended(_)) => unreachable!("the last turn of an exit is not in a mailbox"),
+            Some(after) => obey::<M>(inside, after),
             None => return Look::Nothing,
         }
+    }
+}
+
+/// Has the process exit, if that is wanted, when the user's future next waits.
+fn obey<M: Message<Reply = ()>>(inside: Inside, after: After) {
+    match after {
+        After::Exit(_) | After::Kill => {
+            // SAFETY: called between nested turns, and the reference ends here.
+            unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.want_exit(after);
+        }
+        // To stop when idle is not for a turn that only passes by.
+        After::Next | After::ExitIfIdle => {}
+        After::Ended(_) => unreachable!("the last turn of an exit is not in a mailbox"),
     }
 }
 
@@ -364,13 +420,18 @@ fn run_nested<M: Message<Reply = ()>>(
 }
 
 impl<M> AsyncProcess<M> {
-    fn seldom(&mut self) -> &mut Seldom {
-        self.seldom.get_or_insert_default()
+    fn seldom(&mut self) -> &mut Seldom<M> {
+        self.seldom.get_or_insert_with(|| {
+            Box::new(Seldom { exit: None, waiting: None, on_down: None, on_exit: None })
+        })
     }
 
-    fn exit(&mut self, reason: ExitReason) {
-        // The first reason is the one.
-        self.seldom().exit.get_or_insert(reason);
+    /// The first wish counts, but for a kill.
+    fn want_exit(&mut self, after: After) {
+        let exit = &mut self.seldom().exit;
+        if exit.is_none() || matches!(after, After::Kill) {
+            *exit = Some(after);
+        }
     }
 
     fn is_exiting(&self) -> bool {
@@ -388,20 +449,39 @@ impl<M> AsyncProcess<M> {
         self.seldom.as_mut()?.waiting.take()
     }
 
-    fn take_exit(&mut self) -> Option<ExitReason> {
+    fn take_exit(&mut self) -> Option<After> {
         self.seldom.as_mut()?.exit.take()
     }
 }
 
-impl<M: Send + 'static> Process for AsyncProcess<M> {}
-
-impl<M: Message<Reply = ()>> Handle<M> for AsyncProcess<M> {
-    async fn handle(&mut self, message: M, _: &mut Context<Self>) {
+impl<M> AsyncProcess<M> {
+    /// The nested turn puts down what it brings.
+    fn arrive(&mut self, message: M) {
         // SAFETY: not null only while a receive waits for this turn to be over; see the file's
         // invariant 3.
         if let Some(arriving) = unsafe { self.arriving.as_mut() } {
             arriving.push(message);
         }
+    }
+}
+
+impl<M: Send + 'static> Process for AsyncProcess<M> {
+    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+        if let Some(message) = self.seldom().on_down {
+            self.arrive(message(down));
+        }
+    }
+
+    async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+        if let Some(message) = self.seldom().on_exit {
+            self.arrive(message(exit));
+        }
+    }
+}
+
+impl<M: Message<Reply = ()>> Handle<M> for AsyncProcess<M> {
+    async fn handle(&mut self, message: M, _: &mut Context<Self>) {
+        self.arrive(message);
     }
 }
 
@@ -503,13 +583,13 @@ where
         _: &mut AsyncProcess<M>,
         cx: &mut Context<AsyncProcess<M>>,
     ) -> impl Future<Output = ()> + Send {
+        cx.has_begun();
         let inside = cx.inside();
         let received = Received { kept: VecDeque::new(), fresh: None };
-        let inbox = Inbox { address: inside.pid().raw(), received };
-        cx.has_begun();
+        let inbox = Inbox { pid: inside.pid(), received };
         async move {
             let mut future = pin!((self.0)(inbox));
-            let reason = poll_fn(|task| {
+            let after = poll_fn(|task| {
                 // SAFETY: this is the process's turn, no nested one runs, and the reference ends
                 // here.
                 let waiting = unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_waiting();
@@ -519,12 +599,12 @@ where
                 let polled = future.as_mut().poll(task);
                 // SAFETY: the same.
                 match unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
-                    Some(reason) => Poll::Ready(reason),
-                    None => polled.map(IntoExitReason::into_exit_reason),
+                    Some(after) => Poll::Ready(after),
+                    None => polled.map(|outcome| After::Exit(outcome.into_exit_reason())),
                 }
             });
-            let reason = reason.await;
-            cx.stop(reason);
+            let after = after.await;
+            cx.end(after);
         }
     }
 }

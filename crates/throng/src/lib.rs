@@ -52,8 +52,9 @@
 //! processes are not tokio tasks, they run on throng's own workers. What must not happen in a
 //! handler is blocking the thread; use `tokio::task::spawn_blocking` and await it.
 //!
-//! A process that calls itself, or two that call each other, wait for their deadline: a turn is
-//! not interrupted. Send instead, or let a third one call both.
+//! A turn is not interrupted. So a call to oneself fails at once, and of processes whose calls wait
+//! for each other in a ring one is told so before long: [`CallError::Cycle`]. Send instead, or
+//! [ask](Address::ask) and answer from a later turn.
 //!
 //! # What it costs
 //!
@@ -97,6 +98,10 @@ mod cell;
 #[cfg(not(throng_loom))]
 mod context;
 #[cfg(not(throng_loom))]
+mod crowd;
+#[cfg(not(throng_loom))]
+mod cycle;
+#[cfg(not(throng_loom))]
 mod deadline;
 #[cfg(not(throng_loom))]
 mod error;
@@ -115,6 +120,10 @@ mod message;
 #[cfg(not(throng_loom))]
 mod process;
 #[cfg(not(throng_loom))]
+mod recipient;
+#[cfg(not(throng_loom))]
+mod reply;
+#[cfg(not(throng_loom))]
 mod runtime;
 #[cfg(not(throng_loom))]
 mod scheduler;
@@ -129,6 +138,8 @@ mod train;
 #[cfg(not(throng_loom))]
 mod waker;
 #[cfg(not(throng_loom))]
+mod work;
+#[cfg(not(throng_loom))]
 mod worker;
 
 #[cfg(not(throng_loom))]
@@ -136,10 +147,16 @@ pub use crate::{
     address::{Address, Pid},
     call::Call,
     context::Context,
-    error::{CallError, Error, SendError, SpawnError, StartError},
+    crowd::SendAll,
+    error::{
+        BlockingError, CallError, Error, SendAllError, SendError, SpawnError, SpawnManyError,
+        StartError,
+    },
     exit::ExitReason,
     inbox::{AsyncProcess, Inbox, IntoExitReason},
     process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
+    recipient::Recipient,
+    reply::{Ask, ReplyTo},
     runtime::{Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
 };
 
@@ -148,6 +165,7 @@ pub use crate::{
 pub mod prelude {
     pub use crate::{
         Address, CallError, Context, Down, Exit, ExitReason, Handle, Inbox, Message, MonitorRef,
-        Pid, Process, Runtime, RuntimeHandle, SendError, SpawnError, Turn,
+        Pid, Process, Recipient, ReplyTo, Runtime, RuntimeHandle, SendAll, SendError, SpawnError,
+        Turn,
     };
 }

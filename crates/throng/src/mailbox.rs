@@ -254,6 +254,13 @@ impl Mailbox {
         self.word.load(Ordering::Relaxed) == word(generation, AWAITING)
     }
 
+    /// Whether nothing is queued for this generation, and it waits for messages alone.
+    #[inline(always)]
+    pub(crate) fn is_at_rest(&self, generation: Generation) -> bool {
+        let now = self.word.load(Ordering::Relaxed);
+        now == word(generation, IDLE) || now == word(generation, AWAITING)
+    }
+
     /// Gives the token back; false if something was queued meanwhile, and the token stays.
     #[inline]
     pub(crate) fn park(&self, generation: Generation) -> bool {

@@ -5,13 +5,14 @@
 //! |---|---|---|
 //! | cast | head, turn | the worker, when it has moved the turn out |
 //! | call | head, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
+//! | question | as a call's, but never queued | the same |
 //! | train | head, coupling, many turns; see `train` | whoever `coupling` says is last |
 //! | signal | head, whom it is for, what it says; see `signal` | whoever takes it out of the mailbox |
 //!
 //! A message is a linear thing: made once, then either run, or discarded (its process exited), or
 //! taken back (the push failed).
 
-use crate::address::{Pid, RawAddress};
+use crate::address::{Address, Pid, RawAddress};
 use crate::block;
 use crate::cell::Token;
 use crate::exit::{ExitReason, catch, drop_users};
@@ -208,11 +209,10 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
 
 /// A message whose sender waits for the outcome.
 #[repr(C)]
-struct Called<P: Process, T: Turn<P>> {
+struct Called<T, R> {
     head: Message,
     rendezvous: Rendezvous,
-    body: UnsafeCell<Body<T, T::Reply>>,
-    process: PhantomData<fn(P)>,
+    body: UnsafeCell<Body<T, R>>,
 }
 
 /// What is in the message: the turn until it is run, then nothing, then the outcome.
@@ -221,19 +221,15 @@ union Body<T, R> {
     outcome: ManuallyDrop<Result<R, ExitReason>>,
 }
 
-impl<P: Process, T: Turn<P>> Called<P, T> {
-    const DISPATCH: &'static Dispatch =
-        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: false };
-
-    fn allocate(turn: T, waker: &Waker) -> NonNull<Self> {
+impl<T, R> Called<T, R> {
+    fn allocate(dispatch: &'static Dispatch, turn: T, waker: &Waker) -> NonNull<Self> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: freshly allocated with this layout.
         unsafe {
             message.write(Called {
-                head: Message::new(Self::DISPATCH),
+                head: Message::new(dispatch),
                 rendezvous: Rendezvous::new(waker),
                 body: UnsafeCell::new(Body { turn: ManuallyDrop::new(turn) }),
-                process: PhantomData,
             });
         }
         message
@@ -243,7 +239,7 @@ impl<P: Process, T: Turn<P>> Called<P, T> {
     ///
     /// # Safety
     /// The caller's is the last side, the outcome is there, and this happens once.
-    unsafe fn take_outcome(message: NonNull<Self>) -> Result<T::Reply, ExitReason> {
+    unsafe fn take_outcome(message: NonNull<Self>) -> Result<R, ExitReason> {
         // SAFETY: by the contract.
         unsafe {
             let body = &(*message.as_ptr()).body;
@@ -252,47 +248,79 @@ impl<P: Process, T: Turn<P>> Called<P, T> {
             outcome
         }
     }
+}
+
+/// What a `P` does with a call by a `T`.
+struct Callee<P, T>(PhantomData<fn(P, T)>);
+
+impl<P: Process, T: Turn<P>> Callee<P, T> {
+    const DISPATCH: &'static Dispatch =
+        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: false };
 
     unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
-        let message = message.cast::<Self>();
+        let message = message.cast::<Called<T, T::Reply>>();
         // SAFETY: the dispatch functions are those of the message's type; the body holds the turn
         // until it is run.
         unsafe {
             let body = &(*message.as_ptr()).body;
             let turn = body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn));
-            frame::begin::<P, T, _>(token, turn, ReplyTo(message))
+            frame::begin::<P, T, _>(token, turn, Owed(message))
         }
     }
 
     unsafe fn discard(message: NonNull<Message>, reason: &ExitReason) {
-        let message = message.cast::<Self>();
+        let message = message.cast::<Called<T, T::Reply>>();
         // SAFETY: as in `run`.
         unsafe {
             let body = &(*message.as_ptr()).body;
             drop_users(body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn)));
         }
-        ReplyTo(message).fail(reason);
+        Owed(message).fail(reason);
     }
 }
 
-/// The caller's share in a message: an outcome to come. Dropping it gives the outcome up.
-pub(crate) struct Awaited<P: Process, T: Turn<P>>(NonNull<Called<P, T>>);
+/// Where a call by a `T` goes, for a reply `R`: a process whose type is known no more.
+pub(crate) struct Route<T, R> {
+    address: RawAddress,
+    /// A `Callee`'s, for the type of process at the address.
+    dispatch: &'static Dispatch,
+    message: PhantomData<fn(T) -> R>,
+}
+
+impl<T, R> Route<T, R> {
+    #[inline(always)]
+    pub(crate) fn to<P: Process>(process: Address<P>) -> Self
+    where
+        T: Turn<P, Reply = R>,
+    {
+        let dispatch = Callee::<P, T>::DISPATCH;
+        Route { address: process.raw(), dispatch, message: PhantomData }
+    }
+
+    pub(crate) fn address(&self) -> RawAddress {
+        self.address
+    }
+}
+
+/// The asker's share in a message: an outcome to come. Dropping it gives the outcome up.
+pub(crate) struct Awaited<T, R>(NonNull<Called<T, R>>);
 
 // SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
-unsafe impl<P: Process, T: Turn<P>> Send for Awaited<P, T> {}
+unsafe impl<T: Send, R: Send> Send for Awaited<T, R> {}
 
-impl<P: Process, T: Turn<P>> Awaited<P, T> {
+impl<T, R> Awaited<T, R> {
     /// Queues a call; the turn comes back if the process has exited.
     #[inline]
-    pub(crate) fn send(address: RawAddress, turn: T, waker: &Waker) -> Result<Self, T> {
-        let message = Called::<P, T>::allocate(turn, waker);
-        // SAFETY: just allocated, for a `P`; if it was not queued, it is still all ours.
+    pub(crate) fn send(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, T> {
+        let message = Called::<T, R>::allocate(route.dispatch, turn, waker);
+        // SAFETY: just allocated, for the route's type of process; if it was not queued, it is
+        // still all ours.
         unsafe {
-            if let Err(Gone) = address.push(message.cast()) {
+            if let Err(Gone) = route.address.push(message.cast()) {
                 let raw = message.as_ptr();
                 (*raw).rendezvous.disarm();
                 let turn = (*raw).body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn));
-                block::free(message.cast(), Layout::new::<Called<P, T>>());
+                block::free(message.cast(), Layout::new::<Called<T, R>>());
                 return Err(turn);
             }
         }
@@ -306,7 +334,7 @@ impl<P: Process, T: Turn<P>> Awaited<P, T> {
 
     /// The outcome, or this again, to be woken by this waker.
     #[inline]
-    pub(crate) fn poll(self, waker: &Waker) -> Result<Result<T::Reply, ExitReason>, Self> {
+    pub(crate) fn poll(self, waker: &Waker) -> Result<Result<R, ExitReason>, Self> {
         if !self.rendezvous().renew(waker) {
             return Err(self);
         }
@@ -316,14 +344,14 @@ impl<P: Process, T: Turn<P>> Awaited<P, T> {
     }
 
     /// Gives up, unless the outcome came first.
-    pub(crate) fn give_up(self) -> Option<Result<T::Reply, ExitReason>> {
+    pub(crate) fn give_up(self) -> Option<Result<R, ExitReason>> {
         let this = ManuallyDrop::new(self);
         // SAFETY: if the outcome came first, the message is ours, and taken here once.
         this.rendezvous().abandon().then(|| unsafe { Called::take_outcome(this.0) })
     }
 }
 
-impl<P: Process, T: Turn<P>> Drop for Awaited<P, T> {
+impl<T, R> Drop for Awaited<T, R> {
     fn drop(&mut self) {
         if self.rendezvous().abandon() {
             // SAFETY: the outcome came first, so the message is ours.
@@ -332,15 +360,22 @@ impl<P: Process, T: Turn<P>> Drop for Awaited<P, T> {
     }
 }
 
-/// The duty to answer one call.
-struct ReplyTo<P: Process, T: Turn<P>>(NonNull<Called<P, T>>);
+/// The duty to answer: to be [completed](Self::complete) once.
+#[must_use]
+pub(crate) struct Owed<T, R>(NonNull<Called<T, R>>);
 
 // SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
-unsafe impl<P: Process, T: Turn<P>> Send for ReplyTo<P, T> {}
+unsafe impl<T: Send, R: Send> Send for Owed<T, R> {}
+// SAFETY: shared, it only shows the rendezvous, which is made of atomics.
+unsafe impl<T: Send, R: Send> Sync for Owed<T, R> {}
 
-impl<P: Process, T: Turn<P>> ReplyTo<P, T> {
+impl<T, R> Owed<T, R> {
+    /// Answers; the outcome comes back if nobody wants it any more.
     #[inline(always)]
-    fn complete(self, outcome: Result<T::Reply, ExitReason>) {
+    pub(crate) fn complete(
+        self,
+        outcome: Result<R, ExitReason>,
+    ) -> Result<(), Result<R, ExitReason>> {
         let message = self.0;
         // SAFETY: until completed, the body is ours and the message is there.
         let completed = unsafe {
@@ -352,23 +387,50 @@ impl<P: Process, T: Turn<P>> ReplyTo<P, T> {
             Completed::Delivered(Some(waker)) => {
                 // Most are ours, but any future may poll a call with a waker of its own.
                 let _ = catch(|| waker.wake());
+                Ok(())
             }
-            Completed::Delivered(None) => {}
+            Completed::Delivered(None) => Ok(()),
             // SAFETY: nobody wants it, so ours is the last side.
-            Completed::Unwanted => drop_users(unsafe { Called::take_outcome(message) }),
+            Completed::Unwanted => Err(unsafe { Called::take_outcome(message) }),
+        }
+    }
+
+    /// Whether somebody still waits for the outcome.
+    pub(crate) fn is_awaited(&self) -> bool {
+        // SAFETY: not completed, so the message is there.
+        !unsafe { &(*self.0.as_ptr()).rendezvous }.is_abandoned()
+    }
+}
+
+impl<T: Send, R: Send> Sink for Owed<T, R> {
+    type Reply = R;
+
+    #[inline(always)]
+    fn deliver(self, reply: R) {
+        if let Err(unwanted) = self.complete(Ok(reply)) {
+            drop_users(unwanted);
+        }
+    }
+
+    fn fail(self, reason: &ExitReason) {
+        if let Err(unwanted) = self.complete(Err(reason.clone())) {
+            drop_users(unwanted);
         }
     }
 }
 
-impl<P: Process, T: Turn<P>> Sink for ReplyTo<P, T> {
-    type Reply = T::Reply;
-
-    #[inline(always)]
-    fn deliver(self, reply: T::Reply) {
-        self.complete(Ok(reply));
+/// The two shares in an outcome that is no message's: whoever is given the second may answer.
+///
+/// The block is a call's all the same, whose head nobody looks at: it is 64 bytes long at least,
+/// so most replies fit beside it.
+pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
+    unsafe fn run(_: NonNull<Message>, _: &Token) -> Progress {
+        unreachable!("a question is in no mailbox")
     }
-
-    fn fail(self, reason: &ExitReason) {
-        self.complete(Err(reason.clone()));
+    unsafe fn discard(_: NonNull<Message>, _: &ExitReason) {
+        unreachable!("a question is in no mailbox")
     }
+    const DISPATCH: &Dispatch = &Dispatch { run, discard, uncouple: None, is_signal: false };
+    let message = Called::allocate(DISPATCH, (), waker);
+    (Awaited(message), Owed(message))
 }

@@ -92,6 +92,11 @@ impl Rendezvous {
         self.state.load(Ordering::Acquire) == DONE
     }
 
+    /// Callee: has the caller let go?
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & STATE_MASK == ABANDONED
+    }
+
     /// Caller: sleep with this waker from now on; true if the outcome came first.
     #[inline]
     pub(crate) fn renew(&self, waker: &Waker) -> bool {

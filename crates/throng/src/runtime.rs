@@ -20,7 +20,7 @@ use crate::exit::ExitReason;
 use crate::extension::Extension;
 use crate::frame::{self, Progress};
 use crate::process::{self, Process, Started, Stopping, Turn};
-use crate::scheduler::{self, Phase, Scheduler};
+use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::slab::{Slab, SlotCache};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Epoch, JoinHandle, Mutex, Thread, ThreadBuilder, lock};
@@ -338,6 +338,10 @@ impl RuntimeHandle {
         &self.0.tokio
     }
 
+    pub(crate) fn is_same(&self, other: &RuntimeHandle) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     #[inline(always)]
     pub(crate) fn scheduler(&self) -> &Scheduler {
         &self.0.scheduler
@@ -371,42 +375,57 @@ impl RuntimeHandle {
         process: P,
         extension: Option<Box<Extension>>,
     ) -> Result<Token, SpawnError<P>> {
+        self.with_nursery::<P, _>(|nursery| nursery.create(process, extension))
+            .map_err(|process| self.refusal(process))
+    }
+
+    /// Spawns one process after the other until one is refused.
+    pub(crate) fn spawn_each<P: Process>(
+        &self,
+        processes: &mut impl Iterator<Item = P>,
+        mut each: impl FnMut(Address<P>),
+    ) -> Option<SpawnError<P>> {
+        let refused = self.with_nursery::<P, _>(|nursery| {
+            processes.find_map(|process| match nursery.create(process, None) {
+                Ok(token) => {
+                    each(open(token));
+                    None
+                }
+                Err(refused) => Some(refused),
+            })
+        });
+        refused.map(|process| self.refusal(process))
+    }
+
+    /// Runs `f` with all that is needed to make processes of a type.
+    #[inline(always)]
+    fn with_nursery<P: Process, R>(&self, f: impl FnOnce(&mut Nursery<'_>) -> R) -> R {
         let shared = &*self.0;
-        if shared.scheduler.phase() != Phase::Running {
-            return Err(SpawnError::ShutDown { process });
-        }
-        let spawned = scheduler::with_worker(|worker| {
+        scheduler::with_worker(|worker| {
             match worker.filter(|worker| std::ptr::eq(&*worker.shared, shared)) {
                 Some(worker) => {
-                    let remote = &shared.scheduler.remotes[worker.index()];
-                    if !shared.permits.take(&remote.spare_permits) {
-                        return Err(process);
-                    }
+                    let remote = Some(&shared.scheduler.remotes[worker.index()]);
                     let mut classes = worker.classes.borrow_mut();
                     let class = classes.get::<P>(self);
                     let slots = &mut worker.slots.borrow_mut();
-                    remote.count_spawn();
-                    Ok(Token::create(&shared.slab, slots, class, process, extension))
+                    f(&mut Nursery { shared, remote, class, slots })
                 }
                 None => {
-                    if !shared.permits.take_one() {
-                        return Err(process);
-                    }
-                    if !shared.scheduler.count_guest_spawn() {
-                        shared.permits.give_one_back();
-                        return Err(process);
-                    }
-                    let class = self.class::<P>();
+                    let class = &self.class::<P>();
                     let slots = &mut lock(&shared.guest_slots);
-                    Ok(Token::create(&shared.slab, slots, &class, process, extension))
+                    f(&mut Nursery { shared, remote: None, class, slots })
                 }
             }
-        });
-        let limit = shared.permits.limit;
-        spawned.map_err(|process| match shared.scheduler.phase() {
-            Phase::Running => SpawnError::Limit { limit, process },
-            _ => SpawnError::ShutDown { process },
         })
+    }
+
+    /// Why there was no room for a process.
+    #[cold]
+    fn refusal<P>(&self, process: P) -> SpawnError<P> {
+        match self.0.scheduler.phase() {
+            Phase::Running => SpawnError::Limit { limit: self.0.permits.limit, process },
+            _ => SpawnError::ShutDown { process },
+        }
     }
 
     fn class<P: Process>(&self) -> Arc<Class> {
@@ -422,6 +441,45 @@ impl RuntimeHandle {
 impl std::fmt::Debug for RuntimeHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "RuntimeHandle({} of {} processes)", self.process_count(), self.process_limit())
+    }
+}
+
+/// Where processes of one type are made: by a worker, or by a guest.
+struct Nursery<'a> {
+    shared: &'a Shared,
+    /// The worker's.
+    remote: Option<&'a Remote>,
+    class: &'a Class,
+    slots: &'a mut SlotCache,
+}
+
+impl Nursery<'_> {
+    /// Makes a process; it comes back if there may be no more of them.
+    #[inline(always)]
+    fn create<P: Process>(
+        &mut self,
+        process: P,
+        extension: Option<Box<Extension>>,
+    ) -> Result<Token, P> {
+        let Shared { scheduler, permits, slab, .. } = self.shared;
+        match self.remote {
+            Some(remote) => {
+                if scheduler.phase() != Phase::Running || !permits.take(&remote.spare_permits) {
+                    return Err(process);
+                }
+                remote.count_spawn();
+            }
+            None => {
+                if scheduler.phase() != Phase::Running || !permits.take_one() {
+                    return Err(process);
+                }
+                if !scheduler.count_guest_spawn() {
+                    permits.give_one_back();
+                    return Err(process);
+                }
+            }
+        }
+        Ok(Token::create(slab, self.slots, self.class, process, extension))
     }
 }
 

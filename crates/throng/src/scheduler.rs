@@ -11,12 +11,13 @@
 
 use crate::address::RawAddress;
 use crate::cell::{CellRef, Inside, Token, TokenQueue};
+use crate::cycle::Probe;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, Thread, lock};
 use crate::timer::Clock;
 use crate::waker;
 use crate::worker::Worker;
-use std::cell::Cell as StdCell;
+use std::cell::{Cell as StdCell, RefCell};
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::OnceLock;
@@ -24,6 +25,7 @@ use std::task::Waker;
 
 thread_local! {
     static CURRENT: StdCell<*const Worker> = const { StdCell::new(ptr::null()) };
+    static BATCH: StdCell<*const RefCell<Vec<Token>>> = const { StdCell::new(ptr::null()) };
 }
 
 /// Runs `f` with the worker that this thread is, if it is one.
@@ -70,6 +72,11 @@ pub(crate) fn with_turn_of<R>(
     })
 }
 
+/// Has the calls in the turn that this thread is about to poll see a probe.
+pub(crate) fn show_probe(probe: Probe) {
+    with_worker(|worker| worker.map(|worker| worker.show_probe(probe)));
+}
+
 /// Sees to it that a process runs soon.
 #[inline]
 pub(crate) fn schedule(token: Token) {
@@ -77,13 +84,69 @@ pub(crate) fn schedule(token: Token) {
         let scheduler = token.class().runtime.scheduler();
         match worker {
             Some(worker) if ptr::eq(worker.scheduler(), scheduler) => worker.push(token),
-            _ => {
-                // The token is gone once it is injected, and with it, perhaps, the class.
-                let runtime = token.class().runtime.clone();
-                runtime.scheduler().inject([token]);
-            }
+            _ => match collect(token) {
+                None => {}
+                Some(token) => {
+                    // The token is gone once it is injected, and with it, perhaps, the class.
+                    let runtime = token.class().runtime.clone();
+                    runtime.scheduler().inject([token]);
+                }
+            },
         }
     });
+}
+
+/// Runs `f`, which makes many processes ready, and wakes sleeping workers only after it, once.
+pub(crate) fn batched<R>(f: impl FnOnce() -> R) -> R {
+    with_worker(|worker| match worker {
+        Some(worker) => worker.batched(f),
+        None => {
+            let batch = Batch { tokens: RefCell::new(Vec::new()), outer: BATCH.get() };
+            BATCH.set(&batch.tokens);
+            // Also if `f` panics, its drop lets the processes go.
+            let _batch = &batch;
+            f()
+        }
+    })
+}
+
+/// Processes that a thread which is no worker has made ready, to be injected together.
+struct Batch {
+    tokens: RefCell<Vec<Token>>,
+    outer: *const RefCell<Vec<Token>>,
+}
+
+/// So many tokens are let go at once.
+const BATCH_MOST: usize = 1024;
+
+/// Adds a token to the thread's batch, if there is one.
+fn collect(token: Token) -> Option<Token> {
+    // SAFETY: set for no longer than the batch lives, which is on this thread's stack; see
+    // `batched`.
+    let Some(tokens) = (unsafe { BATCH.get().as_ref() }) else { return Some(token) };
+    let mut tokens = tokens.borrow_mut();
+    tokens.push(token);
+    if tokens.len() >= BATCH_MOST {
+        inject_all(&mut tokens);
+    }
+    None
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        BATCH.set(self.outer);
+        inject_all(self.tokens.get_mut());
+    }
+}
+
+/// Injects tokens of any runtimes, each where it belongs.
+fn inject_all(tokens: &mut Vec<Token>) {
+    while let Some(last) = tokens.last() {
+        let runtime = last.class().runtime.clone();
+        let is_other = |token: &Token| !token.class().runtime.is_same(&runtime);
+        let first = tokens.iter().rposition(is_other).map_or(0, |other| other + 1);
+        runtime.scheduler().inject(tokens.drain(first..));
+    }
 }
 
 /// How far a runtime is.

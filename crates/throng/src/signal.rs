@@ -14,17 +14,20 @@
 //! | kill | ends the process | – |
 //! | monitor | adds the watcher | the watcher is told, `NoProcess` |
 //! | demonitor | removes it | – |
+//! | probe | is seen by the calls that the turn waits for; see `cycle` | – |
 //! | watch | adds a watcher that is no process | it is told, `NoProcess` |
 //! | join | has the process leave something when it exits | that is left at once |
 
 use crate::address::Pid;
 use crate::cell::Token;
+use crate::cycle::Probe;
 use crate::exit::{ExitReason, catch};
 use crate::extension::{Membership, TellDown};
 use crate::frame::After;
 use crate::mailbox::Link;
 use crate::message;
 use crate::process::{Down, Exit, MonitorRef};
+use crate::scheduler;
 use std::ptr::NonNull;
 
 /// See the file's head.
@@ -55,6 +58,7 @@ pub(crate) enum Signal {
         by: Pid,
         number: u32,
     },
+    Probe(Probe),
     Watch(Box<dyn FnOnce(ExitReason) + Send>),
     #[expect(dead_code, reason = "for names and groups, which come next")]
     Join(Box<dyn Membership>),
@@ -110,6 +114,9 @@ impl Signal {
             Signal::Demonitor { by, number } => {
                 token.if_extension(|own| own.watchers.processes.remove(&(by, number)));
             }
+            // Between two turns a process waits for nobody.
+            Signal::Probe(_) if token.is_between_turns() => {}
+            Signal::Probe(probe) => scheduler::show_probe(probe),
             Signal::Watch(watcher) => token.with_extension(|own| own.watchers.others.push(watcher)),
             Signal::Join(membership) => {
                 token.with_extension(|own| own.memberships.push(membership));
@@ -135,6 +142,7 @@ impl Signal {
             | Signal::UnlinkAcknowledged { .. }
             | Signal::Exit { .. }
             | Signal::Kill
+            | Signal::Probe(_)
             | Signal::Demonitor { .. } => {}
         }
     }

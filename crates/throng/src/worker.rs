@@ -8,6 +8,7 @@
 
 use crate::address::RawAddress;
 use crate::cell::{CellRef, Token};
+use crate::cycle::Probe;
 use crate::exit::ExitReason;
 use crate::frame::{After, Progress};
 use crate::mailbox::Generation;
@@ -58,6 +59,11 @@ pub(crate) struct Worker {
     sends: Cell<u32>,
     /// Turns that the running process has begun inside its own.
     nested: Cell<u32>,
+    /// Whether sleepers are woken later for what becomes ready.
+    batching: Cell<bool>,
+    /// Probes that have met the running process in its turn.
+    probes: RefCell<Vec<Probe>>,
+    probes_numbered: Cell<u64>,
     streak: RefCell<Streak>,
     pub(crate) slots: RefCell<SlotCache>,
     pub(crate) classes: RefCell<ClassCache>,
@@ -79,6 +85,9 @@ impl Worker {
             runs: Cell::new(0),
             sends: Cell::new(0),
             nested: Cell::new(0),
+            batching: Cell::new(false),
+            probes: RefCell::new(Vec::new()),
+            probes_numbered: Cell::new(0),
             streak: RefCell::new(Streak::default()),
             slots: RefCell::new(SlotCache::new()),
             classes: RefCell::new(ClassCache::new()),
@@ -131,7 +140,22 @@ impl Worker {
     fn push_back(&self, token: Token) {
         let queue = &self.scheduler().remotes[self.index].queue;
         queue.push(token, |older| self.scheduler().inject(older));
-        self.scheduler().notify();
+        if !self.batching.get() {
+            self.scheduler().notify();
+        }
+    }
+
+    /// Runs `f`, which makes many processes ready, and wakes sleepers only after it, once.
+    pub(crate) fn batched<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Batch<'a>(&'a Worker, bool);
+        impl Drop for Batch<'_> {
+            fn drop(&mut self) {
+                self.0.batching.set(self.1);
+                self.0.scheduler().notify();
+            }
+        }
+        let _batch = Batch(self, self.batching.replace(true));
+        f()
     }
 
     /// Sends a message of the running turn; it comes back if the process has exited.
@@ -326,6 +350,28 @@ impl Worker {
         nested <= BUDGET
     }
 
+    // --- call cycles ---
+
+    #[inline(always)]
+    pub(crate) fn has_probes(&self) -> bool {
+        !self.probes.borrow().is_empty()
+    }
+
+    pub(crate) fn probes(&self) -> Vec<Probe> {
+        self.probes.borrow().clone()
+    }
+
+    pub(crate) fn show_probe(&self, probe: Probe) {
+        self.probes.borrow_mut().push(probe);
+    }
+
+    /// A number that no probe of this runtime has.
+    pub(crate) fn number_probe(&self) -> u64 {
+        let number = self.probes_numbered.get() + 1;
+        self.probes_numbered.set(number);
+        (self.index as u64) << 48 | number
+    }
+
     // --- running ---
 
     fn run_process(&self, token: Token) {
@@ -333,6 +379,9 @@ impl Worker {
         self.sends.set(0);
         self.nested.set(0);
         self.run_turns(token);
+        if self.has_probes() {
+            self.probes.borrow_mut().clear();
+        }
         // What the last drops of an exit have sent, too, must not be joined to what comes next.
         self.end_streak();
         self.running.set(None);

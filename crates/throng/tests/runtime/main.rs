@@ -4,11 +4,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod cycles;
 mod exits;
 mod inbox;
 mod limits;
+mod recipients;
+mod replies;
 mod signals;
 mod stress;
+mod work;
 
 use throng::prelude::*;
 

@@ -1,0 +1,224 @@
+//! Calls that wait for each other in a ring.
+
+use crate::{Add, AddSlowly, Counter, runtime, scaled};
+use std::sync::Arc;
+use std::time::Duration;
+use throng::prelude::*;
+
+/// So long, that only a failed call ends the wait for one another.
+const FOR_EVER: Duration = Duration::from_secs(3600);
+
+/// Calls the next one, and says how many calls below it came through, and how many found a ring.
+struct Member {
+    next: Vec<Recipient<Visit>>,
+    /// How the next is called.
+    way: Way,
+}
+#[derive(Clone, Copy)]
+enum Way {
+    Call,
+    Ask,
+    /// Called, with something that goes on beside it.
+    Join,
+}
+impl Process for Member {}
+
+#[derive(Clone, Copy, Debug)]
+struct Visited {
+    through: u64,
+    cycles: u64,
+}
+
+/// With a reply of its own as it is, with another's if it is asked for.
+struct Visit(Option<ReplyTo<Visited>>);
+impl Message for Visit {
+    type Reply = Visited;
+}
+
+impl Handle<Visit> for Member {
+    async fn handle(&mut self, Visit(reply): Visit, _: &mut Context<Self>) -> Visited {
+        let mut visited = Visited { through: 1, cycles: 0 };
+        let mut add = |outcome: Result<Visited, CallError<Visit>>| match outcome {
+            Ok(below) => {
+                visited.through += below.through;
+                visited.cycles += below.cycles;
+            }
+            Err(CallError::Cycle(_)) => visited.cycles += 1,
+            Err(error) => panic!("neither through nor a cycle: {error}"),
+        };
+        match self.way {
+            Way::Call => {
+                for next in &self.next {
+                    add(next.call(Visit(None)).within(FOR_EVER).await);
+                }
+            }
+            Way::Ask => {
+                for next in &self.next {
+                    add(next.ask(|reply| Visit(Some(reply))).within(FOR_EVER).await);
+                }
+            }
+            Way::Join => {
+                for next in &self.next {
+                    let beside = tokio::time::sleep(Duration::from_millis(1));
+                    add(tokio::join!(next.call(Visit(None)).within(FOR_EVER), beside).0);
+                }
+            }
+        }
+        if let Some(reply) = reply {
+            let _ = reply.send(visited);
+        }
+        visited
+    }
+}
+
+struct Before(Vec<Recipient<Visit>>);
+impl Message for Before {
+    type Reply = ();
+}
+impl Handle<Before> for Member {
+    async fn handle(&mut self, Before(next): Before, _: &mut Context<Self>) {
+        self.next = next;
+    }
+}
+
+/// A ring of so many processes.
+async fn ring(runtime: &RuntimeHandle, ways: &[Way]) -> Vec<Address<Member>> {
+    let members = ways.iter().map(|&way| Member { next: Vec::new(), way });
+    let members = runtime.spawn_many(members).unwrap();
+    for (index, member) in members.iter().enumerate() {
+        let next = members[(index + 1) % members.len()];
+        member.call(Before(vec![next.into()])).await.unwrap();
+    }
+    members
+}
+
+/// Visits the first of a ring: one of its members is told, whichever it is.
+fn check(ways: &[Way]) {
+    let runtime = runtime();
+    let visited = runtime.block_on(async |runtime| {
+        let members = ring(runtime, ways).await;
+        let visited = members[0].call(Visit(None)).within(FOR_EVER).await.unwrap();
+        // All of them are free again; what was queued in the ring is handled, and finds it again.
+        for member in members {
+            member.call(Before(Vec::new())).within(FOR_EVER).await.unwrap();
+        }
+        visited
+    });
+    assert_eq!(visited.cycles, 1, "{visited:?}");
+    assert!((1..=ways.len() as u64).contains(&visited.through), "{visited:?}");
+}
+
+#[test]
+fn processes_that_call_each_other_are_told() {
+    check(&[Way::Call; 2]);
+}
+
+#[test]
+fn rings_of_any_length_and_kind_of_call_are_found() {
+    for ways in [
+        &[Way::Call; 3][..],
+        &[Way::Call; 10],
+        &[Way::Ask; 2],
+        &[Way::Ask, Way::Call, Way::Ask, Way::Call],
+        &[Way::Join; 2],
+        &[Way::Call, Way::Join, Way::Ask],
+    ] {
+        check(ways);
+    }
+}
+
+#[test]
+fn a_ring_that_closes_from_all_sides_at_once_comes_loose() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for _ in 0..scaled(400).min(20) {
+            let members = ring(runtime, &[Way::Call; 3]).await;
+            let visits: Vec<_> = members
+                .iter()
+                .map(|member| tokio::spawn(member.call(Visit(None)).within(FOR_EVER)))
+                .collect();
+            let mut cycles = 0;
+            for visit in visits {
+                cycles += visit.await.unwrap().unwrap().cycles;
+            }
+            assert!(cycles > 0, "somebody was told");
+            members.iter().for_each(|member| assert!(member.stop()));
+        }
+    });
+}
+
+/// Whoever waits for a ring, without being in it, gets through when the ring is loose.
+#[test]
+fn only_a_member_of_the_ring_is_told() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let members = ring(runtime, &[Way::Call; 2]).await;
+        let outside = Member { next: vec![members[0].into()], way: Way::Call };
+        let outside = runtime.spawn(outside).unwrap();
+        let far = runtime.spawn(Member { next: vec![outside.into()], way: Way::Call }).unwrap();
+        let visited = far.call(Visit(None)).within(FOR_EVER).await.unwrap();
+        assert_eq!(visited.cycles, 1);
+        assert!(visited.through >= 3, "{visited:?}");
+    });
+}
+
+#[test]
+fn a_call_that_waits_for_long_but_in_no_ring_is_left_alone() {
+    struct Chain(Option<Address<Chain>>, Address<Counter>);
+    impl Process for Chain {}
+    struct Down;
+    impl Message for Down {
+        type Reply = u64;
+    }
+    impl Handle<Down> for Chain {
+        async fn handle(&mut self, _: Down, _: &mut Context<Self>) -> u64 {
+            match self.0 {
+                Some(next) => next.call(Down).within(FOR_EVER).await.unwrap(),
+                None => self.1.call(Add(1)).within(FOR_EVER).await.unwrap(),
+            }
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let mut first = runtime.spawn(Chain(None, counter)).unwrap();
+        for _ in 0..5 {
+            first = runtime.spawn(Chain(Some(first), counter)).unwrap();
+        }
+        let slow = counter.call(AddSlowly(1, Duration::from_millis(200)));
+        // Two at a time, so that there is a queue at each, and all that wait send probes.
+        let first = (first.call(Down).within(FOR_EVER), first.call(Down).within(FOR_EVER));
+        let (slow, one, two) = tokio::join!(slow, first.0, first.1);
+        assert_eq!((slow.unwrap(), one.unwrap(), two.unwrap()), (1, 2, 3));
+    });
+}
+
+#[test]
+fn async_processes_in_a_ring_are_told_too() {
+    struct Ping(Option<Address<throng::AsyncProcess<Ping>>>);
+    impl Message for Ping {
+        type Reply = ();
+    }
+    let runtime = runtime();
+    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let both = Arc::new(tokio::sync::Barrier::new(2));
+    let pinger = || {
+        let (told, both) = (told.clone(), both.clone());
+        runtime
+            .spawn_async(|mut inbox: Inbox<Ping>| async move {
+                let Ping(Some(other)) = inbox.recv().await else { panic!("the first has one") };
+                both.wait().await;
+                // Acknowledged when the other receives, which it does not while it calls.
+                let pinged = other.call(Ping(None)).within(FOR_EVER).await;
+                told.send(matches!(pinged, Err(CallError::Cycle(None)))).unwrap();
+                inbox.recv().await;
+            })
+            .unwrap()
+    };
+    let (one, two) = (pinger(), pinger());
+    one.send(Ping(Some(two))).unwrap();
+    two.send(Ping(Some(one))).unwrap();
+    let outcomes =
+        runtime.block_on(async |_| [tells.recv().await.unwrap(), tells.recv().await.unwrap()]);
+    assert!(outcomes.contains(&true));
+}

@@ -1,0 +1,246 @@
+//! Answers that are deferred, passed on, or dropped.
+
+use crate::{Counter, Fail, runtime, scaled};
+use std::time::Duration;
+use throng::prelude::*;
+
+/// Keeps questions until it is told to answer them.
+#[derive(Default)]
+struct Oracle(Vec<(u64, ReplyTo<u64>)>);
+impl Process for Oracle {}
+
+struct Double {
+    number: u64,
+    reply: ReplyTo<u64>,
+}
+impl Message for Double {
+    type Reply = ();
+}
+impl Handle<Double> for Oracle {
+    async fn handle(&mut self, Double { number, reply }: Double, _: &mut Context<Self>) {
+        self.0.push((number, reply));
+    }
+}
+
+enum Do {
+    Answer,
+    Forget,
+    Panic,
+    CountAwaited,
+}
+impl Message for Do {
+    type Reply = usize;
+}
+impl Handle<Do> for Oracle {
+    async fn handle(&mut self, order: Do, _: &mut Context<Self>) -> usize {
+        match order {
+            Do::Answer => {
+                let questions = self.0.drain(..);
+                questions.filter_map(|(number, reply)| reply.send(2 * number).ok()).count()
+            }
+            Do::Forget => self.0.drain(..).count(),
+            Do::Panic => panic!("on purpose"),
+            Do::CountAwaited => self.0.iter().filter(|(_, reply)| reply.is_awaited()).count(),
+        }
+    }
+}
+
+/// Passes questions on without waiting.
+struct Front(Recipient<Double>);
+impl Process for Front {}
+impl Handle<Double> for Front {
+    async fn handle(&mut self, question: Double, _: &mut Context<Self>) {
+        let _ = self.0.send(question);
+    }
+}
+
+/// Asks so many questions, which are in the oracle's hands when this returns.
+async fn ask(oracle: Address<Oracle>, count: u64) -> Vec<tokio::task::JoinHandle<Answer>> {
+    let asked = (0..count)
+        .map(|number| tokio::spawn(oracle.ask(move |reply| Double { number, reply })))
+        .collect();
+    while oracle.call(Do::CountAwaited).await.unwrap() < usize::try_from(count).unwrap() {
+        tokio::task::yield_now().await;
+    }
+    asked
+}
+type Answer = Result<u64, CallError<Double>>;
+
+#[test]
+fn questions_are_answered_later_and_other_messages_come_between() {
+    let runtime = runtime();
+    let count = scaled(500);
+    runtime.block_on(async |runtime| {
+        let oracle = runtime.spawn(Oracle::default()).unwrap();
+        let asked = ask(oracle, count).await;
+        assert_eq!(oracle.call(Do::Answer).await.unwrap() as u64, count);
+        for (number, answer) in (0..).zip(asked) {
+            assert_eq!(answer.await.unwrap().unwrap(), 2 * number);
+        }
+    });
+}
+
+#[test]
+fn a_question_that_is_dropped_is_an_error_at_once() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let oracle = runtime.spawn(Oracle::default()).unwrap();
+        let asked = ask(oracle, 3).await;
+        assert_eq!(oracle.call(Do::Forget).await.unwrap(), 3);
+        for answer in asked {
+            assert!(matches!(answer.await.unwrap(), Err(CallError::Unanswered)));
+        }
+        // The same if the process dies with them, in its state or in its mailbox.
+        let asked = ask(oracle, 3).await;
+        let late = oracle.ask(|reply| Double { number: 1, reply });
+        let (died, late) = tokio::join!(oracle.call(Do::Panic), late);
+        assert!(matches!(died, Err(CallError::Died(ExitReason::Panicked(_)))));
+        assert!(matches!(late, Err(CallError::Unanswered)));
+        for answer in asked {
+            assert!(matches!(answer.await.unwrap(), Err(CallError::Unanswered)));
+        }
+        // And if it is dead, the question comes back.
+        let refused = oracle.ask(|reply| Double { number: 7, reply }).await;
+        let Err(CallError::NoProcess(Double { number: 7, reply })) = refused else {
+            panic!("not handed back: {refused:?}");
+        };
+        assert!(!reply.is_awaited());
+        assert_eq!(reply.send(14), Err(14));
+    });
+}
+
+#[test]
+fn a_question_that_is_passed_on_is_answered_to_the_asker() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let oracle = runtime.spawn(Oracle::default()).unwrap();
+        let middle = runtime.spawn(Front(oracle.recipient())).unwrap();
+        let front = runtime.spawn(Front(middle.into())).unwrap();
+        let asked = tokio::spawn(front.ask(|reply| Double { number: 4, reply }));
+        while oracle.call(Do::Answer).await.unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(asked.await.unwrap().unwrap(), 8);
+    });
+}
+
+#[test]
+fn an_asker_that_gives_up_gets_no_answer_and_the_answer_comes_back() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let oracle = runtime.spawn(Oracle::default()).unwrap();
+        let late = oracle.ask(|reply| Double { number: 1, reply });
+        let late = late.within(Duration::from_millis(5)).await;
+        assert!(matches!(late, Err(CallError::TimedOut { enqueued: true })));
+        // Nor is it sent if it is never awaited.
+        drop(oracle.ask(|reply| Double { number: 2, reply }));
+        assert_eq!(oracle.call(Do::CountAwaited).await.unwrap(), 0);
+        assert_eq!(oracle.call(Do::Answer).await.unwrap(), 0, "the one answer was not wanted");
+        assert_eq!(oracle.call(Do::Forget).await.unwrap(), 0);
+    });
+}
+
+#[test]
+fn processes_ask_each_other_and_async_processes_answer() {
+    struct Get(ReplyTo<String>);
+    impl Message for Get {
+        type Reply = ();
+    }
+    struct Asker(Address<throng::AsyncProcess<Get>>);
+    impl Process for Asker {}
+    struct Go(u64);
+    impl Message for Go {
+        type Reply = String;
+    }
+    impl Handle<Go> for Asker {
+        async fn handle(&mut self, Go(times): Go, _: &mut Context<Self>) -> String {
+            let mut last = String::new();
+            for _ in 0..times {
+                last = self.0.ask(Get).await.unwrap();
+            }
+            last
+        }
+    }
+    let runtime = runtime();
+    let times = scaled(2_000);
+    let last = runtime.block_on(async |runtime| {
+        let numbers = runtime
+            .spawn_async(|mut inbox: Inbox<Get>| async move {
+                for number in 1_u64.. {
+                    let Get(reply) = inbox.recv().await;
+                    if number % 3 == 0 {
+                        tokio::task::yield_now().await;
+                    }
+                    let _ = reply.send(number.to_string());
+                }
+            })
+            .unwrap();
+        let asker = runtime.spawn(Asker(numbers)).unwrap();
+        asker.call(Go(times)).await.unwrap()
+    });
+    assert_eq!(last, times.to_string());
+}
+
+#[test]
+fn calls_and_questions_to_oneself_fail_at_once_with_the_message() {
+    #[derive(Default)]
+    struct Narcissus;
+    impl Process for Narcissus {}
+    struct Call;
+    impl Message for Call {
+        type Reply = bool;
+    }
+    impl Handle<Call> for Narcissus {
+        async fn handle(&mut self, _: Call, cx: &mut Context<Self>) -> bool {
+            let own = cx.address();
+            matches!(own.call(Call).await, Err(CallError::Cycle(Some(Call))))
+                && matches!(own.recipient().call(Call).await, Err(CallError::Cycle(Some(Call))))
+                && matches!(
+                    own.ask(|reply| Double { number: 1, reply }).await,
+                    Err(CallError::Cycle(Some(Double { number: 1, .. })))
+                )
+        }
+    }
+    impl Handle<Double> for Narcissus {
+        async fn handle(&mut self, Double { number, reply }: Double, _: &mut Context<Self>) {
+            let _ = reply.send(2 * number);
+        }
+    }
+    let runtime = runtime();
+    let process = runtime.spawn(Narcissus).unwrap();
+    let (called, asked) = runtime.block_on(async |_| {
+        let called = process.call(Call).within(Duration::from_secs(60)).await;
+        (called, process.ask(|reply| Double { number: 2, reply }).await)
+    });
+    assert!(called.unwrap());
+    assert_eq!(asked.unwrap(), 4, "nothing was left in the mailbox that waits");
+}
+
+/// A reply whose drop panics, unwanted and wanted, harms nobody.
+#[test]
+fn answers_of_any_kind_are_dropped_once() {
+    struct Vicious;
+    impl Drop for Vicious {
+        fn drop(&mut self) {
+            panic!("in drop");
+        }
+    }
+    struct Get(ReplyTo<Vicious>);
+    impl Message for Get {
+        type Reply = ();
+    }
+    impl Handle<Get> for Counter {
+        async fn handle(&mut self, Get(reply): Get, _: &mut Context<Self>) {
+            if let Err(unwanted) = reply.send(Vicious) {
+                std::mem::forget(unwanted);
+            }
+        }
+    }
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    runtime.block_on(async |_| {
+        let answer = counter.ask(Get).await;
+        assert!(answer.map(std::mem::forget).is_ok());
+        assert!(counter.call(Fail("on purpose")).await.is_err());
+    });
+}

@@ -1,0 +1,270 @@
+//! Work beside a process's turns, and many processes at once.
+
+use crate::{Add, Counter, runtime, scaled};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use throng::BlockingError;
+use throng::prelude::*;
+
+/// Collects what is piped to it.
+#[derive(Default)]
+struct Owner {
+    results: Vec<u64>,
+    down: Vec<ExitReason>,
+}
+impl Process for Owner {
+    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+        self.down.push(down.reason);
+    }
+}
+struct Result_(u64);
+impl Message for Result_ {
+    type Reply = ();
+}
+impl Handle<Result_> for Owner {
+    async fn handle(&mut self, Result_(number): Result_, _: &mut Context<Self>) {
+        self.results.push(number);
+    }
+}
+enum Pipe {
+    Slow(u64),
+    Panic,
+    Never,
+}
+impl Message for Pipe {
+    type Reply = Pid;
+}
+impl Handle<Pipe> for Owner {
+    async fn handle(&mut self, pipe: Pipe, cx: &mut Context<Self>) -> Pid {
+        let pid = cx.pipe(async move {
+            match pipe {
+                Pipe::Slow(number) => {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    Result_(number)
+                }
+                Pipe::Panic => panic!("on purpose"),
+                Pipe::Never => std::future::pending().await,
+            }
+        });
+        let pid = pid.unwrap();
+        cx.monitor(pid);
+        pid
+    }
+}
+struct Collected;
+impl Message for Collected {
+    type Reply = (Vec<u64>, Vec<ExitReason>);
+}
+impl Handle<Collected> for Owner {
+    async fn handle(&mut self, _: Collected, _: &mut Context<Self>) -> (Vec<u64>, Vec<ExitReason>) {
+        (self.results.clone(), self.down.clone())
+    }
+}
+
+#[test]
+fn piped_futures_run_side_by_side_and_come_back_as_messages() {
+    let runtime = runtime();
+    let count = scaled(1_000);
+    runtime.block_on(async |runtime| {
+        let owner = runtime.spawn(Owner::default()).unwrap();
+        for number in 0..count {
+            owner.call(Pipe::Slow(number)).await.unwrap();
+        }
+        let (mut results, down) = loop {
+            let collected = owner.call(Collected).await.unwrap();
+            if collected.1.len() as u64 == count {
+                break collected;
+            }
+            tokio::task::yield_now().await;
+        };
+        results.sort_unstable();
+        assert_eq!(results, (0..count).collect::<Vec<_>>());
+        // Of a pipe that has ended before it was monitored, no more is known.
+        assert!(down.iter().all(|why| matches!(why, ExitReason::Normal | ExitReason::NoProcess)));
+        assert_eq!(runtime.process_count(), 1);
+    });
+}
+
+#[test]
+fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_tells() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let owner = runtime.spawn(Owner::default()).unwrap();
+        owner.call(Pipe::Panic).await.unwrap();
+        owner.call(Pipe::Never).await.unwrap().kill();
+        let (results, down) = loop {
+            let collected = owner.call(Collected).await.unwrap();
+            if collected.1.len() == 2 {
+                break collected;
+            }
+            tokio::task::yield_now().await;
+        };
+        assert_eq!(results, []);
+        assert!(down.contains(&ExitReason::Killed));
+        // The other may have been over before it was monitored.
+        let panicked = ExitReason::Panicked("on purpose".into());
+        assert!(down.contains(&panicked) || down.contains(&ExitReason::NoProcess));
+        // Nor is anybody harmed by a result that nobody is left to take.
+        let pipe = owner.call(Pipe::Slow(1)).await.unwrap();
+        owner.kill();
+        pipe.exited().await;
+        while runtime.process_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn blocking_closures_hold_up_nobody_else() {
+    struct Blocker;
+    impl Process for Blocker {}
+    struct Wait(std::sync::mpsc::Receiver<u64>);
+    impl Message for Wait {
+        type Reply = Result<u64, BlockingError>;
+    }
+    impl Handle<Wait> for Blocker {
+        async fn handle(
+            &mut self,
+            Wait(number): Wait,
+            cx: &mut Context<Self>,
+        ) -> Result<u64, BlockingError> {
+            cx.blocking(move || number.recv().expect("sent below")).await
+        }
+    }
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let (send, receive) = std::sync::mpsc::channel();
+        let blocker = runtime.spawn(Blocker).unwrap();
+        let waiting = tokio::spawn(blocker.call(Wait(receive)));
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+        send.send(7).unwrap();
+        assert_eq!(waiting.await.unwrap().unwrap(), Ok(7));
+        let (_, disconnected) = std::sync::mpsc::channel();
+        let panicked = blocker.call(Wait(disconnected)).await.unwrap();
+        assert!(
+            matches!(panicked, Err(BlockingError::Panicked(text)) if text.contains("sent below"))
+        );
+    });
+}
+
+/// Sends and spawns many at once, from a process and from the outside.
+struct Crowd;
+impl Process for Crowd {}
+struct Run(u64);
+impl Message for Run {
+    type Reply = ();
+}
+impl Handle<Run> for Crowd {
+    async fn handle(&mut self, Run(count): Run, cx: &mut Context<Self>) {
+        send_to_many(cx.runtime().clone(), count).await;
+    }
+}
+
+async fn send_to_many(runtime: RuntimeHandle, count: u64) {
+    #[derive(Clone)]
+    struct Bump(u64);
+    impl Message for Bump {
+        type Reply = u64;
+    }
+    impl Handle<Bump> for Counter {
+        async fn handle(&mut self, Bump(number): Bump, _: &mut Context<Self>) -> u64 {
+            self.count += number;
+            self.count
+        }
+    }
+    let counters = runtime.spawn_many((0..count).map(|count| Counter { count })).unwrap();
+    assert_eq!(counters.len() as u64, count);
+    counters.send_all(Bump(1)).unwrap();
+    counters.send_all(Bump(10)).unwrap();
+    let recipients: Vec<Recipient<Bump>> = counters.iter().map(|&one| one.into()).collect();
+    recipients.send_all(Bump(100)).unwrap();
+    for (number, counter) in (0..).zip(&counters) {
+        assert_eq!(counter.call(Bump(0)).await.unwrap(), number + 111);
+    }
+    let (gone, _) = counters.split_at(counters.len() / 2);
+    for one in gone {
+        one.kill();
+        one.pid().exited().await;
+    }
+    let error = counters.send_all(Bump(1)).unwrap_err();
+    assert_eq!(error.failed.iter().map(|(to, _)| *to).collect::<Vec<_>>(), gone);
+    assert!(error.failed.iter().all(|(_, error)| matches!(error, SendError::NoProcess(Bump(1)))));
+    let nobody: [Address<Counter>; 0] = [];
+    nobody.send_all(Bump(1)).unwrap();
+    for (number, counter) in (0..).zip(&counters).skip(gone.len()) {
+        assert_eq!(counter.call(Bump(0)).await.unwrap(), number + 112);
+        counter.stop();
+    }
+}
+
+#[test]
+fn messages_to_many_reach_each_and_say_who_is_gone() {
+    let runtime = runtime();
+    let count = scaled(5_000);
+    runtime.block_on(async |runtime| {
+        send_to_many(runtime.clone(), count).await;
+        let crowd = runtime.spawn(Crowd).unwrap();
+        crowd.call(Run(count)).within(Duration::from_secs(60)).await.unwrap();
+    });
+}
+
+#[test]
+fn a_clone_that_panics_strands_nobody() {
+    /// Can be cloned so many times.
+    struct Fragile(Arc<AtomicU64>);
+    impl Clone for Fragile {
+        fn clone(&self) -> Fragile {
+            assert!(self.0.fetch_sub(1, Ordering::SeqCst) > 0, "on purpose");
+            Fragile(self.0.clone())
+        }
+    }
+    impl Message for Fragile {
+        type Reply = ();
+    }
+    impl Handle<Fragile> for Counter {
+        async fn handle(&mut self, _: Fragile, _: &mut Context<Self>) {
+            self.count += 10;
+        }
+    }
+    let runtime = runtime();
+    let counters = runtime.spawn_many((0..4).map(|count| Counter { count })).unwrap();
+    let message = Fragile(Arc::new(AtomicU64::new(2)));
+    let sent = std::panic::catch_unwind(AssertUnwindSafe(|| counters.send_all(message)));
+    assert!(sent.is_err());
+    let counts = runtime.block_on(async |_| {
+        let mut counts = Vec::new();
+        for counter in counters {
+            counts.push(counter.call(Add(0)).await.unwrap());
+        }
+        counts
+    });
+    assert_eq!(counts, [10, 11, 2, 3], "two were sent before the third clone");
+}
+
+#[test]
+fn those_for_whom_there_is_no_room_are_handed_back() {
+    struct Starts(u64);
+    impl Process for Starts {
+        async fn started(&mut self, _: &mut Context<Self>) {
+            self.0 += 1;
+        }
+    }
+    impl Handle<Add> for Starts {
+        async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+            self.0 += number;
+            self.0
+        }
+    }
+    let runtime = Runtime::builder().workers(1).process_limit(5).start().unwrap();
+    let error = runtime.spawn_many((0..8).map(Starts)).unwrap_err();
+    assert_eq!(error.rest.iter().map(|starts| starts.0).collect::<Vec<_>>(), [5, 6, 7]);
+    assert!(matches!(error.reason, SpawnError::Limit { limit: 5, .. }));
+    runtime.block_on(async |_| {
+        for (number, starts) in (0..).zip(error.spawned) {
+            assert_eq!(starts.call(Add(0)).await.unwrap(), number + 1);
+        }
+    });
+}
