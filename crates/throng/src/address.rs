@@ -11,6 +11,7 @@ use crate::recipient::Recipient;
 use crate::reply::{Ask, ReplyTo};
 use crate::scheduler;
 use crate::signal::{self, Signal};
+use crate::sync::atomic::{self, AtomicPtr};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -164,6 +165,22 @@ impl Pid {
         signal::send(self, Signal::Watch(watcher));
         // Unsent only if the runtime went down with the process in it.
         reason.await.unwrap_or(ExitReason::Shutdown)
+    }
+}
+
+/// A pid that changes, or none.
+#[derive(Default, Debug)]
+pub(crate) struct AtomicPid(AtomicPtr<Cell>);
+
+impl AtomicPid {
+    /// Releases what the storing thread did before: to whom it is, is alive by then.
+    pub(crate) fn store(&self, pid: Pid) {
+        self.0.store(pid.0.0.as_ptr(), atomic::Ordering::Release);
+    }
+
+    /// Acquires what `store` released.
+    pub(crate) fn load(&self) -> Option<Pid> {
+        NonNull::new(self.0.load(atomic::Ordering::Acquire)).map(|raw| Pid(RawAddress(raw)))
     }
 }
 

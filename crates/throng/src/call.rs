@@ -25,6 +25,8 @@ pub struct Call<T, R> {
 
 enum Stage<T, R> {
     Unsent(Route<T, R>, T),
+    /// There is nobody to send it to.
+    Refused(T),
     Waiting(Awaited<T, R>, Chase),
     Over,
 }
@@ -35,6 +37,10 @@ impl<T, R> Unpin for Call<T, R> {}
 impl<T, R> Call<T, R> {
     pub(crate) fn new(route: Route<T, R>, turn: T) -> Self {
         Call { stage: Stage::Unsent(route, turn), deadline: Deadline::usual() }
+    }
+
+    pub(crate) fn refused(turn: T) -> Self {
+        Call { stage: Stage::Refused(turn), deadline: Deadline::usual() }
     }
 
     /// Waits so long and no longer, instead of five seconds.
@@ -67,6 +73,7 @@ impl<T, R> Future for Call<T, R> {
                 }
             }
             Stage::Waiting(awaited, chase) => poll(awaited, chase, &mut this.deadline, cx),
+            Stage::Refused(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
             Stage::Over => panic!("a call was polled after it was over"),
         };
         match waited {

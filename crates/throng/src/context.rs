@@ -158,12 +158,20 @@ impl<P: Process> Context<P> {
     /// # Errors
     /// As [`RuntimeHandle::spawn`].
     pub fn spawn_linked<Q: Process>(&mut self, child: Q) -> Result<Address<Q>, SpawnError<Q>> {
+        self.link_spawned(|runtime, extension| runtime.spawn_extended(child, extension))
+    }
+
+    /// Links what is spawned with the extension given, and is its parent.
+    pub(crate) fn link_spawned<Q: Process, E>(
+        &mut self,
+        spawn: impl FnOnce(&RuntimeHandle, Extension) -> Result<Address<Q>, E>,
+    ) -> Result<Address<Q>, E> {
         let me = self.pid();
         let mut links = Links::default();
         links.on_link(me);
         let parent = Some(me);
         let extension = Extension { parent, links, obeys_parent: true, ..Extension::default() };
-        let child = self.runtime().spawn_extended(child, extension)?;
+        let child = spawn(self.runtime(), extension)?;
         self.inside.with_extension(|own| own.links.on_link(child.pid()));
         Ok(child)
     }

@@ -173,6 +173,12 @@ pub enum StartError {
 #[error("{0}")]
 pub struct Error(String);
 
+impl Error {
+    pub(crate) fn new(error: impl fmt::Display) -> Error {
+        Error(error.to_string())
+    }
+}
+
 // What is handed back need not be printable, so these are written by hand.
 macro_rules! debug_and_convert {
     ($($name:ident),*) => {$(

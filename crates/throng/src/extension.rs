@@ -30,8 +30,8 @@ pub(crate) struct Extension {
     pub(crate) traps_exits: bool,
     /// Whether the parent's exit is obeyed even while exits are trapped, as a `gen_server` does.
     pub(crate) obeys_parent: bool,
-    /// What to leave when the process exits.
-    pub(crate) memberships: Vec<Box<dyn Membership>>,
+    /// What to leave when the process exits, each by a key that nothing else it belongs to has.
+    pub(crate) memberships: SmallMap<usize, Box<dyn Membership>>,
     /// Messages taken from the mailbox while others were pending: later than those, each list
     /// oldest first.
     pub(crate) backlog: VecDeque<MessageList>,

@@ -564,6 +564,30 @@ impl RuntimeHandle {
     }
 }
 
+impl<P: Process> Context<P> {
+    /// [`spawn_async`](RuntimeHandle::spawn_async), linked as by
+    /// [`spawn_linked`](Self::spawn_linked).
+    ///
+    /// # Errors
+    /// As [`RuntimeHandle::spawn_async`].
+    pub fn spawn_async_linked<M, F, R>(
+        &mut self,
+        begin: F,
+    ) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
+    where
+        M: Message<Reply = ()>,
+        F: FnOnce(Inbox<M>) -> R + Send + 'static,
+        R: Future<Output: IntoExitReason> + Send + 'static,
+    {
+        let process = AsyncProcess { arriving: ptr::null_mut(), seldom: None };
+        let begin = Begin(begin, PhantomData);
+        self.link_spawned(|runtime, extension| {
+            runtime.spawn_first_extended(process, begin, Some(Box::new(extension)))
+        })
+        .map_err(|error| error.map(|(_, Begin(begin, _))| begin))
+    }
+}
+
 const _: () = assert!(size_of::<AsyncProcess<[u8; 100]>>() <= 16, "fits the smallest slot");
 
 /// The one turn of an async process.

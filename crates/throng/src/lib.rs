@@ -112,6 +112,8 @@ mod extension;
 #[cfg(not(throng_loom))]
 mod frame;
 #[cfg(not(throng_loom))]
+mod group;
+#[cfg(not(throng_loom))]
 mod inbox;
 #[cfg(not(throng_loom))]
 mod magazine;
@@ -122,6 +124,8 @@ mod process;
 #[cfg(not(throng_loom))]
 mod recipient;
 #[cfg(not(throng_loom))]
+mod registry;
+#[cfg(not(throng_loom))]
 mod reply;
 #[cfg(not(throng_loom))]
 mod runtime;
@@ -131,6 +135,8 @@ mod scheduler;
 mod signal;
 #[cfg(not(throng_loom))]
 mod slab;
+#[cfg(not(throng_loom))]
+mod supervisor;
 #[cfg(not(throng_loom))]
 mod timer;
 #[cfg(not(throng_loom))]
@@ -153,19 +159,25 @@ pub use crate::{
         StartError,
     },
     exit::ExitReason,
+    group::{Group, GroupChange, GroupEvent, GroupMonitor},
     inbox::{AsyncProcess, Inbox, IntoExitReason},
     process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
     recipient::Recipient,
+    registry::{Name, RegisterError, Registered},
     reply::{Ask, ReplyTo},
     runtime::{Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
+    supervisor::{
+        AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,
+        IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,
+    },
 };
 
 /// Everything a process is usually written with.
 #[cfg(not(throng_loom))]
 pub mod prelude {
     pub use crate::{
-        Address, CallError, Context, Down, Exit, ExitReason, Handle, Inbox, Message, MonitorRef,
-        Pid, Process, Recipient, ReplyTo, Runtime, RuntimeHandle, SendAll, SendError, SpawnError,
-        Turn,
+        Address, CallError, Child, ChildSpec, Context, Down, Exit, ExitReason, Group, Handle,
+        Inbox, Message, MonitorRef, Pid, Process, Recipient, ReplyTo, Restart, Runtime,
+        RuntimeHandle, SendAll, SendError, SpawnError, Supervisor, Turn,
     };
 }

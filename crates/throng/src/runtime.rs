@@ -19,7 +19,9 @@ use crate::error::{SpawnError, StartError};
 use crate::exit::ExitReason;
 use crate::extension::Extension;
 use crate::frame::{self, Progress};
+use crate::group::Groups;
 use crate::process::{self, Process, Started, Stopping, Turn};
+use crate::registry::Registry;
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::slab::{Slab, SlotCache};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -142,6 +144,8 @@ impl RuntimeBuilder {
             permits: Permits::new(self.process_limit),
             abandoned: AtomicU64::new(0),
             clock_keeper: ClockKeeper::default(),
+            registry: Arc::new(Registry::new()),
+            groups: Arc::new(Groups::new()),
             tokio,
         });
         // From here on a failure drops the runtime, which ends what has started.
@@ -347,6 +351,19 @@ impl RuntimeHandle {
         &self.0.scheduler
     }
 
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.0.registry
+    }
+
+    pub(crate) fn groups(&self) -> &Arc<Groups> {
+        &self.0.groups
+    }
+
+    /// Whether nothing can be spawned any more.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        self.0.scheduler.phase() != Phase::Running
+    }
+
     #[inline(always)]
     fn spawn_process<P: Process>(
         &self,
@@ -362,8 +379,17 @@ impl RuntimeHandle {
         process: P,
         first: T,
     ) -> Result<Address<P>, SpawnError<(P, T)>> {
+        self.spawn_first_extended(process, first, None)
+    }
+
+    pub(crate) fn spawn_first_extended<P: Process, T: Turn<P>>(
+        &self,
+        process: P,
+        first: T,
+        extension: Option<Box<Extension>>,
+    ) -> Result<Address<P>, SpawnError<(P, T)>> {
         const { assert!(!process::has_started::<P>(), "a process has one first turn") };
-        match self.create(process, None) {
+        match self.create(process, extension) {
             Ok(token) => Ok(open_with::<P, T>(token, first)),
             Err(error) => Err(error.map(|process| (process, first))),
         }
@@ -517,6 +543,8 @@ pub(crate) struct Shared {
     /// Turns dropped by the shutdown.
     pub(crate) abandoned: AtomicU64,
     pub(crate) clock_keeper: ClockKeeper,
+    registry: Arc<Registry>,
+    groups: Arc<Groups>,
     tokio: tokio::runtime::Handle,
 }
 

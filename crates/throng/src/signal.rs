@@ -17,6 +17,7 @@
 //! | probe | is seen by the calls that the turn waits for; see `cycle` | – |
 //! | watch | adds a watcher that is no process | it is told, `NoProcess` |
 //! | join | has the process leave something when it exits | that is left at once |
+//! | leave | it has left that already | – |
 
 use crate::address::Pid;
 use crate::cell::Token;
@@ -32,36 +33,17 @@ use std::ptr::NonNull;
 
 /// See the file's head.
 pub(crate) enum Signal {
-    Link {
-        from: Pid,
-    },
-    Unlink {
-        from: Pid,
-        number: u32,
-    },
-    UnlinkAcknowledged {
-        from: Pid,
-        number: u32,
-    },
-    Exit {
-        from: Option<Pid>,
-        reason: ExitReason,
-        by_link: bool,
-    },
+    Link { from: Pid },
+    Unlink { from: Pid, number: u32 },
+    UnlinkAcknowledged { from: Pid, number: u32 },
+    Exit { from: Option<Pid>, reason: ExitReason, by_link: bool },
     Kill,
-    Monitor {
-        by: Pid,
-        number: u32,
-        tell: TellDown,
-    },
-    Demonitor {
-        by: Pid,
-        number: u32,
-    },
+    Monitor { by: Pid, number: u32, tell: TellDown },
+    Demonitor { by: Pid, number: u32 },
     Probe(Probe),
     Watch(Box<dyn FnOnce(ExitReason) + Send>),
-    #[expect(dead_code, reason = "for names and groups, which come next")]
-    Join(Box<dyn Membership>),
+    Join { key: usize, membership: Box<dyn Membership> },
+    Leave { key: usize },
 }
 
 /// What remains to be done when a signal has acted.
@@ -118,8 +100,13 @@ impl Signal {
             Signal::Probe(_) if token.is_between_turns() => {}
             Signal::Probe(probe) => scheduler::show_probe(probe),
             Signal::Watch(watcher) => token.with_extension(|own| own.watchers.others.push(watcher)),
-            Signal::Join(membership) => {
-                token.with_extension(|own| own.memberships.push(membership));
+            Signal::Join { key, membership } => {
+                token.with_extension(|own| own.memberships.insert(key, membership));
+            }
+            Signal::Leave { key } => {
+                let left = token.if_extension(|own| own.memberships.remove(&key));
+                // It may hold the last of something whose own end takes time.
+                drop(left);
             }
         }
         Outcome::Nothing
@@ -137,12 +124,13 @@ impl Signal {
                 tell(by, Down { monitor, pid: gone, reason: ExitReason::NoProcess });
             }
             Signal::Watch(watcher) => run_users(|| watcher(ExitReason::NoProcess)),
-            Signal::Join(membership) => membership.leave(gone),
+            Signal::Join { membership, .. } => membership.leave(gone),
             Signal::Unlink { .. }
             | Signal::UnlinkAcknowledged { .. }
             | Signal::Exit { .. }
             | Signal::Kill
             | Signal::Probe(_)
+            | Signal::Leave { .. }
             | Signal::Demonitor { .. } => {}
         }
     }
@@ -180,7 +168,7 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
     };
     for _ in 0..most {
         let next = token.if_extension(|own| {
-            if let Some(membership) = own.memberships.pop() {
+            if let Some((_, membership)) = own.memberships.pop() {
                 return Some(Told::Membership(membership));
             }
             if let Some(peer) = own.links.pop() {

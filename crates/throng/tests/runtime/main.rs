@@ -6,12 +6,15 @@
 mod calls;
 mod cycles;
 mod exits;
+mod groups;
 mod inbox;
 mod limits;
 mod recipients;
+mod registry;
 mod replies;
 mod signals;
 mod stress;
+mod supervisors;
 mod work;
 
 use throng::prelude::*;
@@ -23,6 +26,7 @@ pub(crate) struct Counter {
 
 impl Process for Counter {}
 
+#[derive(Clone)]
 pub(crate) struct Add(pub(crate) u64);
 impl Message for Add {
     type Reply = u64;
@@ -61,6 +65,20 @@ impl Handle<AddSlowly> for Counter {
 /// How much of a big number a test does: all of it, but little under Miri, which is slow.
 pub(crate) fn scaled(number: u64) -> u64 {
     if cfg!(miri) { (number / 200).clamp(2, 50) } else { number }
+}
+
+/// Waits until something is so; fails when it does not come to be.
+pub(crate) async fn eventually(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..60_000 {
+        for _ in 0..100 {
+            if is_so() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    panic!("it has not come to be");
 }
 
 pub(crate) fn runtime() -> Runtime {

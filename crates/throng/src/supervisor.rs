@@ -1,0 +1,24 @@
+//! Supervisors: processes that start others, and start them again when they die.
+//!
+//! ```text
+//!  SupervisorSpec ──start──▶ Supervisor (a process) ──asks──▶ Engine: what to stop and to start
+//!    ChildSpec ───────▶ Starter ─┘ │ linked                     │
+//!       └─ Place ◀── sets ─────────┤ spawns, stops  ◀───────────┘
+//!            ▲                     ▼
+//!          Child (handle) ──────▶ the incarnation that runs
+//! ```
+//! The semantics are OTP's, and so are the words. What differs: a spec holds a closure instead of
+//! a module's name, and any child may go without an id.
+
+mod child;
+mod engine;
+mod error;
+mod manage;
+mod process;
+mod spec;
+
+pub use self::child::Child;
+pub use self::error::{ChildError, SupervisorError};
+pub use self::manage::{ChildCount, ChildInfo, ChildRef, ChildState};
+pub use self::process::Supervisor;
+pub use self::spec::{AutoShutdown, ChildSpec, IntoChildSpec, Restart, SupervisorSpec};

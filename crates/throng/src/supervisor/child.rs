@@ -1,0 +1,132 @@
+//! The handle of a supervised child, which survives its restarts.
+
+use super::engine::Key;
+use crate::address::{Address, AtomicPid, Pid};
+use crate::call::Call;
+use crate::error::SendError;
+use crate::process::{Process, Turn};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+/// Where a child is to be found; shared by its spec, its supervisor and its handles.
+///
+/// It keeps the last incarnation's pid when that has died: it cannot reach anybody else, and whoever
+/// sends there is told.
+#[derive(Default, Debug)]
+pub(crate) struct Place {
+    pid: AtomicPid,
+    /// Which child of its supervisor it is: the same of each incarnation of the supervisor, for
+    /// only what is in its spec outlives that.
+    key: OnceLock<Key>,
+}
+
+impl Place {
+    pub(crate) fn set(&self, pid: Pid) {
+        self.pid.store(pid);
+    }
+
+    pub(crate) fn set_key(&self, key: Key) {
+        let known = *self.key.get_or_init(|| key);
+        assert_eq!(known, key, "a child has one place among its siblings");
+    }
+
+    pub(crate) fn key(&self) -> Option<Key> {
+        self.key.get().copied()
+    }
+
+    fn last(&self) -> Option<Pid> {
+        self.pid.load()
+    }
+}
+
+/// A supervised child, whichever incarnation of it runs. Cloning it costs a reference count.
+///
+/// What is sent through it goes to the incarnation that runs at that moment. What was queued when
+/// one died is not carried over to the next, for it may be what it died of: messages that were
+/// sent are dropped, and callers are told [`CallError::Died`](crate::CallError::Died). What is
+/// sent after that, and before the next has been started, is handed back.
+///
+/// ```
+/// # use throng::{ChildSpec, Supervisor, prelude::*};
+/// # #[derive(Default)]
+/// # struct Echo;
+/// # impl Process for Echo {}
+/// # struct Say(u32);
+/// # impl Message for Say { type Reply = u32; }
+/// # impl Handle<Say> for Echo {
+/// #     async fn handle(&mut self, Say(number): Say, _: &mut Context<Self>) -> u32 { number }
+/// # }
+/// # fn main() -> Result<(), throng::Error> {
+/// # let runtime = Runtime::builder().workers(1).start()?;
+/// let echo = ChildSpec::new(|| Echo);
+/// let handle = echo.handle();
+/// assert!(handle.address().is_none(), "not started yet");
+///
+/// Supervisor::one_for_one().child("echo", echo).start(&runtime)?;
+/// let said = runtime.block_on(async |_| handle.call(Say(2)).await)?;
+/// assert_eq!(said, 2);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Child<P> {
+    place: Arc<Place>,
+    process: PhantomData<fn(P)>,
+}
+
+impl<P: Process> Child<P> {
+    pub(crate) fn new(place: Arc<Place>) -> Child<P> {
+        Child { place, process: PhantomData }
+    }
+
+    pub(crate) fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    /// The address of the present incarnation, if one runs.
+    pub fn address(&self) -> Option<Address<P>> {
+        self.last().filter(|address| address.is_alive())
+    }
+
+    /// Sends a message to the present incarnation; see [`Address::send`].
+    ///
+    /// # Errors
+    /// As [`Address::send`]; [`SendError::NoProcess`] also if none runs at the moment.
+    pub fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
+        match self.last() {
+            Some(address) => address.send(message),
+            None => Err(SendError::NoProcess(message)),
+        }
+    }
+
+    /// Calls the incarnation that is present now; see [`Address::call`].
+    ///
+    /// # Errors
+    /// As [`Address::call`]; [`CallError::NoProcess`](crate::CallError::NoProcess) also if none
+    /// runs at the moment.
+    pub fn call<T: Turn<P>>(&self, message: T) -> Call<T, T::Reply> {
+        match self.last() {
+            Some(address) => address.call(message),
+            None => Call::refused(message),
+        }
+    }
+
+    fn last(&self) -> Option<Address<P>> {
+        self.place.last().map(|pid| Address::from_raw(pid.raw()))
+    }
+}
+
+impl<P> Clone for Child<P> {
+    fn clone(&self) -> Self {
+        Child { place: self.place.clone(), process: PhantomData }
+    }
+}
+
+impl<P: Process> fmt::Debug for Child<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address() {
+            Some(address) => write!(f, "Child({address:?})"),
+            None => f.write_str("Child(not running)"),
+        }
+    }
+}

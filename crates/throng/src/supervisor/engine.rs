@@ -1,0 +1,626 @@
+//! What a supervisor decides: which children to stop, which to start, in which order, and when to
+//! give up. No process, no clock, no waiting: the time is an argument, and what is to be done is a
+//! value that the caller carries out.
+//!
+//! ```text
+//!              started                 exited, to be restarted
+//!   Stopped ─────────────▶ Running(pid) ──────────────────────▶ Restarting ─┐
+//!      ▲                      │   ▲                                │        │ retry
+//!      └── exited for good, ──┘   └──────────── started ───────────┘◀───────┘
+//!          or stopped on purpose: forgotten if temporary or nameless
+//! ```
+//!
+//! Invariants:
+//! 1. Children are kept in the order in which they were added, and that order is the one in which
+//!    they start; they stop in its reverse.
+//! 2. `running` has exactly the children in `Running`, by pid, and `names` those with a name.
+//! 3. Of a child that exits alone under [`Strategy::OneForOne`] and [`Strategy::Dynamic`] no other
+//!    is looked at: a restart costs O(log n).
+
+use super::spec::{AutoShutdown, Restart};
+use crate::registry::Name;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+/// Who is restarted with a child that has died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Strategy {
+    /// It alone.
+    OneForOne,
+    /// All.
+    OneForAll,
+    /// Those started after it.
+    RestForOne,
+    /// It alone, and at the end all are stopped at once.
+    Dynamic,
+}
+
+/// A child's place in the order of starting.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Key(u64);
+
+/// Whether a child runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State<T> {
+    /// Not started, stopped on purpose, or ended for good.
+    Stopped,
+    Running(T),
+    /// It died and could not be started since.
+    Restarting,
+}
+
+/// What the engine knows of a child; `content` is the caller's.
+#[derive(Debug)]
+pub(crate) struct Child<T, C> {
+    pub(crate) name: Option<Name>,
+    pub(crate) restart: Restart,
+    pub(crate) significant: bool,
+    pub(crate) state: State<T>,
+    pub(crate) content: C,
+}
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Verdict {
+    Nothing,
+    /// Start this one again.
+    Restart(Key),
+    /// Stop the ones that run, in this order, and when they are gone start the others, in that.
+    RestartMany {
+        stop: Vec<Key>,
+        start: Vec<Key>,
+    },
+    /// Stop all, and exit.
+    Exit(Cause),
+}
+
+/// Why a supervisor exits of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// More restarts than the intensity allows.
+    Intensity,
+    /// Its significant children have done their work.
+    AutoShutdown,
+}
+
+/// The settings of a supervisor that are no children.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) strategy: Strategy,
+    pub(crate) auto_shutdown: AutoShutdown,
+    /// As many restarts within `period` are borne.
+    pub(crate) intensity: u32,
+    pub(crate) period: Duration,
+}
+
+/// A supervisor's table of children, and its rules. `T` names a running process.
+#[derive(Debug)]
+pub(crate) struct Engine<T, C> {
+    settings: Settings,
+    restarts: Window,
+    children: BTreeMap<Key, Child<T, C>>,
+    names: HashMap<Name, Key>,
+    running: HashMap<T, Key>,
+    /// Significant children that are not `Stopped`.
+    significant: usize,
+    next: u64,
+}
+
+impl<T: Copy + Eq + Hash, C> Engine<T, C> {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Engine {
+            settings,
+            restarts: Window::default(),
+            children: BTreeMap::new(),
+            names: HashMap::new(),
+            running: HashMap::new(),
+            significant: 0,
+            next: 0,
+        }
+    }
+
+    pub(crate) fn strategy(&self) -> Strategy {
+        self.settings.strategy
+    }
+
+    /// Adds a child behind all others, stopped.
+    ///
+    /// # Errors
+    /// The child that has the name already, and the content back.
+    pub(crate) fn add(
+        &mut self,
+        name: Option<Name>,
+        restart: Restart,
+        significant: bool,
+        content: C,
+    ) -> Result<Key, (Key, C)> {
+        if let Some(&taken) = name.as_ref().and_then(|name| self.names.get(name)) {
+            return Err((taken, content));
+        }
+        let key = Key(self.next);
+        self.next += 1;
+        if let Some(name) = &name {
+            self.names.insert(name.clone(), key);
+        }
+        let state = State::Stopped;
+        self.children.insert(key, Child { name, restart, significant, state, content });
+        Ok(key)
+    }
+
+    pub(crate) fn get(&self, key: Key) -> Option<&Child<T, C>> {
+        self.children.get(&key)
+    }
+
+    pub(crate) fn by_name(&self, name: &str) -> Option<Key> {
+        self.names.get(name).copied()
+    }
+
+    pub(crate) fn by_pid(&self, pid: T) -> Option<Key> {
+        self.running.get(&pid).copied()
+    }
+
+    /// All children, in the order of starting.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (Key, &Child<T, C>)> {
+        self.children.iter().map(|(key, child)| (*key, child))
+    }
+
+    /// How many children are known, and how many of them run.
+    pub(crate) fn len(&self) -> (usize, usize) {
+        (self.children.len(), self.running.len())
+    }
+
+    /// The children that run, in the order of stopping.
+    pub(crate) fn stop_order(&self) -> Vec<Key> {
+        self.iter().rev().filter(|(_, child)| is_running(child)).map(|(key, _)| key).collect()
+    }
+
+    /// The child has been started.
+    pub(crate) fn started(&mut self, key: Key, pid: T) {
+        if self.set(key, State::Running(pid)) {
+            self.running.insert(pid, key);
+        }
+    }
+
+    /// The child did not start when it was to be started *again*: [`retry`](Self::retry) is due.
+    pub(crate) fn start_failed(&mut self, key: Key) {
+        self.set(key, State::Restarting);
+    }
+
+    /// The child has been stopped because others are restarted, and it with them.
+    pub(crate) fn halted(&mut self, key: Key) {
+        match self.children.get(&key).map(|child| child.restart) {
+            Some(Restart::Temporary) => drop(self.remove(key)),
+            _ => drop(self.set(key, State::Stopped)),
+        }
+    }
+
+    /// The child has been stopped on purpose, or has ended for good.
+    pub(crate) fn stopped(&mut self, key: Key) {
+        match self.children.get(&key) {
+            // Nobody could start it again.
+            Some(child) if child.name.is_none() => drop(self.remove(key)),
+            _ => self.halted(key),
+        }
+    }
+
+    /// Forgets a child, running or not.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<C> {
+        self.set(key, State::Stopped);
+        let child = self.children.remove(&key)?;
+        if let Some(name) = &child.name {
+            self.names.remove(name);
+        }
+        Some(child.content)
+    }
+
+    /// A process has exited; one that is no child's is nobody's concern.
+    ///
+    /// `orderly` says that it ended as a process ends that has done its work.
+    pub(crate) fn exited(&mut self, pid: T, orderly: bool, now: Duration) -> Verdict {
+        let Some(key) = self.by_pid(pid) else { return Verdict::Nothing };
+        let Some(child) = self.children.get(&key) else { return Verdict::Nothing };
+        let significant = child.significant;
+        let restarts = match child.restart {
+            Restart::Permanent => true,
+            Restart::Transient => !orderly,
+            Restart::Temporary => false,
+        };
+        if restarts {
+            self.set(key, State::Restarting);
+            return self.restart(key, now);
+        }
+        self.stopped(key);
+        let exit = significant
+            && match self.settings.auto_shutdown {
+                AutoShutdown::Never => false,
+                AutoShutdown::AnySignificant => true,
+                AutoShutdown::AllSignificant => self.significant == 0,
+            };
+        if exit { Verdict::Exit(Cause::AutoShutdown) } else { Verdict::Nothing }
+    }
+
+    /// Tries once more to start a child that did not start again; counts as a restart.
+    pub(crate) fn retry(&mut self, key: Key, now: Duration) -> Verdict {
+        match self.children.get(&key) {
+            Some(Child { state: State::Restarting, .. }) => self.restart(key, now),
+            // Stopped, forgotten or started meanwhile.
+            _ => Verdict::Nothing,
+        }
+    }
+
+    fn restart(&mut self, key: Key, now: Duration) -> Verdict {
+        let Settings { intensity, period, .. } = self.settings;
+        if self.restarts.add(now, period) > intensity as usize {
+            self.stopped(key);
+            return Verdict::Exit(Cause::Intensity);
+        }
+        let first = match self.settings.strategy {
+            Strategy::OneForOne | Strategy::Dynamic => return Verdict::Restart(key),
+            Strategy::OneForAll => Key(0),
+            Strategy::RestForOne => key,
+        };
+        // Whoever fails to start is the one to be tried again, be it this one or another.
+        self.set(key, State::Stopped);
+        let affected = || self.children.range(first..);
+        let stop = affected().rev().filter(|(_, child)| is_running(child)).map(|(key, _)| *key);
+        let start = affected()
+            .filter(|(_, child)| child.restart != Restart::Temporary)
+            .map(|(key, _)| *key);
+        Verdict::RestartMany { stop: stop.collect(), start: start.collect() }
+    }
+
+    /// Changes a child's state, and what is counted by it; false if there is no such child.
+    fn set(&mut self, key: Key, state: State<T>) -> bool {
+        let Some(child) = self.children.get_mut(&key) else { return false };
+        let before = std::mem::replace(&mut child.state, state);
+        if let State::Running(pid) = before {
+            self.running.remove(&pid);
+        }
+        if child.significant {
+            self.significant += usize::from(!matches!(child.state, State::Stopped));
+            self.significant -= usize::from(!matches!(before, State::Stopped));
+        }
+        true
+    }
+}
+
+fn is_running<T, C>(child: &Child<T, C>) -> bool {
+    matches!(child.state, State::Running(_))
+}
+
+/// When there were restarts, as far back as they count: one exactly as old as the period does.
+///
+/// Oldest first. Never more than one above the intensity, for then all is over.
+#[derive(Debug, Default)]
+struct Window(VecDeque<Duration>);
+
+impl Window {
+    /// Notes a restart; how many count is returned.
+    fn add(&mut self, now: Duration, period: Duration) -> usize {
+        while self.0.front().is_some_and(|&at| now.saturating_sub(at) > period) {
+            self.0.pop_front();
+        }
+        self.0.push_back(now);
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::{Just, any, prop, prop_oneof, proptest};
+    use proptest::strategy::Strategy as Generator;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn engine(strategy: Strategy, intensity: u32) -> Engine<u32, &'static str> {
+        let auto_shutdown = AutoShutdown::Never;
+        Engine::new(Settings { strategy, auto_shutdown, intensity, period: 5 * SECOND })
+    }
+
+    /// An engine with permanent children a, b, c, d running as pids 1, 2, 3, 4.
+    fn four(strategy: Strategy) -> (Engine<u32, &'static str>, [Key; 4]) {
+        let mut engine = engine(strategy, 10);
+        let keys = ["a", "b", "c", "d"].map(|name| {
+            engine.add(Some(name.into()), Restart::Permanent, false, name).expect("a new name")
+        });
+        for (key, pid) in keys.into_iter().zip(1..) {
+            engine.started(key, pid);
+        }
+        (engine, keys)
+    }
+
+    fn state(engine: &Engine<u32, &'static str>, key: Key) -> State<u32> {
+        engine.get(key).expect("known").state
+    }
+
+    #[test]
+    fn one_for_one_restarts_the_dead_one_alone() {
+        let (mut engine, [_, b, ..]) = four(Strategy::OneForOne);
+        assert_eq!(engine.exited(2, false, SECOND), Verdict::Restart(b));
+        assert_eq!(state(&engine, b), State::Restarting);
+        engine.started(b, 9);
+        assert_eq!(engine.exited(2, false, SECOND), Verdict::Nothing, "an old incarnation");
+        assert_eq!(engine.exited(9, true, SECOND), Verdict::Restart(b), "permanent");
+    }
+
+    #[test]
+    fn one_for_all_stops_in_reverse_and_starts_in_order() {
+        let (mut engine, [a, b, c, d]) = four(Strategy::OneForAll);
+        let (stop, start) = (vec![d, c, a], vec![a, b, c, d]);
+        assert_eq!(engine.exited(2, false, SECOND), Verdict::RestartMany { stop, start });
+    }
+
+    #[test]
+    fn rest_for_one_leaves_those_before_alone() {
+        let (mut engine, [_, b, c, d]) = four(Strategy::RestForOne);
+        let (stop, start) = (vec![d, c], vec![b, c, d]);
+        assert_eq!(engine.exited(2, false, SECOND), Verdict::RestartMany { stop, start });
+    }
+
+    #[test]
+    fn temporary_ones_are_stopped_with_the_others_and_forgotten() {
+        let (mut engine, [a, .., d]) = four(Strategy::OneForAll);
+        let e = engine.add(Some("e".into()), Restart::Temporary, false, "e").expect("new");
+        engine.started(e, 5);
+        let Verdict::RestartMany { stop, start } = engine.exited(1, false, SECOND) else {
+            panic!("all restart")
+        };
+        assert_eq!((stop[0], start.last()), (e, Some(&d)));
+        stop.into_iter().for_each(|key| engine.halted(key));
+        assert!(engine.get(e).is_none() && engine.by_name("e").is_none());
+        assert_eq!(state(&engine, a), State::Stopped);
+    }
+
+    #[test]
+    fn transient_ones_restart_only_after_a_fault_and_keep_their_place() {
+        let mut engine = engine(Strategy::OneForOne, 10);
+        let key = engine.add(Some("t".into()), Restart::Transient, false, "t").expect("new");
+        engine.started(key, 1);
+        assert_eq!(engine.exited(1, false, SECOND), Verdict::Restart(key));
+        engine.started(key, 2);
+        assert_eq!(engine.exited(2, true, SECOND), Verdict::Nothing);
+        assert_eq!(state(&engine, key), State::Stopped);
+        let nameless = engine.add(None, Restart::Transient, false, "n").expect("new");
+        engine.started(nameless, 3);
+        assert_eq!(engine.exited(3, true, SECOND), Verdict::Nothing);
+        assert!(engine.get(nameless).is_none(), "nobody could start it again");
+    }
+
+    #[test]
+    fn one_restart_above_the_intensity_is_too_many_and_old_ones_are_forgotten() {
+        let mut engine = engine(Strategy::OneForOne, 2);
+        let key = engine.add(Some("a".into()), Restart::Permanent, false, "a").expect("new");
+        for (pid, second) in [(1, 0), (2, 1)] {
+            engine.started(key, pid);
+            assert_eq!(engine.exited(pid, false, second * SECOND), Verdict::Restart(key));
+        }
+        engine.started(key, 3);
+        // The first is six seconds old, the second exactly five.
+        assert_eq!(engine.exited(3, false, 6 * SECOND), Verdict::Restart(key));
+        engine.started(key, 4);
+        assert_eq!(engine.exited(4, false, 6 * SECOND), Verdict::Exit(Cause::Intensity));
+    }
+
+    #[test]
+    fn with_intensity_zero_the_first_restart_is_one_too_many() {
+        let mut engine = engine(Strategy::OneForOne, 0);
+        let key = engine.add(Some("a".into()), Restart::Permanent, false, "a").expect("new");
+        engine.started(key, 1);
+        assert_eq!(engine.exited(1, false, SECOND), Verdict::Exit(Cause::Intensity));
+    }
+
+    #[test]
+    fn a_failed_start_is_tried_again_and_each_try_counts() {
+        let mut engine = engine(Strategy::OneForOne, 3);
+        let key = engine.add(Some("a".into()), Restart::Permanent, false, "a").expect("new");
+        engine.started(key, 1);
+        assert_eq!(engine.exited(1, false, SECOND), Verdict::Restart(key));
+        for _ in 0..2 {
+            engine.start_failed(key);
+            assert_eq!(engine.retry(key, SECOND), Verdict::Restart(key));
+        }
+        engine.start_failed(key);
+        assert_eq!(engine.retry(key, SECOND), Verdict::Exit(Cause::Intensity));
+    }
+
+    #[test]
+    fn a_start_that_fails_among_many_is_the_one_to_be_tried_again() {
+        let (mut engine, [a, b, c, d]) = four(Strategy::OneForAll);
+        let Verdict::RestartMany { stop, .. } = engine.exited(4, false, SECOND) else {
+            panic!("all restart")
+        };
+        stop.into_iter().for_each(|key| engine.halted(key));
+        engine.started(a, 11);
+        engine.start_failed(b);
+        assert_eq!((state(&engine, c), state(&engine, d)), (State::Stopped, State::Stopped));
+        assert_eq!(engine.retry(d, SECOND), Verdict::Nothing);
+        let (stop, start) = (vec![a], vec![a, b, c, d]);
+        assert_eq!(engine.retry(b, SECOND), Verdict::RestartMany { stop, start });
+        engine.stopped(b);
+        assert_eq!(engine.retry(b, SECOND), Verdict::Nothing, "stopped on purpose meanwhile");
+    }
+
+    #[test]
+    fn significant_children_end_their_supervisor() {
+        for (auto_shutdown, after_first, after_second) in [
+            (AutoShutdown::Never, false, false),
+            (AutoShutdown::AnySignificant, true, true),
+            (AutoShutdown::AllSignificant, false, true),
+        ] {
+            let strategy = Strategy::OneForOne;
+            let mut engine: Engine<u32, ()> =
+                Engine::new(Settings { strategy, auto_shutdown, intensity: 1, period: SECOND });
+            let kinds = [
+                (Restart::Temporary, false),
+                (Restart::Temporary, true),
+                (Restart::Transient, true),
+            ];
+            for ((restart, significant), pid) in kinds.into_iter().zip(1..) {
+                let key = engine.add(None, restart, significant, ()).expect("nameless");
+                engine.started(key, pid);
+            }
+            let exits = |verdict| verdict == Verdict::Exit(Cause::AutoShutdown);
+            assert!(!exits(engine.exited(1, true, SECOND)), "not significant");
+            assert_eq!(exits(engine.exited(2, true, SECOND)), after_first);
+            assert_eq!(exits(engine.exited(3, true, SECOND)), after_second);
+        }
+    }
+
+    /// What may happen to a supervisor; numbers choose among what there is.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Add(Restart, bool),
+        Exit(usize, bool),
+        Stop(usize),
+        Remove(usize),
+        Retry(usize),
+        Wait(u8),
+    }
+
+    fn event() -> impl Generator<Value = Event> {
+        let restart = prop_oneof![
+            Just(Restart::Permanent),
+            Just(Restart::Transient),
+            Just(Restart::Temporary)
+        ];
+        prop_oneof![
+            4 => (restart, any::<bool>()).prop_map(|(restart, named)| Event::Add(restart, named)),
+            6 => (any::<usize>(), any::<bool>()).prop_map(|(at, orderly)| Event::Exit(at, orderly)),
+            1 => any::<usize>().prop_map(Event::Stop),
+            1 => any::<usize>().prop_map(Event::Remove),
+            3 => any::<usize>().prop_map(Event::Retry),
+            2 => (0..4u8).prop_map(Event::Wait),
+        ]
+    }
+
+    /// Carries verdicts out on a pretended world, whose starts fail now and then.
+    struct World {
+        engine: Engine<u32, u32>,
+        pids: u32,
+        fails: Vec<bool>,
+        now: Duration,
+        /// When restarts were asked for, to be compared with the window.
+        restarts: Vec<Duration>,
+    }
+
+    impl World {
+        fn start(&mut self, key: Key) -> bool {
+            if self.fails.pop().unwrap_or(false) {
+                self.engine.start_failed(key);
+                return false;
+            }
+            self.pids += 1;
+            self.engine.started(key, self.pids);
+            true
+        }
+
+        /// False if the supervisor exits.
+        fn carry_out(&mut self, verdict: Verdict, intensity: usize) -> bool {
+            if verdict != Verdict::Nothing {
+                self.restarts.push(self.now);
+                let period = 5 * SECOND;
+                let recent = self.restarts.iter().filter(|&&at| self.now - at <= period).count();
+                assert_eq!(verdict == Verdict::Exit(Cause::Intensity), recent > intensity);
+            }
+            match verdict {
+                Verdict::Nothing => true,
+                Verdict::Exit(_) => false,
+                Verdict::Restart(key) => {
+                    self.start(key);
+                    true
+                }
+                Verdict::RestartMany { stop, start } => {
+                    assert!(stop.is_sorted_by(|a, b| a > b), "in reverse");
+                    assert!(start.is_sorted_by(|a, b| a < b), "in order");
+                    for key in stop {
+                        assert!(is_running(self.engine.get(key).expect("known")));
+                        self.engine.halted(key);
+                    }
+                    let _ = start.into_iter().all(|key| self.start(key));
+                    true
+                }
+            }
+        }
+
+        fn check(&self) {
+            let running: HashMap<u32, Key> = self
+                .engine
+                .iter()
+                .filter_map(|(key, child)| match child.state {
+                    State::Running(pid) => Some((pid, key)),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(self.engine.running, running);
+            let names =
+                self.engine.iter().filter_map(|(key, child)| Some((child.name.clone()?, key)));
+            assert_eq!(self.engine.names, names.collect());
+            let stopped = |child: &Child<u32, u32>| matches!(child.state, State::Stopped);
+            let significant =
+                self.engine.iter().filter(|(_, child)| child.significant && !stopped(child));
+            assert_eq!(self.engine.significant, significant.count());
+            assert!(self.engine.restarts.0.len() <= self.restarts.len());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_the_table_is_consistent_and_the_intensity_is_kept(
+            strategy in prop_oneof![
+                Just(Strategy::OneForOne), Just(Strategy::OneForAll),
+                Just(Strategy::RestForOne), Just(Strategy::Dynamic),
+            ],
+            intensity in 0..6u32,
+            events in prop::collection::vec(event(), 1..60),
+            fails in prop::collection::vec(any::<bool>(), 0..30),
+        ) {
+            let settings = Settings {
+                strategy, auto_shutdown: AutoShutdown::Never, intensity, period: 5 * SECOND,
+            };
+            let (engine, now) = (Engine::new(settings), Duration::ZERO);
+            let mut world = World { engine, pids: 0, fails, now, restarts: Vec::new() };
+            for (index, event) in events.into_iter().enumerate() {
+                let keys = world.engine.iter().map(|(key, _)| key).collect::<Vec<_>>();
+                let pick = |at: usize| (!keys.is_empty()).then(|| keys[at % keys.len()]);
+                let verdict = match event {
+                    Event::Add(restart, named) => {
+                        let name = named.then(|| Name::from(format!("child {index}")));
+                        let key = world.engine.add(name, restart, named, 0).expect("a new name");
+                        if !world.start(key) {
+                            world.engine.remove(key);
+                        }
+                        Verdict::Nothing
+                    }
+                    Event::Exit(at, orderly) => {
+                        match pick(at).and_then(|key| world.engine.get(key)).map(|it| it.state) {
+                            Some(State::Running(pid)) => world.engine.exited(pid, orderly, world.now),
+                            _ => Verdict::Nothing,
+                        }
+                    }
+                    Event::Stop(at) => {
+                        pick(at).into_iter().for_each(|key| world.engine.stopped(key));
+                        Verdict::Nothing
+                    }
+                    Event::Remove(at) => {
+                        pick(at).and_then(|key| world.engine.remove(key));
+                        Verdict::Nothing
+                    }
+                    Event::Retry(at) => {
+                        pick(at).map_or(Verdict::Nothing, |key| world.engine.retry(key, world.now))
+                    }
+                    Event::Wait(seconds) => {
+                        world.now += u32::from(seconds) * SECOND;
+                        Verdict::Nothing
+                    }
+                };
+                if !world.carry_out(verdict, intensity as usize) {
+                    break;
+                }
+                world.check();
+            }
+        }
+    }
+}

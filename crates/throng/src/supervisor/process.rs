@@ -1,0 +1,460 @@
+//! The supervisor as a process: carries out what the engine decides.
+//!
+//! While it starts or stops a child it waits in its turn, as OTP's does: what else happens
+//! meanwhile is queued, in order, and a kill reaches it all the same. It knows its children by its
+//! links, so one that dies at any moment is noticed, and when it is killed they die with it.
+
+use super::child::Place;
+use super::engine::{Cause, Engine, Key, Settings, State, Strategy, Verdict};
+use super::error::{ChildError, SupervisorError};
+use super::spec::{ChildSpec, Grace, Rules};
+use crate::address::{Address, Pid};
+use crate::context::Context;
+use crate::deadline::Deadline;
+use crate::error::CallError;
+use crate::exit::ExitReason;
+use crate::process::{self, Exit, Process, Turn};
+use crate::registry::{Name, RegisterError};
+use crate::sync::Epoch;
+use std::any::{TypeId, type_name};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, mpsc};
+use std::task::Poll;
+use std::time::Duration;
+
+/// What a supervisor is made from, each time it is started.
+pub(crate) struct Template {
+    pub(crate) settings: Settings,
+    pub(crate) children: Vec<(Name, Starter)>,
+}
+
+/// Longer than anything lives; not the longest there is, because deadlines are sums.
+pub(crate) const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Where the outcome of a supervisor's start is told.
+pub(crate) type Report = mpsc::Sender<Result<(), SupervisorError>>;
+
+/// A process that starts others, and starts them again when they die.
+///
+/// Its address is how it is managed while it runs: see
+/// [`start_child`](Address::start_child) and what follows there. Like any process it can be named,
+/// monitored, linked to and killed; asked to stop, in whatever way, it first stops its children, in
+/// the reverse order of their start, each with the time its spec allows. When the
+/// [runtime shuts down](crate::Runtime::shutdown), all processes end together, when they have
+/// handled what is in their mailboxes; then a supervisor only waits for its children.
+///
+/// ```
+/// # use std::time::Duration;
+/// use throng::{ChildSpec, Restart, Supervisor, prelude::*};
+/// # #[derive(Default)]
+/// # struct Ledger;
+/// # impl Process for Ledger {}
+/// # #[derive(Default)]
+/// # struct Accounts;
+/// # impl Process for Accounts {}
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().start()?;
+/// let bank = Supervisor::one_for_one()
+///     .intensity(3, Duration::from_secs(5))
+///     .child("ledger", Ledger::default)
+///     .child("accounts", ChildSpec::new(Accounts::default).restart(Restart::Transient))
+///     .start(&runtime)?;
+/// # bank.stop();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// | | a child dies | at the end |
+/// |---|---|---|
+/// | [`one_for_one`](Self::one_for_one) | it is started again | one after the other, in reverse |
+/// | [`one_for_all`](Self::one_for_all) | all others are stopped, and all started again | the same |
+/// | [`rest_for_one`](Self::rest_for_one) | those started after it are stopped, and with it started again | the same |
+/// | [`dynamic`](Self::dynamic) | it is started again | all at once |
+///
+/// When more restarts are needed than the [intensity](super::SupervisorSpec::intensity) allows, it
+/// stops its children and exits with [`ExitReason::Shutdown`]; then it is up to its own supervisor.
+pub struct Supervisor {
+    /// Boxed, so that the slot of one among many supervisors is small.
+    engine: Box<Engine<Pid, Starter>>,
+    /// What its restarts are timed by.
+    epoch: Epoch,
+    template: Arc<Template>,
+    report: Option<Report>,
+}
+
+impl Supervisor {
+    pub(crate) fn new(template: Arc<Template>, report: Option<Report>) -> Supervisor {
+        let engine = Box::new(Engine::new(template.settings));
+        Supervisor { engine, epoch: Epoch::now(), template, report }
+    }
+
+    pub(crate) fn engine(&self) -> &Engine<Pid, Starter> {
+        &self.engine
+    }
+
+    /// Adds the children of the template and starts them in order.
+    async fn start_all(&mut self, cx: &mut Context<Self>) -> Result<(), SupervisorError> {
+        for (id, starter) in self.template.clone().children.iter() {
+            let key = self
+                .add(Some(id.clone()), starter.clone())
+                .map_err(|_| SupervisorError::DuplicateId { id: id.clone() })?;
+            if let Err(reason) = self.start(key, cx).await {
+                return Err(SupervisorError::Child { id: id.clone(), reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a child, stopped; whoever has its id if that is taken.
+    pub(crate) fn add(&mut self, id: Option<Name>, starter: Starter) -> Result<Key, Key> {
+        let (rules, place) = (starter.0.rules(), starter.0.place().clone());
+        let key = self
+            .engine
+            .add(id, rules.restart, rules.significant, starter)
+            .map_err(|(taken, _)| taken)?;
+        place.set_key(key);
+        Ok(key)
+    }
+
+    /// Adds a child and starts it.
+    pub(crate) async fn start_new(
+        &mut self,
+        id: Option<Name>,
+        starter: Starter,
+        cx: &mut Context<Self>,
+    ) -> Result<(), ChildError> {
+        let key = self.add(id, starter).map_err(|taken| self.why_not_startable(taken))?;
+        self.start(key, cx).await.map_err(|reason| {
+            self.engine.remove(key);
+            ChildError::Failed(reason)
+        })
+    }
+
+    /// Starts a child that is stopped.
+    pub(crate) async fn start_stopped(
+        &mut self,
+        key: Key,
+        cx: &mut Context<Self>,
+    ) -> Result<(), ChildError> {
+        match self.why_not_startable(key) {
+            ChildError::Stopped => self.start(key, cx).await.map_err(ChildError::Failed),
+            other => Err(other),
+        }
+    }
+
+    /// Forgets a child that is stopped.
+    pub(crate) fn delete(&mut self, key: Key) -> Result<(), ChildError> {
+        match self.why_not_startable(key) {
+            ChildError::Stopped => {
+                self.engine.remove(key);
+                Ok(())
+            }
+            other => Err(other),
+        }
+    }
+
+    fn why_not_startable(&self, key: Key) -> ChildError {
+        match self.engine.get(key).map(|child| child.state) {
+            None => ChildError::NoChild,
+            Some(State::Stopped) => ChildError::Stopped,
+            Some(State::Running(pid)) => ChildError::Running(pid),
+            Some(State::Restarting) => ChildError::Restarting,
+        }
+    }
+
+    /// Stops a child on purpose; one that is not to be started again by its id is forgotten.
+    pub(crate) async fn terminate(&mut self, key: Key, cx: &mut Context<Self>) {
+        self.stop_child(key, cx).await;
+        self.engine.stopped(key);
+    }
+
+    /// Starts a child, and waits for its first hook if it has one.
+    async fn start(&mut self, key: Key, cx: &mut Context<Self>) -> Result<(), ExitReason> {
+        let Some(child) = self.engine.get(key) else { return Err(ExitReason::NoProcess) };
+        let started = match child.content.0.clone().spawn(cx) {
+            Ok(Spawned { pid, ready: None }) => Ok(pid),
+            Ok(Spawned { pid, ready: Some(ready) }) => ready.await.map(|()| pid),
+            Err(reason) => Err(reason),
+        };
+        match started {
+            Ok(pid) => {
+                self.engine.started(key, pid);
+                Ok(())
+            }
+            Err(reason) => {
+                let id = self.id(key);
+                tracing::error!(supervisor = ?cx.address(), id, %reason, "a child did not start");
+                Err(reason)
+            }
+        }
+    }
+
+    /// Starts a child again; false if it does not start, then it will be tried once more.
+    async fn start_again(&mut self, key: Key, cx: &mut Context<Self>) -> bool {
+        let started = self.start(key, cx).await.is_ok();
+        if !started {
+            self.engine.start_failed(key);
+            // By way of the mailbox, so that others get a hearing: perhaps somebody who wants us
+            // to stop.
+            if cx.runtime().is_shutting_down() || cx.address().send(Retry(key)).is_err() {
+                cx.stop(ExitReason::Shutdown);
+            }
+        }
+        started
+    }
+
+    async fn carry_out(&mut self, verdict: Verdict, cx: &mut Context<Self>) {
+        match verdict {
+            Verdict::Nothing => {}
+            Verdict::Restart(key) => {
+                self.start_again(key, cx).await;
+            }
+            Verdict::RestartMany { stop, start } => {
+                for key in stop {
+                    self.stop_child(key, cx).await;
+                    self.engine.halted(key);
+                }
+                for key in start {
+                    if !self.start_again(key, cx).await {
+                        break;
+                    }
+                }
+            }
+            Verdict::Exit(cause) => {
+                let supervisor = cx.address();
+                match cause {
+                    Cause::Intensity => tracing::error!(?supervisor, "too many restarts: gives up"),
+                    Cause::AutoShutdown => tracing::debug!(?supervisor, "its work is done"),
+                }
+                cx.stop(ExitReason::Shutdown);
+            }
+        }
+    }
+
+    async fn stop_child(&mut self, key: Key, cx: &mut Context<Self>) {
+        if let Some((pid, grace)) = self.running(key) {
+            ask_to_stop(pid, grace, cx);
+            wait_for_end(pid, grace, Epoch::now(), cx).await;
+        }
+    }
+
+    async fn stop_all(&mut self, cx: &mut Context<Self>) {
+        let keys = self.engine.stop_order();
+        if self.engine.strategy() != Strategy::Dynamic {
+            for key in keys {
+                self.stop_child(key, cx).await;
+                self.engine.halted(key);
+            }
+            return;
+        }
+        let asked = Epoch::now();
+        let running: Vec<_> = keys.into_iter().filter_map(|key| self.running(key)).collect();
+        running.iter().for_each(|&(pid, grace)| ask_to_stop(pid, grace, cx));
+        for (pid, grace) in running {
+            wait_for_end(pid, grace, asked, cx).await;
+        }
+    }
+
+    fn running(&self, key: Key) -> Option<(Pid, Grace)> {
+        let child = self.engine.get(key)?;
+        match child.state {
+            State::Running(pid) => Some((pid, child.content.0.rules().grace)),
+            State::Stopped | State::Restarting => None,
+        }
+    }
+
+    fn id(&self, key: Key) -> Option<&str> {
+        self.engine.get(key)?.name.as_deref()
+    }
+}
+
+impl Process for Supervisor {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        cx.trap_exits(true);
+        let outcome = self.start_all(cx).await;
+        if let Err(error) = &outcome {
+            self.stop_all(cx).await;
+            // Whoever starts us is told by the report, or by its question whether we are ready;
+            // to die of our failure as well would leave it no choice.
+            if let Some(parent) = cx.parent() {
+                cx.unlink(parent);
+            }
+            cx.stop(ExitReason::other(error.to_string()));
+        }
+        if let Some(report) = self.report.take() {
+            // Nobody may wait any more.
+            let _ = report.send(outcome);
+        }
+    }
+
+    async fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) {
+        match exit.pid {
+            // From outside of all processes, like whoever started us; a parent's does not come here.
+            None => cx.stop(exit.reason),
+            // Somebody's opinion, not somebody's end.
+            Some(pid) if pid.is_alive() => {}
+            Some(pid) => {
+                let verdict =
+                    self.engine.exited(pid, is_orderly(&exit.reason), self.epoch.elapsed());
+                self.carry_out(verdict, cx).await;
+            }
+        }
+    }
+
+    async fn stopping(&mut self, _: &ExitReason, cx: &mut Context<Self>) {
+        self.stop_all(cx).await;
+    }
+}
+
+/// Whether a process that exits so has done its work.
+fn is_orderly(reason: &ExitReason) -> bool {
+    matches!(reason, ExitReason::Normal | ExitReason::Shutdown)
+}
+
+fn ask_to_stop(pid: Pid, grace: Grace, cx: &mut Context<Supervisor>) {
+    match grace {
+        // It exits when its mailbox is empty, as all do then; asked, it would drop what is in there.
+        _ if cx.runtime().is_shutting_down() => {}
+        Grace::None => pid.kill(),
+        Grace::Within(_) | Grace::Unlimited => cx.exit(pid, ExitReason::Shutdown),
+    }
+}
+
+/// Waits until a process has exited that was asked to at `asked`; kills it when its time is over.
+async fn wait_for_end(pid: Pid, grace: Grace, asked: Epoch, cx: &mut Context<Supervisor>) {
+    match grace {
+        // How long that may take is for the runtime to say, which kills who is late.
+        Grace::Within(grace) if !cx.runtime().is_shutting_down() => {
+            if !exits_within(pid, grace.saturating_sub(asked.elapsed())).await {
+                tracing::warn!(?pid, "a child did not stop in time and is killed");
+                pid.kill();
+                pid.exited().await;
+            }
+        }
+        _ => drop(pid.exited().await),
+    }
+}
+
+/// Waits until a process has exited, but only for so long; true if it has.
+async fn exits_within(pid: Pid, time: Duration) -> bool {
+    let mut exited = pin!(pid.exited());
+    let mut deadline = Deadline::within(time.min(UNLIMITED));
+    poll_fn(|cx| match exited.as_mut().poll(cx) {
+        Poll::Ready(_) => Poll::Ready(true),
+        Poll::Pending if deadline.is_late(cx) => Poll::Ready(false),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+/// Tries again to start a child that did not start.
+struct Retry(Key);
+
+impl Turn<Supervisor> for Retry {
+    type Reply = ();
+
+    async fn run(self, supervisor: &mut Supervisor, cx: &mut Context<Supervisor>) {
+        let verdict = supervisor.engine.retry(self.0, supervisor.epoch.elapsed());
+        supervisor.carry_out(verdict, cx).await;
+    }
+}
+
+/// Asks a process whether it has done with its first hook; it answers when it has.
+pub(crate) struct Ready;
+
+impl<P: Process> Turn<P> for Ready {
+    type Reply = ();
+
+    async fn run(self, _: &mut P, _: &mut Context<P>) {}
+}
+
+/// Waits for a process's first hook.
+///
+/// # Errors
+/// Why it has exited, if it did in there.
+pub(crate) async fn ready<P: Process>(address: Address<P>) -> Result<(), ExitReason> {
+    match address.call(Ready).within(UNLIMITED).await {
+        Ok(()) => Ok(()),
+        Err(CallError::Died(reason)) => Err(reason),
+        Err(error) => {
+            let reason = ExitReason::other(error.to_string());
+            address.kill();
+            Err(reason)
+        }
+    }
+}
+
+/// A child's spec, the type of its process forgotten.
+#[derive(Clone)]
+pub(crate) struct Starter(Arc<dyn Startable>);
+
+impl Starter {
+    pub(crate) fn new<P: Process>(spec: ChildSpec<P>) -> Starter {
+        Starter(Arc::new(spec))
+    }
+
+    pub(crate) fn place(&self) -> &Arc<Place> {
+        self.0.place()
+    }
+
+    pub(crate) fn process(&self) -> TypeId {
+        self.0.process()
+    }
+
+    pub(crate) fn process_name(&self) -> &'static str {
+        self.0.process_name()
+    }
+}
+
+trait Startable: Send + Sync {
+    fn rules(&self) -> Rules;
+    fn place(&self) -> &Arc<Place>;
+    fn process(&self) -> TypeId;
+    fn process_name(&self) -> &'static str;
+    fn spawn(&self, cx: &mut Context<Supervisor>) -> Result<Spawned, ExitReason>;
+}
+
+/// A child that lives, and what to wait for until it is started.
+struct Spawned {
+    pid: Pid,
+    ready: Option<Readiness>,
+}
+
+type Readiness = Pin<Box<dyn Future<Output = Result<(), ExitReason>> + Send>>;
+
+impl<P: Process> Startable for ChildSpec<P> {
+    fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    fn process(&self) -> TypeId {
+        TypeId::of::<P>()
+    }
+
+    fn process_name(&self) -> &'static str {
+        type_name::<P>()
+    }
+
+    fn spawn(&self, cx: &mut Context<Supervisor>) -> Result<Spawned, ExitReason> {
+        let address = (self.spawn)(cx)?;
+        if let Some(name) = &self.name {
+            // One that has died already is not our concern here: its exit is on its way.
+            if let Err(error @ RegisterError::Taken { .. }) =
+                cx.runtime().register(name.clone(), address)
+            {
+                cx.unlink(address);
+                address.kill();
+                return Err(ExitReason::other(error.to_string()));
+            }
+        }
+        self.place.set(address.pid());
+        let ready = const { process::has_started::<P>() }.then(|| Box::pin(ready(address)) as _);
+        Ok(Spawned { pid: address.pid(), ready })
+    }
+}

@@ -1,0 +1,170 @@
+//! Groups: who belongs, how often, who is told, and that members leave when they exit.
+
+use crate::{Add, Counter, eventually, runtime, scaled};
+use std::sync::mpsc;
+use throng::prelude::*;
+use throng::{GroupChange, GroupEvent};
+
+fn counter() -> Counter {
+    Counter { count: 0 }
+}
+
+/// Passes on what it is told of a group.
+struct Doorman(mpsc::Sender<(GroupChange, Address<Counter>)>);
+impl Process for Doorman {}
+impl Handle<GroupEvent<Counter>> for Doorman {
+    async fn handle(&mut self, event: GroupEvent<Counter>, _: &mut Context<Self>) {
+        assert_eq!(&*event.group, "lobby");
+        let _ = self.0.send((event.change, event.member));
+    }
+}
+
+#[test]
+fn a_process_belongs_as_often_as_it_joined() {
+    let runtime = runtime();
+    let group = runtime.group::<Counter>("lobby");
+    let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
+    assert!(group.join(first) && group.join(second) && group.join(first));
+    assert_eq!(group.members(), [first, first, second]);
+    assert_eq!(group.len(), 2);
+    assert!(group.leave(first));
+    assert_eq!(group.members(), [first, second]);
+    assert!(group.leave(first) && !group.leave(first));
+    assert_eq!(group.members(), [second]);
+    assert!(group.join(first), "it may come back");
+    assert_eq!(group.len(), 2);
+}
+
+#[test]
+fn members_leave_when_they_exit_and_the_dead_cannot_join() {
+    let runtime = runtime();
+    let group = runtime.group::<Counter>("lobby");
+    let members: Vec<_> = (0..3).map(|_| runtime.spawn(counter()).unwrap()).collect();
+    members.iter().for_each(|&member| assert!(group.join(member) && group.join(member)));
+    runtime.block_on(async |_| {
+        // Left and joined again, so that the last of three memberships must be the one that counts.
+        assert!(group.leave(members[0]) && group.leave(members[0]) && group.join(members[0]));
+        members[0].kill();
+        members[0].pid().exited().await;
+        assert_eq!(group.len(), 2);
+        members[1].stop();
+        members[1].pid().exited().await;
+        assert_eq!(group.members(), [members[2], members[2]]);
+        assert!(!group.join(members[0]) && !group.leave(members[0]));
+    });
+}
+
+#[test]
+fn a_broadcast_reaches_each_member_once() {
+    let runtime = runtime();
+    let group = runtime.group::<Counter>("lobby");
+    let members: Vec<_> = (0..scaled(1_000)).map(|_| runtime.spawn(counter()).unwrap()).collect();
+    members.iter().for_each(|&member| assert!(group.join(member)));
+    assert!(group.join(members[0]));
+    assert_eq!(group.broadcast(Add(5)) as u64, scaled(1_000));
+    runtime.block_on(async |_| {
+        for member in &members {
+            assert_eq!(member.call(Add(0)).await.unwrap(), 5);
+        }
+    });
+}
+
+#[test]
+fn groups_of_one_name_are_one_group_if_they_are_of_one_type() {
+    struct Other;
+    impl Process for Other {}
+    let runtime = runtime();
+    let member = runtime.spawn(counter()).unwrap();
+    // Nobody holds a handle in between: the member keeps the group.
+    assert!(runtime.group::<Counter>("lobby").join(member));
+    assert_eq!(runtime.group::<Counter>("lobby").members(), [member]);
+    assert!(runtime.group::<Other>("lobby").is_empty());
+    assert!(runtime.group::<Counter>("bar").is_empty());
+}
+
+#[test]
+fn monitors_are_told_of_all_that_happens_in_order() {
+    let runtime = runtime();
+    let group = runtime.group::<Counter>("lobby");
+    let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
+    assert!(group.join(first));
+    let (told, events) = mpsc::channel();
+    let doorman = runtime.spawn(Doorman(told)).unwrap();
+    let (monitor, present) = group.monitor(doorman);
+    assert_eq!(present, [first]);
+    assert!(group.join(first) && group.join(second) && group.leave(second));
+    let next = || events.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    assert_eq!(next(), (GroupChange::Joined, first));
+    assert_eq!(next(), (GroupChange::Joined, second));
+    assert_eq!(next(), (GroupChange::Left, second));
+    first.kill();
+    assert_eq!([next(), next()], [(GroupChange::Left, first); 2], "it had joined twice");
+    assert!(group.demonitor(monitor) && !group.demonitor(monitor));
+    assert!(group.join(second));
+    runtime.block_on(async |_| {
+        doorman.stop();
+        doorman.pid().exited().await;
+    });
+    assert!(events.recv().is_err(), "nothing was told after");
+}
+
+#[test]
+fn a_monitor_ends_with_the_process_that_is_told() {
+    let runtime = runtime();
+    let group = runtime.group::<Counter>("lobby");
+    let (told, _events) = mpsc::channel();
+    let doorman = runtime.spawn(Doorman(told)).unwrap();
+    let (monitor, _) = group.monitor(doorman);
+    runtime.block_on(async |_| {
+        doorman.kill();
+        doorman.pid().exited().await;
+    });
+    assert!(!group.demonitor(monitor), "it is gone");
+    let (monitor, _) = group.monitor(doorman);
+    assert!(!group.demonitor(monitor), "the dead get none");
+}
+
+#[test]
+fn joins_leaves_and_exits_at_once_leave_an_empty_group_and_balanced_events() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let group = runtime.group::<Counter>("lobby");
+        let (told, events) = mpsc::channel();
+        let doorman = runtime.spawn(Doorman(told)).unwrap();
+        group.monitor(doorman);
+        let mut tasks = Vec::new();
+        for task in 0..4 {
+            let (runtime, group) = (runtime.clone(), group.clone());
+            tasks.push(tokio::spawn(async move {
+                for round in 0..scaled(2_000) {
+                    let member = runtime.spawn(counter()).unwrap();
+                    assert!(group.join(member));
+                    match (round + task) % 3 {
+                        0 => assert!(group.leave(member)),
+                        1 => assert!(group.join(member)),
+                        _ => {}
+                    }
+                    member.kill();
+                    group.join(member);
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+        eventually(|| runtime.process_count() == 1).await;
+        assert!(group.is_empty());
+        doorman.stop();
+        doorman.pid().exited().await;
+        let (mut joined, mut left) = (0, 0);
+        for (change, _) in events {
+            match change {
+                GroupChange::Joined => joined += 1,
+                GroupChange::Left => left += 1,
+            }
+            assert!(left <= joined, "in order");
+        }
+        assert_eq!(joined, left);
+        assert!(joined >= 4 * scaled(2_000));
+    });
+}

@@ -1,0 +1,667 @@
+//! Supervisors: who is started, stopped and started again, in which order, and what becomes of
+//! what was sent to the dead.
+
+use crate::{Add, AddSlowly, Counter, Fail, eventually, runtime, scaled};
+use std::collections::HashSet;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{
+    AutoShutdown, Child, ChildError, ChildSpec, ChildState, Restart, Supervisor, SupervisorError,
+    SupervisorSpec,
+};
+
+const MANY: u32 = 1_000_000;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What happened, in order.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn note(&self, what: &str, who: &str) {
+        self.0.lock().unwrap().push(format!("{what} {who}"));
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    /// A child that notes its start and its end.
+    fn child(&self, name: &'static str) -> ChildSpec<Noted> {
+        let log = self.clone();
+        ChildSpec::new(move || Noted { name, log: log.clone(), fails: false, lingers: false })
+    }
+
+    fn failing(&self, name: &'static str) -> ChildSpec<Noted> {
+        let log = self.clone();
+        ChildSpec::new(move || Noted { name, log: log.clone(), fails: true, lingers: false })
+    }
+
+    fn lingering(&self, name: &'static str) -> ChildSpec<Noted> {
+        let log = self.clone();
+        ChildSpec::new(move || Noted { name, log: log.clone(), fails: false, lingers: true })
+    }
+}
+
+struct Noted {
+    name: &'static str,
+    log: Log,
+    /// Whether its first hook panics.
+    fails: bool,
+    /// Whether its last hook does not end.
+    lingers: bool,
+}
+
+impl Process for Noted {
+    async fn started(&mut self, _: &mut Context<Self>) {
+        // Long enough that a supervisor which does not wait would start the next one first.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        assert!(!self.fails, "on purpose");
+        self.log.note("start", self.name);
+    }
+
+    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+        if self.lingers {
+            std::future::pending().await
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        self.log.note("stop", self.name);
+    }
+}
+
+impl Handle<Fail> for Noted {
+    async fn handle(&mut self, Fail(text): Fail, _: &mut Context<Self>) {
+        panic!("{text}");
+    }
+}
+
+struct Quit(ExitReason);
+impl Message for Quit {
+    type Reply = ();
+}
+impl Handle<Quit> for Noted {
+    async fn handle(&mut self, Quit(reason): Quit, cx: &mut Context<Self>) {
+        cx.stop(reason);
+    }
+}
+
+fn counter() -> Counter {
+    Counter { count: 0 }
+}
+
+/// Three children that note what happens to them.
+fn three(spec: SupervisorSpec, log: &Log) -> (SupervisorSpec, [Child<Noted>; 3]) {
+    let children = ["a", "b", "c"].map(|name| log.child(name));
+    let handles = [children[0].handle(), children[1].handle(), children[2].handle()];
+    let [a, b, c] = children;
+    (spec.child("a", a).child("b", b).child("c", c), handles)
+}
+
+async fn crash(child: &Child<Noted>) {
+    let panicked = ExitReason::Panicked("on purpose".into());
+    let pid = child.address().unwrap().pid();
+    let died = child.call(Fail("on purpose")).await;
+    assert!(matches!(died, Err(CallError::Died(reason)) if reason == panicked));
+    eventually(|| child.address().is_some_and(|address| address.pid() != pid)).await;
+}
+
+/// Brings a process's end about, and says why it ended.
+async fn end_of(pid: Pid, bring_about: impl FnOnce()) -> ExitReason {
+    let mut end = pin!(pid.exited());
+    // From its first poll on it is told.
+    assert!(poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx).is_pending())).await);
+    bring_about();
+    end.await
+}
+
+#[test]
+fn children_start_in_order_and_stop_in_reverse() {
+    let runtime = runtime();
+    let log = Log::default();
+    let (spec, _) = three(Supervisor::one_for_one(), &log);
+    let supervisor = spec.start(&runtime).unwrap();
+    assert_eq!(log.take(), ["start a", "start b", "start c"]);
+    supervisor.stop();
+    runtime.block_on(async |runtime| {
+        supervisor.pid().exited().await;
+        assert_eq!(log.take(), ["stop c", "stop b", "stop a"]);
+        eventually(|| runtime.process_count() == 0).await;
+    });
+}
+
+#[test]
+fn a_supervisor_told_to_exit_stops_its_children_and_gives_the_same_reason() {
+    let runtime = runtime();
+    let log = Log::default();
+    let (spec, _) = three(Supervisor::one_for_all(), &log);
+    let supervisor = spec.start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        log.take();
+        let why = ExitReason::other("closing time");
+        assert_eq!(end_of(supervisor.pid(), || supervisor.exit(why.clone())).await, why);
+    });
+    assert_eq!(log.take(), ["stop c", "stop b", "stop a"]);
+}
+
+#[test]
+fn one_for_one_restarts_the_dead_one_alone() {
+    let runtime = runtime();
+    let log = Log::default();
+    let (spec, [a, b, c]) = three(Supervisor::one_for_one(), &log);
+    spec.start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        log.take();
+        let others = (a.address(), c.address());
+        crash(&b).await;
+        eventually(|| log.0.lock().unwrap().len() == 2).await;
+        assert_eq!(log.take(), ["stop b", "start b"]);
+        assert_eq!((a.address(), c.address()), others);
+    });
+}
+
+#[test]
+fn one_for_all_restarts_all() {
+    let runtime = runtime();
+    let log = Log::default();
+    let (spec, [_, b, _]) = three(Supervisor::one_for_all(), &log);
+    spec.start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        log.take();
+        crash(&b).await;
+        eventually(|| log.0.lock().unwrap().len() == 6).await;
+        assert_eq!(log.take(), ["stop b", "stop c", "stop a", "start a", "start b", "start c"]);
+    });
+}
+
+#[test]
+fn rest_for_one_restarts_the_dead_one_and_those_after_it() {
+    let runtime = runtime();
+    let log = Log::default();
+    let (spec, [a, b, _]) = three(Supervisor::rest_for_one(), &log);
+    spec.start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        log.take();
+        let first = a.address();
+        crash(&b).await;
+        eventually(|| log.0.lock().unwrap().len() == 4).await;
+        assert_eq!(log.take(), ["stop b", "stop c", "start b", "start c"]);
+        assert_eq!(a.address(), first);
+    });
+}
+
+#[test]
+fn a_child_that_does_not_start_stops_those_before_it_and_start_says_why() {
+    let runtime = runtime();
+    let log = Log::default();
+    let spec = || {
+        let spec = Supervisor::one_for_one().child("a", log.child("a")).child("b", log.child("b"));
+        spec.child("c", log.failing("c")).child("d", log.child("d"))
+    };
+    let failed = SupervisorError::Child {
+        id: "c".into(),
+        reason: ExitReason::Panicked("on purpose".into()),
+    };
+    assert_eq!(spec().start(&runtime), Err(failed.clone()));
+    assert_eq!(log.take(), ["start a", "start b", "stop c", "stop b", "stop a"]);
+    runtime.block_on(async |runtime| {
+        assert_eq!(spec().start_async(runtime).await, Err(failed));
+        eventually(|| runtime.process_count() == 0).await;
+    });
+}
+
+#[test]
+fn a_closure_that_fails_or_panics_is_a_start_that_failed() {
+    let runtime = runtime();
+    let refuses = ChildSpec::fallible(|| Err::<Counter, _>("no such file"));
+    let error = Supervisor::one_for_one().child("a", refuses).start(&runtime).unwrap_err();
+    let reason = ExitReason::other("no such file");
+    assert_eq!(error, SupervisorError::Child { id: "a".into(), reason });
+    // Its panic is printed, because the hook that quiets those of processes does so by thread.
+    let panics = || -> Counter { panic!("in the closure") };
+    let error = Supervisor::one_for_one().child("b", panics).start(&runtime).unwrap_err();
+    let reason = ExitReason::Panicked("in the closure".into());
+    assert_eq!(error, SupervisorError::Child { id: "b".into(), reason });
+}
+
+#[test]
+fn two_children_cannot_have_one_id() {
+    let runtime = runtime();
+    let spec = Supervisor::one_for_one().child("a", counter).child("a", counter);
+    assert_eq!(spec.start(&runtime), Err(SupervisorError::DuplicateId { id: "a".into() }));
+    runtime.block_on(async |runtime| eventually(|| runtime.process_count() == 0).await);
+}
+
+#[test]
+fn what_was_queued_at_the_crash_is_dropped_and_what_comes_later_reaches_the_next() {
+    let runtime = runtime();
+    let child = ChildSpec::new(counter);
+    let handle = child.handle();
+    let supervisor = Supervisor::one_for_one().child("counter", child).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        let first = handle.address().unwrap();
+        // All are queued behind one that takes its time.
+        let slow = AddSlowly(1, Duration::from_millis(20));
+        let (slow, cast, fail, call) = tokio::join!(
+            handle.call(slow),
+            async { handle.send(Add(100)) },
+            handle.call(Fail("on purpose")),
+            handle.call(Add(1_000)),
+        );
+        assert_eq!(slow.unwrap(), 1);
+        assert!(cast.is_ok(), "queued");
+        let panicked = ExitReason::Panicked("on purpose".into());
+        assert!(matches!(fail, Err(CallError::Died(reason)) if reason == panicked));
+        assert!(matches!(call, Err(CallError::Died(reason)) if reason == panicked));
+        eventually(|| handle.address().is_some_and(|address| address != first)).await;
+        assert!(matches!(first.send(Add(1)), Err(SendError::NoProcess(Add(1)))));
+        assert_eq!(handle.call(Add(1)).await.unwrap(), 1, "a fresh state, and nothing queued");
+
+        // While none runs, all is handed back.
+        supervisor.terminate_child("counter").await.unwrap();
+        assert!(matches!(handle.send(Add(7)), Err(SendError::NoProcess(Add(7)))));
+        assert!(matches!(handle.call(Add(8)).await, Err(CallError::NoProcess(Add(8)))));
+        supervisor.restart_child("counter").await.unwrap();
+        assert_eq!(handle.call(Add(2)).await.unwrap(), 2);
+    });
+}
+
+#[test]
+fn before_its_first_start_a_handle_hands_everything_back() {
+    let runtime = runtime();
+    let child = ChildSpec::new(counter);
+    let handle = child.handle();
+    assert!(matches!(handle.send(Add(7)), Err(SendError::NoProcess(Add(7)))));
+    runtime.block_on(async |_| {
+        assert!(matches!(handle.call(Add(8)).await, Err(CallError::NoProcess(Add(8)))));
+    });
+}
+
+#[test]
+fn a_child_written_as_a_future_is_restarted_when_it_ends() {
+    struct Note(u64);
+    impl Message for Note {
+        type Reply = ();
+    }
+    let runtime = runtime();
+    let sum = Arc::new(AtomicU64::new(0));
+    let child = ChildSpec::from_async({
+        let sum = sum.clone();
+        move |mut inbox: Inbox<Note>| {
+            let sum = sum.clone();
+            async move {
+                sum.fetch_add(1_000, Ordering::SeqCst);
+                match inbox.recv().await {
+                    Note(0) => panic!("on purpose"),
+                    Note(number) => sum.fetch_add(number, Ordering::SeqCst),
+                };
+                Err::<(), _>("this was all")
+            }
+        }
+    });
+    let handle = child.handle();
+    let child = child.restart(Restart::Transient);
+    let spec = Supervisor::one_for_one().intensity(2, MINUTE).child("future", child);
+    let supervisor = spec.start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        for note in [5, 0] {
+            let address = handle.address().unwrap();
+            handle.send(Note(note)).unwrap();
+            eventually(|| handle.address().is_some_and(|it| it != address)).await;
+        }
+        let reason = end_of(supervisor.pid(), || handle.send(Note(7)).unwrap()).await;
+        assert_eq!(reason, ExitReason::Shutdown);
+        assert_eq!(sum.load(Ordering::SeqCst), 3_012);
+    });
+}
+
+#[test]
+fn transient_children_restart_after_faults_only_and_temporary_ones_never() {
+    let runtime = runtime();
+    let log = Log::default();
+    let transient = log.child("t").restart(Restart::Transient);
+    let handle = transient.handle();
+    let temporary = log.child("x").restart(Restart::Temporary);
+    let doomed = temporary.handle();
+    let spec = Supervisor::one_for_one().intensity(MANY, MINUTE);
+    let supervisor = spec.child("t", transient).child("x", temporary).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        crash(&handle).await;
+        handle.call(Quit(ExitReason::Normal)).await.unwrap();
+        doomed.send(Fail("on purpose")).unwrap();
+        // It learns of both exits in its own time.
+        loop {
+            let children = supervisor.which_children().await.unwrap();
+            if children.len() == 1 && children[0].state == ChildState::Stopped {
+                assert_eq!(children[0].id.as_deref(), Some("t"), "may be started again by its id");
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        supervisor.restart_child("t").await.unwrap();
+        handle.call(Quit(ExitReason::Shutdown)).await.unwrap();
+        eventually(|| handle.address().is_none()).await;
+        assert_eq!(supervisor.restart_child("x").await, Err(ChildError::NoChild));
+    });
+}
+
+#[test]
+fn too_many_restarts_stop_the_others_in_reverse_and_end_the_supervisor() {
+    let runtime = runtime();
+    let log = Log::default();
+    let (spec, [_, b, _]) = three(Supervisor::one_for_one().intensity(2, MINUTE), &log);
+    let supervisor = spec.start(&runtime).unwrap();
+    runtime.block_on(async |runtime| {
+        crash(&b).await;
+        crash(&b).await;
+        eventually(|| log.0.lock().unwrap().len() == 7).await;
+        log.take();
+        let reason = end_of(supervisor.pid(), || b.send(Fail("on purpose")).unwrap()).await;
+        assert_eq!(reason, ExitReason::Shutdown);
+        assert_eq!(log.take(), ["stop b", "stop c", "stop a"]);
+        eventually(|| runtime.process_count() == 0).await;
+    });
+}
+
+#[test]
+fn a_start_that_fails_is_tried_again_until_it_succeeds_or_the_intensity_is_exceeded() {
+    let runtime = runtime();
+    let starts = Arc::new(AtomicU64::new(0));
+    let flaky = |fails: std::ops::Range<u64>| {
+        let starts = starts.clone();
+        ChildSpec::fallible(move || {
+            let start = starts.fetch_add(1, Ordering::SeqCst);
+            if fails.contains(&start) { Err("not yet") } else { Ok(counter()) }
+        })
+    };
+    let child = flaky(1..4);
+    let handle = child.handle();
+    let spec = Supervisor::one_for_one().intensity(4, MINUTE).child("flaky", child);
+    let supervisor = spec.start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        handle.send(Fail("on purpose")).unwrap();
+        eventually(|| starts.load(Ordering::SeqCst) == 5).await;
+        eventually(|| handle.address().is_some()).await;
+        assert!(supervisor.is_alive());
+        // One more is one too many.
+        handle.send(Fail("on purpose")).unwrap();
+        supervisor.pid().exited().await;
+        assert_eq!(starts.load(Ordering::SeqCst), 5);
+    });
+}
+
+#[test]
+fn an_inner_supervisor_that_gives_up_is_restarted_by_the_outer_and_handles_follow() {
+    let runtime = runtime();
+    let leaf = ChildSpec::new(counter);
+    let handle = leaf.handle();
+    let inner = Supervisor::one_for_one().intensity(0, MINUTE).child("leaf", leaf);
+    let outer = Supervisor::one_for_one().intensity(1, MINUTE).child("inner", inner);
+    let outer = outer.start(&runtime).unwrap();
+    runtime.block_on(async |runtime| {
+        let inner = outer.child::<Supervisor>("inner").await.unwrap();
+        let first = inner.address().unwrap();
+        assert_eq!(handle.call(Add(3)).await.unwrap(), 3);
+        handle.send(Fail("on purpose")).unwrap();
+        first.pid().exited().await;
+        eventually(|| inner.address().is_some() && handle.address().is_some()).await;
+        assert_eq!(handle.call(Add(1)).await.unwrap(), 1);
+        assert_eq!(inner.address().unwrap().count_children().await.unwrap().active, 1);
+        let count = outer.count_children().await.unwrap();
+        assert_eq!((count.specs, count.active, count.supervisors, count.workers), (1, 1, 1, 0));
+        // The next escalates to the top.
+        handle.send(Fail("on purpose")).unwrap();
+        outer.pid().exited().await;
+        eventually(|| runtime.process_count() == 0).await;
+    });
+}
+
+#[test]
+fn an_inner_supervisor_that_does_not_start_is_a_child_that_does_not_start() {
+    let runtime = runtime();
+    let log = Log::default();
+    let inner = Supervisor::one_for_one().child("b", log.child("b")).child("c", log.failing("c"));
+    let outer = Supervisor::one_for_one().child("a", log.child("a")).child("inner", inner);
+    let error = outer.start(&runtime).unwrap_err();
+    let SupervisorError::Child { id, reason } = error else { panic!("{error}") };
+    assert_eq!(&*id, "inner");
+    assert_eq!(reason, ExitReason::other("the child c did not start: panicked: on purpose"));
+    assert_eq!(log.take(), ["start a", "start b", "stop c", "stop b", "stop a"]);
+    runtime.block_on(async |runtime| eventually(|| runtime.process_count() == 0).await);
+}
+
+#[test]
+fn a_child_that_does_not_stop_in_time_is_killed() {
+    let runtime = runtime();
+    let log = Log::default();
+    let slow = log.lingering("slow").shutdown(Duration::from_millis(20));
+    let killed = log.child("killed").brutal_kill();
+    let spec = Supervisor::one_for_one().child("a", log.child("a")).child("slow", slow);
+    let supervisor = spec.child("killed", killed).start(&runtime).unwrap();
+    log.take();
+    runtime.block_on(async |runtime| {
+        supervisor.stop();
+        supervisor.pid().exited().await;
+        eventually(|| runtime.process_count() == 0).await;
+    });
+    assert_eq!(log.take(), ["stop a"], "the others had no chance to say so");
+}
+
+#[test]
+fn when_a_supervisor_is_killed_its_children_die_with_it_and_supervisors_among_them_in_order() {
+    let runtime = runtime();
+    let log = Log::default();
+    let (inner, _) = three(Supervisor::one_for_one(), &log);
+    let child = ChildSpec::new(counter);
+    let handle = child.handle();
+    let outer = Supervisor::one_for_one().child("inner", inner).child("counter", child);
+    let outer = outer.start(&runtime).unwrap();
+    log.take();
+    runtime.block_on(async |runtime| {
+        let reason = end_of(handle.address().unwrap().pid(), || outer.kill()).await;
+        assert_eq!(reason, ExitReason::Killed);
+        eventually(|| runtime.process_count() == 0).await;
+        assert_eq!(log.take(), ["stop c", "stop b", "stop a"]);
+    });
+}
+
+#[test]
+fn children_are_managed_while_the_supervisor_runs() {
+    let runtime = runtime();
+    let supervisor = Supervisor::one_for_one().child("a", counter).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        let a = supervisor.child::<Counter>("a").await.unwrap();
+        let running = a.address().unwrap().pid();
+        let other = supervisor.child::<Noted>("a").await;
+        assert!(matches!(other, Err(ChildError::OtherProcess(name)) if name.contains("Counter")));
+        let again = supervisor.start_child("a", counter).await;
+        assert!(matches!(again, Err(ChildError::Running(pid)) if pid == running));
+        assert_eq!(supervisor.restart_child("a").await, Err(ChildError::Running(running)));
+        assert_eq!(supervisor.delete_child("a").await, Err(ChildError::Running(running)));
+        assert_eq!(supervisor.terminate_child("b").await, Err(ChildError::NoChild));
+
+        let b = supervisor.start_child("b", counter).await.unwrap();
+        let nameless = supervisor.spawn_child(counter).await.unwrap();
+        assert_eq!(supervisor.count_children().await.unwrap().active, 3);
+        supervisor.terminate_child(&nameless).await.unwrap();
+        assert_eq!(supervisor.terminate_child(&nameless).await, Err(ChildError::NoChild));
+        supervisor.terminate_child(b.address().unwrap()).await.unwrap();
+        let again = supervisor.start_child("b", counter).await;
+        assert!(matches!(again, Err(ChildError::Stopped)));
+
+        let children = supervisor.which_children().await.unwrap();
+        let seen: Vec<_> =
+            children.iter().map(|it| (it.id.as_deref().unwrap(), it.state)).collect();
+        assert_eq!(seen, [("a", ChildState::Running(running)), ("b", ChildState::Stopped)]);
+        supervisor.delete_child("b").await.unwrap();
+        assert_eq!(supervisor.restart_child("b").await, Err(ChildError::NoChild));
+        let failed =
+            supervisor.start_child("c", ChildSpec::fallible(|| Err::<Counter, _>("no"))).await;
+        assert!(
+            matches!(failed, Err(ChildError::Failed(reason)) if reason == ExitReason::other("no"))
+        );
+        assert_eq!(supervisor.count_children().await.unwrap().specs, 1);
+
+        supervisor.stop();
+        supervisor.pid().exited().await;
+        let gone = supervisor.count_children().await;
+        assert!(matches!(gone, Err(ChildError::Unanswered(_))));
+    });
+}
+
+#[test]
+fn a_name_goes_with_the_child_to_its_next_incarnation() {
+    let runtime = runtime();
+    let child = ChildSpec::new(counter).register("counter");
+    let handle = child.handle();
+    let supervisor = Supervisor::one_for_one()
+        .intensity(MANY, MINUTE)
+        .child("counter", child)
+        .start(&runtime)
+        .unwrap();
+    runtime.block_on(async |runtime| {
+        for _ in 0..scaled(1_000) {
+            let address = runtime.whereis::<Counter>("counter").unwrap();
+            address.send(Fail("on purpose")).unwrap();
+            eventually(|| runtime.whereis::<Counter>("counter").is_some_and(|it| it != address))
+                .await;
+            assert!(!address.is_alive());
+        }
+        eventually(|| handle.address() == runtime.whereis::<Counter>("counter")).await;
+        let taken = ChildSpec::new(counter).register("counter");
+        let failed = supervisor.start_child("other", taken).await;
+        assert!(matches!(failed, Err(ChildError::Failed(_))));
+        assert!(handle.address().is_some(), "the holder keeps it");
+    });
+}
+
+#[test]
+fn significant_children_end_their_supervisor_with_them() {
+    let runtime = runtime();
+    let log = Log::default();
+    let work = log.child("work").restart(Restart::Transient).significant(true);
+    let handle = work.handle();
+    let spec = Supervisor::one_for_one().auto_shutdown(AutoShutdown::AnySignificant);
+    let supervisor = spec.child("a", log.child("a")).child("work", work).start(&runtime).unwrap();
+    log.take();
+    runtime.block_on(async |_| {
+        handle.call(Quit(ExitReason::Normal)).await.unwrap();
+        supervisor.pid().exited().await;
+    });
+    assert_eq!(log.take(), ["stop work", "stop a"]);
+}
+
+/// Starts a supervisor from within a process.
+struct Owner {
+    log: Log,
+}
+impl Process for Owner {}
+
+struct StartLinked {
+    failing: bool,
+}
+impl Message for StartLinked {
+    type Reply = Result<Address<Supervisor>, SupervisorError>;
+}
+impl Handle<StartLinked> for Owner {
+    async fn handle(
+        &mut self,
+        StartLinked { failing }: StartLinked,
+        cx: &mut Context<Self>,
+    ) -> Result<Address<Supervisor>, SupervisorError> {
+        let blocking = Supervisor::one_for_one().start(cx.runtime());
+        assert_eq!(blocking, Err(SupervisorError::WouldBlock));
+        let last = if failing { self.log.failing("b") } else { self.log.child("b") };
+        let spec = Supervisor::one_for_one().child("a", self.log.child("a")).child("b", last);
+        spec.start_linked(cx).await
+    }
+}
+
+#[test]
+fn a_supervisor_started_in_a_process_ends_with_it_and_its_failure_to_start_does_not_end_the_process()
+ {
+    let runtime = runtime();
+    let log = Log::default();
+    let owner = runtime.spawn(Owner { log: log.clone() }).unwrap();
+    runtime.block_on(async |runtime| {
+        let failed = owner.call(StartLinked { failing: true }).await.unwrap();
+        assert!(matches!(failed, Err(SupervisorError::Child { .. })));
+        eventually(|| runtime.process_count() == 1).await;
+        assert!(owner.is_alive());
+        log.take();
+        let supervisor = owner.call(StartLinked { failing: false }).await.unwrap().unwrap();
+        let why = ExitReason::other("enough");
+        assert_eq!(end_of(supervisor.pid(), || owner.exit(why.clone())).await, why);
+        assert_eq!(log.take(), ["start a", "start b", "stop b", "stop a"]);
+        eventually(|| runtime.process_count() == 0).await;
+    });
+}
+
+#[test]
+fn crowds_of_dynamic_children_restart_and_stop() {
+    let runtime = runtime();
+    let children = scaled(20_000);
+    let sessions = Supervisor::dynamic().intensity(u32::MAX, MINUTE).start(&runtime).unwrap();
+    runtime.block_on(async |runtime| {
+        let mut handles = Vec::new();
+        for _ in 0..children {
+            handles.push(sessions.spawn_child(counter).await.unwrap());
+        }
+        for round in 0..3 {
+            let before: HashSet<_> = handles.iter().map(|it| it.address().unwrap()).collect();
+            assert_eq!(before.len() as u64, children);
+            handles.iter().for_each(|handle| handle.send(Fail("on purpose")).unwrap());
+            for handle in &handles {
+                eventually(|| handle.address().is_some_and(|it| !before.contains(&it))).await;
+                assert_eq!(handle.call(Add(round)).await.unwrap(), round, "a fresh state");
+            }
+        }
+        let count = sessions.count_children().await.unwrap();
+        assert_eq!((count.specs as u64, count.active as u64), (children, children));
+        sessions.stop();
+        sessions.pid().exited().await;
+        eventually(|| runtime.process_count() == 0).await;
+    });
+}
+
+#[test]
+fn a_shutdown_lets_supervised_children_handle_what_is_queued() {
+    struct Recorder(Arc<AtomicU64>);
+    impl Process for Recorder {}
+    impl Handle<Add> for Recorder {
+        async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.0.fetch_add(number, Ordering::SeqCst)
+        }
+    }
+    let runtime = runtime();
+    let sum = Arc::new(AtomicU64::new(0));
+    let recorder = ChildSpec::new({
+        let sum = sum.clone();
+        move || Recorder(sum.clone())
+    });
+    let handle = recorder.handle();
+    let recorder = recorder.shutdown(Duration::ZERO);
+    Supervisor::one_for_one().child("recorder", recorder).start(&runtime).unwrap();
+    for _ in 0..50 {
+        handle.send(Add(1)).unwrap();
+    }
+    assert_eq!(runtime.shutdown(MINUTE).abandoned, 0);
+    assert_eq!(sum.load(Ordering::SeqCst), 50);
+}
+
+#[test]
+fn restarts_do_not_hold_the_shutdown_up() {
+    let runtime = runtime();
+    let spec = (0..10)
+        .fold(Supervisor::one_for_one().intensity(u32::MAX, MINUTE), |spec, index| {
+            spec.child(format!("child {index}"), counter)
+        });
+    let outer = Supervisor::one_for_one().intensity(u32::MAX, MINUTE).child("inner", spec);
+    outer.start(&runtime).unwrap();
+    assert_eq!(runtime.shutdown(MINUTE).abandoned, 0);
+}
