@@ -13,6 +13,7 @@
 
 mod blocking;
 mod monitors;
+mod panics;
 mod resident;
 mod spawn_exit;
 
@@ -41,6 +42,12 @@ const ALL: &[Stress] = &[
         about: "monitors on one process that dies, each fires exactly once",
         size: 1_000_000,
         run: monitors::run,
+    },
+    Stress {
+        name: "panics",
+        about: "panics in supervised processes, with every supervisor alive",
+        size: 1_000_000,
+        run: panics::run,
     },
     Stress {
         name: "blocking",

@@ -1,0 +1,91 @@
+//! A million panics: each is caught, ends one process, and has it restarted; every supervisor lives,
+//! and every child answers in the end.
+
+use crate::{Outcome, ensure};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use throng::prelude::*;
+
+const SUPERVISORS: usize = 100;
+const CHILDREN: usize = 100;
+
+#[derive(Default)]
+struct Counts {
+    /// Panics still to come.
+    left: AtomicU64,
+    starts: AtomicU64,
+}
+
+struct Nervous(Arc<Counts>);
+impl Process for Nervous {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        self.0.starts.fetch_add(1, Ordering::Relaxed);
+        let take = |left: u64| left.checked_sub(1);
+        if self.0.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            cx.address().send(Panic).unwrap();
+        }
+    }
+}
+
+struct Panic;
+impl Message for Panic {
+    type Reply = ();
+}
+impl Handle<Panic> for Nervous {
+    async fn handle(&mut self, _: Panic, _: &mut Context<Self>) {
+        panic!("one of very many");
+    }
+}
+
+struct Ask;
+impl Message for Ask {
+    type Reply = u64;
+}
+impl Handle<Ask> for Nervous {
+    async fn handle(&mut self, _: Ask, _: &mut Context<Self>) -> u64 {
+        1
+    }
+}
+
+pub(crate) fn run(size: u64) -> Outcome {
+    // A million reports of panics that are meant would take longer than all else.
+    std::panic::set_hook(Box::new(|_| {}));
+    let outcome = panic_often(size);
+    drop(std::panic::take_hook());
+    outcome
+}
+
+fn panic_often(size: u64) -> Outcome {
+    let runtime = Runtime::builder().start().map_err(|error| error.to_string())?;
+    let counts = Arc::new(Counts { left: AtomicU64::new(size), starts: AtomicU64::new(0) });
+    let mut supervisors = Vec::new();
+    let mut children = Vec::new();
+    for _ in 0..SUPERVISORS {
+        let mut spec = Supervisor::one_for_one().intensity(u32::MAX, Duration::from_secs(1));
+        for child in 0..CHILDREN {
+            let counts = counts.clone();
+            let nervous = ChildSpec::new(move || Nervous(counts.clone()));
+            children.push(nervous.handle());
+            spec = spec.child(format!("child {child}"), nervous);
+        }
+        supervisors.push(spec.start(&runtime).map_err(|error| error.to_string())?);
+    }
+    let expected = children.len() as u64 + size;
+    while counts.starts.load(Ordering::Relaxed) < expected {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let answers = runtime.block_on(async |_| {
+        let mut answers = 0;
+        for child in &children {
+            answers += child.call(Ask).await.unwrap_or(0);
+        }
+        answers
+    });
+    let alive = supervisors.iter().filter(|supervisor| supervisor.is_alive()).count();
+    let starts = counts.starts.load(Ordering::Relaxed);
+    ensure(alive == SUPERVISORS, || format!("{alive} of {SUPERVISORS} supervisors live"))?;
+    ensure(starts == expected, || format!("{starts} starts instead of {expected}"))?;
+    ensure(answers == children.len() as u64, || format!("{answers} children answered"))?;
+    Ok(format!("{SUPERVISORS} supervisors live, {answers} children answer"))
+}
