@@ -26,14 +26,15 @@ use crate::frame::{self, After, FrameHead, Progress};
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::message::{self, Cast};
 use crate::process::{Exit, ExitTurn, Process, Turn};
-use crate::run_queue::RunQueue;
+use crate::receive_timeout;
 use crate::runtime::RuntimeHandle;
 use crate::signal::Outcome;
 use crate::slab::{Slab, SlotCache, SlotClass};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::Tick;
-use crate::turn_state::TurnState;
+use crate::turn_state::{Rung, TurnState};
+use crate::watch::Doing;
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
@@ -45,13 +46,19 @@ pub(crate) struct Cell {
     class: UnsafeCell<*const Class>,
     /// Messages taken from the mailbox and not yet run, oldest first.
     pending: UnsafeCell<*mut Link>,
-    /// A turn that has begun and is not over.
+    /// A turn that has begun and is not over; or, with the lowest bit set, none, and in the upper
+    /// half the tick until which the process waits for a message: see `receive_timeout`.
     frame: UnsafeCell<Option<NonNull<FrameHead>>>,
     extension: UnsafeCell<Option<Box<Extension>>>,
     turn: TurnState,
     /// The tick at which the timer wheel will wake this process; zero for none.
     alarm: AtomicU32,
 }
+
+/// In the word of the frame: there is none, and the process waits for a message.
+const WAITS: usize = 1;
+/// Where in that word the tick is until which it waits.
+const TICK_SHIFT: u32 = 32;
 
 const _: () = assert!(size_of::<Cell>() == 48, "the header's size is a promise to users");
 
@@ -187,13 +194,25 @@ impl CellRef {
         }
     }
 
+    /// Whether the wheel's entry for `at` is not superseded.
+    pub(crate) fn has_alarm(self, at: Tick) -> bool {
+        self.cell().alarm.load(Ordering::Relaxed) == at.to_raw()
+    }
+
     /// The wheel's entry for `at` has come up: wakes the process unless it is superseded.
     pub(crate) fn ring(self, at: Tick) -> Option<Token> {
         let alarm = &self.cell().alarm;
-        alarm
-            .compare_exchange(at.to_raw(), 0, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-            .then(|| self.wake_turn())?
+        alarm.compare_exchange(at.to_raw(), 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        match self.cell().turn.ring() {
+            Rung::Woke => Some(Token(self.0)),
+            Rung::TimedOut => receive_timeout::queue(self),
+            Rung::Noted => None,
+        }
+    }
+
+    /// The alarm is to bring a message, from here on. For the token's holder.
+    pub(crate) fn expect_timeout(self) {
+        self.cell().turn.expect_timeout();
     }
 }
 
@@ -206,6 +225,7 @@ pub(crate) struct Class {
     drop_state: unsafe fn(NonNull<Cell>),
     /// Begins the hook, for processes that have one.
     pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
+    pub(crate) timeout: Option<fn(&Token) -> Progress>,
     exit_message: fn(Exit) -> NonNull<Link>,
 }
 
@@ -256,6 +276,7 @@ impl Class {
     pub(crate) fn new<P: Process>(
         runtime: RuntimeHandle,
         stopping: Option<fn(&Token, ExitReason) -> Progress>,
+        timeout: Option<fn(&Token) -> Progress>,
     ) -> Class {
         Class {
             name: std::any::type_name::<P>(),
@@ -264,6 +285,7 @@ impl Class {
             runtime,
             drop_state: drop_state::<P>,
             stopping,
+            timeout,
             exit_message: |exit| Cast::<P, _>::allocate(ExitTurn(exit)),
         }
     }
@@ -324,6 +346,21 @@ impl Token {
     #[inline(always)]
     pub(crate) fn as_ref(&self) -> CellRef {
         CellRef(self.0)
+    }
+
+    /// For what keeps tokens; it must not lose it.
+    #[inline(always)]
+    pub(crate) fn into_raw(self) -> *mut Cell {
+        self.0.as_ptr()
+    }
+
+    /// The token again; none if the pointer is null.
+    ///
+    /// # Safety
+    /// The pointer is from `into_raw` and is made a token once.
+    #[inline(always)]
+    pub(crate) unsafe fn from_raw(raw: *mut Cell) -> Option<Token> {
+        NonNull::new(raw).map(Token)
     }
 
     #[inline(always)]
@@ -395,7 +432,20 @@ impl Token {
     #[inline(always)]
     fn frame(&self) -> Option<NonNull<FrameHead>> {
         // SAFETY: the token's.
-        self.cell().frame.with(|frame| unsafe { *frame })
+        let frame = self.cell().frame.with(|frame| unsafe { *frame });
+        frame.filter(|frame| frame.addr().get() & WAITS == 0)
+    }
+
+    /// Until when the process waits for a message, if it does and no turn is under way.
+    pub(crate) fn waits_until(&self) -> Option<Tick> {
+        // SAFETY: the token's.
+        let frame = self.cell().frame.with(|frame| unsafe { *frame })?.addr().get();
+        Tick::from_raw((frame >> TICK_SHIFT) as u32).filter(|_| frame & WAITS != 0)
+    }
+
+    /// The alarm brings no message any more.
+    pub(crate) fn forget_timeout(&self) {
+        self.cell().turn.forget_timeout();
     }
 
     /// Wakes from here on count anew. To be called before anything else of a run: what they
@@ -409,8 +459,10 @@ impl Token {
 
     /// Goes on with the turn that is under way, if one is.
     #[inline(always)]
-    pub(crate) fn resume(&self) -> Option<Progress> {
+    pub(crate) fn resume(&self, doing: &Doing) -> Option<Progress> {
         let frame = self.frame()?;
+        // SAFETY: the cell's frame.
+        doing.begin(unsafe { frame::title_of(frame) });
         // SAFETY: the cell's frame, and the token is ours.
         Some(unsafe { frame::resume_turn(frame, self) })
     }
@@ -456,7 +508,7 @@ impl Token {
 
     /// Begins the turn of the next message, if there is one. No turn may be under way.
     #[inline(always)]
-    pub(crate) fn run_next(&self, generation: Generation) -> Option<Progress> {
+    pub(crate) fn run_next(&self, generation: Generation, doing: &Doing) -> Option<Progress> {
         debug_assert!(self.frame().is_none());
         let cell = self.cell();
         // SAFETY: the token's.
@@ -482,6 +534,7 @@ impl Token {
         unsafe {
             let next = message.as_ref().next();
             cell.pending.with_mut(|pending| *pending = next);
+            doing.begin(message::title_of(message));
             Some(message::run(message, self))
         }
     }
@@ -699,6 +752,20 @@ impl Inside {
         pid(self.0)
     }
 
+    /// The cell itself.
+    pub(crate) fn as_ref(self) -> CellRef {
+        CellRef(self.0)
+    }
+
+    /// The turn is over, and the process waits for a message until then.
+    pub(crate) fn wait_until(self, at: Tick) {
+        let word = (at.to_raw() as usize) << TICK_SHIFT | WAITS;
+        // SAFETY: the turn has the token, and its frame is no longer under way.
+        unsafe { self.0.as_ref() }
+            .frame
+            .with_mut(|frame| unsafe { *frame = NonNull::new(ptr::without_provenance_mut(word)) });
+    }
+
     pub(crate) fn runtime(&self) -> &RuntimeHandle {
         // SAFETY: the turn has the token; classes outlive the turns of their runtime.
         unsafe { self.0.as_ref().class.with(|class| &(**class).runtime) }
@@ -723,7 +790,7 @@ impl Inside {
     ///
     /// # Safety
     /// No reference to the process's state is in use.
-    pub(crate) unsafe fn run_nested(self) -> Option<After> {
+    pub(crate) unsafe fn run_nested(self, doing: &Doing) -> Option<After> {
         // Lent by the turn under way, and not given back by it before this is over.
         let token = Token(self.0);
         let generation = token.generation();
@@ -734,7 +801,7 @@ impl Inside {
         }
         let outer = token.frame();
         token.set_frame(None);
-        let progress = token.run_next(generation);
+        let progress = token.run_next(generation, doing);
         if let Some(nested) = token.frame() {
             // SAFETY: the cell's frame, replaced below.
             unsafe { frame::discard_turn(nested, &ExitReason::other(NESTED_TURN_WAITED)) };
@@ -795,47 +862,3 @@ pub(crate) struct MessageList(*mut Link);
 
 // SAFETY: it is owned by the token's holder, and messages are made to travel between threads.
 unsafe impl Send for MessageList {}
-
-/// A worker's run queue, whose entries are tokens.
-pub(crate) struct TokenQueue(RunQueue<Cell>);
-
-impl TokenQueue {
-    pub(crate) fn new() -> TokenQueue {
-        TokenQueue(RunQueue::new())
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        self.0.len()
-    }
-
-    /// Owner: appends; a full queue first gives its older half to `overflow`.
-    #[inline(always)]
-    pub(crate) fn push(&self, token: Token, overflow: impl Fn(&mut dyn Iterator<Item = Token>)) {
-        self.0.push(token.0.as_ptr(), |entries| overflow(&mut tokens(entries)));
-    }
-
-    /// Owner: takes the oldest.
-    #[inline(always)]
-    pub(crate) fn pop(&self) -> Option<Token> {
-        self.0.pop().and_then(NonNull::new).map(Token)
-    }
-
-    /// Anybody: takes the older half; returns the first and gives the rest to `keep`.
-    pub(crate) fn steal(&self, keep: impl FnMut(Token)) -> Option<Token> {
-        let grab = self.0.steal();
-        let mut stolen = tokens(grab.entries());
-        let first = stolen.next()?;
-        stolen.for_each(keep);
-        Some(first)
-    }
-}
-
-/// Entries taken from a queue are tokens again: each was one when it was pushed, and is taken
-/// once.
-fn tokens(entries: &[*mut Cell]) -> impl Iterator<Item = Token> {
-    entries.iter().filter_map(|&entry| NonNull::new(entry).map(Token))
-}

@@ -8,10 +8,13 @@ use crate::extension::{Extension, TellDown};
 use crate::frame::After;
 use crate::links::Links;
 use crate::message::Cast;
-use crate::process::{DownTurn, MonitorRef, Process};
+use crate::message_timer::Timer;
+use crate::process::{DownTurn, MonitorRef, Process, Turn};
+use crate::receive_timeout;
 use crate::runtime::RuntimeHandle;
 use crate::signal::{self, Signal};
 use std::marker::PhantomData;
+use std::time::Duration;
 
 /// A handler's view of its own process.
 ///
@@ -33,15 +36,21 @@ use std::marker::PhantomData;
 pub struct Context<P> {
     inside: Inside,
     after: After,
+    timeout: Option<Duration>,
     process: PhantomData<fn(P)>,
 }
 
 impl<P: Process> Context<P> {
     pub(crate) fn new(inside: Inside) -> Context<P> {
-        Context { inside, after: After::Next, process: PhantomData }
+        Context { inside, after: After::Next, timeout: None, process: PhantomData }
     }
 
+    /// The turn is over; what comes after it?
+    #[inline(always)]
     pub(crate) fn into_after(self) -> After {
+        if let Some(time) = self.timeout {
+            receive_timeout::set(self.inside, time);
+        }
         self.after
     }
 
@@ -77,6 +86,52 @@ impl<P: Process> Context<P> {
     /// What [`spawn_attached`](RuntimeHandle::spawn_attached) gave along, if it is a `T`.
     pub fn attachment<T: 'static>(&mut self) -> Option<&mut T> {
         self.inside.attachment()?.downcast_mut()
+    }
+
+    /// Has [`Process::timeout`] run if no message is handled within this time from the end of this
+    /// turn. Whatever is handled before, that ends it; zero means as soon as the mailbox is empty.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::prelude::*;
+    ///
+    /// struct Session;
+    /// impl Process for Session {
+    ///     async fn started(&mut self, cx: &mut Context<Self>) {
+    ///         cx.receive_timeout(Duration::from_millis(20));
+    ///     }
+    ///     async fn timeout(&mut self, cx: &mut Context<Self>) {
+    ///         cx.stop(ExitReason::other("nobody has anything to say"));
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), throng::Error> {
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let session = runtime.spawn(Session)?;
+    /// while session.is_alive() {
+    ///     std::thread::yield_now();
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Resolution: the clock's, some milliseconds; more than twelve days count as twelve.
+    ///
+    /// Cost: some nanoseconds, however often it is set anew; 16 bytes while it is set.
+    pub fn receive_timeout(&mut self, time: Duration) {
+        self.timeout = Some(time);
+    }
+
+    /// Sends a message to this process when a time has passed. See
+    /// [`RuntimeHandle::send_after`].
+    pub fn send_after<T: Turn<P>>(&self, delay: Duration, message: T) -> Timer {
+        self.runtime().send_after(self.address(), delay, message)
+    }
+
+    /// Sends clones of a message to this process, one each period. See
+    /// [`RuntimeHandle::send_every`].
+    pub fn send_every<T: Turn<P> + Clone>(&self, period: Duration, message: T) -> Timer {
+        self.runtime().send_every(self.address(), period, message)
     }
 
     /// Exits when this turn is over, with a reason.

@@ -1,10 +1,10 @@
 //! A turn under way: the handler's future, and what it borrows.
 //!
 //! ```text
-//! ┌──────────────────────┬────────────┬───────────────┬─────────────────┐
+//! ┌──────────────────────┬────────────┬───────────────┬──────────────────┐
 //! │ how to go on, how to │ whom to    │ Context<P>    │ the future, made │
-//! │ give up              │ answer     │               │ and polled here  │
-//! └──────────────────────┴────────────┴───────────────┴─────────────────┘
+//! │ give up, what it is  │ answer     │               │ and polled here  │
+//! └──────────────────────┴────────────┴───────────────┴──────────────────┘
 //! ```
 //!
 //! The future is made in a pooled block and polled there at once. A handler that does not suspend
@@ -23,9 +23,12 @@ use crate::cell::{Inside, Token};
 use crate::context::Context;
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::process::{Process, Turn};
+use crate::scheduler::with_worker;
 use crate::waker;
+use crate::watch::TurnTitle;
 use std::alloc::Layout;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
@@ -73,6 +76,24 @@ struct FrameKind {
     resume: unsafe fn(NonNull<FrameHead>, &Token) -> Progress,
     discard: unsafe fn(NonNull<FrameHead>, &ExitReason),
     is_last: bool,
+    title: TurnTitle,
+}
+
+/// The `FrameKind` of a turn `T`, whose future is an `F`.
+struct KindOf<P, T, S, F>(PhantomData<(P, T, S, F)>);
+
+impl<P, T, S, F> KindOf<P, T, S, F>
+where
+    P: Process,
+    S: Sink,
+    F: Future<Output = S::Reply>,
+{
+    const KIND: &'static FrameKind = &FrameKind {
+        resume: resume::<P, S, F>,
+        discard: discard::<P, S, F>,
+        is_last: S::LAST,
+        title: TurnTitle::of::<P, T>(),
+    };
 }
 
 #[repr(C)]
@@ -81,11 +102,6 @@ struct Frame<P: Process, S, F> {
     sink: ManuallyDrop<S>,
     context: Context<P>,
     future: F,
-}
-
-impl<P: Process, S: Sink, F: Future<Output = S::Reply>> Frame<P, S, F> {
-    const KIND: &'static FrameKind =
-        &FrameKind { resume: resume::<P, S, F>, discard: discard::<P, S, F>, is_last: S::LAST };
 }
 
 /// Begins a turn.
@@ -100,18 +116,36 @@ where
     S: Sink<Reply = T::Reply>,
 {
     // SAFETY: passed on.
-    unsafe { place(token, sink, |process, cx| turn.run(process, cx)) }
+    unsafe { place::<P, T, S, _>(token, sink, |process, cx| turn.run(process, cx)) }
+}
+
+/// Begins a turn that no message of the mailbox asks for.
+pub(crate) fn begin_hook<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
+    assert!(token.is_a::<P>(), "the hook is another process's");
+    announce::<P, T>();
+    // SAFETY: a `P`, and hooks begin between two turns.
+    unsafe { begin::<P, T, _>(token, turn, NoReply::<false, _>::new()) }
+}
+
+/// Says which turn begins, where no message has said it.
+fn announce<P: Process, T: Turn<P>>() {
+    with_worker(|worker| {
+        if let Some(worker) = worker {
+            worker.doing().begin(const { &TurnTitle::of::<P, T>() });
+        }
+    });
 }
 
 /// Begins the last turn of an exit.
 pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
     assert!(token.is_a::<P>() && token.is_between_turns(), "the last turn is for another process");
+    announce::<P, T>();
     // SAFETY: a `P`, and no turn is under way.
     unsafe { begin::<P, T, _>(token, turn, NoReply::<true, _>::new()) }
 }
 
 #[inline(always)]
-unsafe fn place<'a, P, S, F>(
+unsafe fn place<'a, P, T, S, F>(
     token: &Token,
     sink: S,
     make: impl FnOnce(&'a mut P, &'a mut Context<P>) -> F,
@@ -127,7 +161,7 @@ where
     // given to `make` are exclusive: the state's because no turn is under way, the context's
     // because it was written just now; both outlive the future by the file's invariant 2.
     unsafe {
-        (&raw mut (*raw).head).write(FrameHead(Frame::<P, S, F>::KIND));
+        (&raw mut (*raw).head).write(FrameHead(KindOf::<P, T, S, F>::KIND));
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
         (&raw mut (*raw).context).write(Context::new(Inside::new(token)));
         let state = token.state::<P>();
@@ -149,6 +183,15 @@ where
 pub(crate) unsafe fn resume_turn(frame: NonNull<FrameHead>, token: &Token) -> Progress {
     // SAFETY: the head is the frame's own.
     unsafe { (frame.as_ref().0.resume)(frame, token) }
+}
+
+/// What turn it is.
+///
+/// # Safety
+/// The frame is there.
+pub(crate) unsafe fn title_of(frame: NonNull<FrameHead>) -> &'static TurnTitle {
+    // SAFETY: as said.
+    unsafe { &frame.as_ref().0.title }
 }
 
 /// Drops a turn that was pending; its caller is told the reason.
@@ -270,11 +313,11 @@ where
 }
 
 /// For turns whose reply nobody waits for.
-pub(crate) struct NoReply<const LAST: bool, R>(std::marker::PhantomData<fn(R)>);
+pub(crate) struct NoReply<const LAST: bool, R>(PhantomData<fn(R)>);
 
 impl<const LAST: bool, R> NoReply<LAST, R> {
     pub(crate) const fn new() -> Self {
-        NoReply(std::marker::PhantomData)
+        NoReply(PhantomData)
     }
 }
 

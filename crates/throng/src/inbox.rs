@@ -413,7 +413,7 @@ fn run_nested<M: Message<Reply = ()>>(
     // the nested turn runs, `received` is used by it alone, through the pointer.
     unsafe {
         (*state.as_ptr()).arriving = received;
-        let after = inside.run_nested();
+        let after = inside.run_nested(worker.doing());
         (*state.as_ptr()).arriving = ptr::null_mut();
         after
     }

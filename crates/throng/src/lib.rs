@@ -83,12 +83,17 @@ mod links;
 mod mailbox;
 mod rendezvous;
 mod run_queue;
+mod sleep;
 mod small_map;
 mod sync;
+mod timer_state;
 mod turn_state;
+mod warm;
 
 #[cfg(not(throng_loom))]
 mod address;
+#[cfg(not(throng_loom))]
+mod alarms;
 #[cfg(not(throng_loom))]
 mod block;
 #[cfg(not(throng_loom))]
@@ -97,6 +102,8 @@ mod call;
 mod cell;
 #[cfg(not(throng_loom))]
 mod context;
+#[cfg(not(throng_loom))]
+mod counters;
 #[cfg(not(throng_loom))]
 mod crowd;
 #[cfg(not(throng_loom))]
@@ -120,7 +127,11 @@ mod magazine;
 #[cfg(not(throng_loom))]
 mod message;
 #[cfg(not(throng_loom))]
+mod message_timer;
+#[cfg(not(throng_loom))]
 mod process;
+#[cfg(not(throng_loom))]
+mod receive_timeout;
 #[cfg(not(throng_loom))]
 mod recipient;
 #[cfg(not(throng_loom))]
@@ -136,13 +147,19 @@ mod signal;
 #[cfg(not(throng_loom))]
 mod slab;
 #[cfg(not(throng_loom))]
+mod spare;
+#[cfg(not(throng_loom))]
 mod supervisor;
 #[cfg(not(throng_loom))]
 mod timer;
 #[cfg(not(throng_loom))]
+mod token_queue;
+#[cfg(not(throng_loom))]
 mod train;
 #[cfg(not(throng_loom))]
 mod waker;
+#[cfg(not(throng_loom))]
+mod watch;
 #[cfg(not(throng_loom))]
 mod work;
 #[cfg(not(throng_loom))]
@@ -161,6 +178,7 @@ pub use crate::{
     exit::ExitReason,
     group::{Group, GroupChange, GroupEvent, GroupMonitor},
     inbox::{AsyncProcess, Inbox, IntoExitReason},
+    message_timer::Timer,
     process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
     recipient::Recipient,
     registry::{Name, RegisterError, Registered},
@@ -178,6 +196,6 @@ pub mod prelude {
     pub use crate::{
         Address, CallError, Child, ChildSpec, Context, Down, Exit, ExitReason, Group, Handle,
         Inbox, Message, MonitorRef, Pid, Process, Recipient, ReplyTo, Restart, Runtime,
-        RuntimeHandle, SendAll, SendError, SpawnError, Supervisor, Turn,
+        RuntimeHandle, SendAll, SendError, SpawnError, Supervisor, Timer, Turn,
     };
 }

@@ -22,6 +22,7 @@ use crate::process::{Process, Turn};
 use crate::rendezvous::{Completed, Rendezvous};
 use crate::signal::Signal;
 use crate::sync::UnsafeCell;
+use crate::watch::TurnTitle;
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -48,6 +49,7 @@ pub(crate) struct Dispatch {
     pub(crate) uncouple: Option<unsafe fn(NonNull<Message>) -> bool>,
     /// Whether it is a signal: a [`Signalled`].
     pub(crate) is_signal: bool,
+    pub(crate) title: TurnTitle,
 }
 
 /// Begins the turn that a message asks for.
@@ -60,6 +62,16 @@ pub(crate) unsafe fn run(message: NonNull<Link>, token: &Token) -> Progress {
     let message = message.cast::<Message>();
     // SAFETY: every link in a mailbox is the front of a message.
     unsafe { (message.as_ref().dispatch.run)(message, token) }
+}
+
+/// What turn a message asks for.
+///
+/// # Safety
+/// The caller owns the message.
+#[inline(always)]
+pub(crate) unsafe fn title_of(message: NonNull<Link>) -> &'static TurnTitle {
+    // SAFETY: every link in a mailbox is the front of a message.
+    unsafe { &message.cast::<Message>().as_ref().dispatch.title }
 }
 
 /// Drops each message of a list; callers are told the reason.
@@ -114,8 +126,13 @@ struct Signalled {
 }
 
 impl Signalled {
-    const DISPATCH: &'static Dispatch =
-        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: true };
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        run: Self::run,
+        discard: Self::discard,
+        uncouple: None,
+        is_signal: true,
+        title: TurnTitle::SIGNAL,
+    };
 
     fn allocate(to: Pid, signal: Signal) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
@@ -158,8 +175,13 @@ pub(crate) struct Cast<P, T> {
 }
 
 impl<P: Process, T: Turn<P>> Cast<P, T> {
-    const DISPATCH: &'static Dispatch =
-        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: false };
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        run: Self::run,
+        discard: Self::discard,
+        uncouple: None,
+        is_signal: false,
+        title: TurnTitle::of::<P, T>(),
+    };
 
     /// Queues a cast; the turn comes back if the process has exited.
     #[inline(always)]
@@ -254,8 +276,13 @@ impl<T, R> Called<T, R> {
 struct Callee<P, T>(PhantomData<fn(P, T)>);
 
 impl<P: Process, T: Turn<P>> Callee<P, T> {
-    const DISPATCH: &'static Dispatch =
-        &Dispatch { run: Self::run, discard: Self::discard, uncouple: None, is_signal: false };
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        run: Self::run,
+        discard: Self::discard,
+        uncouple: None,
+        is_signal: false,
+        title: TurnTitle::of::<P, T>(),
+    };
 
     unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
         let message = message.cast::<Called<T, T::Reply>>();
@@ -430,7 +457,8 @@ pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
     unsafe fn discard(_: NonNull<Message>, _: &ExitReason) {
         unreachable!("a question is in no mailbox")
     }
-    const DISPATCH: &Dispatch = &Dispatch { run, discard, uncouple: None, is_signal: false };
+    const DISPATCH: &Dispatch =
+        &Dispatch { run, discard, uncouple: None, is_signal: false, title: TurnTitle::SIGNAL };
     let message = Called::allocate(DISPATCH, (), waker);
     (Awaited(message), Owed(message))
 }

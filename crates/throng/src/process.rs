@@ -60,6 +60,12 @@ pub trait Process: Sized + Send + 'static {
         let _ = (exit, cx);
         Nothing
     }
+
+    /// Runs when the time set by [`Context::receive_timeout`] has passed without a message.
+    fn timeout(&mut self, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
+        let _ = cx;
+        Nothing
+    }
 }
 
 /// Told of a monitored process's end, by [`Process::down`].
@@ -136,8 +142,9 @@ pub trait Message: Send + 'static {
 /// }
 /// ```
 ///
-/// Any tokio timer, socket or client may be awaited. What must not happen is blocking the thread:
-/// that stops every process queued behind this one.
+/// Any tokio timer, socket or client may be awaited. What should not happen is blocking the thread:
+/// a spare worker then takes over, and a warning names the process and the message, but not before
+/// some milliseconds ([`stuck_after`](crate::RuntimeBuilder::stuck_after)).
 ///
 /// Cost: a handler that finishes without suspending is polled once in place, about as fast as a
 /// function call. One that suspends keeps the memory of its future until it is done.
@@ -233,6 +240,14 @@ pub(crate) const fn has_stopping<P: Process>() -> bool {
     is(&P::stopping)
 }
 
+/// Whether `P` overrides [`Process::timeout`].
+pub(crate) const fn has_timeout<P: Process>() -> bool {
+    const fn is<'a, P: 'a, F>(_: &impl FnOnce(&'a mut P, &'a mut Context<P>) -> F) -> bool {
+        is_written::<F>()
+    }
+    is(&P::timeout)
+}
+
 const fn is_written<F>() -> bool {
     size_of::<F>() != 0 || align_of::<F>() != align_of::<Nothing>()
 }
@@ -290,6 +305,17 @@ impl<P: Process> Turn<P> for ExitTurn {
     }
 }
 
+/// The turn that runs [`Process::timeout`].
+pub(crate) struct TimedOut;
+
+impl<P: Process> Turn<P> for TimedOut {
+    type Reply = ();
+
+    fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = ()> + Send {
+        process.timeout(cx)
+    }
+}
+
 /// The turn by which an address asks its process to stop.
 pub(crate) struct Stop;
 
@@ -312,6 +338,7 @@ mod tests {
     impl Process for Hooked {
         async fn started(&mut self, _: &mut Context<Self>) {}
         async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {}
+        async fn timeout(&mut self, _: &mut Context<Self>) {}
     }
 
     /// Does all its work before it returns a future of no size.
@@ -325,6 +352,7 @@ mod tests {
     #[test]
     fn missing_hooks_are_told_from_empty_ones() {
         const { assert!(!has_started::<Bare>() && !has_stopping::<Bare>()) };
+        const { assert!(!has_timeout::<Bare>() && has_timeout::<Hooked>()) };
         const { assert!(has_started::<Early>() && !has_stopping::<Early>()) };
         const { assert!(has_started::<Hooked>() && has_stopping::<Hooked>()) };
     }

@@ -14,19 +14,23 @@
 //! idle processes by sweeping over the slab until none is left.
 
 use crate::address::{Address, RawAddress};
+use crate::alarms::Alarms;
 use crate::cell::{Class, Token};
 use crate::error::{SpawnError, StartError};
 use crate::exit::ExitReason;
 use crate::extension::Extension;
 use crate::frame::{self, Progress};
 use crate::group::Groups;
-use crate::process::{self, Process, Started, Stopping, Turn};
+use crate::message_timer::{self, Timer};
+use crate::process::{self, Process, Started, Stopping, TimedOut, Turn};
 use crate::registry::Registry;
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::slab::{Slab, SlotCache};
+use crate::spare::Activated;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Epoch, JoinHandle, Mutex, Thread, ThreadBuilder, lock};
 use crate::timer::Clock;
+use crate::watch::Watch;
 use crate::worker::Worker;
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -40,6 +44,10 @@ const PROCESS_LIMIT: u64 = 10_000_000;
 const DROP_DEADLINE: Duration = Duration::from_secs(1);
 /// How long killing goes on without any process exiting, and how long stuck workers have to end.
 const KILL_DEADLINE: Duration = Duration::from_secs(1);
+/// How long a turn may hold its worker.
+const STUCK_AFTER: Duration = Duration::from_millis(10);
+/// How many spare workers there are at most.
+const SPARES_MOST: usize = 256;
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 /// Settings of a runtime to be started.
@@ -59,6 +67,8 @@ pub struct RuntimeBuilder {
     process_limit: u64,
     workers: usize,
     io_threads: usize,
+    spare_workers: Option<usize>,
+    stuck_after: Duration,
 }
 
 impl RuntimeBuilder {
@@ -68,6 +78,8 @@ impl RuntimeBuilder {
             process_limit: PROCESS_LIMIT,
             workers: cores,
             io_threads: (cores / 2).max(1),
+            spare_workers: None,
+            stuck_after: STUCK_AFTER,
         }
     }
 
@@ -90,6 +102,26 @@ impl RuntimeBuilder {
     /// for every two cores.
     pub fn io_threads(mut self, threads: usize) -> Self {
         self.io_threads = threads.max(1);
+        self
+    }
+
+    /// How many threads may stand in for workers whose handlers block them; by default four for each
+    /// worker and twelve more, but not above 256. With none, code that blocks holds up what is
+    /// queued behind it.
+    ///
+    /// Cost: 4 KiB each; the thread is started when it is first needed, and then kept.
+    pub fn spare_workers(mut self, spares: usize) -> Self {
+        self.spare_workers = Some(spares.min(SPARES_MOST));
+        self
+    }
+
+    /// After how long in one turn a worker counts as stuck; ten milliseconds by default. That is
+    /// reported by [`tracing`], with the names of the process and of the message, and a spare
+    /// worker takes over what was queued behind that turn.
+    ///
+    /// Resolution: some milliseconds.
+    pub fn stuck_after(mut self, time: Duration) -> Self {
+        self.stuck_after = time;
         self
     }
 
@@ -136,32 +168,30 @@ impl RuntimeBuilder {
         tokio: tokio::runtime::Handle,
         owned: Option<tokio::runtime::Runtime>,
     ) -> Result<Runtime, StartError> {
+        let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
         let shared = Arc::new(Shared {
-            scheduler: Scheduler::new(self.workers),
+            scheduler: Scheduler::new(self.workers, spares),
             slab: Slab::new(),
             guest_slots: Mutex::new(SlotCache::new()),
             classes: Mutex::new(HashMap::new()),
             permits: Permits::new(self.process_limit),
             abandoned: AtomicU64::new(0),
             clock_keeper: ClockKeeper::default(),
+            threads: Mutex::new(Vec::new()),
             registry: Arc::new(Registry::new()),
             groups: Arc::new(Groups::new()),
             tokio,
         });
         // From here on a failure drops the runtime, which ends what has started.
-        let mut runtime =
-            Runtime { handle: RuntimeHandle(shared.clone()), threads: Vec::new(), tokio: owned };
+        let runtime = Runtime { handle: RuntimeHandle(shared.clone()), tokio: owned };
         for index in 0..self.workers {
-            let shared = shared.clone();
-            runtime.spawn_thread(format!("throng-{index}"), move || {
-                let tokio = shared.tokio.clone();
-                let _inside_tokio = tokio.enter();
-                Worker::new(shared, index).run();
-            })?;
+            shared.spawn_worker(index).map_err(StartError::Thread)?;
         }
-        runtime.spawn_thread("throng-clock".into(), move || {
-            shared.clock_keeper.run(&shared.scheduler);
-        })?;
+        let keeper = shared.clone();
+        let watch = Watch::new(self.stuck_after);
+        shared
+            .spawn_thread("throng-clock".into(), move || ClockKeeper::run(&keeper, watch))
+            .map_err(StartError::Thread)?;
         Ok(runtime)
     }
 }
@@ -173,7 +203,6 @@ impl RuntimeBuilder {
 /// second at most; to wait longer, and to know the outcome, call [`shutdown`](Self::shutdown).
 pub struct Runtime {
     handle: RuntimeHandle,
-    threads: Vec<JoinHandle<()>>,
     tokio: Option<tokio::runtime::Runtime>,
 }
 
@@ -216,16 +245,6 @@ impl Runtime {
         self.shut_down(deadline)
     }
 
-    fn spawn_thread(
-        &mut self,
-        name: String,
-        run: impl FnOnce() + Send + 'static,
-    ) -> Result<(), StartError> {
-        let thread = ThreadBuilder::new().name(name).spawn(run).map_err(StartError::Thread)?;
-        self.threads.push(thread);
-        Ok(())
-    }
-
     fn shut_down(&mut self, deadline: Duration) -> Shutdown {
         let shared = self.handle.0.clone();
         shared.scheduler.set_phase(Phase::Draining);
@@ -237,7 +256,10 @@ impl Runtime {
         let stuck = shared.scheduler.live();
         shared.scheduler.set_phase(Phase::Over);
         shared.clock_keeper.end();
-        self.join_threads();
+        shared.join_threads();
+        // Messages still to be sent may hold handles of this very runtime.
+        shared.scheduler.alarms.iter().for_each(Alarms::close);
+        tracing::debug!(workers = ?shared.scheduler.worker_stats(), "the runtime is over");
         if stuck == 0 {
             // Breaks the ring from class to runtime; nobody needs a class any more.
             lock(&shared.classes).clear();
@@ -250,21 +272,6 @@ impl Runtime {
         }
         let abandoned = shared.abandoned.load(Ordering::Relaxed) + stuck;
         Shutdown { stopped: live.saturating_sub(abandoned), abandoned }
-    }
-
-    /// Joins what ends in time; a thread stuck in a handler is left to itself.
-    fn join_threads(&mut self) {
-        let begun = Epoch::now();
-        while self.threads.iter().any(|thread| !thread.is_finished())
-            && begun.elapsed() < KILL_DEADLINE
-        {
-            sync::sleep(Duration::from_micros(100));
-        }
-        for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the runtime panicked");
-            }
-        }
     }
 }
 
@@ -325,6 +332,69 @@ impl RuntimeHandle {
         extension: Extension,
     ) -> Result<Address<P>, SpawnError<P>> {
         self.spawn_process(process, Some(Box::new(extension)))
+    }
+
+    /// Sends a message to a process when a time has passed, from any thread. If the process has
+    /// exited by then, the message is dropped.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::prelude::*;
+    ///
+    /// struct Reminder;
+    /// impl Process for Reminder {}
+    /// struct Remind;
+    /// impl Message for Remind { type Reply = (); }
+    /// impl Handle<Remind> for Reminder {
+    ///     async fn handle(&mut self, _: Remind, cx: &mut Context<Self>) {
+    ///         cx.stop(ExitReason::Normal);
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), throng::Error> {
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let reminder = runtime.spawn(Reminder)?;
+    /// let timer = runtime.send_after(reminder, Duration::from_millis(5), Remind);
+    /// let never = runtime.send_after(reminder, Duration::from_secs(5), Remind);
+    /// assert!(never.cancel());
+    /// while reminder.is_alive() {
+    ///     std::thread::yield_now();
+    /// }
+    /// assert!(!timer.cancel());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// The message is never early, and counts against no bound of the mailbox. Of two timers for
+    /// the same millisecond either may come first.
+    ///
+    /// Resolution: a millisecond. Cost: a look at the clock, a pooled block, a lock that is seldom
+    /// contended; for the memory see [`Timer`].
+    pub fn send_after<P: Process, T: Turn<P>>(
+        &self,
+        to: Address<P>,
+        delay: Duration,
+        message: T,
+    ) -> Timer {
+        message_timer::send_after(self.scheduler(), to, delay, message)
+    }
+
+    /// Sends clones of a message to a process, one each period, until it is cancelled or the
+    /// process exits.
+    ///
+    /// The next one is due a period after the last was due, and is set when the process begins to
+    /// handle the last. So at most one of them is in the mailbox: beats that a slow process misses
+    /// are skipped, and the others keep their phase. Periods count from a millisecond to twelve
+    /// days. The message is cloned in the process's own turn; if that panics, the process exits.
+    ///
+    /// Cost: each beat as a [`send_after`](Self::send_after) and a message more.
+    pub fn send_every<P: Process, T: Turn<P> + Clone>(
+        &self,
+        to: Address<P>,
+        period: Duration,
+        message: T,
+    ) -> Timer {
+        message_timer::send_every(self.scheduler(), to, period, message)
     }
 
     /// How many processes live. Exact when nothing is being spawned or exiting.
@@ -457,9 +527,10 @@ impl RuntimeHandle {
     fn class<P: Process>(&self) -> Arc<Class> {
         let stopping =
             const { process::has_stopping::<P>() }.then_some(stopping::<P> as fn(&_, _) -> _);
+        let timeout = const { process::has_timeout::<P>() }.then_some(timeout::<P> as fn(&_) -> _);
         lock(&self.0.classes)
             .entry(TypeId::of::<P>())
-            .or_insert_with(|| Arc::new(Class::new::<P>(self.clone(), stopping)))
+            .or_insert_with(|| Arc::new(Class::new::<P>(self.clone(), stopping, timeout)))
             .clone()
     }
 }
@@ -493,7 +564,7 @@ impl Nursery<'_> {
                 if scheduler.phase() != Phase::Running || !permits.take(&remote.spare_permits) {
                     return Err(process);
                 }
-                remote.count_spawn();
+                remote.counters.count_spawn();
             }
             None => {
                 if scheduler.phase() != Phase::Running || !permits.take_one() {
@@ -532,6 +603,11 @@ fn stopping<P: Process>(token: &Token, reason: ExitReason) -> Progress {
     frame::begin_last::<P, _>(token, Stopping(reason))
 }
 
+/// Begins [`Process::timeout`].
+fn timeout<P: Process>(token: &Token) -> Progress {
+    frame::begin_hook::<P, _>(token, TimedOut)
+}
+
 /// What all threads of a runtime, and its handles, hold in common.
 pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler,
@@ -543,12 +619,68 @@ pub(crate) struct Shared {
     /// Turns dropped by the shutdown.
     pub(crate) abandoned: AtomicU64,
     pub(crate) clock_keeper: ClockKeeper,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     registry: Arc<Registry>,
     groups: Arc<Groups>,
     tokio: tokio::runtime::Handle,
 }
 
 impl Shared {
+    fn spawn_thread(
+        &self,
+        name: String,
+        run: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let thread = ThreadBuilder::new().name(name).spawn(run)?;
+        lock(&self.threads).push(thread);
+        Ok(())
+    }
+
+    fn spawn_worker(self: &Arc<Self>, index: usize) -> std::io::Result<()> {
+        let shared = self.clone();
+        self.spawn_thread(format!("throng-{index}"), move || {
+            let tokio = shared.tokio.clone();
+            let _inside_tokio = tokio.enter();
+            Worker::new(shared, index).run();
+        })
+    }
+
+    /// So many workers are stuck: sees to it that as many spare ones stand in for them.
+    pub(crate) fn staff(self: &Arc<Self>, stuck: usize) {
+        if self.scheduler.phase() == Phase::Over {
+            return;
+        }
+        let Scheduler { spares, remotes, .. } = &self.scheduler;
+        while let Some(activated) = spares.activate(stuck) {
+            match activated {
+                Activated::Wake(spare) => remotes[spare].unpark(),
+                Activated::Start(spare) => {
+                    if let Err(error) = self.spawn_worker(spare) {
+                        tracing::error!(%error, "no thread for a spare worker");
+                        return spares.give_up(spare);
+                    }
+                }
+            }
+        }
+        // So that one that sleeps retires.
+        spares.superfluous().into_iter().for_each(|spare| remotes[spare].unpark());
+    }
+
+    /// Joins what ends in time; a thread stuck in a handler is left to itself.
+    fn join_threads(&self) {
+        let begun = Epoch::now();
+        let mut threads = std::mem::take(&mut *lock(&self.threads));
+        while threads.iter().any(|thread| !thread.is_finished()) && begun.elapsed() < KILL_DEADLINE
+        {
+            sync::sleep(Duration::from_micros(100));
+        }
+        for thread in threads.drain(..).filter(JoinHandle::is_finished) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the runtime panicked");
+            }
+        }
+    }
+
     /// Carries the present phase to processes that would not notice it, until none lives; false if
     /// the patience is over before.
     fn sweep_until_empty(&self, mut patience: Patience) -> bool {
@@ -707,7 +839,7 @@ impl Permits {
     }
 }
 
-/// The thread that advances the clock while any worker is awake.
+/// The thread that advances the clock and keeps the watch while any worker is awake.
 #[derive(Default)]
 pub(crate) struct ClockKeeper {
     asleep: AtomicBool,
@@ -718,32 +850,35 @@ impl ClockKeeper {
     /// For so many looks with nobody awake it goes on: waking it costs a system call.
     const PATIENCE: u32 = 50;
 
-    fn run(&self, scheduler: &Scheduler) {
-        let _ = self.thread.set(sync::current());
+    fn run(shared: &Arc<Shared>, mut watch: Watch) {
+        let Shared { scheduler, clock_keeper, .. } = &**shared;
+        let _ = clock_keeper.thread.set(sync::current());
         let mut idle = 0;
         while scheduler.phase() != Phase::Over {
             scheduler.clock.refresh();
+            watch.look(shared);
             idle = if scheduler.all_asleep() { idle + 1 } else { 0 };
             if idle < Self::PATIENCE {
                 sync::sleep(Clock::STALE);
                 continue;
             }
-            self.asleep.store(true, Ordering::SeqCst);
+            clock_keeper.asleep.store(true, Ordering::SeqCst);
             // Whoever wakes after this look sees that we sleep.
             if scheduler.all_asleep() && scheduler.phase() != Phase::Over {
                 sync::park();
             }
-            self.asleep.store(false, Ordering::SeqCst);
+            clock_keeper.asleep.store(false, Ordering::SeqCst);
             idle = 0;
         }
     }
 
-    /// A worker is awake again.
-    pub(crate) fn wake(&self, clock: &Clock) {
-        clock.refresh();
+    /// A worker is awake again; returns how long the runtime has run.
+    pub(crate) fn wake(&self, clock: &Clock) -> Duration {
+        let (_, now) = clock.refresh_exactly();
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.end();
         }
+        now
     }
 
     fn end(&self) {

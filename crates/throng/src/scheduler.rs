@@ -1,21 +1,26 @@
-//! What the workers of one runtime share: the queue from outside, who sleeps, and how far the
-//! shutdown is. And which worker, if any, the calling thread is.
+//! What the workers of one runtime share: the queue from outside, the alarms, who sleeps, and how
+//! far the shutdown is. And which worker, if any, the calling thread is.
 //!
 //! A token that becomes runnable on a worker stays with that worker; from any other thread it goes
 //! through the injector. Whoever makes work visible to others calls [`Scheduler::notify`], which
-//! wakes a sleeper unless somebody is searching already.
+//! wakes a sleeper unless somebody is searching already (`sleep`).
 //!
-//! Sleeping is a handshake over two sequentially consistent fences: the one who adds work fences
-//! and then looks for sleepers; the one who goes to sleep enters the list, fences, and then looks
-//! for work once more. At least one of them sees the other.
+//! Behind the regular workers are the places of the spare ones (`spare`): they have a queue like
+//! the others, but no alarms of their own; those of what they run they set with a regular worker.
 
 use crate::address::RawAddress;
-use crate::cell::{CellRef, Inside, Token, TokenQueue};
+use crate::alarms::{Alarms, Target, Whom};
+use crate::cell::{CellRef, Inside, Token};
+use crate::counters::{Counters, WorkerStats};
 use crate::cycle::Probe;
+use crate::sleep::Sleepers;
+use crate::spare::Spares;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Mutex, Thread, lock};
-use crate::timer::Clock;
+use crate::timer::{Clock, Tick};
+use crate::token_queue::{TokenQueue, WarmToken};
 use crate::waker;
+use crate::watch::Doing;
 use crate::worker::Worker;
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::VecDeque;
@@ -163,76 +168,102 @@ pub(crate) enum Phase {
     Over,
 }
 
-/// What others see of a worker.
+/// What others see of a worker. On lines of its own, for its worker writes there at each turn.
+#[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) queue: TokenQueue,
+    /// The process woken last.
+    pub(crate) warm: WarmToken,
+    pub(crate) doing: Doing,
+    pub(crate) counters: Counters,
     thread: OnceLock<Thread>,
     /// Spawn permits this worker has taken and not used; written by it alone.
     pub(crate) spare_permits: AtomicU32,
-    /// Processes this worker has spawned and seen exit, in all; written by it alone.
-    spawned: AtomicU64,
-    exited: AtomicU64,
 }
 
 impl Remote {
-    /// Worker: a process is about to be reachable.
-    #[inline(always)]
-    pub(crate) fn count_spawn(&self) {
-        self.spawned.store(self.spawned.load(Ordering::Relaxed) + 1, Ordering::Release);
+    fn new() -> Remote {
+        Remote {
+            queue: TokenQueue::new(),
+            warm: WarmToken::new(),
+            doing: Doing::new(),
+            counters: Counters::new(),
+            thread: OnceLock::new(),
+            spare_permits: AtomicU32::new(0),
+        }
     }
 
-    /// Worker: a process is gone.
-    #[inline(always)]
-    pub(crate) fn count_exit(&self) {
-        self.exited.store(self.exited.load(Ordering::Relaxed) + 1, Ordering::Release);
+    pub(crate) fn unpark(&self) {
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
     }
 }
 
 pub(crate) struct Scheduler {
+    pub(crate) clock: Clock,
+    /// Of regular workers first, then of spare ones.
     pub(crate) remotes: Box<[Remote]>,
+    /// Of regular workers.
+    pub(crate) alarms: Box<[Alarms]>,
     injector: Mutex<VecDeque<Token>>,
     injected: AtomicUsize,
-    /// Who sleeps; the counts beside it say so without the lock.
-    sleepers: Mutex<Vec<usize>>,
-    sleeping: AtomicU32,
-    searching: AtomicU32,
+    pub(crate) sleepers: Sleepers,
+    pub(crate) spares: Spares,
     phase: AtomicU8,
     /// Processes spawned by threads that are no workers.
     guests_spawned: AtomicU64,
-    pub(crate) clock: Clock,
+    /// Alarms set by such threads, to spread them.
+    guests_alarms: AtomicUsize,
 }
 
 impl Scheduler {
-    pub(crate) fn new(workers: usize) -> Scheduler {
-        let remote = || Remote {
-            queue: TokenQueue::new(),
-            thread: OnceLock::new(),
-            spare_permits: AtomicU32::new(0),
-            spawned: AtomicU64::new(0),
-            exited: AtomicU64::new(0),
-        };
+    pub(crate) fn new(workers: usize, spares: usize) -> Scheduler {
+        let clock = Clock::new();
         Scheduler {
-            remotes: (0..workers).map(|_| remote()).collect(),
+            remotes: (0..workers + spares).map(|_| Remote::new()).collect(),
+            alarms: (0..workers).map(|_| Alarms::new(clock.now())).collect(),
             injector: Mutex::new(VecDeque::new()),
             injected: AtomicUsize::new(0),
-            sleepers: Mutex::new(Vec::with_capacity(workers)),
-            sleeping: AtomicU32::new(0),
-            searching: AtomicU32::new(0),
+            sleepers: Sleepers::new(workers),
+            spares: Spares::new(workers, spares),
             phase: AtomicU8::new(Phase::Running as u8),
             guests_spawned: AtomicU64::new(0),
-            clock: Clock::new(),
+            guests_alarms: AtomicUsize::new(0),
+            clock,
         }
+    }
+
+    /// How many regular workers there are.
+    #[inline(always)]
+    pub(crate) fn workers(&self) -> usize {
+        self.alarms.len()
+    }
+
+    /// The workers that may hold work.
+    pub(crate) fn remotes_in_use(&self) -> &[Remote] {
+        self.remotes.get(..self.spares.in_use()).unwrap_or(&self.remotes)
     }
 
     /// How many processes live; never fewer than do, for exits are read before spawns, and each
     /// exit comes after its own spawn.
     pub(crate) fn live(&self) -> u64 {
-        let sum = |count: fn(&Remote) -> &AtomicU64| -> u64 {
-            self.remotes.iter().map(|remote| count(remote).load(Ordering::Acquire)).sum()
+        let sum = |count: fn(&Counters) -> u64| -> u64 {
+            self.remotes.iter().map(|remote| count(&remote.counters)).sum()
         };
-        let exited = sum(|remote| &remote.exited);
-        let spawned = sum(|remote| &remote.spawned) + self.guests_spawned.load(Ordering::Acquire);
+        let exited = sum(Counters::exited);
+        let spawned = sum(Counters::spawned) + self.guests_spawned.load(Ordering::Acquire);
         spawned - exited
+    }
+
+    /// What each worker has done so far; of the spare ones, those that have ever run.
+    pub(crate) fn worker_stats(&self) -> Vec<WorkerStats> {
+        let (_, now) = self.clock.refresh_exactly();
+        let workers = self.remotes.iter().enumerate();
+        workers
+            .map(|(index, remote)| remote.counters.stats(index >= self.workers(), now))
+            .filter(|stats| !stats.spare || !stats.busy.is_zero())
+            .collect()
     }
 
     /// A thread that is no worker is about to spawn; false if it must not, for this is the end.
@@ -263,11 +294,7 @@ impl Scheduler {
         // Before any count of what lives; pairs with the fence of a spawn from outside.
         fence(Ordering::SeqCst);
         if phase == Phase::Over {
-            for remote in &self.remotes {
-                if let Some(thread) = remote.thread.get() {
-                    thread.unpark();
-                }
-            }
+            self.remotes.iter().for_each(Remote::unpark);
         }
     }
 
@@ -292,14 +319,63 @@ impl Scheduler {
             return Vec::new();
         }
         let mut injector = lock(&self.injector);
-        let share = injector.len().div_ceil(self.remotes.len()).min(most);
+        let share = injector.len().div_ceil(self.workers()).min(most);
         let tokens = injector.drain(..share).collect();
         self.injected.store(injector.len(), Ordering::Release);
         tokens
     }
 
     fn has_work(&self) -> bool {
-        self.injected() > 0 || self.remotes.iter().any(|remote| !remote.queue.is_empty())
+        self.injected() > 0 || self.remotes_in_use().iter().any(|remote| !remote.queue.is_empty())
+    }
+
+    // --- alarms ---
+
+    /// Sets an alarm: in the calling worker's wheel, or else in anybody's.
+    pub(crate) fn set_alarm(&self, at: Tick, target: Target) {
+        let own = with_worker(|worker| {
+            worker.filter(|worker| ptr::eq(worker.scheduler(), self)).map(Worker::index)
+        });
+        let place = own.unwrap_or_else(|| self.guests_alarms.fetch_add(1, Ordering::Relaxed));
+        let alarms = place % self.workers();
+        let is_first = self.alarms[alarms].set(self.clock.now(), at, target);
+        if is_first && own != Some(alarms) {
+            // It may be about to sleep for longer.
+            self.remotes[alarms].unpark();
+        }
+    }
+
+    /// Rings a slice of the alarms that are due in a wheel; each process woken goes to `wake`.
+    pub(crate) fn ring(&self, alarms: &Alarms, mut wake: impl FnMut(Token)) {
+        for (at, target) in alarms.take_due(self.clock.now()) {
+            match target.open() {
+                Whom::Process(cell) => {
+                    if let Some(token) = cell.ring(at) {
+                        wake(token);
+                    }
+                }
+                Whom::Timer(share) => share.ring(at, self),
+            }
+        }
+    }
+
+    /// Takes over what a worker holds that is stuck in a turn.
+    pub(crate) fn relieve(&self, worker: usize) {
+        /// So much may wait; the rest of a million alarms can ring when that has run.
+        const INJECTED_MOST: usize = 1024;
+        const SLICES: usize = 64;
+        if let Some(token) = self.remotes[worker].warm.steal() {
+            self.inject([token]);
+        }
+        let Some(alarms) = self.alarms.get(worker) else { return };
+        for _ in 0..SLICES {
+            if !alarms.is_due(self.clock.now()) || self.injected() > INJECTED_MOST {
+                return;
+            }
+            let mut woken = Vec::new();
+            self.ring(alarms, |token| woken.push(token));
+            self.inject(woken);
+        }
     }
 
     // --- sleeping and waking ---
@@ -307,81 +383,77 @@ impl Scheduler {
     /// There is work that a sleeper could do: wakes one, unless somebody searches already.
     #[inline]
     pub(crate) fn notify(&self) {
-        fence(Ordering::SeqCst);
-        if self.searching.load(Ordering::Relaxed) == 0 && self.sleeping.load(Ordering::Relaxed) > 0
-        {
-            self.wake_one();
-        }
-    }
-
-    #[cold]
-    fn wake_one(&self) {
-        let mut sleepers = lock(&self.sleepers);
-        if self.searching.load(Ordering::Relaxed) > 0 {
-            return;
-        }
-        let Some(worker) = sleepers.pop() else { return };
-        // In the woken one's name: it wakes up searching.
-        self.searching.fetch_add(1, Ordering::SeqCst);
-        self.sleeping.fetch_sub(1, Ordering::SeqCst);
-        drop(sleepers);
-        if let Some(thread) = self.remotes[worker].thread.get() {
-            thread.unpark();
-        }
-    }
-
-    /// Whether a worker without work may search: at most half of them do at a time, at least one.
-    pub(crate) fn begin_search(&self) -> bool {
-        let searching = self.searching.load(Ordering::Relaxed) as usize;
-        if 2 * searching >= self.remotes.len().max(2) {
-            return false;
-        }
-        self.searching.fetch_add(1, Ordering::SeqCst);
-        true
+        self.sleepers.notify(|worker| self.remotes[worker].unpark());
     }
 
     /// A searcher found something: if it was the last one, another may be needed.
     pub(crate) fn end_search(&self) {
-        if self.searching.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if self.sleepers.end_search() {
             self.notify();
         }
     }
 
     /// A worker that found nothing goes to sleep; false if it must not, for there is work.
     pub(crate) fn begin_sleep(&self, worker: usize, was_searching: bool) -> bool {
-        {
-            let mut sleepers = lock(&self.sleepers);
-            sleepers.push(worker);
-            self.sleeping.fetch_add(1, Ordering::SeqCst);
-            if was_searching {
-                self.searching.fetch_sub(1, Ordering::SeqCst);
-            }
-        }
-        fence(Ordering::SeqCst);
+        self.sleepers.begin_sleep(worker, was_searching);
         !self.has_work() && self.phase() != Phase::Over
-    }
-
-    /// A worker wakes; true if it was woken to search, false if it woke by itself.
-    pub(crate) fn end_sleep(&self, worker: usize) -> bool {
-        let mut sleepers = lock(&self.sleepers);
-        match sleepers.iter().position(|&sleeper| sleeper == worker) {
-            Some(position) => {
-                sleepers.swap_remove(position);
-                self.sleeping.fetch_sub(1, Ordering::SeqCst);
-                false
-            }
-            None => true,
-        }
     }
 
     /// Whether every worker sleeps.
     pub(crate) fn all_asleep(&self) -> bool {
-        self.sleeping.load(Ordering::SeqCst) as usize == self.remotes.len()
+        self.sleepers.count() == self.workers() + self.spares.active()
     }
 
     /// Makes a worker's thread known, so that it can be woken.
     pub(crate) fn introduce(&self, worker: usize, thread: Thread) {
         // Each worker does so once, as it starts.
         let _ = self.remotes[worker].thread.set(thread);
+        // And then looks at the phase: the end of the runtime, which sets that and then unparks all
+        // threads it knows, is seen by one or the other.
+        fence(Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::prelude::*;
+    use std::time::Duration;
+
+    struct Idle;
+    impl Process for Idle {}
+    struct Block(std::sync::mpsc::Receiver<()>);
+    impl Message for Block {
+        type Reply = ();
+    }
+    impl Handle<Block> for Idle {
+        async fn handle(&mut self, Block(until): Block, cx: &mut Context<Self>) {
+            let _ = until.recv();
+            cx.stop(ExitReason::Normal);
+        }
+    }
+
+    #[test]
+    fn workers_count_what_they_do() {
+        let runtime = Runtime::builder().workers(1).start().expect("starts");
+        let (let_go, until) = std::sync::mpsc::channel();
+        let idle = runtime.spawn(Idle).expect("there is room");
+        idle.send(Block(until)).expect("lives");
+        let stats = || runtime.scheduler().worker_stats();
+        while stats()[0].stuck_turns == 0 {
+            std::thread::yield_now();
+        }
+        let_go.send(()).expect("waits");
+        while runtime.process_count() > 0 || stats()[0].parks == 0 {
+            std::thread::yield_now();
+        }
+        let worker = stats()[0];
+        assert!(!worker.spare && worker.busy > Duration::ZERO && worker.idle > Duration::ZERO);
+        assert_eq!((worker.turns, worker.processes, worker.stuck_turns), (1, 1, 1));
+        // Spawned by this thread, which is no worker.
+        assert_eq!((worker.spawned, worker.exited), (0, 1));
+        while stats().len() < 2 {
+            std::thread::yield_now();
+        }
+        assert!(stats()[1].spare, "one stood in");
     }
 }

@@ -13,8 +13,11 @@ pub(crate) mod atomic {
 
 #[cfg(throng_loom)]
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 }
+
+#[cfg(throng_loom)]
+pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 #[cfg(throng_loom)]
 pub(crate) use loom::cell::UnsafeCell;
@@ -83,10 +86,10 @@ mod real {
     pub(crate) fn parallelism() -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
+}
 
-    /// Locks, ignoring poison: no code under this crate's locks can leave them half-changed by a
-    /// panic, because none of it runs a user's code.
-    pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-        mutex.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// Locks, ignoring poison: no code under this crate's locks can leave them half-changed by a
+/// panic, because none of it runs a user's code.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -10,12 +10,16 @@
 //! level 0: 64 slots of 1 ms │ level 1: 64 of 64 ms │ level 2: 64 of 4 s │ level 3: … │ level 4
 //! ```
 //! An entry stands in the level whose slot is just wide enough, and moves down a level when the
-//! time reaches its slot. Ticks are milliseconds since the runtime's start, mod 2³²; an alarm
+//! time reaches its slot. What a slot holds is moved and rung in slices, so that a million alarms of
+//! one instant neither hold a worker up nor flood its queue. Each insertion looks at a few entries
+//! elsewhere, so that those nobody waits for any more do not pile up.
+//! Ticks are milliseconds since the runtime's start, mod 2³²; an alarm
 //! further off than the wheel reaches (12 days) rings at its end and is set anew by whoever still
 //! waits.
 
 use crate::sync::Epoch;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Milliseconds since the runtime's start, wrapping. Never zero, which means "no alarm".
@@ -55,13 +59,23 @@ impl Tick {
         (raw != 0).then_some(Tick(raw))
     }
 
+    /// This tick and as many periods as it takes to come after `now`.
+    pub(crate) fn next_beat(self, now: Tick, period: Duration) -> Tick {
+        let period = u32::try_from(period.as_millis()).unwrap_or(REACH).clamp(1, REACH);
+        let passed = self.until(now);
+        let next = passed.wrapping_add(period - passed % period);
+        Tick(self.0.wrapping_add(next).max(1))
+    }
+
     /// How many ticks `later` is off; zero if it has passed.
     pub(crate) fn until(self, later: Tick) -> u32 {
         if later.is_due(self) { 0 } else { later.0.wrapping_sub(self.0) }
     }
 }
 
-/// The clock all workers share: read by a load, advanced by whoever refreshes it.
+/// The clock all workers share: read by a load, advanced by whoever refreshes it. On a line of its
+/// own, for all read it at each turn.
+#[repr(align(128))]
 pub(crate) struct Clock {
     epoch: Epoch,
     now: AtomicU32,
@@ -82,14 +96,20 @@ impl Clock {
 
     /// Looks at the system's clock.
     pub(crate) fn refresh(&self) -> Tick {
+        self.refresh_exactly().0
+    }
+
+    /// The same, and how long the runtime has run.
+    pub(crate) fn refresh_exactly(&self) -> (Tick, Duration) {
+        let elapsed = self.epoch.elapsed();
         // Wraps after 49 days; ticks are compared by difference.
-        let now = Tick((self.epoch.elapsed().as_millis() as u32).wrapping_add(1).max(1));
+        let now = Tick((elapsed.as_millis() as u32).wrapping_add(1).max(1));
         // Two who look at once may store in either order; that is the only way it could go back.
         let behind = now.until(self.now());
         if behind == 0 || behind > 60_000 {
             self.now.store(now.0, Ordering::Relaxed);
         }
-        now
+        (now, elapsed)
     }
 }
 
@@ -98,31 +118,64 @@ const LEVEL_SLOTS: usize = 1 << LEVEL_BITS;
 const LEVELS: usize = 5;
 /// The furthest an alarm can be off, in ticks.
 const REACH: u32 = (1 << (LEVEL_BITS * LEVELS as u32)) - 1;
+/// The same as a time: 12 days.
+pub(crate) const REACH_TIME: Duration = Duration::from_millis(REACH as u64);
+/// Moving an entry down is so much cheaper than ringing it.
+const MOVES_PER_RING: usize = 16;
+/// How many entries each insertion looks at in a wheel of some size. Two: then a wheel holds at most
+/// about three times what is alive in it, whatever is cancelled.
+const WEEDED_PER_INSERT: usize = 2;
+const WEEDED_FROM: usize = 256;
 
-/// Alarms of one worker. `T` is whom to wake.
+/// Alarms in the order of time. `T` is whom to wake.
 pub(crate) struct Wheel<T> {
-    /// The tick up to which all alarms have rung.
+    /// The tick up to which all alarms have rung or stand in `reached`.
     now: Tick,
+    length: usize,
     levels: [[Vec<(Tick, T)>; LEVEL_SLOTS]; LEVELS],
     /// A bit per slot that is not empty.
     occupied: [u64; LEVELS],
+    /// What stood in the slots that the time has reached, until it is rung or moved down.
+    reached: VecDeque<(Tick, T)>,
+    /// Where the weeding goes on: level, slot, entry.
+    weeding: (usize, usize, usize),
 }
 
 impl<T> Wheel<T> {
     pub(crate) fn new(now: Tick) -> Self {
         Wheel {
             now,
+            length: 0,
             levels: std::array::from_fn(|_| std::array::from_fn(|_| Vec::new())),
             occupied: [0; LEVELS],
+            reached: VecDeque::new(),
+            weeding: (0, 0, 0),
         }
     }
 
+    /// How many alarms are set, those included that nobody waits for any more.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
     /// Sets an alarm at a time `now`. One that is due already rings at the next tick.
-    pub(crate) fn insert(&mut self, now: Tick, at: Tick, whom: T) {
-        if self.occupied == [0; LEVELS] {
+    ///
+    /// Cost: constant; a look at two others in passing, which are let go of if `is_dead` says so.
+    pub(crate) fn insert(
+        &mut self,
+        now: Tick,
+        at: Tick,
+        whom: T,
+        is_dead: impl Fn(Tick, &T) -> bool,
+    ) {
+        if self.length == 0 {
             // Nothing has moved the wheel on since its last alarm, perhaps for weeks.
             self.now = now;
+        } else if self.length >= WEEDED_FROM {
+            self.weed(WEEDED_PER_INSERT, is_dead);
         }
+        self.length += 1;
         self.place(at, whom);
     }
 
@@ -137,8 +190,42 @@ impl<T> Wheel<T> {
         self.occupied[level as usize] |= 1 << slot;
     }
 
+    /// Looks at the next few entries and lets go of the dead.
+    pub(crate) fn weed(&mut self, count: usize, is_dead: impl Fn(Tick, &T) -> bool) {
+        let (level, slot, entry) = &mut self.weeding;
+        for _ in 0..count {
+            let entries = &mut self.levels[*level][*slot];
+            match entries.get(*entry) {
+                Some((at, whom)) if is_dead(*at, whom) => {
+                    entries.swap_remove(*entry);
+                    self.length -= 1;
+                    if entries.is_empty() {
+                        self.occupied[*level] &= !(1 << *slot);
+                        *entries = Vec::new();
+                    } else if entries.len() < entries.capacity() / 4 {
+                        entries.shrink_to(entries.capacity() / 2);
+                    }
+                }
+                Some(_) => *entry += 1,
+                None => {
+                    // The next slot that holds anything, or else the first of the next level.
+                    let after =
+                        self.occupied[*level] & u64::MAX.checked_shl(*slot as u32 + 1).unwrap_or(0);
+                    (*slot, *entry) = (after.trailing_zeros() as usize % LEVEL_SLOTS, 0);
+                    if after == 0 {
+                        *level = (*level + 1) % LEVELS;
+                        *slot = self.occupied[*level].trailing_zeros() as usize % LEVEL_SLOTS;
+                    }
+                }
+            }
+        }
+    }
+
     /// The next tick at which [`advance`](Self::advance) has something to do.
     pub(crate) fn next(&self) -> Option<Tick> {
+        if !self.reached.is_empty() {
+            return Some(self.now);
+        }
         (0..LEVELS)
             .filter(|&level| self.occupied[level] != 0)
             .map(|level| self.next_of(level))
@@ -155,26 +242,50 @@ impl<T> Wheel<T> {
         Tick(following.wrapping_add(ring.trailing_zeros()) << shift)
     }
 
-    /// Moves the time on to `now` and hands over everybody whose alarm is due.
-    pub(crate) fn advance(&mut self, now: Tick, mut ring: impl FnMut(Tick, T)) {
-        while let Some(next) = self.next().filter(|next| next.is_due(now)) {
-            self.now = next;
-            // Higher levels first: what moves down may be due at this very tick.
-            for level in (0..LEVELS).rev() {
-                let shift = level as u32 * LEVEL_BITS;
-                let slot = (next.0 >> shift) as usize % LEVEL_SLOTS;
-                let reached = next.0 & ((1_u32 << shift) - 1) == 0;
-                if !reached || self.occupied[level] & (1 << slot) == 0 {
-                    continue;
+    /// Moves the time on to `now` and hands over those whose alarm is due, up to `most` of them;
+    /// if more are left, [`next`](Self::next) is still due.
+    pub(crate) fn advance(&mut self, now: Tick, most: usize, mut ring: impl FnMut(Tick, T)) {
+        let (mut rings, mut moves) = (most, most.saturating_mul(MOVES_PER_RING));
+        loop {
+            while let Some((at, whom)) = self.reached.pop_front() {
+                if at.is_due(self.now) {
+                    self.length -= 1;
+                    ring(at, whom);
+                    rings -= 1;
+                } else {
+                    self.place(at, whom);
+                    moves -= 1;
                 }
-                self.occupied[level] &= !(1 << slot);
-                for (at, whom) in std::mem::take(&mut self.levels[level][slot]) {
-                    if at.is_due(next) { ring(at, whom) } else { self.place(at, whom) }
+                if rings == 0 || moves == 0 {
+                    return;
                 }
+            }
+            match self.next().filter(|next| next.is_due(now)) {
+                Some(next) => self.reach(next),
+                None => break,
             }
         }
         if self.now.until(now) > 0 {
             self.now = now;
+        }
+    }
+
+    /// Moves the time on to the next slots that hold anything, and takes that out.
+    fn reach(&mut self, next: Tick) {
+        self.now = next;
+        for level in (0..LEVELS).rev() {
+            let shift = level as u32 * LEVEL_BITS;
+            let slot = (next.0 >> shift) as usize % LEVEL_SLOTS;
+            let reached = next.0 & ((1_u32 << shift) - 1) == 0;
+            if reached && self.occupied[level] & (1 << slot) != 0 {
+                self.occupied[level] &= !(1 << slot);
+                let entries = std::mem::take(&mut self.levels[level][slot]);
+                if self.reached.is_empty() {
+                    self.reached = entries.into();
+                } else {
+                    self.reached.extend(entries);
+                }
+            }
         }
     }
 }
@@ -184,32 +295,37 @@ mod tests {
     use super::*;
 
     /// Every alarm rings exactly once, at its tick or at the first look after it.
-    fn check(start: u32, delays: &[u32], step: u32) {
+    fn check(start: u32, delays: &[u32], step: u32, slice: usize) {
         let mut wheel = Wheel::new(Tick(start));
         for (index, &delay) in delays.iter().enumerate() {
-            wheel.insert(Tick(start), Tick(start.wrapping_add(delay)), index);
+            wheel.insert(Tick(start), Tick(start.wrapping_add(delay)), index, |_, _| false);
         }
         let mut rung = vec![false; delays.len()];
         let mut passed = 0_u32;
         while rung.contains(&false) {
             passed += step;
             let now = Tick(start.wrapping_add(passed));
-            wheel.advance(now, |at, index| {
-                assert!(!std::mem::replace(&mut rung[index], true), "rang twice");
-                assert_eq!(at, Tick(start.wrapping_add(delays[index].max(1))));
-                assert!(delays[index] <= passed, "rang early");
-                assert!(delays[index].max(1) + step > passed, "rang late");
-            });
+            while wheel.next().is_some_and(|next| next.is_due(now)) {
+                let mut count = 0;
+                wheel.advance(now, slice, |at, index| {
+                    count += 1;
+                    assert!(!std::mem::replace(&mut rung[index], true), "rang twice");
+                    assert_eq!(at, Tick(start.wrapping_add(delays[index].max(1))));
+                    assert!(delays[index] <= passed, "rang early");
+                    assert!(delays[index].max(1) + step > passed, "rang late");
+                });
+                assert!(count <= slice);
+            }
         }
-        assert_eq!(wheel.next(), None);
+        assert_eq!((wheel.next(), wheel.len()), (None, 0));
     }
 
     #[test]
     fn alarms_ring_at_their_tick_whatever_the_step() {
         let delays: Vec<u32> = (0..14).flat_map(|bit| [1 << bit, (1 << bit) + 3, 77]).collect();
         for start in [1, 63, 64, 4095, 1 << 30, u32::MAX - 100, u32::MAX - 5000] {
-            for step in [1, 2, 7, 64, 1000] {
-                check(start, &delays, step);
+            for (step, slice) in [(1, 1), (2, 3), (7, 1), (64, 2), (1000, 100)] {
+                check(start, &delays, step, slice);
             }
         }
     }
@@ -217,7 +333,7 @@ mod tests {
     #[test]
     fn an_alarm_at_the_end_of_the_reach_rings() {
         for start in [1, 12_345, u32::MAX / 2 + 17, u32::MAX - 3] {
-            check(start, &[REACH, REACH - 1, REACH / 3], 1_000_003);
+            check(start, &[REACH, REACH - 1, REACH / 3], 1_000_003, 64);
         }
     }
 
@@ -225,9 +341,44 @@ mod tests {
     fn a_wheel_that_stood_still_for_weeks_goes_on() {
         let mut wheel = Wheel::new(Tick(1));
         let now = Tick(1 + 3_000_000_000);
-        wheel.insert(now, now.after(Duration::from_millis(5)), ());
+        wheel.insert(now, now.after(Duration::from_millis(5)), (), |_, _| false);
         let next = wheel.next().expect("an alarm is set");
         assert!(!next.is_due(now) && next.is_due(now.after(Duration::from_millis(5))));
+    }
+
+    #[test]
+    fn alarms_nobody_waits_for_do_not_pile_up() {
+        use std::cell::RefCell;
+        let rounds = if cfg!(miri) { 20 } else { 500 };
+        let dead = RefCell::new(std::collections::HashSet::new());
+        let mut wheel = Wheel::new(Tick(1));
+        for number in 0..rounds * 1000_u32 {
+            let at = Tick(1 + number.wrapping_mul(2_654_435_761) % 50_000_000);
+            wheel.insert(Tick(1), at, number, |_, number| dead.borrow().contains(number));
+            if number >= 1000 {
+                dead.borrow_mut().insert(number - 1000);
+            }
+            assert!(wheel.len() <= 4000, "{} at {number}", wheel.len());
+        }
+        let mut alive = 0;
+        while let Some(next) = wheel.next() {
+            wheel.advance(next, usize::MAX, |_, number| {
+                alive += u32::from(!dead.borrow().contains(&number));
+            });
+        }
+        assert_eq!(alive, 1000);
+    }
+
+    #[test]
+    fn beats_keep_their_phase_and_skip_what_was_missed() {
+        let beat = |at, now, period| Tick(at).next_beat(Tick(now), Duration::from_millis(period)).0;
+        assert_eq!(beat(100, 100, 10), 110);
+        assert_eq!(beat(100, 109, 10), 110);
+        assert_eq!(beat(100, 110, 10), 120);
+        assert_eq!(beat(100, 137, 10), 140);
+        assert_eq!(beat(100, 90, 10), 110);
+        assert_eq!(beat(100, 105, 0), 106);
+        assert_eq!(beat(u32::MAX - 3, 2, 10), 6);
     }
 
     #[test]

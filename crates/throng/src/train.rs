@@ -28,6 +28,7 @@ use crate::mailbox::{Gone, Link};
 use crate::message::{Dispatch, Message};
 use crate::process::{Process, Turn};
 use crate::sync::UnsafeCell;
+use crate::watch::TurnTitle;
 use std::alloc::Layout;
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -58,6 +59,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         discard: Self::discard,
         uncouple: Some(Self::uncouple),
         is_signal: false,
+        title: TurnTitle::of::<P, T>(),
     };
     /// How many cars a train has; zero for messages too large for it.
     const CARS: usize = match size_of::<T>() {

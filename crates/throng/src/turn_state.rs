@@ -11,6 +11,7 @@
 //! | `SUSPENDED` | the last poll was pending, nobody holds the token | holder, by `suspend` | holder, by `resume` |
 //! | `FRESH` | the process's first turn, `started`, has not begun: signals wait for it | creator | that turn |
 //! | 8..32 | signals announced and not yet taken out of the mailbox | senders, before the push | holder, having taken them out; a sender whose push failed |
+//! | `TIMEOUT` | between turns: an alarm that rings brings a message | holder | holder |
 //!
 //! Invariants:
 //! 1. Of all wakes after a `suspend`, exactly one gets the token.
@@ -28,8 +29,21 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 const SUSPENDED: u32 = 1;
 const NOTIFIED: u32 = 2;
 const FRESH: u32 = 4;
+const TIMEOUT: u32 = 8;
 const FLAGS: u32 = 0xFF;
 const SIGNAL: u32 = FLAGS + 1;
+
+/// What a ring of the alarm obliges the ringer to.
+#[must_use]
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Rung {
+    /// It now holds the token of a suspended turn and must schedule the process.
+    Woke,
+    /// The process waits for a message no longer than this, and must be told.
+    TimedOut,
+    /// Nothing.
+    Noted,
+}
 
 /// See the file's head.
 #[repr(transparent)]
@@ -109,6 +123,29 @@ impl TurnState {
 
     pub(crate) fn is_fresh(&self) -> bool {
         self.0.load(Ordering::Relaxed) & FRESH != 0
+    }
+
+    /// Records that the alarm has rung; see `receive_timeout`.
+    pub(crate) fn ring(&self) -> Rung {
+        match self.0.fetch_or(NOTIFIED, Ordering::AcqRel) {
+            before if before & (SUSPENDED | NOTIFIED) == SUSPENDED => Rung::Woke,
+            before if before & TIMEOUT != 0 => Rung::TimedOut,
+            _ => Rung::Noted,
+        }
+    }
+
+    /// An alarm that rings from here on, while no turn is under way, brings a message. For the
+    /// token's holder, who looks at the alarm after this.
+    pub(crate) fn expect_timeout(&self) {
+        if self.0.load(Ordering::Relaxed) & TIMEOUT == 0 {
+            // Acquires what a ring that did not see the bit has done to the alarm.
+            self.0.fetch_or(TIMEOUT, Ordering::AcqRel);
+        }
+    }
+
+    /// No longer so. For the token's holder.
+    pub(crate) fn forget_timeout(&self) {
+        self.0.fetch_and(!TIMEOUT, Ordering::Relaxed);
     }
 
     /// Whether a turn waits here that nobody has woken.
@@ -211,6 +248,28 @@ mod loom_models {
             // SAFETY: both threads are done.
             seen.with(|seen| unsafe { assert_eq!(*seen, [1]) });
             assert!(!state.is_signalled());
+        });
+    }
+
+    /// The wait is set while an alarm that is in the wheel already rings: either that brings the
+    /// message, or the alarm is seen to be gone, and set anew.
+    #[test]
+    fn loom_an_alarm_that_rings_while_a_timeout_is_set_is_not_lost() {
+        loom::model(|| {
+            let state = Arc::new(TurnState::new());
+            let alarm = Arc::new(AtomicU32::new(5));
+            let ringer = thread::spawn({
+                let (state, alarm) = (state.clone(), alarm.clone());
+                move || {
+                    let rings =
+                        alarm.compare_exchange(5, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+                    rings && state.ring() == Rung::TimedOut
+                }
+            });
+            state.expect_timeout();
+            let set_anew = alarm.load(Ordering::Relaxed) == 0;
+            let brought = ringer.join().unwrap();
+            assert!(set_anew || brought);
         });
     }
 }

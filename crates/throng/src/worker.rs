@@ -4,9 +4,14 @@
 //! the cache; a call and its reply stay on one core this way), the worker's own queue, the
 //! injector, another worker's queue. Every so often the order is broken so that nobody starves.
 //!
-//! A process keeps the worker for at most [`BUDGET`] messages, then goes to the end of the queue.
+//! A process keeps the worker for at most [`BUDGET`] messages and [`TIME_BUDGET`] ticks of the
+//! clock, then goes to the end of the queue.
+//!
+//! What others must reach while a turn blocks this worker is not in here but in its `Remote`: the
+//! queue, the warm process; and its alarms.
 
 use crate::address::RawAddress;
+use crate::alarms::{Alarms, Target};
 use crate::cell::{CellRef, Token};
 use crate::cycle::Probe;
 use crate::exit::ExitReason;
@@ -15,19 +20,25 @@ use crate::mailbox::Generation;
 use crate::message::Cast;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
-use crate::scheduler::{self, Phase, Scheduler};
+use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
 use crate::slab::SlotCache;
 use crate::sync::atomic::Ordering;
 use crate::sync::{current, park, park_timeout, spin_loop};
-use crate::timer::{Tick, Wheel};
+use crate::timer::Tick;
 use crate::train::Streak;
+use crate::watch::Doing;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Messages a process may handle before others get their turn.
 const BUDGET: u32 = 256;
+/// Ticks of the coarse clock for which a process may go on to the next message.
+const TIME_BUDGET: u32 = 2;
+/// So many wait in the own queue at most when alarms are rung: a million of one instant must not
+/// all be queued at once.
+const QUEUED_MOST: u32 = 128;
 /// How many processes in a row may be the one woken last, while others wait. Then all that wait
 /// come first: were it only one of them, two processes that wake each other and somebody else each
 /// time would make the queue grow without end.
@@ -49,8 +60,9 @@ const ALARM_MOST: Duration = Duration::from_secs(60);
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     index: usize,
-    /// The process woken last. Nobody else can take it from here.
-    warm: Cell<Option<Token>>,
+    is_spare: bool,
+    /// Where this worker's alarms are; a spare one's are with a regular one.
+    alarms: usize,
     warm_streak: Cell<u32>,
     /// How many of the queue come before anybody is warm again.
     round: Cell<u32>,
@@ -67,18 +79,16 @@ pub(crate) struct Worker {
     streak: RefCell<Streak>,
     pub(crate) slots: RefCell<SlotCache>,
     pub(crate) classes: RefCell<ClassCache>,
-    wheel: RefCell<Wheel<CellRef>>,
-    /// When the wheel next has something to do.
-    next_alarm: Cell<Option<Tick>>,
 }
 
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Worker {
-        let now = shared.scheduler.clock.now();
+        let workers = shared.scheduler.workers();
         Worker {
             shared,
             index,
-            warm: Cell::new(None),
+            is_spare: index >= workers,
+            alarms: index % workers,
             warm_streak: Cell::new(0),
             round: Cell::new(0),
             running: Cell::new(None),
@@ -91,23 +101,50 @@ impl Worker {
             streak: RefCell::new(Streak::default()),
             slots: RefCell::new(SlotCache::new()),
             classes: RefCell::new(ClassCache::new()),
-            wheel: RefCell::new(Wheel::new(now)),
-            next_alarm: Cell::new(None),
         }
     }
 
     /// Runs processes until the runtime is over.
     pub(crate) fn run(self) {
         self.scheduler().introduce(self.index, current());
+        self.remote().counters.start(self.scheduler().clock.refresh_exactly().1);
         scheduler::enter(&self, || {
             while self.scheduler().phase() != Phase::Over {
+                if self.is_spare && self.scheduler().spares.surplus() && self.retire() {
+                    continue;
+                }
                 if let Some(token) = self.next().or_else(|| self.search_or_sleep()) {
                     self.run_process(token);
                 }
             }
         });
+        self.give_up_reserves();
+    }
+
+    fn give_up_reserves(&self) {
         self.slots.borrow_mut().drain(&self.shared.slab);
-        self.shared.permits.return_spare(&self.scheduler().remotes[self.index].spare_permits);
+        self.shared.permits.return_spare(&self.remote().spare_permits);
+    }
+
+    /// A spare worker that is not needed any more passes on what it holds and sleeps until it is;
+    /// false if it is needed.
+    #[cold]
+    fn retire(&self) -> bool {
+        let scheduler = self.scheduler();
+        if !scheduler.spares.retire(self.index) {
+            return false;
+        }
+        let warm = self.remote().warm.take();
+        let queued = std::iter::from_fn(|| self.remote().queue.pop());
+        scheduler.inject(warm.into_iter().chain(queued));
+        self.round.set(0);
+        self.give_up_reserves();
+        self.remote().counters.fall_asleep(scheduler.clock.refresh_exactly().1);
+        while !scheduler.spares.is_active(self.index) && scheduler.phase() != Phase::Over {
+            park();
+        }
+        self.remote().counters.wake(scheduler.clock.refresh_exactly().1);
+        true
     }
 
     #[inline(always)]
@@ -118,6 +155,16 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn index(&self) -> usize {
         self.index
+    }
+
+    #[inline(always)]
+    fn remote(&self) -> &Remote {
+        &self.scheduler().remotes[self.index]
+    }
+
+    /// Where this worker says what it does.
+    pub(crate) fn doing(&self) -> &Doing {
+        &self.remote().doing
     }
 
     /// The process whose turn this worker is polling.
@@ -131,14 +178,14 @@ impl Worker {
     pub(crate) fn push(&self, token: Token) {
         if self.round.get() > 0 {
             self.push_back(token);
-        } else if let Some(cooler) = self.warm.replace(Some(token)) {
+        } else if let Some(cooler) = self.remote().warm.replace(token) {
             self.push_back(cooler);
         }
     }
 
     /// Puts a process at the end of the queue, where others may take it.
     fn push_back(&self, token: Token) {
-        let queue = &self.scheduler().remotes[self.index].queue;
+        let queue = &self.remote().queue;
         queue.push(token, |older| self.scheduler().inject(older));
         if !self.batching.get() {
             self.scheduler().notify();
@@ -185,7 +232,7 @@ impl Worker {
     #[cold]
     fn expose_warm(&self) {
         self.sends.set(0);
-        if let Some(token) = self.warm.take() {
+        if let Some(token) = self.remote().warm.take() {
             self.push_back(token);
         }
     }
@@ -196,15 +243,15 @@ impl Worker {
     fn next(&self) -> Option<Token> {
         let runs = self.runs.get().wrapping_add(1);
         self.runs.set(runs);
-        self.ring_alarms();
+        self.ring_alarms(runs);
         if runs.is_multiple_of(INJECTOR_FIRST)
             && let Some(token) = self.take_injected()
         {
             return Some(token);
         }
-        let queue = &self.scheduler().remotes[self.index].queue;
+        let Remote { queue, warm, .. } = self.remote();
         if self.round.get() == 0
-            && let Some(token) = self.warm.take()
+            && let Some(token) = warm.take()
         {
             let streak = self.warm_streak.get() + 1;
             self.warm_streak.set(streak);
@@ -223,7 +270,7 @@ impl Worker {
             }
             None => {
                 self.round.set(0);
-                self.warm.take().or_else(|| self.take_injected())
+                warm.take().or_else(|| self.take_injected())
             }
         }
     }
@@ -236,20 +283,23 @@ impl Worker {
     }
 
     fn steal(&self) -> Option<Token> {
-        let remotes = &self.scheduler().remotes;
+        let remotes = self.scheduler().remotes_in_use();
         // Start at another neighbour each time, so that thieves spread.
         let first = self.runs.get() as usize;
-        (0..remotes.len())
+        let stolen = (0..remotes.len())
             .map(|offset| (first + offset) % remotes.len())
             .filter(|&victim| victim != self.index)
-            .find_map(|victim| remotes[victim].queue.steal(|token| self.push_back(token)))
+            .find_map(|victim| remotes[victim].queue.steal(|token| self.push_back(token)))?;
+        self.remote().counters.count_steal();
+        Some(stolen)
     }
 
     fn search(&self) -> Option<Token> {
         for _ in 0..SEARCH_ROUNDS {
             let found = self.steal().or_else(|| self.take_injected()).or_else(|| {
-                self.ring_alarms();
-                self.warm.take()
+                self.ring_alarms(0);
+                let Remote { queue, warm, .. } = self.remote();
+                queue.pop().or_else(|| warm.take())
             });
             if found.is_some() || self.scheduler().phase() == Phase::Over {
                 return found;
@@ -264,7 +314,7 @@ impl Worker {
     #[cold]
     fn search_or_sleep(&self) -> Option<Token> {
         let scheduler = self.scheduler();
-        let mut searching = scheduler.begin_search();
+        let mut searching = scheduler.sleepers.begin_search();
         loop {
             if searching && let Some(token) = self.search() {
                 scheduler.end_search();
@@ -272,26 +322,41 @@ impl Worker {
             }
             let sleeps = scheduler.begin_sleep(self.index, searching);
             if sleeps {
-                match self.next_alarm.get() {
-                    Some(alarm) => {
-                        let ticks = scheduler.clock.refresh().until(alarm);
-                        park_timeout(Duration::from_millis(u64::from(ticks)));
-                    }
-                    None => park(),
-                }
+                self.sleep();
             }
-            searching = scheduler.end_sleep(self.index);
+            searching = scheduler.sleepers.end_sleep(self.index);
             // Also if we did not sleep: for a moment it looked as if all did.
-            self.shared.clock_keeper.wake(&scheduler.clock);
+            let now = self.shared.clock_keeper.wake(&scheduler.clock);
+            self.remote().counters.wake(now);
+            // There is work: see `sleep` for why not to take it just like that.
+            searching |= !sleeps && scheduler.sleepers.begin_search();
             if !searching {
                 // Woken by an alarm, by the end of the runtime, or by nothing.
-                self.ring_alarms();
                 return self.next();
             }
         }
     }
 
+    fn sleep(&self) {
+        let (now, elapsed) = self.scheduler().clock.refresh_exactly();
+        self.remote().counters.fall_asleep(elapsed);
+        let alarm = if self.is_spare { None } else { self.alarms().next() };
+        match alarm {
+            Some(alarm) => park_timeout(Duration::from_millis(now.until(alarm).into())),
+            None => park(),
+        }
+    }
+
     // --- alarms ---
+
+    fn alarms(&self) -> &Alarms {
+        &self.scheduler().alarms[self.alarms]
+    }
+
+    /// A timer set here or elsewhere was cancelled.
+    pub(crate) fn weed_alarms(&self) {
+        self.alarms().weed();
+    }
 
     /// The tick at which a call is late. A deadline of its own counts from the true time; the
     /// usual one, which nearly every call has, from the last look at the clock.
@@ -315,31 +380,24 @@ impl Worker {
         // in the wheel, superseded or dead, is gone before long.
         let at = at.min_after(now, ALARM_MOST);
         if cell.advance_alarm(at) {
-            let mut wheel = self.wheel.borrow_mut();
-            wheel.insert(now, at, cell);
-            self.next_alarm.set(wheel.next());
+            self.scheduler().set_alarm(at, Target::process(cell));
         }
         false
     }
 
     #[inline(always)]
-    fn ring_alarms(&self) {
-        if let Some(alarm) = self.next_alarm.get()
-            && alarm.is_due(self.scheduler().clock.now())
-        {
-            self.ring_due_alarms();
+    fn ring_alarms(&self, runs: u32) {
+        if !self.is_spare && self.alarms().is_due(self.scheduler().clock.now()) {
+            self.ring_due_alarms(runs);
         }
     }
 
+    /// Rings a slice of what is due, if there is room in the queue, or if it is time.
     #[cold]
-    fn ring_due_alarms(&self) {
-        let mut wheel = self.wheel.borrow_mut();
-        wheel.advance(self.scheduler().clock.now(), |at, cell| {
-            if let Some(token) = cell.ring(at) {
-                self.push_back(token);
-            }
-        });
-        self.next_alarm.set(wheel.next());
+    fn ring_due_alarms(&self, runs: u32) {
+        if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(INJECTOR_FIRST) {
+            self.scheduler().ring(self.alarms(), |token| self.push_back(token));
+        }
     }
 
     /// Counts a turn that the running process begins inside its own; false if others come first.
@@ -378,52 +436,69 @@ impl Worker {
         self.running.set(Some(token.as_ref()));
         self.sends.set(0);
         self.nested.set(0);
-        self.run_turns(token);
+        let turns = self.run_turns(token);
         if self.has_probes() {
             self.probes.borrow_mut().clear();
         }
         // What the last drops of an exit have sent, too, must not be joined to what comes next.
         self.end_streak();
         self.running.set(None);
+        let Remote { doing, counters, .. } = self.remote();
+        doing.end();
+        counters.count_run(turns);
     }
 
+    /// Runs a process as long as it may; returns how many messages that took.
     #[inline(always)]
-    fn run_turns(&self, mut token: Token) {
+    fn run_turns(&self, mut token: Token) -> u32 {
         let generation = token.generation();
-        let mut budget = BUDGET;
+        let clock = &self.scheduler().clock;
+        let began = clock.now();
+        let mut turns = 0;
         let mut progress = self.resume(&token);
         loop {
             self.end_streak();
             let after = match progress {
                 Progress::Done(after) => after,
-                Progress::Pending => match token.suspend() {
-                    Ok(()) => return,
-                    // Woken during the poll: others first, it may be a turn that only yields.
-                    Err(token) => return self.push_back(token),
-                },
+                Progress::Pending => {
+                    if let Err(token) = token.suspend() {
+                        // Woken during the poll: others first, it may be a turn that only yields.
+                        self.push_back(token);
+                    }
+                    return turns;
+                }
             };
             progress = match after {
-                After::Next if budget == 0 => return self.push_back(token),
-                After::Next => {
-                    budget -= 1;
-                    match self.next_turn(&token, generation) {
-                        Some(progress) => progress,
-                        None => match token.park(generation) {
-                            Ok(()) => return,
-                            Err(kept) => {
-                                token = kept;
-                                Progress::Done(After::Next)
-                            }
-                        },
-                    }
+                After::Next if turns >= BUDGET || began.until(clock.now()) >= TIME_BUDGET => {
+                    self.push_back(token);
+                    return turns;
                 }
+                After::Next => match self.next_turn(&token, generation) {
+                    Some(progress) => {
+                        turns += 1;
+                        progress
+                    }
+                    None => match token.park(generation) {
+                        Ok(()) => return turns,
+                        Err(kept) => {
+                            token = kept;
+                            Progress::Done(After::Next)
+                        }
+                    },
+                },
                 After::Exit(reason) => stop(&token, reason),
                 After::ExitIfIdle if token.close_if_idle(generation) => {
                     stop(&token, ExitReason::Normal)
                 }
                 After::ExitIfIdle => Progress::Done(After::Next),
-                After::Kill => return self.finish(token, generation, ExitReason::Killed),
-                After::Ended(reason) => return self.finish(token, generation, reason),
+                After::Kill => {
+                    self.finish(token, generation, ExitReason::Killed);
+                    return turns;
+                }
+                After::Ended(reason) => {
+                    self.finish(token, generation, reason);
+                    return turns;
+                }
             };
         }
     }
@@ -458,7 +533,7 @@ impl Worker {
                 return Progress::Done(After::Exit(ExitReason::Shutdown));
             }
         }
-        token.resume().unwrap_or_else(|| match token.obituary() {
+        token.resume(self.doing()).unwrap_or_else(|| match token.obituary() {
             Some(reason) => Progress::Done(After::Ended(reason)),
             None => Progress::Done(After::Next),
         })
@@ -473,8 +548,8 @@ impl Worker {
             return Some(Progress::Done(after));
         }
         match self.scheduler().phase() {
-            Phase::Running => token.run_next(generation),
-            Phase::Draining => token.run_next(generation).or_else(|| {
+            Phase::Running => token.run_next(generation, self.doing()),
+            Phase::Draining => token.run_next(generation, self.doing()).or_else(|| {
                 token.close_if_idle(generation).then(|| stop(token, ExitReason::Shutdown))
             }),
             Phase::Killing | Phase::Over => Some(Progress::Done(After::Exit(ExitReason::Shutdown))),
@@ -493,9 +568,9 @@ impl Worker {
             return self.push_back(token);
         }
         token.free(&self.shared.slab, &self.slots);
-        let remote = &self.scheduler().remotes[self.index];
+        let remote = self.remote();
         self.shared.permits.give_back(&remote.spare_permits);
-        remote.count_exit();
+        remote.counters.count_exit();
     }
 }
 

@@ -3,6 +3,7 @@
 // Helpers of tests may unwrap like tests.
 #![allow(clippy::unwrap_used)]
 
+mod blocking;
 mod calls;
 mod cycles;
 mod exits;
@@ -15,6 +16,7 @@ mod replies;
 mod signals;
 mod stress;
 mod supervisors;
+mod timers;
 mod work;
 
 use throng::prelude::*;

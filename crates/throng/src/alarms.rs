@@ -1,0 +1,159 @@
+//! The alarms that one worker keeps, and what they wake.
+//!
+//! A wheel is behind a lock, so that others can set alarms in it and, while its owner is stuck in a
+//! turn, ring them. The owner takes the lock seldom: a process has one alarm, the earliest it was
+//! asked for, and looking whether any is due costs a load. No user's code runs under the lock.
+//!
+//! An entry takes 16 bytes: its tick, and one word that says whom it wakes.
+//!
+//! | lowest bit of the word | it is | a dead entry is one that |
+//! |---|---|---|
+//! | 0 | a cell, which nothing counts | its cell's alarm word does not name any more |
+//! | 1 | a share in a message timer | is of a cancelled timer |
+
+use crate::cell::CellRef;
+use crate::message_timer::TimerShare;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::timer::{Tick, Wheel};
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// Whom an alarm wakes. See the file's head.
+pub(crate) struct Target(NonNull<()>);
+
+/// The same, taken apart.
+pub(crate) enum Whom {
+    /// A process, which has one alarm at a time.
+    Process(CellRef),
+    /// A message that is to be sent.
+    Timer(TimerShare),
+}
+
+// SAFETY: a cell reference and a share of a timer are.
+unsafe impl Send for Target {}
+
+const _: () = assert!(size_of::<(Tick, Target)>() == 16, "a million alarms take 16 MB");
+
+const TIMER: usize = 1;
+
+impl Target {
+    pub(crate) fn process(cell: CellRef) -> Target {
+        Target(cell.as_ptr().cast())
+    }
+
+    pub(crate) fn timer(share: TimerShare) -> Target {
+        // Blocks are 64-byte aligned, so the bit is free.
+        Target(share.into_raw().map_addr(|address| address | TIMER))
+    }
+
+    pub(crate) fn open(self) -> Whom {
+        let this = ManuallyDrop::new(self);
+        match this.timer_pointer() {
+            // SAFETY: made from a share in `timer`, which goes over to the caller.
+            Some(pointer) => Whom::Timer(unsafe { TimerShare::from_raw(pointer) }),
+            // SAFETY: made from a cell in `process`.
+            None => Whom::Process(unsafe { CellRef::new(this.0.cast()) }),
+        }
+    }
+
+    /// Whether nobody waits for this any more.
+    fn is_dead(&self, at: Tick) -> bool {
+        match self.timer_pointer() {
+            // SAFETY: as in `open`, but the share stays here.
+            Some(pointer) => ManuallyDrop::new(unsafe { TimerShare::from_raw(pointer) }).is_over(),
+            // SAFETY: as in `open`.
+            None => !unsafe { CellRef::new(self.0.cast()) }.has_alarm(at),
+        }
+    }
+
+    fn timer_pointer(&self) -> Option<NonNull<()>> {
+        let untagged = NonNull::new(self.0.as_ptr().map_addr(|address| address & !TIMER));
+        untagged.filter(|&untagged| untagged != self.0)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(pointer) = self.timer_pointer() {
+            // SAFETY: as in `open`.
+            drop(unsafe { TimerShare::from_raw(pointer) });
+        }
+    }
+}
+
+/// See the file's head.
+pub(crate) struct Alarms {
+    /// None once the runtime is over.
+    wheel: Mutex<Option<Wheel<Target>>>,
+    /// When the wheel next has something to do, as a raw tick; zero for never. Written under the
+    /// lock.
+    next: AtomicU32,
+}
+
+impl Alarms {
+    /// So many are taken out of the wheel at once.
+    const SLICE: usize = 64;
+
+    pub(crate) fn new(now: Tick) -> Alarms {
+        Alarms { wheel: Mutex::new(Some(Wheel::new(now))), next: AtomicU32::new(0) }
+    }
+
+    /// When there is something to do.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> Option<Tick> {
+        // Only says when to take the lock; who must not miss a change is unparked after it.
+        Tick::from_raw(self.next.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_due(&self, now: Tick) -> bool {
+        self.next().is_some_and(|next| next.is_due(now))
+    }
+
+    /// Sets an alarm; true if it comes before all others here. Once the runtime is over, there are
+    /// no more alarms.
+    pub(crate) fn set(&self, now: Tick, at: Tick, target: Target) -> bool {
+        let mut wheel = lock(&self.wheel);
+        let Some(open) = &mut *wheel else {
+            drop(wheel);
+            // A user's message may go with it, so not under the lock.
+            drop(target);
+            return false;
+        };
+        let before = self.next();
+        open.insert(now, at, target, |at, target| target.is_dead(at));
+        let next = open.next();
+        self.publish(next);
+        next.is_some_and(|next| before.is_none_or(|before| !before.is_due(next)))
+    }
+
+    /// Looks at a few entries and lets go of the dead.
+    pub(crate) fn weed(&self) {
+        if let Some(wheel) = &mut *lock(&self.wheel) {
+            wheel.weed(2, |at, target| target.is_dead(at));
+        }
+    }
+
+    /// Takes a slice of what is due.
+    pub(crate) fn take_due(&self, now: Tick) -> Vec<(Tick, Target)> {
+        let mut due = Vec::new();
+        if let Some(wheel) = &mut *lock(&self.wheel) {
+            wheel.advance(now, Self::SLICE, |at, target| due.push((at, target)));
+            self.publish(wheel.next());
+        }
+        due
+    }
+
+    /// Ends all alarms.
+    pub(crate) fn close(&self) {
+        let wheel = lock(&self.wheel).take();
+        // Users' messages go with it, so not under the lock.
+        drop(wheel);
+        self.publish(None);
+    }
+
+    fn publish(&self, next: Option<Tick>) {
+        self.next.store(next.map_or(0, |next| next.to_raw().max(1)), Ordering::Relaxed);
+    }
+}

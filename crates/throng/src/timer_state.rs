@@ -1,0 +1,201 @@
+//! Who may touch a message timer's message, and who frees its block.
+//!
+//! A timer has two sides: the *handle*, which may cancel it, and the *share*, which stands in a
+//! wheel or, for an interval, travels to the process and back.
+//!
+//! | bit | meaning | set by |
+//! |---|---|---|
+//! | `OVER` | the message is taken; it was fired or cancelled | either side, once |
+//! | `CLONING` | the share's side reads the message | the share's side, which clears it |
+//! | `HANDLE_GONE`, `SHARE_GONE` | that side is gone | that side |
+//!
+//! Invariants:
+//! 1. Whoever sets `OVER` has the message; unless `CLONING` was set, then the one that is cloning
+//!    has it when it is done.
+//! 2. Whichever side goes last frees the block. The message is gone by then: the share's side sets
+//!    `OVER` before it goes.
+
+use crate::sync::atomic::{AtomicU32, Ordering};
+
+const OVER: u32 = 1;
+const CLONING: u32 = 2;
+const HANDLE_GONE: u32 = 4;
+const SHARE_GONE: u32 = 8;
+
+/// See the file's head.
+#[repr(transparent)]
+pub(crate) struct TimerState(AtomicU32);
+
+/// What came of an attempt to end a timer.
+#[must_use]
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    /// It was over already.
+    Before,
+    /// It is over, and the message is the caller's.
+    Mine,
+    /// It is over, and whoever is cloning the message drops it.
+    Theirs,
+}
+
+impl TimerState {
+    pub(crate) fn new() -> TimerState {
+        TimerState(AtomicU32::new(0))
+    }
+
+    /// Either side: ends the timer.
+    pub(crate) fn end(&self) -> Ended {
+        // Acquires the message as it was written; releases nothing but the right to it.
+        match self.0.fetch_or(OVER, Ordering::AcqRel) {
+            before if before & OVER != 0 => Ended::Before,
+            before if before & CLONING != 0 => Ended::Theirs,
+            _ => Ended::Mine,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & OVER != 0
+    }
+
+    /// Share: wants to read the message; false if it is over.
+    #[must_use]
+    pub(crate) fn begin_clone(&self) -> bool {
+        self.0.fetch_or(CLONING, Ordering::AcqRel) & OVER == 0
+    }
+
+    /// Share: has read the message; false if it was ended meanwhile, then the message is the
+    /// caller's to drop.
+    #[must_use]
+    pub(crate) fn end_clone(&self) -> bool {
+        // Releases the reads to whoever ends it next.
+        self.0.fetch_and(!CLONING, Ordering::AcqRel) & OVER == 0
+    }
+
+    /// The handle goes; true if it is the last and frees the block.
+    #[must_use]
+    pub(crate) fn drop_handle(&self) -> bool {
+        // Releases what this side did to the side that frees, which acquires it.
+        self.0.fetch_or(HANDLE_GONE, Ordering::AcqRel) & SHARE_GONE != 0
+    }
+
+    /// The share goes; true if it is the last and frees the block. It is over by then.
+    #[must_use]
+    pub(crate) fn drop_share(&self) -> bool {
+        self.0.fetch_or(SHARE_GONE, Ordering::AcqRel) & HANDLE_GONE != 0
+    }
+}
+
+#[cfg(all(test, throng_loom))]
+mod loom_models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+    use loom::thread;
+
+    struct Timer {
+        state: TimerState,
+        /// Read while cloning, written when taken; loom reports it if both happen at once.
+        message: UnsafeCell<u32>,
+        taken: AtomicUsize,
+        freed: AtomicUsize,
+    }
+
+    impl Timer {
+        fn new() -> Arc<Timer> {
+            Arc::new(Timer {
+                state: TimerState::new(),
+                message: UnsafeCell::new(7),
+                taken: AtomicUsize::new(0),
+                freed: AtomicUsize::new(0),
+            })
+        }
+
+        fn take(&self) {
+            // SAFETY: the message is ours.
+            self.message.with_mut(|message| unsafe { *message = 0 });
+            self.taken.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn cancel(&self) -> bool {
+            let ended = self.state.end();
+            if ended == Ended::Mine {
+                self.take();
+            }
+            ended != Ended::Before
+        }
+
+        fn free(&self) {
+            // SAFETY: the last side's.
+            self.message.with_mut(|message| unsafe { *message = 99 });
+            self.freed.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn check(&self) {
+            assert_eq!(self.taken.load(Ordering::Relaxed), 1);
+            assert_eq!(self.freed.load(Ordering::Relaxed), 1);
+        }
+    }
+
+    #[test]
+    fn loom_a_message_is_fired_or_dropped_once_and_the_block_freed_once() {
+        loom::model(|| {
+            let timer = Timer::new();
+            let handle = thread::spawn({
+                let timer = timer.clone();
+                move || {
+                    let cancelled = timer.cancel();
+                    if timer.state.drop_handle() {
+                        timer.free();
+                    }
+                    cancelled
+                }
+            });
+            let fired = timer.state.end() == Ended::Mine;
+            if fired {
+                timer.take();
+            }
+            if timer.state.drop_share() {
+                timer.free();
+            }
+            assert_ne!(handle.join().unwrap(), fired);
+            timer.check();
+        });
+    }
+
+    #[test]
+    fn loom_an_interval_cancelled_while_its_message_is_cloned() {
+        loom::model(|| {
+            let timer = Timer::new();
+            let handle = thread::spawn({
+                let timer = timer.clone();
+                move || {
+                    timer.cancel();
+                    if timer.state.drop_handle() {
+                        timer.free();
+                    }
+                }
+            });
+            for _ in 0..2 {
+                if !timer.state.begin_clone() {
+                    break;
+                }
+                // SAFETY: not over while we clone.
+                timer.message.with(|message| unsafe { assert_eq!(*message, 7) });
+                if !timer.state.end_clone() {
+                    timer.take();
+                    break;
+                }
+            }
+            if timer.state.end() == Ended::Mine {
+                // Not cancelled yet, but the process is gone.
+                timer.take();
+            }
+            if timer.state.drop_share() {
+                timer.free();
+            }
+            handle.join().unwrap();
+            timer.check();
+        });
+    }
+}

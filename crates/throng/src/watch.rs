@@ -1,0 +1,180 @@
+//! Who watches that no turn blocks its worker for long.
+//!
+//! A worker says which turn it runs, by two plain stores a turn ([`Doing`]). The thread that keeps
+//! the clock looks at that every few milliseconds ([`Watch`]). A turn found running for longer than
+//! `stuck_after` is reported, once, with the names of its process and of its message; and what the
+//! worker holds is made reachable: a spare worker is woken for as long as this one is stuck
+//! (`spare`), its warm process goes to the injector, and its alarms are rung for it. Its queue is
+//! open to thieves anyway. So code that blocks its thread slows one process, not the node.
+//!
+//! On a machine so loaded that a worker does not get its core for that long the same happens, and
+//! helps as much.
+
+use crate::process::Process;
+use crate::runtime::Shared;
+use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use crate::timer::Tick;
+use std::any::type_name;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What kind of turn it is: whose, and begun by which message.
+pub(crate) struct TurnTitle {
+    process: fn() -> &'static str,
+    message: fn() -> &'static str,
+}
+
+impl TurnTitle {
+    pub(crate) const fn of<P: Process, T>() -> TurnTitle {
+        TurnTitle { process: type_name::<P>, message: type_name::<T> }
+    }
+
+    /// Of the message that brings a timeout, before its process is known.
+    pub(crate) const TIMEOUT: TurnTitle =
+        TurnTitle { process: || "any process", message: || "a timeout" };
+
+    /// Of a signal, which is handled without the process's taking part.
+    pub(crate) const SIGNAL: TurnTitle =
+        TurnTitle { process: || "any process", message: || "a signal" };
+
+    pub(crate) fn process(&self) -> &'static str {
+        (self.process)()
+    }
+
+    pub(crate) fn message(&self) -> &'static str {
+        (self.message)()
+    }
+}
+
+/// What a worker does at present; written by it alone.
+pub(crate) struct Doing {
+    /// Counts the turns and their continuations.
+    stamp: AtomicU32,
+    /// A `&'static TurnTitle`, or null between two processes.
+    title: AtomicPtr<TurnTitle>,
+}
+
+impl Doing {
+    pub(crate) fn new() -> Doing {
+        Doing { stamp: AtomicU32::new(0), title: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Worker: a turn is about to begin or to go on.
+    #[inline(always)]
+    pub(crate) fn begin(&self, title: &'static TurnTitle) {
+        let stamp = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
+        self.stamp.store(stamp, Ordering::Relaxed);
+        self.title.store(ptr::from_ref(title).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Worker: it has run all it was to run of a process.
+    #[inline(always)]
+    pub(crate) fn end(&self) {
+        self.title.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// Which turn is running, and what it is. The two may belong to neighbouring turns, unless the
+    /// worker has been in this one for some time.
+    pub(crate) fn look(&self) -> Option<(u32, &'static TurnTitle)> {
+        let title = self.title.load(Ordering::Relaxed);
+        // SAFETY: null, or from a `&'static` in `begin`.
+        let title = unsafe { title.as_ref() }?;
+        Some((self.stamp.load(Ordering::Relaxed), title))
+    }
+}
+
+/// What is remembered of one worker from look to look.
+#[derive(Default)]
+struct Seen {
+    stamp: u32,
+    since: Option<Tick>,
+    looks: u32,
+    stuck: Option<&'static TurnTitle>,
+}
+
+/// The watch over the workers of one runtime; kept by one thread.
+pub(crate) struct Watch {
+    stuck_after: Duration,
+    seen: Vec<Seen>,
+    stuck: usize,
+}
+
+impl Watch {
+    /// A turn must be seen so often before it counts as stuck: time alone may have passed because
+    /// this thread was held up.
+    const LOOKS: u32 = 3;
+
+    pub(crate) fn new(stuck_after: Duration) -> Watch {
+        Watch { stuck_after, seen: Vec::new(), stuck: 0 }
+    }
+
+    /// Looks at each worker, and sees to it that what stuck ones hold gets on.
+    pub(crate) fn look(&mut self, shared: &Arc<Shared>) {
+        let scheduler = &shared.scheduler;
+        let now = scheduler.clock.now();
+        let before = self.stuck;
+        let workers = scheduler.spares.in_use();
+        self.seen.resize_with(workers.max(self.seen.len()), Seen::default);
+        for (index, seen) in self.seen.iter_mut().enumerate() {
+            let remote = &scheduler.remotes[index];
+            let running = remote.doing.look();
+            match (running, seen.since) {
+                (Some((stamp, title)), Some(since)) if stamp == seen.stamp => {
+                    seen.looks += 1;
+                    let time = Duration::from_millis(since.until(now).into());
+                    let is_late = time >= self.stuck_after && seen.looks >= Self::LOOKS;
+                    if is_late && seen.stuck.is_none() {
+                        seen.stuck = Some(title);
+                        self.stuck += 1;
+                        remote.counters.count_stuck();
+                        report_stuck(index, title, time);
+                    }
+                }
+                _ => {
+                    if let (Some(title), Some(since)) = (seen.stuck, seen.since) {
+                        self.stuck -= 1;
+                        let time = Duration::from_millis(since.until(now).into());
+                        report_over(index, title, time);
+                    }
+                    let stamp = running.map(|(stamp, _)| stamp);
+                    *seen = Seen {
+                        stamp: stamp.unwrap_or(0),
+                        since: stamp.map(|_| now),
+                        ..Seen::default()
+                    };
+                }
+            }
+        }
+        if self.stuck != before || self.stuck > 0 {
+            shared.staff(self.stuck);
+            self.relieve(shared);
+        }
+    }
+
+    /// Passes on what stuck workers hold.
+    fn relieve(&self, shared: &Shared) {
+        let stuck = self.seen.iter().enumerate().filter(|(_, seen)| seen.stuck.is_some());
+        stuck.for_each(|(index, _)| shared.scheduler.relieve(index));
+    }
+}
+
+fn report_stuck(worker: usize, title: &TurnTitle, time: Duration) {
+    tracing::warn!(
+        worker,
+        process = title.process(),
+        message = title.message(),
+        milliseconds = time.as_millis(),
+        "a turn blocks its worker"
+    );
+}
+
+fn report_over(worker: usize, title: &TurnTitle, time: Duration) {
+    tracing::warn!(
+        worker,
+        process = title.process(),
+        message = title.message(),
+        milliseconds = time.as_millis(),
+        "a turn that blocked its worker is over"
+    );
+}

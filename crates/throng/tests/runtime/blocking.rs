@@ -1,0 +1,283 @@
+//! Handlers that block their thread slow one process, not the node.
+
+use crate::{Add, Counter, scaled};
+use std::fmt::Debug;
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
+use throng::prelude::*;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Collects what is said about processes of one type.
+struct Reports;
+
+static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl tracing::Subscriber for Reports {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::WARN
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
+                self.0 += &format!("{field}={value:?} ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        if text.0.contains("Reported") {
+            REPORTED.lock().unwrap().push(text.0);
+        }
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn a_turn_that_blocks_is_reported_once_by_name_and_again_when_it_is_over() {
+    struct Reported;
+    impl Process for Reported {}
+    impl Handle<Block> for Reported {
+        async fn handle(&mut self, block: Block, _: &mut Context<Self>) {
+            block.begun.send(()).unwrap();
+            block.until.recv_timeout(PATIENCE).unwrap();
+        }
+    }
+    tracing::subscriber::set_global_default(Reports).unwrap();
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (let_go, until) = mpsc::channel();
+    runtime.spawn(Reported).unwrap().send(Block { begun, until }).unwrap();
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    let wait_for = |count| {
+        let begun = Instant::now();
+        while REPORTED.lock().unwrap().len() < count {
+            assert!(begun.elapsed() < PATIENCE, "nothing is reported");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    wait_for(1);
+    // Looked at many times more before it is over.
+    std::thread::sleep(Duration::from_millis(50));
+    let_go.send(()).unwrap();
+    wait_for(2);
+    let reported = REPORTED.lock().unwrap().clone();
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert!(reported[0].contains("a turn blocks its worker"), "{}", reported[0]);
+    assert!(reported[1].contains("that blocked its worker is over"), "{}", reported[1]);
+    for report in reported {
+        assert!(report.contains("Reported\"") && report.contains("Block\""), "{report}");
+    }
+}
+
+/// Blocks its thread until it is let go.
+struct Blocker;
+impl Process for Blocker {}
+
+struct Block {
+    begun: mpsc::Sender<()>,
+    until: mpsc::Receiver<()>,
+}
+impl Message for Block {
+    type Reply = ();
+}
+impl Handle<Block> for Blocker {
+    async fn handle(&mut self, block: Block, _: &mut Context<Self>) {
+        block.begun.send(()).unwrap();
+        block.until.recv_timeout(PATIENCE).unwrap();
+    }
+}
+
+/// Has a new process block its thread; it does so when this returns, and until the sender says.
+fn block(runtime: &RuntimeHandle) -> (Address<Blocker>, mpsc::Sender<()>) {
+    let (begun, has_begun) = mpsc::channel();
+    let (let_go, until) = mpsc::channel();
+    let blocker = runtime.spawn(Blocker).unwrap();
+    blocker.send(Block { begun, until }).unwrap();
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    (blocker, let_go)
+}
+
+async fn count(counter: Address<Counter>) -> u64 {
+    counter.call(Add(1)).within(PATIENCE).await.unwrap()
+}
+
+#[test]
+fn others_go_on_while_the_only_worker_is_blocked() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    for round in 1..=3 {
+        let (blocker, let_go) = block(&runtime);
+        for call in 1..=scaled(1_000) {
+            let counted = runtime.block_on(async |_| count(counter).await);
+            assert_eq!(counted, (round - 1) * scaled(1_000) + call);
+        }
+        let_go.send(()).unwrap();
+        // The blocked process itself goes on when it can.
+        let (begun, has_begun) = mpsc::channel();
+        let (let_go, until) = mpsc::channel();
+        blocker.send(Block { begun, until }).unwrap();
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let_go.send(()).unwrap();
+    }
+}
+
+#[test]
+fn as_many_may_block_as_there_are_spare_workers() {
+    let runtime = Runtime::builder().workers(1).spare_workers(4).start().unwrap();
+    let blockers: Vec<_> = (0..4).map(|_| block(&runtime)).collect();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    assert_eq!(runtime.block_on(async |_| count(counter).await), 1);
+    for (_, let_go) in &blockers {
+        let_go.send(()).unwrap();
+    }
+    for (blocker, _) in blockers {
+        blocker.stop();
+    }
+    while runtime.process_count() > 1 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_process_woken_last_and_those_queued_are_not_held_up() {
+    /// Wakes others, then blocks until they have answered.
+    struct Waker {
+        others: Vec<Address<Echo>>,
+    }
+    impl Process for Waker {}
+    struct Wake;
+    impl Message for Wake {
+        type Reply = usize;
+    }
+    struct Echo;
+    impl Process for Echo {}
+    struct Answer(mpsc::Sender<()>);
+    impl Message for Answer {
+        type Reply = ();
+    }
+    impl Handle<Answer> for Echo {
+        async fn handle(&mut self, Answer(to): Answer, _: &mut Context<Self>) {
+            to.send(()).unwrap();
+        }
+    }
+    impl Handle<Wake> for Waker {
+        async fn handle(&mut self, _: Wake, _: &mut Context<Self>) -> usize {
+            let (sender, receiver) = mpsc::channel();
+            for &other in &self.others {
+                other.send(Answer(sender.clone())).unwrap();
+            }
+            self.others.iter().filter(|_| receiver.recv_timeout(PATIENCE).is_ok()).count()
+        }
+    }
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    for others in [1, 2, 40] {
+        let others = (0..others).map(|_| runtime.spawn(Echo).unwrap()).collect::<Vec<_>>();
+        let waker = runtime.spawn(Waker { others: others.clone() }).unwrap();
+        let answered = runtime.block_on(async |_| waker.call(Wake).within(PATIENCE).await);
+        assert_eq!(answered.unwrap(), others.len());
+    }
+}
+
+#[test]
+fn timers_ring_while_the_worker_that_keeps_them_is_blocked() {
+    struct Sleeper(mpsc::Sender<&'static str>);
+    impl Process for Sleeper {
+        async fn timeout(&mut self, _: &mut Context<Self>) {
+            self.0.send("timed out").unwrap();
+        }
+    }
+    struct Sleep;
+    impl Message for Sleep {
+        type Reply = ();
+    }
+    impl Handle<Sleep> for Sleeper {
+        async fn handle(&mut self, _: Sleep, cx: &mut Context<Self>) {
+            cx.receive_timeout(Duration::from_millis(100));
+            drop(cx.send_after(Duration::from_millis(50), Say("sent")));
+        }
+    }
+    struct Say(&'static str);
+    impl Message for Say {
+        type Reply = ();
+    }
+    impl Handle<Say> for Sleeper {
+        async fn handle(&mut self, Say(text): Say, cx: &mut Context<Self>) {
+            self.0.send(text).unwrap();
+            cx.receive_timeout(Duration::from_millis(5));
+        }
+    }
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let (sender, told) = mpsc::channel();
+    let sleeper = runtime.spawn(Sleeper(sender)).unwrap();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    sleeper.send(Sleep).unwrap();
+    // Behind the message above in the queue from outside.
+    let (_, let_go) = block(&runtime);
+    drop(runtime.send_after(counter, Duration::from_millis(1), Add(5)));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok("sent"));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok("timed out"));
+    let begun = Instant::now();
+    while runtime.block_on(async |_| counter.call(Add(0)).within(PATIENCE).await).unwrap() != 5 {
+        assert!(begun.elapsed() < PATIENCE, "the timer never rang");
+    }
+    let_go.send(()).unwrap();
+}
+
+#[test]
+fn without_spare_workers_a_blocked_worker_goes_on_when_it_can() {
+    let runtime = Runtime::builder()
+        .workers(1)
+        .spare_workers(0)
+        .stuck_after(Duration::from_millis(1))
+        .start()
+        .unwrap();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let (_, let_go) = block(&runtime);
+    let call = runtime.tokio().spawn(counter.call(Add(1)).within(PATIENCE));
+    let_go.send(()).unwrap();
+    assert_eq!(runtime.block_on(async |_| call.await.unwrap()).unwrap(), 1);
+}
+
+#[test]
+fn a_process_that_is_never_done_shares_its_worker() {
+    /// Sends itself a message for each it handles, and takes its time.
+    struct Endless;
+    impl Process for Endless {}
+    struct More;
+    impl Message for More {
+        type Reply = ();
+    }
+    impl Handle<More> for Endless {
+        async fn handle(&mut self, _: More, cx: &mut Context<Self>) {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(500) {
+                std::hint::spin_loop();
+            }
+            cx.address().send(More).unwrap();
+        }
+    }
+    let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
+    let endless = runtime.spawn(Endless).unwrap();
+    endless.send(More).unwrap();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    for call in 1..=scaled(1_000).min(50) {
+        assert_eq!(runtime.block_on(async |_| count(counter).await), call);
+    }
+    endless.stop();
+    while endless.is_alive() {
+        std::thread::yield_now();
+    }
+}

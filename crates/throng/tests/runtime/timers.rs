@@ -1,0 +1,385 @@
+//! Message timers, intervals and receive timeouts.
+
+use crate::{Add, Counter, Fail, runtime, scaled};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+use throng::prelude::*;
+
+/// A test waits so long for what must come.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// A timer that no test waits for.
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// Tells what happens to it.
+struct Teller(mpsc::Sender<Told>);
+
+#[derive(PartialEq, Eq, Debug)]
+enum Told {
+    Said(u64),
+    TimedOut,
+}
+
+impl Process for Teller {
+    async fn timeout(&mut self, _: &mut Context<Self>) {
+        self.0.send(Told::TimedOut).unwrap();
+    }
+}
+
+#[derive(Clone)]
+struct Say(u64);
+impl Message for Say {
+    type Reply = ();
+}
+impl Handle<Say> for Teller {
+    async fn handle(&mut self, Say(number): Say, _: &mut Context<Self>) {
+        self.0.send(Told::Said(number)).unwrap();
+    }
+}
+
+/// Arms the receive timeout, having waited for something first.
+struct Expect(Duration);
+impl Message for Expect {
+    type Reply = ();
+}
+impl Handle<Expect> for Teller {
+    async fn handle(&mut self, Expect(time): Expect, cx: &mut Context<Self>) {
+        cx.receive_timeout(time);
+        tokio::task::yield_now().await;
+    }
+}
+
+fn teller(runtime: &RuntimeHandle) -> (Address<Teller>, mpsc::Receiver<Told>) {
+    let (sender, receiver) = mpsc::channel();
+    (runtime.spawn(Teller(sender)).unwrap(), receiver)
+}
+
+/// Counts how often it is dropped.
+#[derive(Clone)]
+struct Counted(Arc<AtomicU64>);
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+impl Message for Counted {
+    type Reply = ();
+}
+impl Handle<Counted> for Counter {
+    async fn handle(&mut self, _: Counted, _: &mut Context<Self>) {
+        self.count += 1;
+    }
+}
+
+fn until(mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "this never comes true");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn messages_come_in_the_order_of_their_times_and_never_early() {
+    let runtime = runtime();
+    let (teller, told) = teller(&runtime);
+    let begun = Instant::now();
+    let timers: Vec<_> = [90, 10, 50, 170]
+        .map(|delay| runtime.send_after(teller, Duration::from_millis(delay), Say(delay)))
+        .into();
+    for delay in [10, 50, 90, 170] {
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(delay)));
+        assert!(begun.elapsed() >= Duration::from_millis(delay), "early");
+    }
+    assert!(timers.iter().all(|timer| !timer.cancel()), "all have fired");
+}
+
+#[test]
+fn a_cancelled_timer_drops_its_message_at_once_and_sends_nothing() {
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let count = scaled(10_000);
+    let timers: Vec<_> = (0..count)
+        .map(|_| runtime.send_after(counter, Duration::from_secs(1), Counted(dropped.clone())))
+        .collect();
+    for (index, timer) in (1..).zip(timers) {
+        // On a machine that is slow enough some have fired.
+        if timer.cancel() {
+            assert!(dropped.load(Ordering::SeqCst) >= index);
+        }
+        assert!(!timer.cancel(), "only once");
+    }
+    until(|| dropped.load(Ordering::SeqCst) == count);
+}
+
+#[test]
+fn a_timer_outlives_its_handle_but_not_its_process_nor_the_runtime() {
+    let runtime = runtime();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    drop(runtime.send_after(counter, Duration::from_millis(1), Counted(dropped.clone())));
+    until(|| dropped.load(Ordering::SeqCst) == 1);
+    assert_eq!(runtime.block_on(async |_| counter.call(Add(0)).await).unwrap(), 1);
+    // To a process that exits before.
+    let short = runtime.spawn(Counter { count: 0 }).unwrap();
+    let timer = runtime.send_after(short, Duration::from_millis(20), Counted(dropped.clone()));
+    short.stop();
+    until(|| dropped.load(Ordering::SeqCst) == 2);
+    assert!(!timer.cancel());
+    // Still waiting when the runtime ends; and set after that.
+    let waiting = runtime.send_after(counter, NEVER, Counted(dropped.clone()));
+    let handle = runtime.handle().clone();
+    runtime.shutdown(PATIENCE);
+    assert_eq!(dropped.load(Ordering::SeqCst), 3);
+    assert!(!waiting.cancel());
+    assert!(!handle.send_after(counter, NEVER, Counted(dropped.clone())).cancel());
+    assert_eq!(dropped.load(Ordering::SeqCst), 4);
+}
+
+#[test]
+fn a_message_may_hold_a_handle_of_the_runtime_it_waits_in() {
+    #[expect(dead_code, reason = "only held")]
+    struct Holding(RuntimeHandle, Counted);
+    impl Message for Holding {
+        type Reply = ();
+    }
+    impl Handle<Holding> for Counter {
+        async fn handle(&mut self, _: Holding, _: &mut Context<Self>) {}
+    }
+    let runtime = runtime();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let message = Holding(runtime.handle().clone(), Counted(dropped.clone()));
+    drop(runtime.send_after(counter, NEVER, message));
+    drop(runtime);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn an_interval_beats_until_it_is_cancelled() {
+    let runtime = runtime();
+    let (teller, told) = teller(&runtime);
+    let timer = runtime.send_every(teller, Duration::from_millis(2), Say(1));
+    for _ in 0..scaled(1_000).min(20) {
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(1)));
+    }
+    assert!(timer.cancel());
+    assert!(!timer.cancel());
+    // One may be in a turn; after that turn there is none.
+    teller.send(Say(2)).unwrap();
+    until(|| told.recv_timeout(PATIENCE) == Ok(Told::Said(2)));
+    teller.send(Expect(Duration::from_millis(30))).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut), "no beat comes between");
+}
+
+#[test]
+fn an_interval_ends_with_its_process() {
+    let runtime = runtime();
+    let dropped = Arc::new(AtomicU64::new(0));
+    for panics in [false, true] {
+        let before = dropped.load(Ordering::SeqCst);
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let timer = runtime.send_every(counter, Duration::from_millis(1), Counted(dropped.clone()));
+        until(|| dropped.load(Ordering::SeqCst) > before + 3);
+        if panics {
+            counter.send(Fail("on purpose")).unwrap();
+        } else {
+            counter.stop();
+        }
+        until(|| !counter.is_alive());
+        until(|| !timer.cancel());
+    }
+}
+
+#[test]
+fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
+    struct Slow(Arc<AtomicU64>);
+    impl Process for Slow {}
+    #[derive(Clone)]
+    struct Beat;
+    impl Message for Beat {
+        type Reply = ();
+    }
+    impl Handle<Beat> for Slow {
+        async fn handle(&mut self, _: Beat, _: &mut Context<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    /// Waits until it is told to go on.
+    struct Wait(tokio::sync::oneshot::Receiver<()>);
+    impl Message for Wait {
+        type Reply = ();
+    }
+    impl Handle<Wait> for Slow {
+        async fn handle(&mut self, Wait(go_on): Wait, _: &mut Context<Self>) {
+            go_on.await.unwrap();
+        }
+    }
+    struct Look;
+    impl Message for Look {
+        type Reply = u64;
+    }
+    impl Handle<Look> for Slow {
+        async fn handle(&mut self, _: Look, _: &mut Context<Self>) -> u64 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+    let runtime = runtime();
+    let beats = Arc::new(AtomicU64::new(0));
+    let slow = runtime.spawn(Slow(beats.clone())).unwrap();
+    let (go_on, wait) = tokio::sync::oneshot::channel();
+    slow.send(Wait(wait)).unwrap();
+    let timer = runtime.send_every(slow, Duration::from_millis(1), Beat);
+    std::thread::sleep(Duration::from_millis(30));
+    // Queued behind the one beat there is.
+    let seen = runtime.block_on(async |_| {
+        let looked = tokio::spawn(slow.call(Look).within(PATIENCE));
+        tokio::task::yield_now().await;
+        go_on.send(()).unwrap();
+        looked.await.unwrap().unwrap()
+    });
+    assert!(seen <= 1, "{seen} beats were waiting");
+    until(|| beats.load(Ordering::SeqCst) > 3);
+    assert!(timer.cancel());
+}
+
+#[test]
+fn a_receive_timeout_comes_unless_a_message_does() {
+    let runtime = runtime();
+    let (teller, told) = teller(&runtime);
+    for _ in 0..3 {
+        teller.send(Expect(Duration::from_millis(5))).unwrap();
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut));
+    }
+    // Ended by a message, set anew for later, ended again.
+    teller.send(Expect(Duration::from_secs(1))).unwrap();
+    teller.send(Say(1)).unwrap();
+    teller.send(Expect(Duration::from_millis(5))).unwrap();
+    teller.send(Expect(Duration::from_millis(40))).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(1)));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut));
+    teller.send(Expect(Duration::from_millis(20))).unwrap();
+    teller.send(Say(2)).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(2)));
+    assert_eq!(told.recv_timeout(Duration::from_millis(100)), Err(mpsc::RecvTimeoutError::Timeout));
+}
+
+#[test]
+fn a_receive_timeout_of_zero_comes_when_the_mailbox_is_empty() {
+    let runtime = runtime();
+    let (teller, told) = teller(&runtime);
+    struct Both;
+    impl Message for Both {
+        type Reply = ();
+    }
+    impl Handle<Both> for Teller {
+        async fn handle(&mut self, _: Both, cx: &mut Context<Self>) {
+            cx.address().send(Say(1)).unwrap();
+            cx.receive_timeout(Duration::ZERO);
+        }
+    }
+    teller.send(Both).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(1)));
+    teller.send(Expect(Duration::ZERO)).unwrap();
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut));
+    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty), "the message ended the first");
+}
+
+#[test]
+fn a_receive_timeout_and_the_deadlines_of_calls_share_one_alarm() {
+    struct Caller(Address<Counter>, mpsc::Sender<&'static str>);
+    impl Process for Caller {
+        async fn timeout(&mut self, cx: &mut Context<Self>) {
+            // A call that is late, in the very hook; then the time is set anew.
+            let late = self.0.call(crate::AddSlowly(1, NEVER)).within(Duration::from_millis(5));
+            assert!(matches!(late.await, Err(CallError::TimedOut { .. })));
+            self.1.send("timed out").unwrap();
+            cx.receive_timeout(Duration::from_millis(3));
+        }
+    }
+    struct Begin;
+    impl Message for Begin {
+        type Reply = ();
+    }
+    impl Handle<Begin> for Caller {
+        async fn handle(&mut self, _: Begin, cx: &mut Context<Self>) {
+            cx.receive_timeout(Duration::from_millis(20));
+            let late = self.0.call(crate::AddSlowly(1, NEVER)).within(Duration::from_millis(3));
+            assert!(late.await.is_err());
+            self.1.send("begun").unwrap();
+        }
+    }
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let (sender, told) = mpsc::channel();
+    let caller = runtime.spawn(Caller(counter, sender)).unwrap();
+    caller.send(Begin).unwrap();
+    for expected in ["begun", "timed out", "timed out", "timed out"] {
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(expected));
+    }
+}
+
+#[test]
+fn a_million_timers_and_timeouts_at_once() {
+    struct Sleeper(Arc<AtomicU64>);
+    impl Process for Sleeper {
+        async fn started(&mut self, cx: &mut Context<Self>) {
+            cx.receive_timeout(Duration::from_millis(200));
+        }
+        async fn timeout(&mut self, cx: &mut Context<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            cx.stop(ExitReason::Normal);
+        }
+    }
+    let runtime = runtime();
+    let woken = Arc::new(AtomicU64::new(0));
+    let count = scaled(1_000_000);
+    for _ in 0..count {
+        runtime.spawn(Sleeper(woken.clone())).unwrap();
+    }
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    for _ in 0..count {
+        drop(runtime.send_after(counter, Duration::from_millis(200), Add(1)));
+    }
+    until(|| woken.load(Ordering::Relaxed) == count && runtime.process_count() == 1);
+    until(|| runtime.block_on(async |_| counter.call(Add(0)).await).unwrap() == count);
+}
+
+#[test]
+fn timers_set_and_cancelled_within_processes() {
+    struct Busy(Arc<AtomicU64>);
+    impl Process for Busy {}
+    struct Work(u64);
+    impl Message for Work {
+        type Reply = u64;
+    }
+    impl Handle<Work> for Busy {
+        async fn handle(&mut self, Work(count): Work, cx: &mut Context<Self>) -> u64 {
+            let timers: Vec<_> =
+                (0..count).map(|_| cx.send_after(NEVER, Done(Counted(self.0.clone())))).collect();
+            let fired = cx.send_after(Duration::from_millis(1), Done(Counted(self.0.clone())));
+            drop(fired);
+            timers.into_iter().filter(|timer| timer.cancel()).count() as u64
+        }
+    }
+    #[expect(dead_code, reason = "counts its drop")]
+    struct Done(Counted);
+    impl Message for Done {
+        type Reply = ();
+    }
+    impl Handle<Done> for Busy {
+        async fn handle(&mut self, _: Done, cx: &mut Context<Self>) {
+            cx.stop(ExitReason::Normal);
+        }
+    }
+    let runtime = runtime();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let count = scaled(50_000);
+    let busy = runtime.spawn(Busy(dropped.clone())).unwrap();
+    let cancelled =
+        runtime.block_on(async |_| busy.call(Work(count)).within(PATIENCE).await).unwrap();
+    assert_eq!(cancelled, count);
+    until(|| !busy.is_alive());
+    until(|| dropped.load(Ordering::SeqCst) == count + 1);
+}
