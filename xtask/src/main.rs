@@ -5,6 +5,7 @@
 //!      └─ test ─ unit … browser      test.rs
 //! miri, tsan                         nightly.rs  (a nightly compiler, so not part of `ci`)
 //! stress                             stress.rs
+//! conformance                        conformance.rs (its part without Erlang is one of the tests)
 //! every command line they run        steps.rs
 //! ```
 //!
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod conformance;
 mod nightly;
 mod readme;
 mod steps;
@@ -22,6 +24,7 @@ mod test;
 mod tidy;
 
 use clap::{Parser, Subcommand};
+use conformance::Compare;
 use std::process::ExitCode;
 
 /// Tests and checks of the workspace.
@@ -48,6 +51,15 @@ enum Command {
     Tidy,
     /// The tests in modules named `tests_miri`, under Miri
     Miri,
+    /// throng against what Erlang/OTP does, scenario by scenario
+    Conformance {
+        /// Compare Erlang/OTP as it is installed here with the committed logs as well
+        #[arg(long)]
+        with_erlang: bool,
+        /// Write the logs anew with the Erlang/OTP that is installed here, and run nothing else
+        #[arg(long, conflicts_with = "with_erlang")]
+        record: bool,
+    },
     /// Data races in the runtime, under ThreadSanitizer
     Tsan,
     /// What must hold under load, at full size; each run checks its outcome
@@ -68,6 +80,11 @@ fn main() -> ExitCode {
         }
         Command::Test { steps, list: false } => test::run(&steps),
         Command::Tidy => tidy::run(),
+        Command::Conformance { record: true, .. } => conformance::run(Compare::Record),
+        Command::Conformance { with_erlang: true, .. } => {
+            conformance::run(Compare::ThrongAndErlang)
+        }
+        Command::Conformance { .. } => conformance::run(Compare::Throng),
         Command::Miri => nightly::miri(),
         Command::Tsan => nightly::tsan(),
         Command::Stress { name, size } => stress::run(name, size),

@@ -121,12 +121,18 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
 pub(crate) struct Tool(Command);
 
 impl Tool {
-    /// `line` is split at blanks: for arguments that hold blanks use [`Tool::env`] or an own command.
+    /// `line` is split at blanks: an argument that holds blanks is added by [`Tool::arg`].
     pub(crate) fn new(line: &str) -> Tool {
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).current_dir(root());
         Tool(command)
+    }
+
+    /// Adds one argument, blanks and all.
+    pub(crate) fn arg(mut self, argument: &str) -> Tool {
+        self.0.arg(argument);
+        self
     }
 
     /// Sets a variable of the command's environment.

@@ -47,8 +47,8 @@ impl<P: Durable> Entity<P> {
     /// that does takes as long as a disk flush or two, which it shares with all turns of the node
     /// that end meanwhile. Activation reads the state from the store.
     ///
-    /// Two entities that call each other wait until the deadline: an entity handles one message
-    /// at a time, and that includes the wait for its own calls.
+    /// Of two entities that call each other one gets [`EntityError::Cycle`]: an entity handles one
+    /// message at a time, and that includes the wait for its own calls.
     ///
     /// # Errors
     ///
@@ -162,6 +162,10 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
                         Ok(Err(Refusal::Retired(message, _)))
                         | Err(CallError::NoProcess(Durably(message, _))) => message,
                         Err(CallError::Died(reason)) => return Poll::Ready(Err(died(reason))),
+                        Err(CallError::Cycle(message)) => {
+                            let enqueued = message.is_none();
+                            return Poll::Ready(Err(EntityError::Cycle { enqueued }));
+                        }
                         Err(CallError::TimedOut { enqueued }) => {
                             return Poll::Ready(Err(EntityError::TimedOut { enqueued }));
                         }

@@ -46,6 +46,12 @@ pub enum EntityError {
     /// The process ended before it replied. What it did may have been kept or not, as a whole.
     #[error("the entity's process ended before it replied: {0}")]
     Died(ExitReason),
+    /// The entity waits, itself or through others, for the one that calls it.
+    #[error("the call would wait for itself")]
+    Cycle {
+        /// Whether the message had reached the entity's mailbox. It may still be handled then.
+        enqueued: bool,
+    },
     /// No reply came in time. If the message was queued, it may still be handled.
     #[error("no reply in time")]
     TimedOut {

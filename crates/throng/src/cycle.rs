@@ -35,12 +35,18 @@ const HOPS: u8 = 64;
 /// How many of the probes passed on a call remembers.
 const REMEMBERED: usize = 8;
 
-/// See the file's head. One of its kind: `number` differs from call to call and from time to time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// See the file's head. The number tells it from all others of its runtime.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     sender: Pid,
     number: u64,
     hops: u8,
+}
+
+impl Probe {
+    fn is_same(&self, other: Probe) -> bool {
+        (self.sender, self.number) == (other.sender, other.number)
+    }
 }
 
 /// What a waiting call does to find out whether it is part of a ring.
@@ -88,7 +94,7 @@ impl Chase {
                 return trail.own == Some(probe.number);
             }
             let yields = trail.own.is_some() && me > probe.sender;
-            let known = trail.passed.iter().any(|passed| passed.number == probe.number);
+            let known = trail.passed.iter().any(|passed| passed.is_same(probe));
             if !yields && !known && probe.hops > 0 {
                 if trail.passed.len() == REMEMBERED {
                     trail.passed.remove(0);

@@ -37,8 +37,13 @@ pub enum CallError<T> {
     /// it exited.
     #[error("the question was dropped without an answer")]
     Unanswered,
-    /// The process would wait for itself. Here is the message, unless the ring is longer than one
-    /// process: then it is queued already, and still handled if nobody else waits.
+    /// The process would wait for itself: it has called itself, and here is the message; or, with
+    /// none, somebody that waits for it, and what is queued there may still be handled.
+    ///
+    /// The second takes some ten milliseconds to find out, and is found among calls and questions
+    /// that processes wait for directly: not through a [`ReplyTo`](crate::ReplyTo) that was passed
+    /// on, nor inside a set of futures that polls only those which were woken. What else a turn waits
+    /// for at the same time, as in a `select!`, does not count.
     #[error("the call would wait for itself")]
     Cycle(Option<T>),
     /// No reply came in time.

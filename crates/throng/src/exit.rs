@@ -71,6 +71,51 @@ impl fmt::Display for ExitReason {
     }
 }
 
+/// What the future of an async process may return: it says why the process ended.
+///
+/// `()` is a normal exit; so is `Ok(())`, and an error's text is the reason of any other.
+pub trait IntoExitReason {
+    /// The reason.
+    fn into_exit_reason(self) -> ExitReason;
+}
+
+impl IntoExitReason for () {
+    fn into_exit_reason(self) -> ExitReason {
+        ExitReason::Normal
+    }
+}
+
+impl<E: fmt::Display> IntoExitReason for Result<(), E> {
+    fn into_exit_reason(self) -> ExitReason {
+        self.map_or_else(|error| ExitReason::other(error.to_string()), |()| ExitReason::Normal)
+    }
+}
+
+impl IntoExitReason for ExitReason {
+    fn into_exit_reason(self) -> ExitReason {
+        self
+    }
+}
+
+/// The type `!` of a loop without an end, which cannot be written as such yet.
+type Never = <fn() -> ! as never::Returns>::Type;
+
+mod never {
+    pub trait Returns {
+        type Type;
+    }
+
+    impl<R> Returns for fn() -> R {
+        type Type = R;
+    }
+}
+
+impl IntoExitReason for Never {
+    fn into_exit_reason(self) -> ExitReason {
+        self
+    }
+}
+
 /// Runs what is the user's: no panic of it gets any further.
 #[inline(always)]
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, ExitReason> {

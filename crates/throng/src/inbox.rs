@@ -38,7 +38,7 @@ use crate::cell::Inside;
 use crate::context::Context;
 use crate::deadline::Deadline;
 use crate::error::SpawnError;
-use crate::exit::ExitReason;
+use crate::exit::{ExitReason, IntoExitReason};
 use crate::frame::After;
 use crate::process::{Down, Exit, Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
@@ -488,51 +488,6 @@ impl<M: Message<Reply = ()>> Handle<M> for AsyncProcess<M> {
 impl<M> fmt::Debug for AsyncProcess<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AsyncProcess")
-    }
-}
-
-/// What the future of an async process may return: it says why the process ended.
-///
-/// `()` is a normal exit; so is `Ok(())`, and an error's text is the reason of any other.
-pub trait IntoExitReason {
-    /// The reason.
-    fn into_exit_reason(self) -> ExitReason;
-}
-
-impl IntoExitReason for () {
-    fn into_exit_reason(self) -> ExitReason {
-        ExitReason::Normal
-    }
-}
-
-impl<E: fmt::Display> IntoExitReason for Result<(), E> {
-    fn into_exit_reason(self) -> ExitReason {
-        self.map_or_else(|error| ExitReason::other(error.to_string()), |()| ExitReason::Normal)
-    }
-}
-
-impl IntoExitReason for ExitReason {
-    fn into_exit_reason(self) -> ExitReason {
-        self
-    }
-}
-
-/// The type `!` of a loop without an end, which cannot be written as such yet.
-type Never = <fn() -> ! as never::Returns>::Type;
-
-mod never {
-    pub trait Returns {
-        type Type;
-    }
-
-    impl<R> Returns for fn() -> R {
-        type Type = R;
-    }
-}
-
-impl IntoExitReason for Never {
-    fn into_exit_reason(self) -> ExitReason {
-        self
     }
 }
 

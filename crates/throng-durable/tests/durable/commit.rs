@@ -7,7 +7,7 @@ use throng::prelude::*;
 use throng_durable::{CellError, CommitError, Durable, DurableContext, EntityError, Node};
 use throng_store::WriteError;
 
-use crate::{Add, Counter, Explode, Get, Turns, stored, with_node};
+use crate::{Add, AddTo, Counter, Explode, Get, HANGS_AFTER, Turns, stored, with_node};
 
 /// The record of an entity's state as it lies in the store, by the documented layout.
 fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
@@ -330,6 +330,36 @@ fn what_an_entity_sends_itself_is_committed() {
             }
             assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 0, 10]);
             assert_eq!(node.stat().unwrap().store.batches, 10);
+        },
+    );
+}
+
+#[test]
+fn entities_that_wait_for_themselves_are_told_and_go_on() {
+    /// Calls the entity of the first key, which calls that of the second.
+    struct Via(&'static str, &'static str);
+    impl Message for Via {
+        type Reply = Result<Result<(String, u64), EntityError>, EntityError>;
+    }
+    impl Handle<Via> for Counter {
+        async fn handle(
+            &mut self,
+            Via(first, second): Via,
+            cx: &mut Context<Self>,
+        ) -> Result<Result<(String, u64), EntityError>, EntityError> {
+            cx.node().entity::<Counter>(first).call(AddTo(second.into(), 1)).await
+        }
+    }
+    with_node(
+        |options| options,
+        async |node| {
+            let alice = node.entity::<Counter>("alice");
+            let told = alice.call(AddTo("alice".into(), 1)).await.unwrap();
+            assert!(matches!(told, Err(EntityError::Cycle { enqueued: false })), "{told:?}");
+            let told = alice.call(Via("bob", "alice")).within(HANGS_AFTER).await.unwrap();
+            let (Err(told) | Ok(Err(told))) = told else { panic!("came through: {told:?}") };
+            assert!(matches!(told, EntityError::Cycle { enqueued: true }), "{told:?}");
+            alice.call(Get).await.unwrap();
         },
     );
 }

@@ -1,0 +1,76 @@
+//! Scenario files: scripts, and under each step what Erlang/OTP did when it carried the step out.
+//!
+//! ```text
+//! # A comment.
+//! == what the scenario shows
+//! driver: spawn a b
+//! a: trap_exits on ; link b
+//! b: die boom
+//!     a: EXIT b boom
+//!     b: ended boom
+//! ```
+//!
+//! A step is one line: who carries it out, and commands with ` ; ` between them, which a process
+//! carries out in one turn. The indented lines below it are its events: `WHO: WHAT`, where `c#2` is
+//! the second process of the name `c`. Children of a supervisor are written
+//! `ID(RESTART,SHUTDOWN,FLAG...)`, each part with a default.
+
+/// One line that is carried out, or whole lines of them in one turn.
+pub(crate) type Command = Vec<String>;
+
+/// A script with its events.
+pub(crate) struct Scenario {
+    pub(crate) title: String,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// What somebody does at once.
+pub(crate) struct Step {
+    /// In its file, from 1.
+    pub(crate) line: usize,
+    pub(crate) text: String,
+    pub(crate) who: String,
+    pub(crate) commands: Vec<Command>,
+    /// The events, in the order of the log.
+    pub(crate) events: Vec<String>,
+}
+
+/// Reads a file.
+///
+/// # Panics
+/// If a line is neither a comment, a title, a step nor an event.
+pub(crate) fn scenarios(text: &str) -> Vec<Scenario> {
+    let mut scenarios: Vec<Scenario> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(title) = line.strip_prefix("== ") {
+            scenarios.push(Scenario { title: title.to_owned(), steps: Vec::new() });
+            continue;
+        }
+        let steps = &mut scenarios.last_mut().expect("a title comes before the first step").steps;
+        if let Some(event) = line.strip_prefix("    ") {
+            let step = steps.last_mut().expect("a step comes before its events");
+            step.events.push(event.to_owned());
+        } else {
+            steps.push(step(index + 1, line));
+        }
+    }
+    scenarios
+}
+
+fn step(line: usize, text: &str) -> Step {
+    let (who, what) = text.split_once(": ").unwrap_or_else(|| panic!("line {line}: {text}"));
+    Step {
+        line,
+        text: text.to_owned(),
+        who: who.to_owned(),
+        commands: what.split(" ; ").map(words).collect(),
+        events: Vec::new(),
+    }
+}
+
+fn words(command: &str) -> Command {
+    command.split(' ').map(str::to_owned).collect()
+}
