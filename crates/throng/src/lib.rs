@@ -56,22 +56,11 @@
 //! for each other in a ring one is told so before long: [`CallError::Cycle`]. Send instead, or
 //! [ask](Address::ask) and answer from a later turn.
 //!
-//! # What it costs
+//! # On
 //!
-//! Measured on two cores; the workload of `bench/` named in the last column measures it on yours.
-//!
-//! | what | cost | workload |
-//! |---|---|---|
-//! | an idle process with a `u64` | 64 bytes | `spawn` |
-//! | spawning it | about 30 ns | `spawn` |
-//! | a message of a flood, sent and handled | about 20 ns | `send` |
-//! | a call and its reply, between processes | about 80 ns | `call` |
-//! | the same, to one of a million at random | about 400 ns | `call --set callees=1000000` |
-//! | a handler that does not suspend | a pooled block, given back | |
-//! | a handler that suspends | its future's size, rounded up to a pooled one, meanwhile | |
-//!
-//! A call from a thread that is no worker has to wake one that may sleep, and that costs the
-//! system tens of microseconds: keep chatter between processes.
+//! [`guide::tutorial`] goes through all of it in ten minutes, with `#[process]`, which makes the
+//! messages of an `impl` block's methods. [`guide::erlang`] says what is what for those who know OTP.
+//! [`guide::costs`] says what everything costs and how to measure it.
 
 #![deny(missing_docs)]
 // The models exercise parts of files whose other parts only the whole runtime uses.
@@ -90,6 +79,10 @@ mod timer_state;
 mod turn_state;
 mod warm;
 
+#[cfg(all(feature = "macros", not(throng_loom)))]
+#[doc(hidden)]
+#[path = "expansion.rs"]
+pub mod __expansion;
 #[cfg(not(throng_loom))]
 mod address;
 #[cfg(not(throng_loom))]
@@ -118,8 +111,11 @@ mod exit;
 mod extension;
 #[cfg(not(throng_loom))]
 mod frame;
+// Its examples use the macros.
 #[cfg(not(throng_loom))]
 mod group;
+#[cfg(all(feature = "macros", not(throng_loom)))]
+pub mod guide;
 #[cfg(not(throng_loom))]
 mod inbox;
 #[cfg(not(throng_loom))]
@@ -190,6 +186,10 @@ pub use crate::{
     },
 };
 
+#[cfg(all(feature = "macros", not(throng_loom)))]
+#[doc(inline)]
+pub use throng_macros::{hook, message, process};
+
 /// Everything a process is usually written with.
 #[cfg(not(throng_loom))]
 pub mod prelude {
@@ -198,4 +198,6 @@ pub mod prelude {
         Inbox, Message, MonitorRef, Pid, Process, Recipient, ReplyTo, Restart, Runtime,
         RuntimeHandle, SendAll, SendError, SpawnError, Supervisor, Timer, Turn,
     };
+    #[cfg(feature = "macros")]
+    pub use crate::{hook, message, process};
 }

@@ -1,0 +1,308 @@
+//! The typed client: what an address offers for each message, in one trait per visibility.
+//!
+//! An address is a type of throng's, so methods on it need a trait. All methods of a trait are as
+//! visible as the trait, so messages of different visibility are in different traits; in their own
+//! module all of them are in scope.
+
+use crate::message::{Field, MessageMethod, camel_case};
+use crate::process::Block;
+use proc_macro2::TokenStream;
+use quote::{ToTokens, format_ident, quote};
+use syn::ext::IdentExt;
+use syn::{Error, Ident, Visibility};
+
+/// What an address can do without us. Its own methods would be called instead of ours; ours would
+/// be called instead of those of traits that take a reference.
+const ADDRESS_METHODS: &[&str] = &[
+    "ask",
+    "borrow",
+    "borrow_mut",
+    "call",
+    "clamp",
+    "clone",
+    "clone_from",
+    "cmp",
+    "deliver",
+    "eq",
+    "exit",
+    "fmt",
+    "from",
+    "ge",
+    "gt",
+    "hash",
+    "into",
+    "is_alive",
+    "kill",
+    "le",
+    "lt",
+    "max",
+    "min",
+    "ne",
+    "partial_cmp",
+    "pid",
+    "recipient",
+    "send",
+    "stop",
+    "to_owned",
+    "try_from",
+    "try_into",
+    "type_id",
+];
+
+/// Refuses a message that cannot be told from an earlier one, or whose client an address has already.
+pub(crate) fn refuse_collision(
+    message: &MessageMethod,
+    earlier: &[MessageMethod],
+) -> syn::Result<()> {
+    let method = &message.method;
+    let names = client_names(message);
+    for name in names.iter().map(|name| name.unraw().to_string()) {
+        if ADDRESS_METHODS.contains(&name.as_str()) {
+            let text = format!(
+                "an address has a method `{name}` already, which is not this: \
+                 give the method another name"
+            );
+            return Err(Error::new_spanned(method, text));
+        }
+    }
+    // Which of two under a condition there is may be a matter of configuration; rustc will see.
+    let is_certain = |message: &&MessageMethod| message.carried.conditions.is_empty();
+    for other in earlier.iter().filter(|_| is_certain(&message)).filter(is_certain) {
+        let theirs = client_names(other);
+        let other_method = &other.method;
+        if other.name == message.name {
+            let text = format!(
+                "the messages of `{other_method}` and `{method}` would both be called `{}`: \
+                 name one with `#[message(name = …)]`",
+                message.name
+            );
+            return Err(Error::new_spanned(method, text));
+        }
+        if let Some(name) = names.iter().find(|name| theirs.contains(name)) {
+            let text = format!(
+                "`{other_method}` and `{method}` would both be `{name}` on an address: rename one"
+            );
+            return Err(Error::new_spanned(method, text));
+        }
+    }
+    Ok(())
+}
+
+/// The traits, and their implementations for the process's address.
+pub(crate) fn expand(messages: &[MessageMethod], block: &Block) -> TokenStream {
+    let mut groups: Vec<(&Visibility, Vec<&MessageMethod>)> = Vec::new();
+    for message in messages {
+        match groups.iter_mut().find(|(visibility, _)| is_same(visibility, &message.visibility)) {
+            Some((_, group)) => group.push(message),
+            None => groups.push((&message.visibility, vec![message])),
+        }
+    }
+    groups.sort_by_key(|(visibility, _)| width(visibility));
+    let plain = block.client.clone().unwrap_or_else(|| format_ident!("{}Client", block.name));
+    let traits = groups.iter().enumerate().map(|(index, (visibility, group))| {
+        let name = match index {
+            0 => plain.clone(),
+            _ => format_ident!("{plain}{}", suffix(visibility)),
+        };
+        expand_group(&name, visibility, group, block)
+    });
+    quote!(#(#traits)*)
+}
+
+fn expand_group(
+    name: &Ident,
+    visibility: &Visibility,
+    messages: &[&MessageMethod],
+    block: &Block,
+) -> TokenStream {
+    let Block { krate, self_ty: process, conditions, generics, .. } = block;
+    let (parameters, arguments, clause) = generics.split_for_impl();
+    let about = format!(
+        "What can be asked of a `{}`, on its [`Address`]({}::Address).",
+        block.name,
+        path(krate)
+    );
+    let methods: Vec<Method> =
+        messages.iter().flat_map(|message| expand_methods(message, block)).collect();
+    let declared = methods
+        .iter()
+        .map(|Method { conditions, notes, signature, .. }| quote!(#conditions #notes #signature;));
+    let defined = methods
+        .iter()
+        .map(|Method { conditions, signature, body, .. }| quote!(#conditions #signature { #body }));
+    quote! {
+        #(#conditions)*
+        #[doc = #about]
+        #[allow(dead_code, deprecated, private_interfaces, private_bounds, unreachable_pub)]
+        #[allow(clippy::too_many_arguments, clippy::type_complexity, clippy::wrong_self_convention)]
+        #visibility trait #name #parameters: ::core::marker::Sized #clause {
+            #(#declared)*
+        }
+
+        #(#conditions)*
+        #[allow(deprecated)]
+        impl #parameters #name #arguments for #krate::Address<#process> #clause {
+            #(#defined)*
+        }
+    }
+}
+
+/// A method on an address, as the trait declares it and its implementation defines it.
+struct Method {
+    conditions: TokenStream,
+    notes: TokenStream,
+    signature: TokenStream,
+    body: TokenStream,
+}
+
+/// What a message has on an address: a method that calls and one that sends.
+fn expand_methods(message: &MessageMethod, block: &Block) -> Vec<Method> {
+    let Block { krate, self_ty: process, .. } = block;
+    let (method, reply) = (&message.method, &message.reply);
+    let (ty, construction) = (message.ty(), message.construction());
+    let parameters: Vec<TokenStream> =
+        message.fields().map(|Field { name, ty, .. }| quote!(#name: #ty)).collect();
+    let conditions = {
+        let conditions = &message.carried.conditions;
+        quote!(#(#conditions)*)
+    };
+    let notes = message.carried.notes_or(&format!("Has the process run `{method}`."));
+    let send = |name: &Ident, notes| Method {
+        conditions: conditions.clone(),
+        notes,
+        signature: quote! {
+            fn #name(self, #(#parameters),*) -> ::core::result::Result<(), #krate::SendError<#ty>>
+        },
+        body: quote!(#krate::Address::<#process>::send(self, #construction)),
+    };
+    if message.is_only_sent {
+        return vec![send(method, notes)];
+    }
+    let (signature, body) = match message.question() {
+        None => (
+            quote! {
+                fn #method(self, #(#parameters),*)
+                    -> #krate::Call<#ty, #reply>
+            },
+            quote!(#krate::Address::<#process>::call(self, #construction)),
+        ),
+        Some((question, answer)) => {
+            let others = message.fields().filter(|field| field.name != question.name);
+            let parameters = others.map(|Field { name, ty, .. }| quote!(#name: #ty));
+            let variable = &question.name;
+            (
+                quote!(fn #method(self, #(#parameters),*) -> #krate::Ask<#ty, #answer>),
+                quote!(#krate::Address::<#process>::ask(self, move |#variable| #construction)),
+            )
+        }
+    };
+    let call = Method { conditions: conditions.clone(), notes, signature, body };
+    let about =
+        format!("Sends what [`{0}`](Self::{0}) asks, and waits for nothing.", method.unraw());
+    vec![call, send(&send_name(method), quote!(#[doc = #about]))]
+}
+
+fn client_names(message: &MessageMethod) -> Vec<Ident> {
+    let method = message.method.clone();
+    if message.is_only_sent {
+        return vec![method];
+    }
+    let send = send_name(&method);
+    vec![method, send]
+}
+
+fn send_name(method: &Ident) -> Ident {
+    format_ident!("send_{}", method.unraw(), span = method.span())
+}
+
+fn is_same(one: &Visibility, other: &Visibility) -> bool {
+    text(one) == text(other)
+}
+
+/// What the visibility is called, without spaces; nothing for private.
+fn text(visibility: &Visibility) -> String {
+    let text = visibility.to_token_stream().to_string().replace(' ', "");
+    if text == "pub(self)" { String::new() } else { text }
+}
+
+/// Orders visibilities, the widest first.
+fn width(visibility: &Visibility) -> u8 {
+    match text(visibility).as_str() {
+        "pub" => 0,
+        "pub(crate)" => 1,
+        "" => 4,
+        text if text.starts_with("pub(in") => 2,
+        _ => 3,
+    }
+}
+
+/// What tells the trait of narrower visibility from the widest: `Crate`, `Super`, `Private`.
+fn suffix(visibility: &Visibility) -> String {
+    if text(visibility).is_empty() {
+        return "Private".to_owned();
+    }
+    let words = visibility.to_token_stream().to_string();
+    let words = words.trim_start_matches("pub").replace(|c: char| !c.is_alphanumeric(), "_");
+    camel_case(&words)
+}
+
+fn path(krate: &syn::Path) -> String {
+    krate.to_token_stream().to_string().replace(' ', "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use syn::{ImplItem, Item, ItemImpl, Type, parse_quote};
+
+    #[test]
+    fn narrower_visibility_has_a_trait_of_its_own_name() {
+        let named = |visibility: Visibility| suffix(&visibility);
+        assert_eq!(named(parse_quote!(pub(crate))), "Crate");
+        assert_eq!(named(parse_quote!(pub(in crate::bank::teller))), "InCrateBankTeller");
+        assert_eq!(named(Visibility::Inherited), "Private");
+        assert!(is_same(&parse_quote!(pub(self)), &Visibility::Inherited));
+    }
+
+    #[test]
+    fn no_client_method_is_hidden_by_one_of_an_address() {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../throng/src");
+        let mut files = vec![source];
+        let mut methods = Vec::new();
+        while let Some(path) = files.pop() {
+            if path.is_dir() {
+                files.extend(path.read_dir().unwrap().map(|entry| entry.unwrap().path()));
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                methods.extend(methods_of_an_address(&std::fs::read_to_string(path).unwrap()));
+            }
+        }
+        assert!(methods.contains(&"is_alive".to_owned()));
+        methods.retain(|method| !ADDRESS_METHODS.contains(&method.as_str()));
+        assert!(methods.is_empty(), "add to ADDRESS_METHODS: {methods:?}");
+    }
+
+    /// The public methods that addresses of all processes have.
+    fn methods_of_an_address(source: &str) -> Vec<String> {
+        let is_address = |ty: &Type| matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Address"));
+        let is_general = |block: &ItemImpl| block.generics.type_params().next().is_some();
+        let items = syn::parse_file(source).unwrap().items.into_iter();
+        let blocks = items.filter_map(|item| match item {
+            Item::Impl(block)
+                if block.trait_.is_none() && is_general(&block) && is_address(&block.self_ty) =>
+            {
+                Some(block)
+            }
+            _ => None,
+        });
+        let items = blocks.flat_map(|block| block.items);
+        items
+            .filter_map(|item| match item {
+                ImplItem::Fn(method) if matches!(method.vis, Visibility::Public(_)) => {
+                    Some(method.sig.ident.to_string())
+                }
+                _ => None,
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! One hook: a method of the block that `impl Process` calls.
+
+use crate::attributes::{self, Carried};
+use crate::message::{is_context, is_shared, receiver};
+use crate::process::Block;
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{Attribute, Error, FnArg, Ident, ImplItemFn, ReturnType};
+
+/// A hook's name, and what it is told beside the context: a type of throng's.
+type Known = (&'static str, Option<Told>);
+
+#[derive(Clone, Copy)]
+struct Told {
+    ty: &'static str,
+    by_reference: bool,
+}
+
+const HOOKS: &[Known] = &[
+    ("started", None),
+    ("stopping", Some(Told { ty: "ExitReason", by_reference: true })),
+    ("down", Some(Told { ty: "Down", by_reference: false })),
+    ("exit", Some(Told { ty: "Exit", by_reference: false })),
+    ("timeout", None),
+];
+
+/// A method marked `#[hook]`.
+pub(crate) struct Hook {
+    pub(crate) name: Ident,
+    carried: Carried,
+    is_async: bool,
+    told: Option<Told>,
+    /// In the method's order, less the receiver: is it the context, or what the hook is told?
+    is_context: Vec<bool>,
+}
+
+impl Hook {
+    /// Reads the method.
+    ///
+    /// # Errors
+    /// What about it cannot be a hook.
+    pub(crate) fn read(attribute: &Attribute, method: &ImplItemFn) -> syn::Result<Hook> {
+        if !matches!(attribute.meta, syn::Meta::Path(_)) {
+            return Err(Error::new_spanned(attribute, "`#[hook]` has no options"));
+        }
+        let signature = &method.sig;
+        let name = &signature.ident;
+        let Some(&(_, told)) = HOOKS.iter().find(|(hook, _)| name == hook) else {
+            let hooks: Vec<_> = HOOKS.iter().map(|(hook, _)| format!("`{hook}`")).collect();
+            let text = format!("no hook is called `{name}`; there are {}", hooks.join(", "));
+            return Err(Error::new_spanned(name, text));
+        };
+        is_shared(receiver(signature.inputs.first(), name)?)?;
+        if let ReturnType::Type(_, ty) = &signature.output
+            && !matches!(&**ty, syn::Type::Tuple(tuple) if tuple.elems.is_empty())
+        {
+            return Err(Error::new_spanned(ty, "nobody waits for a hook: it returns nothing"));
+        }
+        let mut contexts = Vec::new();
+        for input in signature.inputs.iter().skip(1) {
+            let FnArg::Typed(argument) = input else { continue };
+            let is_context = is_context(&argument.ty);
+            if contexts.contains(&is_context) || !(is_context || told.is_some()) {
+                let text = match told {
+                    Some(Told { ty, by_reference }) => {
+                        let ty = if by_reference { format!("&{ty}") } else { ty.to_owned() };
+                        format!(
+                            "`{name}` is told a `{ty}` and has its `&mut Context<Self>`, no more"
+                        )
+                    }
+                    None => format!("`{name}` has its `&mut Context<Self>` and is told no more"),
+                };
+                return Err(Error::new_spanned(argument, text));
+            }
+            contexts.push(is_context);
+        }
+        Ok(Hook {
+            name: name.clone(),
+            carried: Carried::of(&method.attrs),
+            is_async: signature.asyncness.is_some(),
+            told,
+            is_context: contexts,
+        })
+    }
+
+    /// The method of `impl Process`.
+    pub(crate) fn expand(&self, block: &Block) -> TokenStream {
+        let Hook { name, carried, .. } = self;
+        let krate = &block.krate;
+        let conditions = &carried.conditions;
+        let span = name.span();
+        let cx = Ident::new("cx", Span::mixed_site());
+        let told = Ident::new("told", Span::mixed_site());
+        let parameter = self.told.map(|Told { ty, by_reference }| {
+            let ty = Ident::new(ty, Span::mixed_site());
+            let reference = by_reference.then(|| quote!(&));
+            quote!(#told: #reference #krate::#ty,)
+        });
+        let arguments = self.is_context.iter().map(|&is_context| {
+            if is_context { cx.to_token_stream() } else { told.to_token_stream() }
+        });
+        let call = quote_spanned!(span=> Self::#name(self, #(#arguments),*));
+        let unused = self.unused(&cx, &told);
+        if self.is_async {
+            let future = quote_spanned!(span=> impl ::core::future::Future<Output = ()> + ::core::marker::Send);
+            quote! {
+                #(#conditions)*
+                fn #name(&mut self, #parameter #cx: &mut #krate::Context<Self>) -> #future {
+                    #unused
+                    #call
+                }
+            }
+        } else {
+            quote! {
+                #(#conditions)*
+                async fn #name(&mut self, #parameter #cx: &mut #krate::Context<Self>) {
+                    #unused
+                    #call
+                }
+            }
+        }
+    }
+
+    fn unused(&self, cx: &Ident, told: &Ident) -> TokenStream {
+        let cx = (!self.is_context.contains(&true)).then(|| quote!(let _ = #cx;));
+        let told = (self.told.is_some() && !self.is_context.contains(&false))
+            .then(|| quote!(let _ = #told;));
+        quote!(#cx #told)
+    }
+}
+
+/// Whether our attribute is on the method; it is taken off.
+pub(crate) fn attribute(method: &mut ImplItemFn) -> syn::Result<Option<Attribute>> {
+    attributes::take(&mut method.attrs, "hook")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::HOOKS;
+    use syn::{Item, TraitItem};
+
+    #[test]
+    fn every_hook_of_a_process_is_known() {
+        let file = syn::parse_file(include_str!("../../throng/src/process.rs")).unwrap();
+        let process = file.items.iter().find_map(|item| match item {
+            Item::Trait(process) if process.ident == "Process" => Some(process),
+            _ => None,
+        });
+        let mut hooks: Vec<String> = process
+            .unwrap()
+            .items
+            .iter()
+            .filter_map(|item| match item {
+                TraitItem::Fn(hook) => Some(hook.sig.ident.to_string()),
+                _ => None,
+            })
+            .collect();
+        assert!(hooks.contains(&"started".to_owned()));
+        hooks.retain(|hook| !HOOKS.iter().any(|(known, _)| known == hook));
+        assert!(hooks.is_empty(), "add to HOOKS: {hooks:?}");
+    }
+}

@@ -1,0 +1,633 @@
+//! One message method: what it says, and the message, handler and bounds made from it.
+
+use crate::attributes::{self, Carried};
+use crate::borrows::{self, Place};
+use crate::generics;
+use crate::process::Block;
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{
+    Attribute, Error, FnArg, GenericArgument, GenericParam, Generics, Ident, ImplItemFn, Pat,
+    PatType, Path, PathArguments, Receiver, ReceiverKind, ReturnType, Safety, Token, Type,
+    Visibility, parse_quote_spanned,
+};
+
+/// Types that everybody uses by their bare names: those of the language's prelude and of throng's.
+/// A message of such a name would hide them in the whole module.
+const HIDDEN_BY_A_MESSAGE: &[&str] = &[
+    "Address",
+    "AsMut",
+    "AsRef",
+    "Box",
+    "CallError",
+    "Child",
+    "ChildSpec",
+    "Clone",
+    "Context",
+    "Copy",
+    "Default",
+    "Down",
+    "Drop",
+    "Eq",
+    "Err",
+    "Exit",
+    "ExitReason",
+    "Extend",
+    "Fn",
+    "FnMut",
+    "FnOnce",
+    "From",
+    "Future",
+    "Group",
+    "Handle",
+    "Inbox",
+    "Into",
+    "IntoFuture",
+    "IntoIterator",
+    "Iterator",
+    "Message",
+    "MonitorRef",
+    "None",
+    "Ok",
+    "Option",
+    "Ord",
+    "PartialEq",
+    "PartialOrd",
+    "Pid",
+    "Process",
+    "Recipient",
+    "ReplyTo",
+    "Restart",
+    "Result",
+    "Runtime",
+    "RuntimeHandle",
+    "Send",
+    "SendAll",
+    "SendError",
+    "Sized",
+    "Some",
+    "SpawnError",
+    "String",
+    "Supervisor",
+    "Sync",
+    "Timer",
+    "ToOwned",
+    "ToString",
+    "TryFrom",
+    "TryInto",
+    "Turn",
+    "Unpin",
+    "Vec",
+];
+
+/// A method marked `#[message]`.
+pub(crate) struct MessageMethod {
+    pub(crate) method: Ident,
+    /// The message's.
+    pub(crate) name: Ident,
+    pub(crate) visibility: Visibility,
+    pub(crate) carried: Carried,
+    pub(crate) is_only_sent: bool,
+    derives: Vec<Path>,
+    is_async: bool,
+    shares_state: bool,
+    /// In the method's order, less the receiver.
+    arguments: Vec<Argument>,
+    pub(crate) reply: Type,
+    /// The parameters that the message has.
+    generics: Generics,
+    marker: Option<TokenStream>,
+}
+
+enum Argument {
+    Field(Box<Field>),
+    Context,
+}
+
+/// An argument of the method and field of the message.
+pub(crate) struct Field {
+    pub(crate) name: Ident,
+    pub(crate) ty: Type,
+    documentation: Vec<Attribute>,
+}
+
+impl MessageMethod {
+    /// Reads the method, and takes from it what only we understand: documentation of arguments.
+    ///
+    /// # Errors
+    /// What about it cannot be a message.
+    pub(crate) fn take(
+        attribute: &Attribute,
+        method: &mut ImplItemFn,
+        block: &Block,
+    ) -> syn::Result<MessageMethod> {
+        let options = Options::parse(attribute)?;
+        let signature = &mut method.sig;
+        if let Safety::Unsafe(token) = &signature.safety {
+            let text = "a message can be sent by anybody, who can promise nothing: \
+                        its method cannot be `unsafe`";
+            return Err(Error::new_spanned(token, text));
+        }
+        if let Some(parameter) = (signature.generics.params.iter())
+            .find(|parameter| !matches!(parameter, GenericParam::Lifetime(_)))
+        {
+            let text = "a message is one type, not one for each type parameter: \
+                        put the parameter on the `impl` block";
+            return Err(Error::new_spanned(parameter, text));
+        }
+        let is_async = signature.asyncness.is_some();
+        let shares_state = is_shared(receiver(signature.inputs.first(), &signature.ident)?)?;
+        let mut arguments = Vec::new();
+        for (index, argument) in signature.inputs.iter_mut().enumerate() {
+            if let FnArg::Typed(argument) = argument {
+                arguments.push(Argument::take(argument, index - 1, block)?);
+            }
+        }
+        refuse_twins(&arguments, signature.inputs.iter())?;
+        refuse_second_reply(&arguments, &signature.output)?;
+        let reply = match &signature.output {
+            ReturnType::Default => parse_quote_spanned!(signature.ident.span()=> ()),
+            ReturnType::Type(_, ty) if options.is_only_sent => {
+                let text = "a message that is only sent has no reply: \
+                            leave out the type, or the option `send`";
+                return Err(Error::new_spanned(ty, text));
+            }
+            ReturnType::Type(_, ty) => {
+                borrows::refuse(ty, Place::Reply)?;
+                block.without_self(&**ty)?
+            }
+        };
+        let name = match options.name {
+            Some(name) => name,
+            None => message_name(&signature.ident, block)?,
+        };
+        let fields: Vec<TokenStream> =
+            fields(&arguments).map(|field| field.ty.to_token_stream()).collect();
+        let mut all = fields.clone();
+        all.push(reply.to_token_stream());
+        let generics = generics::needed(&block.generics, &all);
+        Ok(MessageMethod {
+            method: signature.ident.clone(),
+            name,
+            visibility: method.vis.clone(),
+            carried: Carried::of(&method.attrs),
+            is_only_sent: options.is_only_sent,
+            derives: options.derives,
+            is_async,
+            shares_state,
+            marker: generics::marker(&generics, &fields),
+            arguments,
+            reply,
+            generics,
+        })
+    }
+
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &Field> {
+        fields(&self.arguments)
+    }
+
+    /// The field by which the message is answered, and the answer's type; if it is not only sent.
+    pub(crate) fn question(&self) -> Option<(&Field, &Type)> {
+        let mut questions =
+            self.fields().filter_map(|field| Some((field, answered_by(&field.ty)?)));
+        questions.next().filter(|_| !self.is_only_sent)
+    }
+
+    /// The message's type, with its parameters.
+    pub(crate) fn ty(&self) -> TokenStream {
+        let name = &self.name;
+        let (_, parameters, _) = self.generics.split_for_impl();
+        quote!(#name #parameters)
+    }
+
+    /// An expression that makes the message of variables named as the fields.
+    pub(crate) fn construction(&self) -> TokenStream {
+        let name = &self.name;
+        let fields = self.fields().map(|field| &field.name);
+        match &self.marker {
+            Some(_) => quote!(#name::new(#(#fields),*)),
+            None if self.fields().next().is_none() => quote!(#name),
+            None => quote!(#name { #(#fields),* }),
+        }
+    }
+
+    /// The message, how it is handled, and what its parts must be.
+    pub(crate) fn expand(&self, block: &Block) -> TokenStream {
+        let message = self.expand_message(block);
+        let handler = self.expand_handler(block);
+        let bounds = self.expand_bounds(block);
+        quote!(#message #handler #bounds)
+    }
+
+    fn expand_message(&self, block: &Block) -> TokenStream {
+        let MessageMethod { name, visibility, derives, reply, .. } = self;
+        let krate = &block.krate;
+        let conditions = self.conditions(block);
+        let notes = self
+            .carried
+            .notes_or(&format!("The message that `{}::{}` handles.", block.name, self.method));
+        let (parameters, arguments, clause) = self.generics.split_for_impl();
+        let derives = (!derives.is_empty()).then(|| quote!(#[derive(#(#derives),*)]));
+        let fields: Vec<TokenStream> = self
+            .fields()
+            .map(|Field { name, ty, documentation }| {
+                let otherwise = format!("What the method calls `{}`.", name.unraw());
+                let otherwise = documentation.is_empty().then(|| quote!(#[doc = #otherwise]));
+                quote!(#(#documentation)* #otherwise #visibility #name: #ty)
+            })
+            .collect();
+        let declaration = quote_spanned!(name.span()=> struct #name);
+        let body = match (&self.marker, fields.is_empty()) {
+            (Some(marker), _) => quote!(#clause { #(#fields,)* marker_of_throng: #marker }),
+            (None, true) => quote_spanned!(name.span()=> #clause;),
+            (None, false) => quote!(#clause { #(#fields),* }),
+        };
+        let constructor = self.marker.as_ref().map(|_| {
+            let names = self.fields().map(|field| &field.name).collect::<Vec<_>>();
+            let types = self.fields().map(|field| &field.ty);
+            quote! {
+                #(#conditions)*
+                #[allow(deprecated, clippy::new_without_default)]
+                impl #parameters #name #arguments #clause {
+                    /// Makes the message.
+                    #visibility const fn new(#(#names: #types),*) -> Self {
+                        Self { #(#names,)* marker_of_throng: ::core::marker::PhantomData }
+                    }
+                }
+            }
+        });
+        quote! {
+            #(#conditions)*
+            #notes
+            #derives
+            #[allow(private_interfaces, private_bounds, unreachable_pub)]
+            #visibility #declaration #parameters #body
+
+            #constructor
+
+            #(#conditions)*
+            #[allow(deprecated, private_interfaces)]
+            impl #parameters #krate::Message for #name #arguments #clause {
+                type Reply = #reply;
+            }
+        }
+    }
+
+    fn expand_handler(&self, block: &Block) -> TokenStream {
+        let MessageMethod { method, reply, .. } = self;
+        let (krate, process) = (&block.krate, &block.self_ty);
+        let conditions = self.conditions(block);
+        let (parameters, _, clause) = block.generics.split_for_impl();
+        let (name, ty) = (&self.name, self.ty());
+        // The user's arguments are in scope with these.
+        let message = Ident::new("message", Span::mixed_site().located_at(method.span()));
+        let cx = Ident::new("cx", Span::mixed_site());
+        let fields: Vec<&Ident> = self.fields().map(|field| &field.name).collect();
+        let taken = match fields.as_slice() {
+            [] => quote!(let _ = #message;),
+            fields => quote!(let #name { #(#fields,)* .. } = #message;),
+        };
+        let arguments = self.arguments.iter().map(|argument| match argument {
+            Argument::Field(field) => field.name.to_token_stream(),
+            Argument::Context => cx.to_token_stream(),
+        });
+        // Complaints about a future that cannot change threads point at the method.
+        let span = method.span();
+        let handles = self.located(&quote!(#krate::Handle<#ty>));
+        let call = quote_spanned!(span=> Self::#method(self, #(#arguments),*));
+        let unused = (!self.takes_context()).then(|| quote!(let _ = #cx;));
+        let handle = if self.is_async {
+            let future = quote_spanned!(span=> impl ::core::future::Future<Output = #reply> + ::core::marker::Send);
+            quote! {
+                fn handle(&mut self, #message: #ty, #cx: &mut #krate::Context<Self>) -> #future {
+                    #unused
+                    #taken
+                    #call
+                }
+            }
+        } else {
+            quote! {
+                async fn handle(&mut self, #message: #ty, #cx: &mut #krate::Context<Self>) -> #reply {
+                    #unused
+                    #taken
+                    #call
+                }
+            }
+        };
+        quote! {
+            #(#conditions)*
+            #[allow(deprecated, clippy::let_unit_value, clippy::unused_async)]
+            impl #parameters #handles for #process #clause {
+                #handle
+            }
+        }
+    }
+
+    /// Bounds that the generated code needs anyway, checked where the user wrote the type.
+    fn expand_bounds(&self, block: &Block) -> TokenStream {
+        let krate = &block.krate;
+        let conditions = self.conditions(block);
+        let (parameters, _, clause) = block.generics.split_for_impl();
+        let check = |bound: &str, ty: &dyn ToTokens, span: Span| {
+            let bound = Ident::new(bound, span);
+            quote_spanned!(span=> #krate::__expansion::#bound::<#ty>();)
+        };
+        let fields = self.fields().map(|field| check("argument", &field.ty, field.ty.span()));
+        let reply = check("reply", &self.reply, self.reply.span());
+        let state = (self.is_async && self.shares_state)
+            .then(|| check("shared_state", &self.located(&block.self_ty), self.method.span()));
+        quote! {
+            #(#conditions)*
+            #[allow(deprecated)]
+            const _: () = {
+                #[allow(dead_code)]
+                fn bounds #parameters () #clause {
+                    #(#fields)*
+                    #reply
+                    #state
+                }
+            };
+        }
+    }
+
+    /// The tokens, for a complaint that points at the method.
+    fn located(&self, tokens: &impl ToTokens) -> TokenStream {
+        let tokens = tokens.to_token_stream().into_iter();
+        let located = tokens.map(|mut token| {
+            token.set_span(token.span().located_at(self.method.span()));
+            token
+        });
+        located.collect()
+    }
+
+    /// When the message exists: when both the block and the method do.
+    pub(crate) fn conditions<'a>(&'a self, block: &'a Block) -> Vec<&'a Attribute> {
+        block.conditions.iter().chain(&self.carried.conditions).collect()
+    }
+
+    fn takes_context(&self) -> bool {
+        self.arguments.iter().any(|argument| matches!(argument, Argument::Context))
+    }
+}
+
+/// The answer's type, if `ty` is a `ReplyTo` of one.
+fn answered_by(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = ty else { return None };
+    let last = path.path.segments.last().filter(|last| last.ident == "ReplyTo")?;
+    match &last.arguments {
+        PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
+            Some(GenericArgument::Type(answer)) if arguments.args.len() == 1 => Some(answer),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Refuses a second way to answer beside a `ReplyTo`.
+fn refuse_second_reply(arguments: &[Argument], output: &ReturnType) -> syn::Result<()> {
+    let mut questions = fields(arguments).filter(|field| answered_by(&field.ty).is_some());
+    let has_one = questions.next().is_some();
+    match (questions.next(), output) {
+        (Some(second), _) => Err(Error::new_spanned(
+            &second.ty,
+            "a question has one answer: this is a second `ReplyTo`",
+        )),
+        (None, ReturnType::Type(_, ty)) if has_one => {
+            let text = "this message is answered by its `ReplyTo`: leave out the type";
+            Err(Error::new_spanned(ty, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn fields(arguments: &[Argument]) -> impl Iterator<Item = &Field> {
+    arguments.iter().filter_map(|argument| match argument {
+        Argument::Field(field) => Some(&**field),
+        Argument::Context => None,
+    })
+}
+
+impl Argument {
+    /// Reads the argument at a place, and takes its documentation.
+    fn take(argument: &mut PatType, place: usize, block: &Block) -> syn::Result<Argument> {
+        if is_context(&argument.ty) {
+            return Ok(Argument::Context);
+        }
+        let documentation =
+            argument.attrs.extract_if(.., |attribute| attribute.path().is_ident("doc")).collect();
+        if let Some(condition) = argument.attrs.iter().find(|attribute| {
+            ["cfg", "cfg_attr"].iter().any(|name| attribute.path().is_ident(name))
+        }) {
+            let text = "a message has the same fields everywhere: \
+                        put the condition on the method, or write two";
+            return Err(Error::new_spanned(condition, text));
+        }
+        if let Type::Path(path) = &*argument.ty
+            && ["Context < Self >", "throng :: Context < Self >"]
+                .contains(&path.to_token_stream().to_string().as_str())
+        {
+            let text = "the context is lent to a method: take `&mut Context<Self>`";
+            return Err(Error::new_spanned(path, text));
+        }
+        borrows::refuse(&argument.ty, Place::Argument)?;
+        let name = match &*argument.pat {
+            Pat::Ident(pattern) if pattern.subpat.is_none() => pattern.ident.clone(),
+            pattern => Ident::new(&format!("_{place}"), pattern.span()),
+        };
+        let ty = block.without_self(&*argument.ty)?;
+        Ok(Argument::Field(Box::new(Field { name, ty, documentation })))
+    }
+}
+
+/// Whether an argument's type is the process's context, by reference.
+pub(crate) fn is_context(ty: &Type) -> bool {
+    let Type::Reference(reference) = ty else { return false };
+    let Type::Path(path) = &*reference.elem else { return false };
+    path.path.segments.last().is_some_and(|last| {
+        last.ident == "Context" && !matches!(last.arguments, PathArguments::Parenthesized(_))
+    })
+}
+
+/// The method's `self`.
+///
+/// # Errors
+/// If there is none.
+pub(crate) fn receiver<'a>(first: Option<&'a FnArg>, method: &Ident) -> syn::Result<&'a Receiver> {
+    match first {
+        Some(FnArg::Receiver(receiver)) => Ok(receiver),
+        _ => {
+            let text = "this is called on a process: take `&mut self` or `&self`";
+            Err(Error::new_spanned(method, text))
+        }
+    }
+}
+
+/// Whether the receiver is `&self`, not `&mut self`.
+///
+/// # Errors
+/// If it is neither.
+pub(crate) fn is_shared(receiver: &Receiver) -> syn::Result<bool> {
+    match &receiver.kind {
+        ReceiverKind::Reference(_, _, mutability) => return Ok(mutability.is_none()),
+        ReceiverKind::Typed(_, ty) => {
+            if let Type::Reference(reference) = &**ty
+                && matches!(&*reference.elem, Type::Path(path) if path.path.is_ident("Self"))
+            {
+                return Ok(reference.mutability.is_none());
+            }
+        }
+        _ => {}
+    }
+    let text = "the process keeps its state: take `&mut self` or `&self`; \
+                to end the process, call `cx.stop(reason)`";
+    Err(Error::new_spanned(receiver, text))
+}
+
+/// Refuses two arguments that would be one field, and a second context.
+fn refuse_twins<'a>(
+    arguments: &[Argument],
+    inputs: impl Iterator<Item = &'a FnArg>,
+) -> syn::Result<()> {
+    let mut names = Vec::new();
+    let mut has_context = false;
+    for (argument, input) in arguments.iter().zip(inputs.skip(1)) {
+        match argument {
+            Argument::Context if has_context => {
+                return Err(Error::new_spanned(input, "the context is here twice"));
+            }
+            Argument::Context => has_context = true,
+            Argument::Field(field) if names.contains(&&field.name) => {
+                let text = format!("the message would have two fields `{}`", field.name);
+                return Err(Error::new_spanned(input, text));
+            }
+            Argument::Field(field) => names.push(&field.name),
+        }
+    }
+    Ok(())
+}
+
+/// The method's name in camel case.
+///
+/// # Errors
+/// If that means something else already.
+fn message_name(method: &Ident, block: &Block) -> syn::Result<Ident> {
+    let name = camel_case(&method.unraw().to_string());
+    let why = if name.is_empty() || name == "Self" {
+        format!("`{method}` makes no name for a message")
+    } else if block.name == name {
+        format!("the message of `{method}` would be called `{name}`, as the process is")
+    } else if HIDDEN_BY_A_MESSAGE.contains(&name.as_str()) {
+        format!(
+            "the message of `{method}` would be called `{name}` and hide the usual `{name}` here"
+        )
+    } else {
+        return Ok(format_ident!("{name}", span = method.span()));
+    };
+    let text = format!("{why}: name it with `#[message(name = …)]`");
+    Err(Error::new_spanned(method, text))
+}
+
+pub(crate) fn camel_case(snake_case: &str) -> String {
+    let words = snake_case.split('_').filter(|word| !word.is_empty());
+    words
+        .flat_map(|word| {
+            let mut letters = word.chars();
+            letters.next().into_iter().flat_map(char::to_uppercase).chain(letters)
+        })
+        .collect()
+}
+
+/// What stands in `#[message(…)]`.
+#[derive(Default)]
+struct Options {
+    is_only_sent: bool,
+    name: Option<Ident>,
+    derives: Vec<Path>,
+}
+
+impl Options {
+    fn parse(attribute: &Attribute) -> syn::Result<Options> {
+        let mut options = Options::default();
+        if matches!(attribute.meta, syn::Meta::Path(_)) {
+            return Ok(options);
+        }
+        attribute.parse_nested_meta(|option| {
+            if option.path.is_ident("send") {
+                options.is_only_sent = true;
+            } else if option.path.is_ident("name") {
+                options.name = Some(option.value()?.parse()?);
+            } else if option.path.is_ident("derive") {
+                let inside;
+                syn::parenthesized!(inside in option.input);
+                options.derives.extend(inside.parse_terminated(Path::parse_mod_style, Token![,])?);
+            } else {
+                let path = option.path.to_token_stream();
+                let text = if option.path.is_ident("cast") {
+                    "throng's word for a cast is `send`: write `#[message(send)]`".to_owned()
+                } else {
+                    format!(
+                        "`#[message]` has no option `{path}`; \
+                         it takes `send`, `name = …` and `derive(…)`"
+                    )
+                };
+                return Err(Error::new_spanned(&option.path, text));
+            }
+            Ok(())
+        })?;
+        Ok(options)
+    }
+}
+
+/// Whether our attribute is on the method; it is taken off.
+pub(crate) fn attribute(method: &mut ImplItemFn) -> syn::Result<Option<Attribute>> {
+    attributes::take(&mut method.attrs, "message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use syn::{Item, UseTree};
+
+    #[test]
+    fn names_are_made_of_words() {
+        for (method, message) in
+            [("deposit", "Deposit"), ("get_all_2", "GetAll2"), ("_drain__now", "DrainNow")]
+        {
+            assert_eq!(camel_case(method), message);
+        }
+    }
+
+    #[test]
+    fn no_message_hides_a_type_of_throngs_prelude() {
+        let file = syn::parse_file(include_str!("../../throng/src/lib.rs")).unwrap();
+        let prelude = file.items.iter().find_map(|item| match item {
+            Item::Mod(module) if module.ident == "prelude" => module.content.as_ref(),
+            _ => None,
+        });
+        let mut names = BTreeSet::new();
+        for item in &prelude.unwrap().1 {
+            if let Item::Use(import) = item {
+                collect(&import.tree, &mut names);
+            }
+        }
+        assert!(names.contains("Address"));
+        names.retain(|name| {
+            let is_type = name.starts_with(char::is_uppercase);
+            is_type && !HIDDEN_BY_A_MESSAGE.contains(&name.as_str())
+        });
+        assert!(names.is_empty(), "add to HIDDEN_BY_A_MESSAGE: {names:?}");
+    }
+
+    fn collect(tree: &UseTree, names: &mut BTreeSet<String>) {
+        match tree {
+            UseTree::Path(path) => collect(&path.tree, names),
+            UseTree::Name(name) => drop(names.insert(name.ident.to_string())),
+            UseTree::Rename(rename) => drop(names.insert(rename.rename.to_string())),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| collect(tree, names)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `#[process]` on an impl block: its options, its methods one by one, and all that comes of them.
+
+use crate::attributes::{Carried, is_ours};
+use crate::client;
+use crate::hook::{self, Hook};
+use crate::message::{self, MessageMethod};
+use proc_macro2::{Group, Spacing, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::parse::{Parse, Parser};
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, Generics, Ident, ImplItem, Item, ItemImpl, Path, Type, parse_quote};
+
+/// What all that is made from the block needs to know of it.
+pub(crate) struct Block {
+    pub(crate) self_ty: Type,
+    /// The process's, without parameters.
+    pub(crate) name: Ident,
+    pub(crate) generics: Generics,
+    /// When the block exists.
+    pub(crate) conditions: Vec<Attribute>,
+    /// Where throng is.
+    pub(crate) krate: Path,
+    /// The client's name, if it is not made from the process's.
+    pub(crate) client: Option<Ident>,
+}
+
+/// The expansion of `#[process]`.
+pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
+    let mut complaints = Complaints::default();
+    let options = complaints.note(Options::parse(options)).unwrap_or_default();
+    let mut block = match read_block(item.clone()) {
+        Ok(block) => block,
+        Err(error) => {
+            let error = error.into_compile_error();
+            return quote!(#error #item);
+        }
+    };
+    let expansion = match Block::new(&block, options.krate, options.client) {
+        Ok(facts) => expand_block(&facts, &mut block, options.manual, &mut complaints),
+        Err(error) => {
+            complaints.add(error);
+            take_attributes(&mut block);
+            TokenStream::new()
+        }
+    };
+    quote!(#complaints #block #expansion)
+}
+
+fn expand_block(
+    block: &Block,
+    source: &mut ItemImpl,
+    is_manual: bool,
+    complaints: &mut Complaints,
+) -> TokenStream {
+    let mut messages = Vec::new();
+    let mut hooks: Vec<Hook> = Vec::new();
+    for item in &mut source.items {
+        let ImplItem::Fn(method) = item else { continue };
+        let message = complaints.note(message::attribute(method)).flatten();
+        let hook = complaints.note(hook::attribute(method)).flatten();
+        match (message, hook) {
+            (Some(_), Some(hook)) => {
+                complaints
+                    .add(Error::new_spanned(hook, "a method is a message or a hook, not both"));
+            }
+            (Some(attribute), None) => {
+                let message = MessageMethod::take(&attribute, method, block).and_then(|message| {
+                    client::refuse_collision(&message, &messages).map(|()| message)
+                });
+                messages.extend(complaints.note(message));
+            }
+            (None, Some(attribute)) if is_manual => {
+                let text = "with `manual`, hooks are written in your own `impl Process`";
+                complaints.add(Error::new_spanned(attribute, text));
+            }
+            (None, Some(attribute)) => {
+                hooks.extend(complaints.note(Hook::read(&attribute, method)));
+            }
+            (None, None) => {}
+        }
+    }
+    let process = (!is_manual).then(|| expand_process(block, &hooks));
+    let client = client::expand(&messages, block);
+    let messages = messages.iter().map(|message| message.expand(block));
+    quote!(#process #(#messages)* #client)
+}
+
+fn expand_process(block: &Block, hooks: &[Hook]) -> TokenStream {
+    let Block { self_ty, krate, conditions, generics, .. } = block;
+    let (parameters, _, clause) = generics.split_for_impl();
+    let hooks = hooks.iter().map(|hook| hook.expand(block));
+    // A complaint about the state points at the process's type.
+    let process = quote_spanned!(self_ty.span()=> #krate::Process);
+    quote! {
+        #(#conditions)*
+        #[allow(deprecated)]
+        impl #parameters #process for #self_ty #clause {
+            #(#hooks)*
+        }
+    }
+}
+
+impl Block {
+    fn new(block: &ItemImpl, krate: Option<Path>, client: Option<Ident>) -> syn::Result<Block> {
+        if let Some(lifetime) = block.generics.lifetimes().next() {
+            let text = "a process owns its state: it can have no lifetime but `'static`";
+            return Err(Error::new_spanned(lifetime, text));
+        }
+        let name = match &*block.self_ty {
+            Type::Path(path) if path.qself.is_none() => path.path.segments.last(),
+            _ => None,
+        };
+        let Some(name) = name else {
+            let text = "a process is a type of yours, by its name";
+            return Err(Error::new_spanned(&block.self_ty, text));
+        };
+        let mut facts = Block {
+            self_ty: (*block.self_ty).clone(),
+            name: name.ident.clone(),
+            generics: block.generics.clone(),
+            conditions: Carried::of(&block.attrs).conditions,
+            krate: krate.unwrap_or_else(|| parse_quote!(::throng)),
+            client,
+        };
+        if let Some(clause) = &block.generics.where_clause {
+            facts.generics.where_clause = Some(facts.without_self(clause)?);
+        }
+        Ok(facts)
+    }
+
+    /// A type or a clause with the process in the place of `Self`, to go where `Self` is another.
+    pub(crate) fn without_self<T: Parse + ToTokens + Clone>(&self, part: &T) -> syn::Result<T> {
+        let tokens = part.to_token_stream();
+        if mentions_self(tokens.clone()) {
+            syn::parse2(self.replace_self(tokens))
+        } else {
+            Ok(part.clone())
+        }
+    }
+
+    fn replace_self(&self, tokens: TokenStream) -> TokenStream {
+        let mut replaced = TokenStream::new();
+        let mut tokens = tokens.into_iter().peekable();
+        while let Some(token) = tokens.next() {
+            match token {
+                TokenTree::Ident(ident) if ident == "Self" => {
+                    let process = &self.self_ty;
+                    let is_path = matches!(
+                        tokens.peek(),
+                        Some(TokenTree::Punct(next))
+                            if next.as_char() == ':' && next.spacing() == Spacing::Joint
+                    );
+                    replaced.extend(if is_path { quote!(<#process>) } else { quote!(#process) });
+                }
+                TokenTree::Group(group) => {
+                    let mut inner =
+                        Group::new(group.delimiter(), self.replace_self(group.stream()));
+                    inner.set_span(group.span());
+                    replaced.extend([TokenTree::Group(inner)]);
+                }
+                other => replaced.extend([other]),
+            }
+        }
+        replaced
+    }
+}
+
+fn mentions_self(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == "Self",
+        TokenTree::Group(group) => mentions_self(group.stream()),
+        _ => false,
+    })
+}
+
+/// The impl block that the attribute stands on.
+fn read_block(item: TokenStream) -> syn::Result<ItemImpl> {
+    let block = match syn::parse2(item)? {
+        Item::Impl(block) => block,
+        other => {
+            let text = "`#[process]` belongs on an `impl` block with the process's methods";
+            return Err(Error::new(other.span(), text));
+        }
+    };
+    match &block.trait_ {
+        None => Ok(block),
+        Some((path, _)) => {
+            let text = "`#[process]` implements the traits itself: it belongs on an `impl` block \
+                        without one; hooks are marked `#[hook]` there";
+            Err(Error::new_spanned(path, text))
+        }
+    }
+}
+
+/// Takes our attributes off all methods of a block that is not expanded: they have done nothing
+/// wrong.
+fn take_attributes(block: &mut ItemImpl) {
+    for item in &mut block.items {
+        if let ImplItem::Fn(method) = item {
+            method.attrs.retain(|attribute| {
+                !["message", "hook"].iter().any(|name| is_ours(attribute.path(), name))
+            });
+        }
+    }
+}
+
+/// What stands in `#[process(…)]`.
+#[derive(Default)]
+struct Options {
+    manual: bool,
+    krate: Option<Path>,
+    client: Option<Ident>,
+}
+
+impl Options {
+    fn parse(tokens: TokenStream) -> syn::Result<Options> {
+        let mut options = Options::default();
+        let parser = syn::meta::parser(|option| {
+            if option.path.is_ident("manual") {
+                options.manual = true;
+            } else if option.path.is_ident("client") {
+                options.client = Some(option.value()?.parse()?);
+            } else if option.path.is_ident("crate") {
+                options.krate = Some(option.value()?.call(Path::parse_mod_style)?);
+            } else {
+                let path = option.path.to_token_stream();
+                let text = format!(
+                    "`#[process]` has no option `{path}`; \
+                     it takes `manual`, `client = …` and `crate = …`"
+                );
+                return Err(Error::new_spanned(&option.path, text));
+            }
+            Ok(())
+        });
+        parser.parse2(tokens)?;
+        Ok(options)
+    }
+}
+
+/// All that is wrong, to be said at once.
+#[derive(Default)]
+struct Complaints(Option<Error>);
+
+impl Complaints {
+    fn add(&mut self, error: Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    fn note<T>(&mut self, result: syn::Result<T>) -> Option<T> {
+        result.map_err(|error| self.add(error)).ok()
+    }
+}
+
+impl ToTokens for Complaints {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        tokens.extend(self.0.as_ref().map(Error::to_compile_error));
+    }
+}

@@ -1,0 +1,16 @@
+//! A message outlives the borrow of whoever sends it.
+
+use throng::prelude::*;
+
+struct Account;
+
+#[process]
+impl Account {
+    #[message]
+    fn rename(&mut self, _name: &str) {}
+
+    #[message]
+    fn tag(&mut self, _tags: Vec<std::borrow::Cow<'_, str>>) {}
+}
+
+fn main() {}

@@ -1,0 +1,14 @@
+//! What a message carries changes threads with it.
+
+use std::rc::Rc;
+use throng::prelude::*;
+
+struct Account;
+
+#[process]
+impl Account {
+    #[message]
+    fn share(&mut self, _log: Rc<String>) {}
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+//! A message is one type.
+
+use throng::prelude::*;
+
+struct Account;
+
+#[process]
+impl Account {
+    #[message]
+    fn log<T: ToString>(&mut self, _what: T) {}
+}
+
+fn main() {}

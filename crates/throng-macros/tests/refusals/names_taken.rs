@@ -1,0 +1,22 @@
+//! Names that mean something else already.
+
+use throng::prelude::*;
+
+struct Account;
+
+#[process]
+impl Account {
+    #[message]
+    fn account(&self) {}
+
+    #[message]
+    fn option(&self) {}
+
+    #[message]
+    fn stop(&mut self) {}
+
+    #[message(name = Copied)]
+    fn clone(&self) {}
+}
+
+fn main() {}

@@ -1,0 +1,18 @@
+//! A message needs a process.
+
+use throng::prelude::*;
+
+struct Account;
+
+#[process]
+impl Account {
+    #[message]
+    fn open(amount: u64) -> u64 {
+        amount
+    }
+
+    #[hook]
+    fn started() {}
+}
+
+fn main() {}
