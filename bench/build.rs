@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-const RUNTIMES: [&str; 3] = ["throng", "tokio", "actix"];
+const RUNTIMES: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
 
 #[derive(Deserialize)]
 struct LockFile {

@@ -23,8 +23,11 @@ settings(["--count", N | Rest], Settings) -> settings(Rest, Settings#{count => l
 settings(["--workers", W | Rest], Settings) -> settings(Rest, Settings#{workers => list_to_integer(W)});
 settings(["--set", Setting | Rest], Settings) ->
     [Key, Value] = string:split(Setting, "="),
-    settings(Rest, Settings#{list_to_atom(Key) => list_to_integer(Value)});
+    settings(Rest, Settings#{list_to_atom(Key) => number_or_word(Value)});
 settings([], Settings) -> Settings.
+
+number_or_word(Text) ->
+    try list_to_integer(Text) catch error:badarg -> Text end.
 
 print(Metrics, Checks) ->
     Fields = [io_lib:format("\"~s\":~.3f", [Name, float(Value)]) || {Name, Value} <- Metrics],
@@ -47,8 +50,7 @@ run("spawn", #{count := Count, chunk := Chunk}) ->
     Ready = clock(),
     Resident = resident_bytes(),
     Stopping = clock(),
-    stop_all(Processes),
-    receive all_exited -> ok after 300_000 -> ok end,
+    stop_all(Processes, Chunk, 0),
     Exited = clock(),
     Sum = Count * (Count - 1) div 2,
     {[{spawn_ns, (Spawned - Start) / Count},
@@ -107,15 +109,31 @@ run("churn", #{count := Count, warmup := Warmup}) ->
     {[{cycle_ns, Elapsed / Count}, {rss_growth_bytes, max(0, Resident - ResidentBefore)}],
      [{"correct replies", Warm + Replies, Cycles},
       {"processes that exited", atomics:get(Tally, 1), Cycles},
-      {"the sum of their states", atomics:get(Tally, 2), Cycles * (Cycles - 1) div 2}]}.
+      {"the sum of their states", atomics:get(Tally, 2), Cycles * (Cycles - 1) div 2}]};
+
+%% === sleep ===
+
+run("sleep", #{count := Count, seconds := Seconds}) ->
+    Tally = atomics:new(3, [{signed, false}]),
+    Driver = self(),
+    Start = clock(),
+    Night = {Tally, Driver, Count, Start, Seconds},
+    Processes = sleep_all(0, Night, []),
+    receive all_timed_out -> ok after Seconds * 1000 + 300_000 -> ok end,
+    Finished = clock(),
+    {[{peak_rss_bytes, peak_resident_bytes()}, {finished_s, (Finished - Start) / 1.0e9}],
+     [{"processes that were started", length(Processes), Count},
+      {"processes that timed out", atomics:get(Tally, 1), Count},
+      {"the sum of their states", atomics:get(Tally, 2), Count * (Count - 1) div 2},
+      {"processes that timed out early", atomics:get(Tally, 3), 0}]}.
 
 %% An exit is observed when the last thing the process does is done; nothing it held survives it.
 spawn_all(Count, Count, _, _, Processes) -> Processes;
 spawn_all(Value, Count, Tally, Driver, Processes) ->
-    Process = spawn(fun() -> wait(Value, Count, Tally, Driver) end),
+    Process = spawn(fun() -> wait(Value, Tally, Driver) end),
     spawn_all(Value + 1, Count, Tally, Driver, [Process | Processes]).
 
-wait(Value, Count, Tally, Driver) ->
+wait(Value, Tally, Driver) ->
     receive
         {count, Due} ->
             atomics:add(Tally, 2, Value),
@@ -123,11 +141,11 @@ wait(Value, Count, Tally, Driver) ->
                 Due -> Driver ! all_counted;
                 _ -> ok
             end,
-            wait(Value, Count, Tally, Driver);
-        stop ->
+            wait(Value, Tally, Driver);
+        {stop, Due} ->
             atomics:add(Tally, 4, Value),
             case atomics:add_get(Tally, 3, 1) of
-                Count -> Driver ! all_exited;
+                Due -> Driver ! all_exited;
                 _ -> ok
             end
     end.
@@ -144,7 +162,32 @@ chunk([], _, Now, Due) -> {Now, [], Due};
 chunk(Later, 0, Now, Due) -> {Now, Later, Due};
 chunk([Process | Later], Left, Now, Due) -> chunk(Later, Left - 1, [Process | Now], Due + 1).
 
-stop_all(Processes) -> lists:foreach(fun(Process) -> Process ! stop end, Processes).
+stop_all([], _, _) -> ok;
+stop_all(Processes, Chunk, Stopped) ->
+    {Now, Later, Due} = chunk(Processes, Chunk, [], Stopped),
+    lists:foreach(fun(Process) -> Process ! {stop, Due} end, Now),
+    receive all_exited -> ok after 300_000 -> ok end,
+    stop_all(Later, Chunk, Due).
+
+%% What a process closes over is one pointer.
+sleep_all(Count, {_, _, Count, _, _}, Processes) -> Processes;
+sleep_all(Value, Night, Processes) ->
+    Process = spawn(fun() -> sleep(Value, Night) end),
+    sleep_all(Value + 1, Night, [Process | Processes]).
+
+sleep(Value, {Tally, Driver, Count, Start, Seconds}) ->
+    receive wake -> ok
+    after Seconds * 1000 ->
+        case clock() - Start < Seconds * 1_000_000_000 of
+            true -> atomics:add(Tally, 3, 1);
+            false -> ok
+        end,
+        atomics:add(Tally, 2, Value),
+        case atomics:add_get(Tally, 1, 1) of
+            Count -> Driver ! all_timed_out;
+            _ -> ok
+        end
+    end.
 
 send_all(_, End, End) -> ok;
 send_all(Receiver, Value, End) ->

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::harness::{self, Request};
 use crate::peer::{Peer, Program};
 use crate::report;
-use crate::settings::Settings;
+use crate::settings::{Key, Kind, Settings};
 use crate::workloads::{self, Workload};
 
 /// Measures throng beside other runtimes doing the same work.
@@ -85,8 +85,10 @@ enum UsageError {
         listed(workload.keys.iter().map(|key| key.name))
     )]
     Key { name: String, workload: &'static Workload },
+    #[error("`{value}` is no value of `{}`, which is {}", key.name, key.kind)]
+    Value { value: String, key: &'static Key },
     #[error(
-        "`{setting}` is no setting; it takes KEY=VALUE with a positive number and a key of {}",
+        "`{setting}` is no setting; it takes KEY=VALUE with a key of {}",
         listed(workload.keys.iter().map(|key| key.name))
     )]
     Setting { setting: String, workload: &'static Workload },
@@ -136,13 +138,17 @@ impl Work {
         let count = self.count.unwrap_or(workload.count);
         let mut settings = Settings::new(count, workers, workload.keys);
         for setting in &self.set {
-            let (key, value) = setting
+            let (name, value) = setting
                 .split_once('=')
-                .and_then(|(key, value)| Some((key, value.parse().ok().filter(|&v| v > 0)?)))
                 .ok_or_else(|| UsageError::Setting { setting: setting.clone(), workload })?;
-            if !settings.set(key, value) {
-                return Err(UsageError::Key { name: key.to_owned(), workload });
-            }
+            let key = workload
+                .key(name)
+                .ok_or_else(|| UsageError::Key { name: name.to_owned(), workload })?;
+            let value = key
+                .kind
+                .parse(value)
+                .ok_or_else(|| UsageError::Value { value: value.to_owned(), key })?;
+            settings.set(name, value);
         }
         Ok((workload, settings))
     }
@@ -187,7 +193,7 @@ fn measure(request: &Request, json: bool) -> ExitCode {
         }
     }
     if rows.is_empty() {
-        eprintln!("error: none of these runtimes is on this machine");
+        eprintln!("error: none of these runtimes could run");
     }
     if rows.is_empty() || rows.iter().any(|row| !row.failures.is_empty()) {
         ExitCode::FAILURE
@@ -201,7 +207,12 @@ fn list() {
         println!("{}: {}", workload.name, workload.about);
         println!("  --count {} {}", workload.count, workload.counts);
         for key in workload.keys {
-            println!("  --set {}={}  {}", key.name, key.default, key.about);
+            match key.kind {
+                Kind::Number(default) => println!("  --set {}={default}  {}", key.name, key.about),
+                Kind::Word(words) => {
+                    println!("  --set {}={}  {}", key.name, words.join("|"), key.about);
+                }
+            }
         }
         println!("  metrics: {}", listed(workload.metrics.iter().map(|metric| metric.name)));
         let runtimes = workload.peers.iter().map(|peer| match peer.program {

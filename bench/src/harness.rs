@@ -43,8 +43,8 @@ pub(crate) struct Summary {
     pub(crate) max: f64,
 }
 
-/// Measures everything that was requested; the runtimes that are not on this machine have no row,
-/// and are named on standard error.
+/// Measures everything that was requested; the runtimes that are not on this machine, or do not
+/// know what a setting asks for, have no row, and are named on standard error.
 pub(crate) fn measure(request: &Request) -> Vec<Row> {
     let progress = progress_bar((request.runs + 1) * request.peers.len() as u64);
     let mut runs: Vec<PeerRuns> = request.peers.iter().map(|peer| PeerRuns::new(peer)).collect();
@@ -52,12 +52,12 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
         for peer_runs in &mut runs {
             let runtime = peer_runs.peer.runtime;
             progress.set_message(format!("{} {runtime}", request.workload.name));
-            if !peer_runs.absent {
+            if !peer_runs.left_out {
                 match peer_runs.peer.run(request.workload, &request.settings) {
                     Ok(line) => peer_runs.note(line, round > 0),
-                    Err(error @ RunError::Absent { .. }) => {
+                    Err(error @ (RunError::Absent { .. } | RunError::Unsupported { .. })) => {
                         progress.suspend(|| eprintln!("{runtime}: {error}"));
-                        peer_runs.absent = true;
+                        peer_runs.left_out = true;
                     }
                     Err(error) => peer_runs.failures.push(in_full(&error)),
                 }
@@ -66,13 +66,14 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
         }
     }
     progress.finish_and_clear();
-    runs.into_iter().filter(|peer_runs| !peer_runs.absent).map(|r| r.into_row(request)).collect()
+    runs.into_iter().filter(|peer_runs| !peer_runs.left_out).map(|r| r.into_row(request)).collect()
 }
 
 /// The runs of one peer so far.
 struct PeerRuns {
     peer: &'static Peer,
-    absent: bool,
+    /// Nothing of this peer can run here.
+    left_out: bool,
     /// The line of the latest run, for its version and workers.
     latest: Option<Line>,
     /// The counted lines.
@@ -82,7 +83,7 @@ struct PeerRuns {
 
 impl PeerRuns {
     fn new(peer: &'static Peer) -> Self {
-        Self { peer, absent: false, latest: None, counted: Vec::new(), failures: Vec::new() }
+        Self { peer, left_out: false, latest: None, counted: Vec::new(), failures: Vec::new() }
     }
 
     fn note(&mut self, mut line: Line, counts: bool) {

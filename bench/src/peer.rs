@@ -14,11 +14,13 @@ use crate::outcome::{Line, Outcome};
 use crate::settings::Settings;
 use crate::workloads::Workload;
 
-/// A runtime by name, and how it does the workload that lists this peer.
+/// A runtime by the name of its row, and how it does the workload that lists this peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) runtime: &'static str,
     pub(crate) program: Program,
+    /// The words beyond each key's first that this peer does the workload by.
+    pub(crate) words: &'static [&'static str],
 }
 
 /// Where a peer's code is.
@@ -50,6 +52,10 @@ pub(crate) enum RunError {
     /// The runtime is not on this machine: nothing was run, and nothing is wrong.
     #[error("absent: there is no `{interpreter}`")]
     Absent { interpreter: &'static str },
+    /// The runtime has nothing that would do what a setting asks for: nothing was run, and nothing
+    /// is wrong.
+    #[error("unsupported: it has no `{word}` for this")]
+    Unsupported { word: &'static str },
     /// The peer could not be started.
     #[error("could not be started")]
     Start(#[source] io::Error),
@@ -62,11 +68,34 @@ pub(crate) enum RunError {
 }
 
 impl Peer {
+    /// A peer that is in this program.
+    pub(crate) const fn here(
+        runtime: &'static str,
+        version: &'static str,
+        threads: Threads,
+        run: fn(&Settings) -> io::Result<Outcome>,
+    ) -> Peer {
+        Peer { runtime, program: Program::Here { version, threads, run }, words: &[] }
+    }
+
+    /// This peer under another name: a second way to do the same workload with the same runtime.
+    pub(crate) const fn named(self, runtime: &'static str) -> Peer {
+        Peer { runtime, ..self }
+    }
+
+    /// This peer, which knows these words too.
+    pub(crate) const fn knowing(self, words: &'static [&'static str]) -> Peer {
+        Peer { words, ..self }
+    }
+
     /// Runs the workload once in a fresh process and waits for its line.
     ///
     /// # Errors
     /// See [`RunError`]. A failed verification is not an error: the line tells of it.
     pub(crate) fn run(&self, workload: &Workload, settings: &Settings) -> Result<Line, RunError> {
+        if let Some(word) = settings.special_words().find(|word| !self.words.contains(word)) {
+            return Err(RunError::Unsupported { word });
+        }
         let mut command = self.command(settings).map_err(RunError::Start)?;
         command.arg(workload.name);
         command.arg("--count").arg(settings.count.to_string());

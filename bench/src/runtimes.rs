@@ -2,5 +2,8 @@
 
 pub(crate) mod actix;
 pub(crate) mod erlang;
+pub(crate) mod kameo;
+pub(crate) mod ractor;
+pub(crate) mod tellus;
 pub(crate) mod throng;
 pub(crate) mod tokio;

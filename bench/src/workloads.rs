@@ -7,8 +7,9 @@
 pub(crate) mod call;
 pub(crate) mod churn;
 pub(crate) mod send;
+pub(crate) mod sleep;
 pub(crate) mod spawn;
-mod tally;
+pub(crate) mod tally;
 
 use crate::peer::Peer;
 use crate::settings::Key;
@@ -36,7 +37,7 @@ pub(crate) struct Metric {
 
 /// Every workload, in the order in which they are listed.
 pub(crate) const ALL: &[&Workload] =
-    &[&spawn::WORKLOAD, &send::WORKLOAD, &call::WORKLOAD, &churn::WORKLOAD];
+    &[&spawn::WORKLOAD, &send::WORKLOAD, &call::WORKLOAD, &churn::WORKLOAD, &sleep::WORKLOAD];
 
 /// The workload of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Workload> {
@@ -44,6 +45,11 @@ pub(crate) fn find(name: &str) -> Option<&'static Workload> {
 }
 
 impl Workload {
+    /// The workload's setting of this name.
+    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+
     /// How this runtime does the workload.
     pub(crate) fn peer(&self, runtime: &str) -> Option<&'static Peer> {
         self.peers.iter().find(|peer| peer.runtime == runtime)

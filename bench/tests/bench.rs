@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const IN_THIS_PROGRAM: [&str; 3] = ["throng", "tokio", "actix"];
+const IN_THIS_PROGRAM: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
 
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
@@ -113,6 +113,41 @@ fn churn_is_verified_on_each_runtime() {
 }
 
 #[test]
+fn sleep_is_verified_on_each_runtime() {
+    let arguments = ["run", "sleep", "--count", "1000", "--set", "seconds=1", "--runs", "1"];
+    let output = output(bench(&[&arguments[..], &["--workers", "2", "--json"]].concat()));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    for row in json_rows(&output) {
+        assert_eq!(row["verified"], true, "{row}");
+        let finished = &row["metrics"]["finished_s"];
+        assert_eq!(finished["unit"], "s");
+        // None may time out early; how much later they do is not asked.
+        assert!(finished["min"].as_f64().is_some_and(|seconds| seconds >= 1.0), "{row}");
+        let peak = row["metrics"]["peak_rss_bytes"]["min"].as_f64();
+        assert!(peak.is_some_and(|bytes| bytes > 1e6), "{row}");
+    }
+}
+
+#[test]
+fn a_feature_is_in_use_where_there_is_one_and_unsupported_elsewhere() {
+    for (workload, sizes) in [
+        ("send", ["--count", "10000", "--set", "senders=3"]),
+        ("call", ["--count", "1000", "--set", "callees=50"]),
+    ] {
+        let arguments = ["run", workload, "--runtime", "throng,tokio", "--runs", "1", "--json"];
+        let feature = ["--set", "feature=monitor"];
+        let output = output(bench(&[&arguments[..], &sizes, &feature].concat()));
+        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        assert!(stderr(&output).contains("tokio: unsupported"), "{}", stderr(&output));
+        let rows = json_rows(&output);
+        assert_eq!(rows.len(), 1);
+        assert_eq!(rows[0]["runtime"], "throng");
+        assert_eq!(rows[0]["verified"], true, "{rows:?}");
+        assert_eq!(rows[0]["params"]["feature"], "monitor");
+    }
+}
+
+#[test]
 fn the_params_say_what_was_run() {
     let arguments = ["run", "send", "--runtime", "tokio,actix", "--count", "1000", "--json"];
     let output = output(bench(&[&arguments[..], &["--workers", "3", "--runs", "1"]].concat()));
@@ -148,11 +183,12 @@ fn the_table_has_ratios_to_throng() {
 #[test]
 fn what_is_unknown_is_answered_with_what_is_known() {
     for (arguments, known) in [
-        (&["run", "juggle"][..], "spawn, send, call, churn"),
-        (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, actix, erlang"),
-        (&["run", "call", "--set", "colour=3"], "callees, samples"),
+        (&["run", "juggle"][..], "spawn, send, call, churn, sleep"),
+        (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, actix, kameo"),
+        (&["run", "call", "--set", "colour=3"], "callees, samples, feature"),
         (&["run", "send", "--set", "senders=many"], "senders"),
         (&["run", "send", "--set", "senders=0"], "positive"),
+        (&["run", "send", "--set", "feature=magic"], "none, monitor"),
         (&["run", "send", "--set", "senders"], "KEY=VALUE"),
         (&["run", "send", "--count", "0"], "--count"),
         (&["run", "send", "--workers", "0"], "--workers"),
@@ -170,8 +206,8 @@ fn the_list_names_every_workload_key_and_runtime() {
     let output = output(bench(&["list"]));
     assert_eq!(status(&output), 0);
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
-    for name in ["spawn", "send", "call", "churn", "senders", "callees", "throng", "tokio", "actix"]
-    {
+    let known = ["spawn", "send", "call", "churn", "sleep", "senders", "callees", "none|monitor"];
+    for name in known.iter().chain(&IN_THIS_PROGRAM) {
         assert!(list.contains(name), "{name} is not in {list}");
     }
 }
@@ -259,6 +295,7 @@ fn erlang_does_the_same_work_where_it_is_installed() {
         &["send", "--count", "10000", "--set", "senders=7"],
         &["call", "--count", "1000", "--set", "callees=10", "--set", "samples=100"],
         &["churn", "--count", "1000", "--set", "warmup=100"],
+        &["sleep", "--count", "1000", "--set", "seconds=1"],
     ] {
         let command = ["run", "--runtime", "erlang,tokio", "--runs", "1", "--json"];
         let output = output(bench(&[&command[..], arguments].concat()));

@@ -7,13 +7,12 @@ use std::pin::Pin;
 use actix::{Actor, Context, Handler, Message, ResponseFuture, System};
 
 use crate::outcome::Outcome;
-use crate::peer::{Peer, Program, Threads};
+use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// The actix peer that runs like this.
 pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
-    let version = env!("VERSION_ACTIX");
-    Peer { runtime: "actix", program: Program::Here { version, threads: Threads::One, run } }
+    Peer::here("actix", env!("VERSION_ACTIX"), Threads::One, run)
 }
 
 /// Starts the system and runs the workload as the handler of an actor.

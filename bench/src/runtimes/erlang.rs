@@ -7,12 +7,13 @@ use crate::settings::Settings;
 pub(crate) const PEER: Peer = Peer {
     runtime: "erlang",
     program: Program::Script { interpreter: "escript", script: "erlang.escript", environment },
+    words: &[],
 };
 
 /// Room for as many processes as any workload could start with these settings, and little more,
 /// since the emulator's table of them counts as its memory; and as many schedulers as workers.
 fn environment(settings: &Settings) -> Vec<(&'static str, String)> {
-    let asked = settings.keys().fold(settings.count, |sum, (_, value)| sum.saturating_add(value));
+    let asked = settings.numbers().fold(settings.count, u64::saturating_add);
     let limit = asked.saturating_add(1024).min(MAX_PROCESSES);
     let workers = settings.workers;
     vec![("ERL_FLAGS", format!("+P {limit} +S {workers}:{workers}"))]

@@ -1,5 +1,7 @@
 //! throng as its builder starts it, with the number of workers and the process limit set.
 
+pub(crate) mod feature;
+
 use std::io;
 use std::pin::Pin;
 use std::time::Duration;
@@ -7,7 +9,7 @@ use std::time::Duration;
 use throng::{Address, CallError, Context, Handle, Message, Process, Runtime, RuntimeHandle};
 
 use crate::outcome::Outcome;
-use crate::peer::{Peer, Program, Threads};
+use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// No workload takes this long; a call needs some deadline.
@@ -15,11 +17,10 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The throng peer that runs like this.
 pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
-    let version = env!("VERSION_THRONG");
-    Peer { runtime: "throng", program: Program::Here { version, threads: Threads::Workers, run } }
+    Peer::here("throng", env!("VERSION_THRONG"), Threads::Workers, run)
 }
 
-/// Starts the runtime, with room for this many processes beside the driver, and runs the workload
+/// Starts the runtime, with room for this many processes beside the driver and one more, and runs the workload
 /// as the handler of a process.
 ///
 /// # Errors
@@ -31,7 +32,7 @@ where
 {
     let runtime = Runtime::builder()
         .workers(settings.workers)
-        .process_limit(processes + 1)
+        .process_limit(processes + 2)
         .start()
         .map_err(io::Error::other)?;
     let work = Drive(Box::pin(workload(runtime.handle().clone())));

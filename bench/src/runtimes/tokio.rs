@@ -3,16 +3,15 @@
 
 use std::io;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use crate::outcome::Outcome;
-use crate::peer::{Peer, Program, Threads};
+use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// The tokio peer that runs like this.
 pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
-    let version = env!("VERSION_TOKIO");
-    Peer { runtime: "tokio", program: Program::Here { version, threads: Threads::Workers, run } }
+    Peer::here("tokio", env!("VERSION_TOKIO"), Threads::Workers, run)
 }
 
 /// Starts the runtime and runs the workload in a task of it, since a task spawns and wakes others
@@ -24,7 +23,10 @@ pub(crate) fn drive<F>(settings: &Settings, workload: F) -> io::Result<Outcome>
 where
     F: Future<Output = io::Result<Outcome>> + Send + 'static,
 {
-    let runtime =
-        Builder::new_multi_thread().worker_threads(settings.workers).enable_all().build()?;
-    runtime.block_on(async { tokio::spawn(workload).await.map_err(io::Error::other)? })
+    runtime(settings)?.block_on(async { tokio::spawn(workload).await.map_err(io::Error::other)? })
+}
+
+/// The runtime itself, for those that are built on it too.
+pub(super) fn runtime(settings: &Settings) -> io::Result<Runtime> {
+    Builder::new_multi_thread().worker_threads(settings.workers).enable_all().build()
 }

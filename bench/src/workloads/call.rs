@@ -12,6 +12,9 @@
 //!   burden the mean; the reading, some 20 ns, is in them.
 
 mod actix;
+mod kameo;
+mod ractor;
+mod tellus;
 mod throng;
 mod tokio;
 
@@ -23,7 +26,7 @@ use hdrhistogram::Histogram;
 use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::runtimes;
-use crate::settings::{Key, Settings};
+use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "call",
@@ -33,14 +36,15 @@ pub(crate) const WORKLOAD: Workload = Workload {
     keys: &[
         Key {
             name: "callees",
-            default: 1,
+            kind: Kind::Number(1),
             about: "how many processes there are to call; each call picks one at random",
         },
         Key {
             name: "samples",
-            default: 200_000,
+            kind: Kind::Number(200_000),
             about: "how many further calls are timed one by one, for the percentiles",
         },
+        runtimes::throng::feature::KEY,
     ],
     metrics: &[
         Metric { name: "round_trip_ns", unit: "ns" },
@@ -48,9 +52,12 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Metric { name: "p99_ns", unit: "ns" },
     ],
     peers: &[
-        runtimes::throng::peer(throng::run),
+        runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(tokio::run),
         runtimes::actix::peer(actix::run),
+        runtimes::kameo::peer(kameo::run),
+        runtimes::ractor::peer(ractor::run),
+        runtimes::tellus::peer(tellus::run),
         runtimes::erlang::PEER,
     ],
 };

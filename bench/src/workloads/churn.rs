@@ -11,6 +11,9 @@
 //! - What grows over N cycles, beyond what the warm-up needed, is memory that a dead process keeps.
 
 mod actix;
+mod kameo;
+mod ractor;
+mod tellus;
 mod throng;
 mod tokio;
 
@@ -22,7 +25,7 @@ use super::{Metric, Workload};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes;
-use crate::settings::{Key, Settings};
+use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "churn",
@@ -31,7 +34,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     count: 1_000_000,
     keys: &[Key {
         name: "warmup",
-        default: 10_000,
+        kind: Kind::Number(10_000),
         about: "how many cycles come before the clock and the first look at the memory",
     }],
     metrics: &[
@@ -42,6 +45,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(tokio::run),
         runtimes::actix::peer(actix::run),
+        runtimes::kameo::peer(kameo::run),
+        runtimes::ractor::peer(ractor::run),
+        runtimes::tellus::peer(tellus::run),
         runtimes::erlang::PEER,
     ],
 };

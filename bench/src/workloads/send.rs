@@ -14,6 +14,9 @@
 //!   `send_ns`.
 
 mod actix;
+mod kameo;
+mod ractor;
+mod tellus;
 mod throng;
 mod tokio;
 
@@ -26,23 +29,29 @@ use super::tally::{Tally, sum_below};
 use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::runtimes;
-use crate::settings::{Key, Settings};
+use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "send",
     about: "M messages from one process to another, until the receiver confirms their sum",
     counts: "messages",
     count: 10_000_000,
-    keys: &[Key {
-        name: "senders",
-        default: 1,
-        about: "how many processes send; each sends its share of the messages",
-    }],
+    keys: &[
+        Key {
+            name: "senders",
+            kind: Kind::Number(1),
+            about: "how many processes send; each sends its share of the messages",
+        },
+        runtimes::throng::feature::KEY,
+    ],
     metrics: &[Metric { name: "send_ns", unit: "ns" }, Metric { name: "delivered_ns", unit: "ns" }],
     peers: &[
-        runtimes::throng::peer(throng::run),
+        runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(tokio::run),
         runtimes::actix::peer(actix::run),
+        runtimes::kameo::peer(kameo::run),
+        runtimes::ractor::peer(ractor::run),
+        runtimes::tellus::peer(tellus::run),
         runtimes::erlang::PEER,
     ],
 };
@@ -72,7 +81,7 @@ impl Share {
 /// processes.
 trait Post {
     /// Starts a process that sends its share to the receiver.
-    fn start_sender(&mut self, share: Share);
+    async fn start_sender(&self, share: Share);
 
     /// Has the receiver confirm the sum of all it received, after every sender is done; `None` if
     /// it cannot.
@@ -80,7 +89,7 @@ trait Post {
 }
 
 /// The workload's order, clocks and checks.
-async fn measure<P: Post>(mut post: P, settings: Settings) -> io::Result<Outcome> {
+async fn measure<P: Post>(post: P, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     let senders = settings.get("senders");
     let share = |sender: u64| (u128::from(count) * u128::from(sender) / u128::from(senders)) as u64;
@@ -88,7 +97,7 @@ async fn measure<P: Post>(mut post: P, settings: Settings) -> io::Result<Outcome
 
     let clock = Instant::now();
     for sender in 0..senders {
-        post.start_sender(Share { values: share(sender)..share(sender + 1), clock });
+        post.start_sender(Share { values: share(sender)..share(sender + 1), clock }).await;
     }
     SENDERS_DONE.complete().await;
     let sum = post.sum().await;

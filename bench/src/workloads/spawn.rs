@@ -1,8 +1,8 @@
 //! `spawn`: N live processes, each holding one `u64` and its own mailbox.
 //!
 //! ```text
-//! driver   spawn × N │ message × chunk, wait until counted, … │ RSS │ stop × N │ wait for exits
-//!          ├ spawn_ns┤                                        │     ├───────────────── exit_ns ┤
+//! driver   spawn × N │ message × chunk, wait until counted, … │ RSS │ stop × chunk, wait for exits, …
+//!          ├ spawn_ns┤                                        │     ├───────────────── exit_ns ────┤
 //!          ├──────────────────────────────────────── ready_ns ┤
 //! ```
 //!
@@ -10,9 +10,13 @@
 //!   the clock and the RSS baseline.
 //! - A process counts itself when it handles its message, so `ready_ns` proves that it ran.
 //! - An exit is observed when the process's state has been dropped.
-//! - At most `chunk` messages are in flight, so `bytes_per_process` has no backlog in it.
+//! - At most `chunk` messages are in flight, also of those that stop a process: neither
+//!   `bytes_per_process` nor `peak_rss_bytes` has a backlog in it.
 
 mod actix;
+mod kameo;
+mod ractor;
+mod tellus;
 mod throng;
 mod tokio;
 
@@ -24,7 +28,7 @@ use super::{Metric, Workload};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes;
-use crate::settings::{Key, Settings};
+use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "spawn",
@@ -33,8 +37,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
     count: 1_000_000,
     keys: &[Key {
         name: "chunk",
-        default: 4096,
-        about: "how many processes are sent their message before the driver waits for them",
+        kind: Kind::Number(4096),
+        about: "how many processes are sent a message, or stopped, before the driver waits for them",
     }],
     metrics: &[
         Metric { name: "spawn_ns", unit: "ns" },
@@ -47,9 +51,15 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(tokio::run),
         runtimes::actix::peer(actix::run),
+        runtimes::kameo::peer(kameo::run),
+        runtimes::ractor::peer(ractor::run),
+        runtimes::tellus::peer(tellus::run),
         runtimes::erlang::PEER,
     ],
 };
+
+/// How many addresses the driver keeps in one piece of memory: what it needs no more, it gives back.
+const ADDRESS_BLOCK: u64 = 1 << 20;
 
 static COUNTED: Tally = Tally::new();
 static EXITED: Tally = Tally::new();
@@ -76,7 +86,7 @@ trait Crowd {
     type Address;
 
     /// Starts a process that holds this state.
-    fn spawn(&mut self, state: State) -> Self::Address;
+    async fn spawn(&self, state: State) -> Self::Address;
 
     /// Sends a process the message on which it counts itself.
     fn count(&self, process: &Self::Address);
@@ -86,21 +96,27 @@ trait Crowd {
 }
 
 /// The workload's order, clocks and checks.
-async fn measure<C: Crowd>(mut crowd: C, settings: Settings) -> io::Result<Outcome> {
+async fn measure<C: Crowd>(crowd: C, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
-    let mut processes = memory::resident_vec(count as usize);
+    let firsts = || (0..count).step_by(ADDRESS_BLOCK as usize);
+    let below = |first: u64| first.saturating_add(ADDRESS_BLOCK).min(count);
+    let mut processes: Vec<Vec<C::Address>> =
+        firsts().map(|first| memory::resident_vec((below(first) - first) as usize)).collect();
     let resident_before = memory::resident_bytes()?;
 
     let spawning = Instant::now();
-    for value in 0..count {
-        processes.push(crowd.spawn(State(value)));
+    for (block, first) in processes.iter_mut().zip(firsts()) {
+        for value in first..below(first) {
+            block.push(crowd.spawn(State(value)).await);
+        }
     }
     let spawned = spawning.elapsed();
+    let chunk = settings.get("chunk") as usize;
     let mut counted = 0;
-    for chunk in processes.chunks(settings.get("chunk") as usize) {
-        counted += chunk.len() as u64;
+    for slice in processes.iter().flat_map(|block| block.chunks(chunk)) {
+        counted += slice.len() as u64;
         COUNTED.arm(counted);
-        for process in chunk {
+        for process in slice {
             crowd.count(process);
         }
         COUNTED.complete().await;
@@ -108,12 +124,20 @@ async fn measure<C: Crowd>(mut crowd: C, settings: Settings) -> io::Result<Outco
     let ready = spawning.elapsed();
     let resident = memory::resident_bytes()?;
 
-    EXITED.arm(count);
     let stopping = Instant::now();
-    for process in processes {
-        crowd.stop(process);
+    let mut stopped = 0;
+    for block in processes {
+        let mut left = block.into_iter();
+        while left.len() > 0 {
+            let slice = left.len().min(chunk);
+            stopped += slice as u64;
+            EXITED.arm(stopped);
+            for process in left.by_ref().take(slice) {
+                crowd.stop(process);
+            }
+            EXITED.complete().await;
+        }
     }
-    EXITED.complete().await;
     let exited = stopping.elapsed();
 
     let each = 1.0 / count as f64;

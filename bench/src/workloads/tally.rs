@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Nothing that works takes this long; what is lost must not hang the benchmark.
-pub(super) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Counts processes and adds up their values; a static, so that no process holds a pointer to it.
 ///

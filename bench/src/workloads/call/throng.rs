@@ -6,15 +6,19 @@ use throng::{Address, Context, Handle, Message, Process};
 
 use super::{Callees, measure, reply};
 use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, throng::feature::Equipment};
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let settings_inside = settings.clone();
     let count = settings.get("callees");
     runtimes::throng::drive(settings, count, move |runtime| async move {
-        let callees = (0..count).map(|_| runtimes::throng::start(&runtime, Callee)).collect();
-        measure(Throng { callees }, settings_inside).await
+        let callees: Vec<_> =
+            (0..count).map(|_| runtimes::throng::start(&runtime, Callee)).collect();
+        let equipment = Equipment::give(&runtime, &settings_inside, callees.clone()).await?;
+        let mut outcome = measure(Throng { callees }, settings_inside).await?;
+        equipment.check(&mut outcome).await;
+        Ok(outcome)
     })
 }
 

@@ -74,7 +74,7 @@ impl Handler<Go> for Sender {
 }
 
 impl Post for Actix {
-    fn start_sender(&mut self, share: Share) {
+    async fn start_sender(&self, share: Share) {
         Sender { receiver: self.receiver.clone() }.start().do_send(Go(share));
     }
 

@@ -7,14 +7,18 @@ use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 use super::super::tally::PATIENCE;
 use super::{Post, Share, measure};
 use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, throng::feature::Equipment};
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let settings_inside = settings.clone();
     let processes = settings.get("senders") + 1;
-    runtimes::throng::drive(settings, processes, |runtime| {
-        measure(Throng::start(runtime), settings_inside)
+    runtimes::throng::drive(settings, processes, |runtime| async move {
+        let post = Throng::start(runtime.clone());
+        let equipment = Equipment::give(&runtime, &settings_inside, vec![post.receiver]).await?;
+        let mut outcome = measure(post, settings_inside).await?;
+        equipment.check(&mut outcome).await;
+        Ok(outcome)
     })
 }
 
@@ -82,7 +86,7 @@ impl Handle<Go> for Sender {
 }
 
 impl Post for Throng {
-    fn start_sender(&mut self, share: Share) {
+    async fn start_sender(&self, share: Share) {
         let sender = Sender { receiver: self.receiver };
         // A sender that was not told to go is missing in the senders' count.
         let _ = runtimes::throng::start(&self.runtime, sender).send(Go(share));

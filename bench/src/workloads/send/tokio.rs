@@ -36,7 +36,7 @@ impl Tokio {
 }
 
 impl Post for Tokio {
-    fn start_sender(&mut self, share: Share) {
+    async fn start_sender(&self, share: Share) {
         let mailbox = self.mailbox.clone();
         tokio::spawn(async move {
             share.send_all(|value| {

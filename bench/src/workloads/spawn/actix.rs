@@ -34,7 +34,7 @@ impl Handler<Count> for State {
 impl Crowd for Actix {
     type Address = Addr<State>;
 
-    fn spawn(&mut self, state: State) -> Self::Address {
+    async fn spawn(&self, state: State) -> Self::Address {
         state.start()
     }
 

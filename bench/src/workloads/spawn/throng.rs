@@ -37,7 +37,7 @@ impl Handle<Count> for State {
 impl Crowd for Throng {
     type Address = Address<State>;
 
-    fn spawn(&mut self, state: State) -> Self::Address {
+    async fn spawn(&self, state: State) -> Self::Address {
         runtimes::throng::start(&self.runtime, state)
     }
 

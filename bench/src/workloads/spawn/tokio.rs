@@ -20,7 +20,7 @@ struct Count;
 impl Crowd for Tokio {
     type Address = UnboundedSender<Count>;
 
-    fn spawn(&mut self, state: State) -> Self::Address {
+    async fn spawn(&self, state: State) -> Self::Address {
         let (sender, mut mailbox) = unbounded_channel();
         tokio::spawn(async move {
             while let Some(Count) = mailbox.recv().await {

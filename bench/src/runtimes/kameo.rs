@@ -1,0 +1,64 @@
+//! kameo on tokio as `#[tokio::main]` starts that, with the number of workers set; every mailbox is
+//! unbounded, where kameo's default is one of 64 messages.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+
+use kameo::actor::Spawn;
+use kameo::mailbox;
+use kameo::message::{Context, Message};
+use kameo::{Actor, actor::ActorRef};
+
+use crate::outcome::Outcome;
+use crate::peer::{Peer, Threads};
+use crate::settings::Settings;
+
+/// The kameo peer that runs like this.
+pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+    Peer::here("kameo", env!("VERSION_KAMEO"), Threads::Workers, run)
+}
+
+/// Starts the runtime and runs the workload as the handler of an actor.
+///
+/// # Errors
+/// When the threads cannot be started, or what the workload says.
+pub(crate) fn drive<F>(settings: &Settings, workload: F) -> io::Result<Outcome>
+where
+    F: Future<Output = io::Result<Outcome>> + Send + 'static,
+{
+    super::tokio::runtime(settings)?.block_on(async {
+        let driven = start(Driver).ask(Drive(Box::pin(workload))).await;
+        driven.map_err(|error| io::Error::other(error.to_string()))
+    })
+}
+
+/// Starts an actor with an unbounded mailbox.
+pub(crate) fn start<A: Actor<Args = A>>(actor: A) -> ActorRef<A> {
+    A::spawn_with_mailbox(actor, mailbox::unbounded())
+}
+
+struct Driver;
+
+impl Actor for Driver {
+    type Args = Self;
+    type Error = Infallible;
+
+    async fn on_start(driver: Self, _: ActorRef<Self>) -> Result<Self, Infallible> {
+        Ok(driver)
+    }
+}
+
+struct Drive(Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>);
+
+impl Message<Drive> for Driver {
+    type Reply = io::Result<Outcome>;
+
+    async fn handle(
+        &mut self,
+        Drive(workload): Drive,
+        _: &mut Context<Self, Self::Reply>,
+    ) -> Self::Reply {
+        workload.await
+    }
+}

@@ -1,0 +1,74 @@
+//! ractor on tokio as `#[tokio::main]` starts that, with the number of workers set.
+
+use std::io;
+use std::pin::Pin;
+
+use ractor::rpc::CallResult;
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+
+use crate::outcome::Outcome;
+use crate::peer::{Peer, Threads};
+use crate::settings::Settings;
+
+/// The ractor peer that runs like this.
+pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+    Peer::here("ractor", env!("VERSION_RACTOR"), Threads::Workers, run)
+}
+
+/// Starts the runtime and runs the workload as the handler of an actor.
+///
+/// # Errors
+/// When the threads or the driver cannot be started, or what the workload says.
+pub(crate) fn drive<F>(settings: &Settings, workload: F) -> io::Result<Outcome>
+where
+    F: Future<Output = io::Result<Outcome>> + Send + 'static,
+{
+    super::tokio::runtime(settings)?.block_on(async {
+        let driver = start(Driver, ()).await;
+        let workload = Box::pin(workload);
+        match driver.call(|done| Drive { workload, done }, None).await {
+            Ok(CallResult::Success(outcome)) => outcome,
+            Ok(_) => Err(io::Error::other("the driver died")),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        }
+    })
+}
+
+/// Starts an actor without a name or a supervisor.
+///
+/// # Panics
+/// When its start fails, which that of no actor here does.
+pub(crate) async fn start<A: Actor>(actor: A, arguments: A::Arguments) -> ActorRef<A::Msg> {
+    match Actor::spawn(None, actor, arguments).await {
+        Ok((address, _)) => address,
+        Err(error) => panic!("an actor without a name does not fail to start: {error}"),
+    }
+}
+
+struct Driver;
+
+struct Drive {
+    workload: Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>,
+    done: RpcReplyPort<io::Result<Outcome>>,
+}
+
+impl Actor for Driver {
+    type Msg = Drive;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Drive>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Drive>,
+        Drive { workload, done }: Drive,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        // Whoever asked waits for it, or the program is over.
+        let _ = done.send(workload.await);
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! `send` with ractor: each sender sends its share in one handler.
+
+use std::io;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+
+use super::{Post, Share, measure};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    let settings_inside = settings.clone();
+    runtimes::ractor::drive(settings, async {
+        let receiver = runtimes::ractor::start(Receiver, ()).await;
+        measure(Ractor { receiver }, settings_inside).await
+    })
+}
+
+struct Ractor {
+    receiver: ActorRef<Entry>,
+}
+
+struct Receiver;
+
+enum Entry {
+    Add(u64),
+    Sum(RpcReplyPort<u64>),
+}
+
+impl Actor for Receiver {
+    type Msg = Entry;
+    type State = u64;
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Entry>, (): ()) -> Result<u64, ActorProcessingErr> {
+        Ok(0)
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Entry>,
+        entry: Entry,
+        sum: &mut u64,
+    ) -> Result<(), ActorProcessingErr> {
+        match entry {
+            Entry::Add(value) => *sum = sum.wrapping_add(value),
+            Entry::Sum(reply) => reply.send(*sum)?,
+        }
+        Ok(())
+    }
+}
+
+struct Sender {
+    receiver: ActorRef<Entry>,
+}
+
+struct Go(Share);
+
+impl Actor for Sender {
+    type Msg = Go;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, _: ActorRef<Go>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _: ActorRef<Go>,
+        Go(share): Go,
+        (): &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        share.send_all(|value| {
+            // A message that found nobody is missing in the sum.
+            let _ = self.receiver.send_message(Entry::Add(value));
+        });
+        Ok(())
+    }
+}
+
+impl Post for Ractor {
+    async fn start_sender(&self, share: Share) {
+        let sender = Sender { receiver: self.receiver.clone() };
+        // A sender that was not told to go is missing in the senders' count.
+        let _ = runtimes::ractor::start(sender, ()).await.send_message(Go(share));
+    }
+
+    async fn sum(self) -> Option<u64> {
+        self.receiver.call(Entry::Sum, None).await.ok()?.success_or(()).ok()
+    }
+}

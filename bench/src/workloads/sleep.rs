@@ -1,0 +1,120 @@
+//! `sleep`: N processes that each wait for a message, give up after `seconds`, and exit.
+//!
+//! ```text
+//! driver      start × N │               wait until all have timed out │ peak RSS
+//! processes      │      receive, for at most `seconds`  │ count itself
+//!             ├───────────────────── finished_s ─────────────────────┤
+//! ```
+//!
+//! - Nobody sends anything: each receive must end by its time-out, and none before its time.
+//! - Whatever keeps a process reachable is kept until the end, so that a message could come.
+//! - The rows that only sleep have no mailbox: they are what others call a million tasks.
+
+mod actix;
+mod kameo;
+mod ractor;
+mod tellus;
+mod throng_async;
+mod tokio;
+mod tokio_join;
+mod tokio_sleep;
+
+use std::io;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::tally::{Tally, sum_below};
+use super::{Metric, Workload};
+use crate::memory;
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::{Key, Kind, Settings};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "sleep",
+    about: "N processes that wait for a message with a time-out, until all have timed out",
+    counts: "processes",
+    count: 1_000_000,
+    keys: &[Key { name: "seconds", kind: Kind::Number(10), about: "how long each process waits" }],
+    metrics: &[
+        Metric { name: "peak_rss_bytes", unit: "bytes" },
+        Metric { name: "finished_s", unit: "s" },
+    ],
+    peers: &[
+        runtimes::throng::peer(throng_async::run).named("throng-async"),
+        runtimes::tokio::peer(tokio::run),
+        runtimes::tokio::peer(tokio_sleep::run).named("tokio-sleep"),
+        runtimes::tokio::peer(tokio_join::run).named("tokio-join"),
+        runtimes::actix::peer(actix::run),
+        runtimes::kameo::peer(kameo::run),
+        runtimes::ractor::peer(ractor::run),
+        runtimes::tellus::peer(tellus::run),
+        runtimes::erlang::PEER,
+    ],
+};
+
+static TIMED_OUT: Tally = Tally::new();
+static EARLY: Tally = Tally::new();
+static NIGHT: OnceLock<Night> = OnceLock::new();
+
+/// When the first process was started, and how long each waits; a static, so that no process holds
+/// either.
+struct Night {
+    begun: Instant,
+    patience: Duration,
+}
+
+fn night() -> &'static Night {
+    NIGHT.get_or_init(|| panic!("the driver says how long to wait before it starts anything"))
+}
+
+/// How long a process waits.
+fn patience() -> Duration {
+    night().patience
+}
+
+/// What each process holds: one number, by which it also counts itself.
+struct State(u64);
+
+impl State {
+    /// What a process does when its patience is over.
+    fn time_out(&self) {
+        if night().begun.elapsed() < patience() {
+            EARLY.add(self.0);
+        }
+        TIMED_OUT.add(self.0);
+    }
+}
+
+/// How a runtime starts its processes; called in one of them.
+trait Sleepers {
+    /// What keeps them reachable, and sees them through.
+    type Kept;
+
+    /// Starts a process that holds each state and waits for [`patience`].
+    async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept;
+}
+
+/// The workload's order, clock and checks.
+async fn measure<S: Sleepers>(sleepers: S, settings: Settings) -> io::Result<Outcome> {
+    let count = settings.count;
+    TIMED_OUT.arm(count);
+    let begun = Instant::now();
+    let patience = Duration::from_secs(settings.get("seconds"));
+    if NIGHT.set(Night { begun, patience }).is_err() {
+        return Err(io::Error::other("the workload runs once in a program"));
+    }
+
+    let kept = sleepers.start((0..count).map(State)).await;
+    TIMED_OUT.complete().await;
+    let finished = begun.elapsed();
+    drop(kept);
+
+    let mut outcome = Outcome::default();
+    outcome.metric("peak_rss_bytes", memory::peak_resident_bytes()? as f64);
+    outcome.metric("finished_s", finished.as_secs_f64());
+    outcome.check("processes that timed out", TIMED_OUT.count(), count);
+    outcome.check("the sum of their states", TIMED_OUT.sum(), sum_below(count));
+    outcome.check("processes that timed out early", EARLY.count(), 0);
+    Ok(outcome)
+}

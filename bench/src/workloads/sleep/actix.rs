@@ -1,0 +1,36 @@
+//! `sleep` with actix: an actor that stops when `run_later` comes, which is what it has for a
+//! receive with a time-out.
+
+use std::io;
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context};
+
+use super::{Sleepers, State, measure, patience};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    runtimes::actix::drive(measure(Actix, settings.clone()))
+}
+
+struct Actix;
+
+impl Actor for State {
+    type Context = Context<Self>;
+
+    fn started(&mut self, cx: &mut Context<Self>) {
+        cx.run_later(patience(), |state, cx| {
+            state.time_out();
+            cx.stop();
+        });
+    }
+}
+
+impl Sleepers for Actix {
+    type Kept = Vec<Addr<State>>;
+
+    async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {
+        states.map(State::start).collect()
+    }
+}

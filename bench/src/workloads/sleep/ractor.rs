@@ -1,0 +1,59 @@
+//! `sleep` with ractor: an actor that sends itself a message for later, which is what it has for a
+//! receive with a time-out; that takes a task beside the actor's.
+
+use std::io;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use super::{Sleepers, State, measure, patience};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    runtimes::ractor::drive(settings, measure(Ractor, settings.clone()))
+}
+
+struct Ractor;
+
+struct Sleeper;
+
+struct TimeOut;
+
+impl Actor for Sleeper {
+    type Msg = TimeOut;
+    type State = State;
+    type Arguments = State;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<TimeOut>,
+        state: State,
+    ) -> Result<State, ActorProcessingErr> {
+        myself.send_after(patience(), || TimeOut);
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<TimeOut>,
+        _: TimeOut,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        state.time_out();
+        myself.stop(None);
+        Ok(())
+    }
+}
+
+impl Sleepers for Ractor {
+    type Kept = Vec<ActorRef<TimeOut>>;
+
+    async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {
+        let mut addresses = Vec::new();
+        for state in states {
+            addresses.push(runtimes::ractor::start(Sleeper, state).await);
+        }
+        addresses
+    }
+}

@@ -1,0 +1,31 @@
+//! `sleep` with one tokio task that awaits N timers: there is nothing in it that could run by itself.
+
+use std::io;
+
+use futures_util::future::join_all;
+use tokio::task::unconstrained;
+use tokio::time::sleep;
+
+use super::{Sleepers, State, measure, patience};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    runtimes::tokio::drive(settings, measure(Tokio, settings.clone()))
+}
+
+struct Tokio;
+
+impl Sleepers for Tokio {
+    type Kept = Vec<()>;
+
+    async fn start(self, states: impl Iterator<Item = State> + Send) -> Vec<()> {
+        let naps = states.map(|state| async move {
+            sleep(patience()).await;
+            state.time_out();
+        });
+        // With a budget of polls, as tasks have it, `join_all` would poll all N again for every 128.
+        unconstrained(join_all(naps)).await
+    }
+}

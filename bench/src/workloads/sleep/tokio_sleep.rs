@@ -1,0 +1,29 @@
+//! `sleep` with tokio tasks that only sleep: nothing can be sent to them.
+
+use std::io;
+
+use tokio::time::sleep;
+
+use super::{Sleepers, State, measure, patience};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    runtimes::tokio::drive(settings, measure(Tokio, settings.clone()))
+}
+
+struct Tokio;
+
+impl Sleepers for Tokio {
+    type Kept = ();
+
+    async fn start(self, states: impl Iterator<Item = State> + Send) {
+        for state in states {
+            tokio::spawn(async move {
+                sleep(patience()).await;
+                state.time_out();
+            });
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `spawn` with tellus: an actor stops itself when it is told to. The state that is counted belongs
+//! to the actor's value, for what tellus calls state is made anew by each start.
+
+use std::convert::Infallible;
+use std::io;
+
+use tellus::{Actor, ActorContext, ActorRef, Control, Incoming, Untimed};
+
+use super::{Crowd, State, measure};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    let settings_inside = settings.clone();
+    runtimes::tellus::drive(settings, |desk| measure(Tellus { desk }, settings_inside))
+}
+
+struct Tellus {
+    desk: runtimes::tellus::Desk,
+}
+
+pub(super) enum Request {
+    Count,
+    Stop,
+}
+
+impl Actor for State {
+    type Message = Request;
+    type Timers = Untimed;
+    type State = ();
+    type Error = Infallible;
+
+    fn init(&self, _: &ActorContext<Request>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn receive(
+        &self,
+        _: &ActorContext<Request>,
+        incoming: Incoming<Request>,
+        (): (),
+    ) -> Result<Control<()>, Infallible> {
+        Ok(match incoming {
+            Incoming::Message(Request::Count) => {
+                self.count();
+                Control::Continue(())
+            }
+            Incoming::Message(Request::Stop) => Control::Stop,
+            Incoming::Terminated(_) => Control::Continue(()),
+        })
+    }
+}
+
+impl Crowd for Tellus {
+    type Address = ActorRef<Request>;
+
+    async fn spawn(&self, state: State) -> Self::Address {
+        self.desk.spawn(state).await
+    }
+
+    fn count(&self, process: &Self::Address) {
+        process.tell(Request::Count);
+    }
+
+    fn stop(&self, process: Self::Address) {
+        process.tell(Request::Stop);
+    }
+}
