@@ -140,6 +140,8 @@ mod runtime;
 mod scheduler;
 #[cfg(not(throng_loom))]
 mod signal;
+#[cfg(all(feature = "sim", not(throng_loom)))]
+pub mod sim;
 #[cfg(not(throng_loom))]
 mod slab;
 #[cfg(not(throng_loom))]

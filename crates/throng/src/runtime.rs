@@ -72,7 +72,7 @@ pub struct RuntimeBuilder {
 }
 
 impl RuntimeBuilder {
-    fn new() -> RuntimeBuilder {
+    pub(crate) fn new() -> RuntimeBuilder {
         let cores = sync::parallelism();
         RuntimeBuilder {
             process_limit: PROCESS_LIMIT,
@@ -163,14 +163,22 @@ impl RuntimeBuilder {
         self.start_on(handle, None)
     }
 
-    fn start_on(
-        self,
+    /// A runtime without threads, which a simulator drives.
+    #[cfg(feature = "sim")]
+    pub(crate) fn start_simulated(self, tokio: tokio::runtime::Handle) -> Runtime {
+        let shared = self.shared(1, 0, Clock::simulated(), tokio);
+        Runtime { handle: RuntimeHandle(shared), tokio: None }
+    }
+
+    fn shared(
+        &self,
+        workers: usize,
+        spares: usize,
+        clock: Clock,
         tokio: tokio::runtime::Handle,
-        owned: Option<tokio::runtime::Runtime>,
-    ) -> Result<Runtime, StartError> {
-        let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
-        let shared = Arc::new(Shared {
-            scheduler: Scheduler::new(self.workers, spares),
+    ) -> Arc<Shared> {
+        Arc::new(Shared {
+            scheduler: Scheduler::new(workers, spares, clock),
             slab: Slab::new(),
             guest_slots: Mutex::new(SlotCache::new()),
             classes: Mutex::new(HashMap::new()),
@@ -181,7 +189,16 @@ impl RuntimeBuilder {
             registry: Arc::new(Registry::new()),
             groups: Arc::new(Groups::new()),
             tokio,
-        });
+        })
+    }
+
+    fn start_on(
+        self,
+        tokio: tokio::runtime::Handle,
+        owned: Option<tokio::runtime::Runtime>,
+    ) -> Result<Runtime, StartError> {
+        let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
+        let shared = self.shared(self.workers, spares, Clock::new(), tokio);
         // From here on a failure drops the runtime, which ends what has started.
         let runtime = Runtime { handle: RuntimeHandle(shared.clone()), tokio: owned };
         for index in 0..self.workers {
@@ -419,6 +436,11 @@ impl RuntimeHandle {
     #[inline(always)]
     pub(crate) fn scheduler(&self) -> &Scheduler {
         &self.0.scheduler
+    }
+
+    #[cfg(feature = "sim")]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -692,6 +714,12 @@ impl Shared {
             sync::sleep(SWEEP_PAUSE);
         }
         true
+    }
+
+    /// Carries the present phase to processes that would not notice it.
+    #[cfg(feature = "sim")]
+    pub(crate) fn sweep_once(&self) {
+        self.sweep(&mut Patience::in_all(Duration::ZERO));
     }
 
     fn sweep(&self, patience: &mut Patience) {

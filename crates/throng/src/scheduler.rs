@@ -215,11 +215,13 @@ pub(crate) struct Scheduler {
     guests_spawned: AtomicU64,
     /// Alarms set by such threads, to spread them.
     guests_alarms: AtomicUsize,
+    /// Who runs the processes, if it is a simulator.
+    #[cfg(feature = "sim")]
+    driver: Mutex<Option<Waker>>,
 }
 
 impl Scheduler {
-    pub(crate) fn new(workers: usize, spares: usize) -> Scheduler {
-        let clock = Clock::new();
+    pub(crate) fn new(workers: usize, spares: usize, clock: Clock) -> Scheduler {
         Scheduler {
             remotes: (0..workers + spares).map(|_| Remote::new()).collect(),
             alarms: (0..workers).map(|_| Alarms::new(clock.now())).collect(),
@@ -230,7 +232,22 @@ impl Scheduler {
             phase: AtomicU8::new(Phase::Running as u8),
             guests_spawned: AtomicU64::new(0),
             guests_alarms: AtomicUsize::new(0),
+            #[cfg(feature = "sim")]
+            driver: Mutex::new(None),
             clock,
+        }
+    }
+
+    /// Has a simulator woken by what comes from outside of processes.
+    #[cfg(feature = "sim")]
+    pub(crate) fn set_driver(&self, waker: &Waker) {
+        *lock(&self.driver) = Some(waker.clone());
+    }
+
+    #[cfg(feature = "sim")]
+    fn wake_driver(&self) {
+        if let Some(driver) = &*lock(&self.driver) {
+            driver.wake_by_ref();
         }
     }
 
@@ -305,6 +322,8 @@ impl Scheduler {
             injector.extend(tokens);
             self.injected.store(injector.len(), Ordering::Release);
         }
+        #[cfg(feature = "sim")]
+        self.wake_driver();
         self.notify();
     }
 
@@ -342,6 +361,8 @@ impl Scheduler {
         if is_first && own != Some(alarms) {
             // It may be about to sleep for longer.
             self.remotes[alarms].unpark();
+            #[cfg(feature = "sim")]
+            self.wake_driver();
         }
     }
 

@@ -60,15 +60,29 @@ mod real {
 
     /// A fixed point from which a runtime counts its milliseconds.
     #[derive(Clone, Copy, Debug)]
-    pub(crate) struct Epoch(Instant);
+    pub(crate) enum Epoch {
+        Real(Instant),
+        #[cfg(feature = "sim")]
+        Simulated(tokio::time::Instant),
+    }
 
     impl Epoch {
         pub(crate) fn now() -> Epoch {
-            Epoch(Instant::now())
+            Epoch::Real(Instant::now())
+        }
+
+        /// Counts the time of the simulation it is called in.
+        #[cfg(feature = "sim")]
+        pub(crate) fn simulated() -> Epoch {
+            Epoch::Simulated(tokio::time::Instant::now())
         }
 
         pub(crate) fn elapsed(self) -> Duration {
-            self.0.elapsed()
+            match self {
+                Epoch::Real(since) => since.elapsed(),
+                #[cfg(feature = "sim")]
+                Epoch::Simulated(since) => since.elapsed(),
+            }
         }
     }
 

@@ -89,6 +89,12 @@ impl Clock {
         Clock { epoch: Epoch::now(), now: AtomicU32::new(1) }
     }
 
+    /// A clock that shows the time of a simulation.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated() -> Clock {
+        Clock { epoch: Epoch::simulated(), now: AtomicU32::new(1) }
+    }
+
     #[inline(always)]
     pub(crate) fn now(&self) -> Tick {
         Tick(self.now.load(Ordering::Relaxed))

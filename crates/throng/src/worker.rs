@@ -433,10 +433,27 @@ impl Worker {
     // --- running ---
 
     fn run_process(&self, token: Token) {
+        self.run_process_for(token, BUDGET);
+    }
+
+    /// Lets a process go on, for so many messages at most.
+    #[inline(always)]
+    pub(crate) fn run_process_for(&self, token: Token, budget: u32) {
+        self.begin_run(&token);
+        let progress = self.resume(&token);
+        let turns = self.run_turns(token, progress, budget);
+        self.end_run(turns);
+    }
+
+    #[inline(always)]
+    fn begin_run(&self, token: &Token) {
         self.running.set(Some(token.as_ref()));
         self.sends.set(0);
         self.nested.set(0);
-        let turns = self.run_turns(token);
+    }
+
+    #[inline(always)]
+    fn end_run(&self, turns: u32) {
         if self.has_probes() {
             self.probes.borrow_mut().clear();
         }
@@ -450,12 +467,11 @@ impl Worker {
 
     /// Runs a process as long as it may; returns how many messages that took.
     #[inline(always)]
-    fn run_turns(&self, mut token: Token) -> u32 {
+    fn run_turns(&self, mut token: Token, mut progress: Progress, budget: u32) -> u32 {
         let generation = token.generation();
         let clock = &self.scheduler().clock;
         let began = clock.now();
         let mut turns = 0;
-        let mut progress = self.resume(&token);
         loop {
             self.end_streak();
             let after = match progress {
@@ -469,7 +485,7 @@ impl Worker {
                 }
             };
             progress = match after {
-                After::Next if turns >= BUDGET || began.until(clock.now()) >= TIME_BUDGET => {
+                After::Next if turns >= budget || began.until(clock.now()) >= TIME_BUDGET => {
                     self.push_back(token);
                     return turns;
                 }
@@ -571,6 +587,37 @@ impl Worker {
         let remote = self.remote();
         self.shared.permits.give_back(&remote.spare_permits);
         remote.counters.count_exit();
+    }
+}
+
+#[cfg(feature = "sim")]
+impl Worker {
+    /// Moves everybody who could run to a list.
+    pub(crate) fn take_all(&self, ready: &mut Vec<Token>) {
+        while self.alarms().is_due(self.scheduler().clock.now()) {
+            self.scheduler().ring(self.alarms(), |token| ready.push(token));
+        }
+        let Remote { queue, warm, .. } = self.remote();
+        ready.extend(warm.take());
+        ready.extend(std::iter::from_fn(|| queue.pop()));
+        ready.extend(self.scheduler().take_injected(usize::MAX));
+    }
+
+    /// Ends a process as a panic in its turn would.
+    pub(crate) fn crash_process(&self, token: Token, reason: ExitReason) {
+        if token.is_closed() || token.is_stopping() {
+            return self.run_process_for(token, BUDGET);
+        }
+        self.begin_run(&token);
+        token.begin_run();
+        token.discard_turn(&reason);
+        let turns = self.run_turns(token, Progress::Done(After::Exit(reason)), BUDGET);
+        self.end_run(turns);
+    }
+
+    /// When the next alarm rings.
+    pub(crate) fn next_alarm(&self) -> Option<Tick> {
+        self.alarms().next()
     }
 }
 

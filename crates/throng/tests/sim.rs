@@ -1,0 +1,193 @@
+//! The simulator, used as a user would.
+
+// Tests may unwrap.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use throng::prelude::*;
+use throng::sim::{self, Sim};
+
+/// Under Miri a run takes a thousand times as long.
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn note(&self, what: String) {
+        self.0.lock().unwrap().push(what);
+    }
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+struct Worker {
+    name: char,
+    log: Log,
+}
+impl Process for Worker {}
+
+struct Job(u32);
+impl Message for Job {
+    type Reply = ();
+}
+impl Handle<Job> for Worker {
+    async fn handle(&mut self, Job(number): Job, _: &mut Context<Self>) {
+        self.log.note(format!("{}{number}", self.name));
+        tokio::time::sleep(Duration::from_millis(u64::from(number) % 3)).await;
+        self.log.note(format!("{}{number} done", self.name));
+    }
+}
+
+async fn three_workers(sim: Sim, log: Log) {
+    let workers =
+        ['a', 'b', 'c'].map(|name| sim.runtime().spawn(Worker { name, log: log.clone() }).unwrap());
+    for number in 0..4 {
+        for worker in workers {
+            worker.send(Job(number)).unwrap();
+        }
+    }
+    for worker in workers {
+        worker.call(Job(9)).await.unwrap();
+    }
+}
+
+#[test]
+fn a_seed_repeats_exactly_and_others_go_other_ways() {
+    let log = Log::default();
+    let run = |seed| (sim::replay(seed, |sim| three_workers(sim, log.clone())), log.take());
+    let mut ways = HashSet::new();
+    for seed in 0..SEEDS.min(50) {
+        let (trace, events) = run(seed);
+        assert_eq!((trace, &events), (run(seed).0, &run(seed).1), "seed {seed} repeats");
+        for name in ['a', 'b', 'c'] {
+            let own: Vec<_> = events.iter().filter(|event| event.starts_with(name)).collect();
+            let expected =
+                [0, 1, 2, 3, 9].map(|n| [format!("{name}{n}"), format!("{name}{n} done")]);
+            assert_eq!(own, expected.as_flattened().iter().collect::<Vec<_>>());
+        }
+        ways.insert(events);
+    }
+    assert!(ways.len() as u64 > SEEDS.min(50) / 2, "only {} ways", ways.len());
+}
+
+#[test]
+fn time_leaps_over_what_nobody_waits_through() {
+    let begun = std::time::Instant::now();
+    sim::check(3, |sim| async move {
+        let worker = sim.runtime().spawn(Worker { name: 'a', log: Log::default() }).unwrap();
+        tokio::time::sleep(Duration::from_secs(3600 * 24 * 60)).await;
+        let late = worker.call(Job(2)).within(Duration::from_millis(1)).await;
+        assert!(matches!(late, Err(CallError::TimedOut { .. })));
+        worker.call(Job(1)).await.unwrap();
+        assert!(sim.elapsed() > Duration::from_secs(3600 * 24 * 60));
+    });
+    assert!(begun.elapsed() < Duration::from_secs(3600));
+}
+
+/// A bug that a schedule must find: it reads, waits, and writes what it read.
+struct Bank(Arc<AtomicU64>);
+impl Process for Bank {}
+struct Deposit;
+impl Message for Deposit {
+    type Reply = ();
+}
+impl Handle<Deposit> for Bank {
+    async fn handle(&mut self, _: Deposit, _: &mut Context<Self>) {
+        let balance = self.0.load(Ordering::Relaxed);
+        tokio::task::yield_now().await;
+        self.0.store(balance + 1, Ordering::Relaxed);
+    }
+}
+
+async fn deposit_twice(sim: Sim) {
+    // Two processes share what one should own.
+    let balance = Arc::new(AtomicU64::new(0));
+    let banks = [(); 2].map(|()| sim.runtime().spawn(Bank(balance.clone())).unwrap());
+    let (first, second) = tokio::join!(banks[0].call(Deposit), banks[1].call(Deposit));
+    first.unwrap();
+    second.unwrap();
+    assert_eq!(balance.load(Ordering::Relaxed), 2, "a deposit was lost");
+}
+
+#[test]
+fn a_race_is_found_and_its_seed_finds_it_again() {
+    let found = std::panic::catch_unwind(|| sim::check(1000, deposit_twice)).unwrap_err();
+    let message = found.downcast_ref::<String>().unwrap();
+    assert!(message.contains("a deposit was lost"), "{message}");
+    let seed = message.strip_prefix("seed ").unwrap().split(':').next().unwrap();
+    let seed = seed.parse().unwrap();
+    assert!(std::panic::catch_unwind(|| sim::replay(seed, deposit_twice)).is_err());
+}
+
+#[test]
+fn faults_crash_and_hold_up_and_leave_the_rest_alone() {
+    let crashes = AtomicU64::new(0);
+    let trace = sim::replay(7, async |sim| {
+        sim.faults().crash::<Worker>(100).delay(Duration::from_secs(5), 50);
+        for _ in 0..200 {
+            let log = Log::default();
+            let worker = sim.runtime().spawn(Worker { name: 'a', log }).unwrap();
+            match worker.call(Job(1)).within(Duration::from_secs(60)).await {
+                Ok(()) => {}
+                Err(CallError::Died(ExitReason::Panicked(_))) => {
+                    crashes.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        sim.faults().stop();
+        let worker = sim.runtime().spawn(Worker { name: 'b', log: Log::default() }).unwrap();
+        worker.call(Job(1)).await.unwrap();
+    });
+    let crashes = crashes.into_inner();
+    assert!((5..=80).contains(&crashes), "{crashes} crashes");
+    assert!(trace.faults >= crashes);
+}
+
+#[test]
+fn a_test_that_waits_for_ever_is_told_so() {
+    let stuck = std::panic::catch_unwind(|| sim::replay(1, |_| std::future::pending::<()>()));
+    assert!(stuck.is_err());
+}
+
+#[test]
+fn links_and_monitors_hold_in_every_schedule() {
+    struct Parent {
+        downs: Arc<AtomicU64>,
+    }
+    impl Process for Parent {
+        async fn started(&mut self, cx: &mut Context<Self>) {
+            cx.trap_exits(true);
+            for _ in 0..3 {
+                let worker = Worker { name: 'w', log: Log::default() };
+                let child = cx.spawn_linked(worker).unwrap();
+                cx.monitor(child);
+                child.send(Job(1)).unwrap();
+                child.stop();
+            }
+        }
+        async fn down(&mut self, _: Down, _: &mut Context<Self>) {
+            self.downs.fetch_add(1, Ordering::Relaxed);
+        }
+        async fn exit(&mut self, _: Exit, _: &mut Context<Self>) {
+            self.downs.fetch_add(100, Ordering::Relaxed);
+        }
+    }
+    sim::check(SEEDS, async |sim| {
+        sim.faults().crash::<Worker>(200).delay(Duration::from_millis(10), 200);
+        let downs = Arc::new(AtomicU64::new(0));
+        let parent = sim.runtime().spawn(Parent { downs: downs.clone() }).unwrap();
+        while sim.runtime().process_count() > 1 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // One exit and one down for each child, whatever became of it.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(downs.load(Ordering::Relaxed), 303);
+        parent.stop();
+    });
+}
