@@ -4,8 +4,13 @@
 use crate::steps::{Failure, Tests, Tool};
 
 /// Every run, at a size that takes a second or so, for the ordinary tests.
-pub(crate) const SMALL: &[(&str, u64)] =
-    &[("spawn-exit", 50_000), ("monitors", 10_000), ("panics", 20_000), ("blocking", 300)];
+pub(crate) const SMALL: &[(&str, u64)] = &[
+    ("spawn-exit", 50_000),
+    ("monitors", 10_000),
+    ("panics", 20_000),
+    ("blocking", 300),
+    ("flood", 2),
+];
 
 /// Runs one of them, or all, optimised.
 ///

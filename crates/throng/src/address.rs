@@ -2,21 +2,25 @@
 
 use crate::call::Call;
 use crate::cell::{Cell, CellRef};
+use crate::delivery::Delivery;
 use crate::error::SendError;
 use crate::exit::ExitReason;
+use crate::lobby::{Lobby, Offered, Place, Refusal};
 use crate::mailbox::{Generation, Gone, Link};
-use crate::message::{Cast, Route};
+use crate::message::{self, Cast, Route};
 use crate::process::{Handle, Message, Process, Stop, Turn};
 use crate::recipient::Recipient;
 use crate::reply::{Ask, ReplyTo};
-use crate::scheduler;
 use crate::signal::{self, Signal};
 use crate::sync::atomic::{self, AtomicPtr};
+use crate::worker::Worker;
+use crate::{scheduler, slab};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::task::Waker;
 
 /// A slot and the generation of the process in it, in one word: 42 bits of pointer, 22 of
 /// generation, arranged as in a mailbox word.
@@ -42,14 +46,27 @@ impl RawAddress {
         (generation, unsafe { CellRef::new(NonNull::new_unchecked(cell)) })
     }
 
+    /// Whether the process has a bound, and so a lobby.
+    #[inline(always)]
+    pub(crate) fn is_bounded(self) -> bool {
+        self.parts().0.is_bounded()
+    }
+
     /// Queues a signal, which any process takes, and sees to it that the process looks at it.
     ///
     /// # Safety
     /// The caller owns the message, and it is a signal.
     pub(crate) unsafe fn push_signal(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
-        // SAFETY: passed on.
-        if let Some(token) = unsafe { cell.push_signal(generation, message) }? {
+        let pushed = if generation.is_bounded() {
+            let lobby = slab::lobby_of(cell).ok_or(Gone)?;
+            // SAFETY: passed on.
+            lobby.push_signal(generation, || unsafe { cell.push_signal(generation, message) })
+        } else {
+            // SAFETY: passed on.
+            unsafe { cell.push_signal(generation, message) }
+        };
+        if let Some(token) = pushed? {
             scheduler::schedule(token);
         }
         Ok(())
@@ -60,18 +77,110 @@ impl RawAddress {
         self.parts().1.retract_signal();
     }
 
-    /// Queues a message and sees to it that the process runs.
+    /// Queues a message that no bound and no budget holds up, and sees to it that the process runs.
     ///
     /// # Safety
     /// The caller owns the message, and it is one for the process's type.
     #[inline(always)]
     pub(crate) unsafe fn push(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
+        // SAFETY: the caller's.
+        let bytes = unsafe { message::bytes(message) };
+        let budget = slab::budget_of(cell);
+        budget.charge(bytes);
         // SAFETY: passed on.
-        if let Some(token) = unsafe { cell.push(generation, message) }? {
-            scheduler::schedule(token);
+        match unsafe { cell.push(generation, message) } {
+            Ok(Some(token)) => scheduler::schedule(token),
+            Ok(None) => {}
+            Err(Gone) => {
+                budget.discharge(bytes);
+                return Err(Gone);
+            }
         }
         Ok(())
+    }
+
+    /// Queues a message of a user's, if the process's bound and the runtime's budget allow it.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub(crate) unsafe fn offer(self, message: NonNull<Link>) -> Result<(), Refusal> {
+        let (generation, cell) = self.parts();
+        if generation.is_bounded() || slab::budget_of(cell).is_over() {
+            // SAFETY: passed on.
+            return unsafe { self.offer_slowly(message, Lobby::offer) }.map(|_| ());
+        }
+        // SAFETY: passed on.
+        unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone)
+    }
+
+    /// As [`offer`](Self::offer), but where a bound says that one waits for room, the message stands
+    /// in line until there is some. The waker, if there is one, is called when that is over; without
+    /// one the message itself must tell its sender, by its `refuse`.
+    ///
+    /// # Safety
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub(crate) unsafe fn line_up(
+        self,
+        message: NonNull<Link>,
+        waker: Option<Waker>,
+    ) -> Result<Option<Place>, Refusal> {
+        let (generation, cell) = self.parts();
+        if generation.is_bounded() || slab::budget_of(cell).is_over() {
+            // SAFETY: passed on.
+            return unsafe {
+                self.offer_slowly(message, |lobby, generation, message| {
+                    lobby.line_up(generation, message, waker)
+                })
+            };
+        }
+        // SAFETY: passed on.
+        unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None)
+    }
+
+    /// # Safety
+    /// As [`push`](Self::push).
+    #[cold]
+    unsafe fn offer_slowly(
+        self,
+        message: NonNull<Link>,
+        offer: impl FnOnce(&Lobby, Generation, NonNull<Link>) -> Result<Offered, Refusal>,
+    ) -> Result<Option<Place>, Refusal> {
+        let (generation, cell) = self.parts();
+        let budget = slab::budget_of(cell);
+        if budget.is_over() {
+            return Err(if self.is_alive() { Refusal::Full } else { Refusal::Gone });
+        }
+        // Neither bounded nor, any more, over the budget.
+        if !generation.is_bounded() {
+            // SAFETY: passed on.
+            return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
+        }
+        let lobby = slab::lobby_of(cell).ok_or(Refusal::Gone)?;
+        // SAFETY: the caller's.
+        let bytes = unsafe { message::bytes(message) };
+        budget.charge(bytes);
+        let dropped = match offer(lobby, generation, message) {
+            Ok(Offered::Queued(dropped)) => dropped,
+            Ok(Offered::Lined(number)) => return Ok(Some(Place { lobby, budget, bytes, number })),
+            Err(refusal) => {
+                budget.discharge(bytes);
+                return Err(refusal);
+            }
+        };
+        if let Some(token) = cell.ring_at_door(generation) {
+            scheduler::schedule(token);
+        }
+        if let Some(dropped) = dropped {
+            // SAFETY: out of the lobby, which owned it; only what counts is dropped.
+            unsafe {
+                budget.discharge(message::bytes(dropped));
+                message::refuse(dropped, Refusal::Dropped);
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn is_alive(self) -> bool {
@@ -247,6 +356,9 @@ impl<P: Process> Address<P> {
     /// # Errors
     /// [`SendError::NoProcess`] hands the message back if the process has exited. That it is alive
     /// now does not mean that it will live to handle the message; who must know, calls.
+    /// [`SendError::Overloaded`] hands it back if the process's mailbox is full, where its
+    /// [`MailboxBound`](crate::MailboxBound) says so, or the runtime's
+    /// [`mailbox_budget`](crate::RuntimeBuilder::mailbox_budget) is used up.
     ///
     /// Cost: a pooled block and one compare-exchange; in a flood, less. No system call unless a
     /// sleeping worker must be woken.
@@ -256,7 +368,48 @@ impl<P: Process> Address<P> {
             Some(worker) => worker.send::<P, T>(self.raw, message),
             None => Cast::<P, T>::send(self.raw, message),
         })
-        .map_err(SendError::NoProcess)
+    }
+
+    /// Sends a message, and waits for room where a mailbox is full and bounded with
+    /// [`Overflow::Wait`](crate::Overflow::Wait). Anywhere else this is [`send`](Self::send).
+    ///
+    /// Nothing is sent until the future is polled. Those who wait are served in the order of their
+    /// coming; one that is dropped gives its place on, and its message is dropped. There is no
+    /// deadline: a process that waits for room in its own mailbox waits for ever.
+    ///
+    /// ```
+    /// use throng::{MailboxBound, Overflow, SpawnOptions, prelude::*};
+    /// # struct Counter(u64);
+    /// # impl Process for Counter {}
+    /// struct Add(u64);
+    /// impl Message for Add { type Reply = u64; }
+    /// impl Handle<Add> for Counter {
+    ///     async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+    ///         self.0 += number;
+    ///         self.0
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), throng::Error> {
+    /// # let runtime = Runtime::builder().start()?;
+    /// let options = SpawnOptions::new().mailbox(MailboxBound::new(10, Overflow::Wait));
+    /// let counter = runtime.spawn_with(Counter(0), options)?;
+    /// let sum = runtime.block_on(async |_| {
+    ///     for number in 0..1000 {
+    ///         counter.deliver(Add(number)).await?;
+    ///     }
+    ///     counter.call(Add(0)).await.map_err(throng::Error::from)
+    /// })?;
+    /// assert_eq!(sum, 499_500);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`SendError::NoProcess`] also if the process exits before there is
+    /// room.
+    pub fn deliver<T: Turn<P>>(self, message: T) -> Delivery<P, T> {
+        Delivery::new(self.raw, message)
     }
 
     /// Sends a message and waits for the reply.
@@ -308,8 +461,11 @@ impl<P: Process> Address<P> {
     }
 
     /// Asks the process to exit, after the messages queued before; false if it has exited.
+    ///
+    /// There is room for this in a full mailbox too.
     pub fn stop(self) -> bool {
-        self.send(Stop).is_ok()
+        scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+        Cast::<P, Stop>::push(self.raw, Stop).is_ok()
     }
 
     /// Whether the process has not exited yet.

@@ -4,8 +4,8 @@ use crate::address::RawAddress;
 use crate::cycle::Chase;
 use crate::deadline::Deadline;
 use crate::error::CallError;
-use crate::exit::ExitReason;
-use crate::message::{Awaited, Route};
+use crate::exit::drop_users;
+use crate::message::{Awaited, Failure, GivenUp, Outcome, Route};
 use crate::scheduler;
 use std::future::Future;
 use std::pin::Pin;
@@ -69,7 +69,7 @@ impl<T, R> Future for Call<T, R> {
                 let chase = Chase::new(route.address());
                 match Awaited::send(route, turn, cx.waker()) {
                     Ok(awaited) => wait(awaited, chase, &mut this.deadline, cx),
-                    Err(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
+                    Err(error) => return Poll::Ready(Err(error)),
                 }
             }
             Stage::Waiting(awaited, chase) => poll(awaited, chase, &mut this.deadline, cx),
@@ -78,9 +78,9 @@ impl<T, R> Future for Call<T, R> {
         };
         match waited {
             Waited::Replied(reply) => Poll::Ready(Ok(reply)),
-            Waited::Failed(reason) => Poll::Ready(Err(CallError::Died(reason))),
-            Waited::Late => Poll::Ready(Err(CallError::TimedOut { enqueued: true })),
-            Waited::Cycle => Poll::Ready(Err(CallError::Cycle(None))),
+            Waited::Failed(failure) => Poll::Ready(Err(failure.into())),
+            Waited::Late { enqueued } => Poll::Ready(Err(CallError::TimedOut { enqueued })),
+            Waited::Cycle(turn) => Poll::Ready(Err(CallError::Cycle(turn))),
             Waited::Pending(awaited, chase) => {
                 this.stage = Stage::Waiting(awaited, chase);
                 Poll::Pending
@@ -92,18 +92,21 @@ impl<T, R> Future for Call<T, R> {
 /// How waiting for an outcome went.
 pub(crate) enum Waited<T, R> {
     Replied(R),
-    Failed(ExitReason),
-    Late,
-    /// Whoever is to answer waits for the asker.
-    Cycle,
+    Failed(Failure<T>),
+    /// Time is over; the message may have waited for room until then, and is dropped.
+    Late {
+        enqueued: bool,
+    },
+    /// Whoever is to answer waits for the asker; here is the message if it waited for room.
+    Cycle(Option<T>),
     Pending(Awaited<T, R>, Chase),
 }
 
-impl<T, R> From<Result<R, ExitReason>> for Waited<T, R> {
-    fn from(outcome: Result<R, ExitReason>) -> Self {
+impl<T, R> From<Outcome<T, R>> for Waited<T, R> {
+    fn from(outcome: Outcome<T, R>) -> Self {
         match outcome {
             Ok(reply) => Waited::Replied(reply),
-            Err(reason) => Waited::Failed(reason),
+            Err(failure) => Waited::Failed(failure),
         }
     }
 }
@@ -147,8 +150,13 @@ fn wait<T, R>(
         return Waited::Pending(awaited, chase);
     }
     match awaited.give_up() {
-        Some(outcome) => outcome.into(),
-        None if is_cycle => Waited::Cycle,
-        None => Waited::Late,
+        GivenUp::Over(outcome) => outcome.into(),
+        GivenUp::Enqueued if is_cycle => Waited::Cycle(None),
+        GivenUp::Enqueued => Waited::Late { enqueued: true },
+        GivenUp::Withdrawn(turn) if is_cycle => Waited::Cycle(Some(turn)),
+        GivenUp::Withdrawn(turn) => {
+            drop_users(turn);
+            Waited::Late { enqueued: false }
+        }
     }
 }

@@ -20,16 +20,18 @@
 //! the accessors below sound.
 
 use crate::address::{Pid, RawAddress};
+use crate::bound::MailboxBound;
 use crate::exit::{ExitReason, catch};
 use crate::extension::{Attachment, Extension};
 use crate::frame::{self, After, FrameHead, Progress};
+use crate::lobby::{self, Lobby};
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::message::{self, Cast};
 use crate::process::{Exit, ExitTurn, Process, Turn};
 use crate::receive_timeout;
 use crate::runtime::RuntimeHandle;
 use crate::signal::Outcome;
-use crate::slab::{Slab, SlotCache, SlotClass};
+use crate::slab::{self, Slab, SlotCache, SlotClass};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::Tick;
@@ -109,12 +111,41 @@ impl CellRef {
         generation: Generation,
         message: NonNull<Link>,
     ) -> Result<Option<Token>, Gone> {
+        if generation.is_bounded() {
+            return lobby::push(self, generation, message);
+        }
         // SAFETY: passed on.
-        Ok(match unsafe { self.cell().mailbox.push(generation, message) }? {
+        unsafe { self.push_on_word(generation, message) }
+    }
+
+    /// As [`push`](Self::push), but past the lobby.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn push_on_word(
+        self,
+        generation: Generation,
+        message: NonNull<Link>,
+    ) -> Result<Option<Token>, Gone> {
+        // SAFETY: passed on.
+        let pushed = unsafe { self.cell().mailbox.push(generation, message) }?;
+        Ok(self.token_after(pushed))
+    }
+
+    /// Something has been put in the lobby of a process here; the token comes along if nobody had
+    /// it.
+    pub(crate) fn ring_at_door(self, generation: Generation) -> Option<Token> {
+        self.token_after(self.cell().mailbox.ring(generation))
+    }
+
+    #[inline(always)]
+    fn token_after(self, pushed: Pushed) -> Option<Token> {
+        match pushed {
             Pushed::Queued => None,
             Pushed::Woke => Some(Token(self.0)),
             Pushed::Awaited => self.wake_turn(),
-        })
+        }
     }
 
     /// Queues a signal; the token comes along if nobody had it.
@@ -129,7 +160,7 @@ impl CellRef {
         let turn = &self.cell().turn;
         turn.announce();
         // SAFETY: passed on; a signal is for any type of process.
-        match unsafe { self.push(generation, message) } {
+        match unsafe { self.push_on_word(generation, message) } {
             // Whoever holds the token looks before the next message; if it is nobody, because a
             // turn is suspended, we take it.
             Ok(None) => Ok(self.wake_turn()),
@@ -389,18 +420,28 @@ impl Token {
         unsafe { state::<P>(self.0) }
     }
 
+    /// The generation that a process just created will have.
+    #[inline(always)]
+    fn generation_to_open(&self, bound: Option<MailboxBound>) -> Generation {
+        let generation = self.generation().with_bounded(bound.is_some());
+        if let Some(bound) = bound {
+            slab::lobby_for(self.as_ref()).open(generation, bound);
+        }
+        generation
+    }
+
     /// Opens the mailbox of a process just created and keeps the token.
     #[inline(always)]
-    pub(crate) fn open_busy(&self) -> Generation {
-        let generation = self.generation();
+    pub(crate) fn open_busy(&self, bound: Option<MailboxBound>) -> Generation {
+        let generation = self.generation_to_open(bound);
         self.cell().mailbox.open(generation, true);
         generation
     }
 
     /// Opens the mailbox of a process just created and gives the token up.
     #[inline(always)]
-    pub(crate) fn open_idle(self) -> Generation {
-        let generation = self.generation();
+    pub(crate) fn open_idle(self, bound: Option<MailboxBound>) -> Generation {
+        let generation = self.generation_to_open(bound);
         self.cell().mailbox.open(generation, false);
         generation
     }
@@ -408,7 +449,13 @@ impl Token {
     /// Gives the token up until the next message; or not, if one is there.
     #[inline(always)]
     pub(crate) fn park(self, generation: Generation) -> Result<(), Token> {
-        if self.cell().mailbox.park(generation) { Ok(()) } else { Err(self) }
+        let mailbox = &self.cell().mailbox;
+        let parked = if generation.is_bounded() {
+            self.lobby().if_empty(|| mailbox.park(generation))
+        } else {
+            mailbox.park(generation)
+        };
+        if parked { Ok(()) } else { Err(self) }
     }
 
     /// Gives the token up until the turn is woken; or not, if it was meanwhile.
@@ -419,7 +466,14 @@ impl Token {
 
     /// Ends the process's life as an address if no message waits.
     pub(crate) fn close_if_idle(&self, generation: Generation) -> bool {
-        !self.has_pending() && self.cell().mailbox.close_if_empty(generation)
+        if self.has_pending() {
+            return false;
+        }
+        let mailbox = &self.cell().mailbox;
+        if generation.is_bounded() {
+            return self.lobby().close_if_empty(|| mailbox.close_if_empty(generation));
+        }
+        mailbox.close_if_empty(generation)
     }
 
     /// Leaves a pending turn with the cell, or notes that there is none.
@@ -502,6 +556,8 @@ impl Token {
         assert!(self.is_a::<P>(), "the message is for another type of process");
         self.cell().turn.set_fresh();
         let message = Cast::<P, T>::allocate(turn);
+        // SAFETY: just allocated.
+        slab::budget_of(self.as_ref()).charge(unsafe { message::bytes(message) });
         // SAFETY: the token's.
         self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
     }
@@ -529,7 +585,9 @@ impl Token {
                 }
             };
         }
-        let message = NonNull::new(first)?;
+        let Some(message) = NonNull::new(first) else {
+            return if generation.is_bounded() { self.run_from_lobby() } else { None };
+        };
         // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
         unsafe {
             let next = message.as_ref().next();
@@ -558,6 +616,8 @@ impl Token {
     /// Acts on the signals in a list just drained and queues the rest behind what is pending; says
     /// if the process is over.
     fn sort_out(&self, mut list: *mut Link) -> Option<After> {
+        let lobby = self.generation().is_bounded().then(|| self.lobby());
+        let budget = slab::budget_of(self.as_ref());
         let mut over: Option<After> = None;
         let mut first: *mut Link = ptr::null_mut();
         let mut last: *mut Link = ptr::null_mut();
@@ -571,9 +631,18 @@ impl Token {
                 None => message,
                 Some(signal) => {
                     self.cell().turn.retract();
+                    let number = lobby.map(Lobby::next_mark);
                     match signal.act(self) {
                         Outcome::Nothing => continue,
-                        Outcome::Message(message) => message,
+                        Outcome::Message(message) => {
+                            // SAFETY: just made.
+                            budget.charge(unsafe { message::bytes(message) });
+                            if let Some((lobby, number)) = lobby.zip(number) {
+                                lobby.push_at(number, message);
+                                continue;
+                            }
+                            message
+                        }
                         Outcome::Exit(after) => {
                             // The first exit counts, but for a kill.
                             if over.is_none() || matches!(after, After::Kill) {
@@ -686,6 +755,9 @@ impl Token {
             if !self.is_closed() {
                 message::discard_all(cell.mailbox.close(generation), reason);
             }
+        }
+        if generation.is_bounded() {
+            self.close_lobby(reason);
         }
         let drop_state = self.class().drop_state;
         let state_dropped = catch(|| {
@@ -816,7 +888,11 @@ impl Inside {
     /// Has the turn under way woken by the next message; false if there is one already.
     pub(crate) fn await_message(self) -> bool {
         let token = Token(self.0);
-        token.cell().mailbox.await_message(token.generation())
+        let (mailbox, generation) = (&token.cell().mailbox, token.generation());
+        if generation.is_bounded() {
+            return token.lobby().if_empty(|| mailbox.await_message(generation));
+        }
+        mailbox.await_message(generation)
     }
 
     /// The process's first turn runs: signals need not wait any more.

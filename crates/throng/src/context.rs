@@ -266,6 +266,6 @@ impl<P: Process> Context<P> {
 /// How a `P` is told that a process it monitors is down.
 fn tell_down<P: Process>() -> TellDown {
     |to, down| {
-        let _ = Cast::<P, _>::send(to.raw(), DownTurn(down));
+        let _ = Cast::<P, _>::push(to.raw(), DownTurn(down));
     }
 }

@@ -19,7 +19,7 @@
 //! What bounds the probes: each goes [`HOPS`] far; a call passes one on once; one that sends probes
 //! of its own passes none of a smaller pid's, so that of a ring closed from several sides at once
 //! mostly one call fails and not all. A probe that meets a process between two turns is dropped, for that one does not wait;
-//! further ones follow, at twice the interval each time.
+//! further ones follow, at twice the interval each time up to a second.
 
 use crate::address::{Pid, RawAddress};
 use crate::cell::CellRef;
@@ -30,6 +30,8 @@ use std::time::Duration;
 
 /// How long a call waits before it suspects a ring. A busy callee is the usual case.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// How long after one probe the next comes, at most.
+const INTERVAL_MOST: Duration = Duration::from_secs(1);
 /// How many processes a ring may have to be found.
 const HOPS: u8 = 64;
 /// How many of the probes passed on a call remembers.
@@ -115,8 +117,9 @@ impl Chase {
         let number = worker.number_probe();
         self.trail.get_or_insert_default().own = Some(number);
         send(self.to, Probe { sender: cell.pid(), number, hops: HOPS });
-        self.interval_ms = self.interval_ms.saturating_mul(2);
-        self.next = Some(worker.deadline(None, 2 * interval));
+        let interval = (2 * interval).min(INTERVAL_MOST);
+        self.interval_ms = interval.as_millis() as u32;
+        self.next = Some(worker.deadline(None, interval));
         self.send_when_due(worker, cell);
     }
 }

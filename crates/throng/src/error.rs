@@ -12,13 +12,17 @@ pub enum SendError<T> {
     /// The process has exited; here is the message.
     #[error("there is no such process any more")]
     NoProcess(T),
+    /// There is no room for the message, in this mailbox or in all of the runtime's together; here
+    /// it is. Try again later, send less, or do without.
+    #[error("the mailbox is full")]
+    Overloaded(T),
 }
 
 impl<T> SendError<T> {
     /// The message that was not sent.
     pub fn into_message(self) -> T {
         match self {
-            SendError::NoProcess(message) => message,
+            SendError::NoProcess(message) | SendError::Overloaded(message) => message,
         }
     }
 }
@@ -30,6 +34,10 @@ pub enum CallError<T> {
     /// The process had exited before; here is the message.
     #[error("there is no such process any more")]
     NoProcess(T),
+    /// There was no room for the message, or it had to make room for a newer one; here it is. It
+    /// was not handled.
+    #[error("the mailbox is full")]
+    Overloaded(T),
     /// The process exited before it replied; whether it had begun is not known.
     #[error("the process exited before it replied: {0}")]
     Died(ExitReason),
@@ -49,7 +57,8 @@ pub enum CallError<T> {
     /// No reply came in time.
     #[error("no reply in time")]
     TimedOut {
-        /// Whether the message had reached the mailbox. It may still be handled then.
+        /// Whether the message had reached the mailbox. It may still be handled then; otherwise it
+        /// has waited for room, and is dropped.
         enqueued: bool,
     },
 }
@@ -58,6 +67,7 @@ impl<T> From<SendError<T>> for CallError<T> {
     fn from(error: SendError<T>) -> CallError<T> {
         match error {
             SendError::NoProcess(message) => CallError::NoProcess(message),
+            SendError::Overloaded(message) => CallError::Overloaded(message),
         }
     }
 }

@@ -90,6 +90,10 @@ mod alarms;
 #[cfg(not(throng_loom))]
 mod block;
 #[cfg(not(throng_loom))]
+mod bound;
+#[cfg(not(throng_loom))]
+mod budget;
+#[cfg(not(throng_loom))]
 mod call;
 #[cfg(not(throng_loom))]
 mod cell;
@@ -103,6 +107,8 @@ mod crowd;
 mod cycle;
 #[cfg(not(throng_loom))]
 mod deadline;
+#[cfg(not(throng_loom))]
+mod delivery;
 #[cfg(not(throng_loom))]
 mod error;
 #[cfg(not(throng_loom))]
@@ -118,6 +124,8 @@ mod group;
 pub mod guide;
 #[cfg(not(throng_loom))]
 mod inbox;
+#[cfg(not(throng_loom))]
+mod lobby;
 #[cfg(not(throng_loom))]
 mod magazine;
 #[cfg(not(throng_loom))]
@@ -147,6 +155,8 @@ mod slab;
 #[cfg(not(throng_loom))]
 mod spare;
 #[cfg(not(throng_loom))]
+mod spawn_options;
+#[cfg(not(throng_loom))]
 mod supervisor;
 #[cfg(not(throng_loom))]
 mod timer;
@@ -166,9 +176,11 @@ mod worker;
 #[cfg(not(throng_loom))]
 pub use crate::{
     address::{Address, Pid},
+    bound::{MailboxBound, Overflow},
     call::Call,
     context::Context,
     crowd::SendAll,
+    delivery::Delivery,
     error::{
         BlockingError, CallError, Error, SendAllError, SendError, SpawnError, SpawnManyError,
         StartError,
@@ -182,6 +194,7 @@ pub use crate::{
     registry::{Name, RegisterError, Registered},
     reply::{Ask, ReplyTo},
     runtime::{Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
+    spawn_options::SpawnOptions,
     supervisor::{
         AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,
         IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,

@@ -9,7 +9,9 @@
 //! ```
 //!
 //! Messages are 64-byte aligned and user addresses have at most 48 bits, so 22 bits are free: they
-//! hold the slot's *generation*. The pointer part is
+//! hold the slot's *generation*: 21 bits of number and, lowest, one that says whether the process is
+//! *bounded*, so that an address alone says so. What users send to a bounded process waits in its
+//! `lobby`, and this word says only who holds the token. The pointer part is
 //!
 //! | value | the process | who may do what |
 //! |---|---|---|
@@ -17,7 +19,7 @@
 //! | `BUSY` | somebody holds the token; nothing new queued | anyone may push; only the holder drains, parks, closes |
 //! | `AWAITING` | as `BUSY`, and its turn waits for a message | anyone may push, and must then wake the turn |
 //! | a message | somebody holds the token; messages are stacked, newest first | the same |
-//! | `FREE` | there is none; the generation is that of the *next* one | only the slab's owner, by `open` |
+//! | `FREE` | there is none; the number is that of the *next* one, the bit that of the *last* | only the slab's owner, by `open` |
 //!
 //! The **token** is the right (and the duty) to run the process: its holder alone touches the
 //! cell's plain fields. It passes from the pusher through a run queue to a worker, and is given
@@ -48,14 +50,37 @@ const BUSY: usize = 1 << 6;
 const AWAITING: usize = 2 << 6;
 const FREE: usize = 3 << 6;
 
-/// How often a slot has been used: 22 bits, kept apart from the pointer bits of a word.
+/// Set in the generation of a bounded process.
+const BOUNDED: usize = 1;
+
+/// How often a slot has been used, and whether the process is bounded: 22 bits, kept apart from the
+/// pointer bits of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Generation(usize);
 
 impl Generation {
     pub(crate) const FIRST: Generation = Generation(0);
-    /// No process ever has this one: a slot that reaches it is used up.
-    pub(crate) const LAST: Generation = Generation(GENERATION_MASK);
+    /// No process ever has this number: a slot that reaches it is used up.
+    #[cfg(test)]
+    pub(crate) const LAST: Generation = Generation(GENERATION_MASK & !BOUNDED);
+
+    /// Whether a slot that has come to this number is used up.
+    #[inline(always)]
+    pub(crate) fn is_last(self) -> bool {
+        self.0 | BOUNDED == GENERATION_MASK
+    }
+
+    /// Whether it is that of a bounded process.
+    #[inline(always)]
+    pub(crate) fn is_bounded(self) -> bool {
+        self.0 & BOUNDED != 0
+    }
+
+    /// The same number, for a process that is bounded or is not.
+    #[inline(always)]
+    pub(crate) fn with_bounded(self, bounded: bool) -> Generation {
+        Generation(self.0 & !BOUNDED | if bounded { BOUNDED } else { 0 })
+    }
 
     /// Packs this generation into the spare bits of a pointer.
     #[inline(always)]
@@ -73,20 +98,23 @@ impl Generation {
         )
     }
 
-    /// The generation after this one; after the last comes none.
+    /// The number after this one; after the last comes none. The bounded bit stays, so that a closed
+    /// mailbox still tells [`previous`](Self::previous) all it needs.
     #[inline]
     pub(crate) fn next(self) -> Generation {
-        // Setting the pointer bits makes a carry run through them from the low part to the high.
-        let next = (self.0 | !GENERATION_MASK).wrapping_add(1) & GENERATION_MASK;
-        debug_assert_ne!(self, Generation::LAST, "a used-up slot has no next generation");
-        Generation(next)
+        debug_assert!(!self.is_last(), "a used-up slot has no next generation");
+        // Setting the bits below and between makes a carry run through them, from the low part of
+        // the number to the high.
+        let next = (self.0 | BOUNDED | !GENERATION_MASK).wrapping_add(1) & GENERATION_MASK;
+        Generation(next | (self.0 & BOUNDED))
     }
 
     /// The generation before this one: that of a process whose mailbox is closed already.
     pub(crate) fn previous(self) -> Generation {
-        debug_assert_ne!(self, Generation::FIRST, "nothing came before the first generation");
+        let number = self.0 & !BOUNDED;
+        debug_assert_ne!(number, Generation::FIRST.0, "nothing came before the first generation");
         // The pointer bits are zero, so a borrow runs through them from the high part to the low.
-        Generation(self.0.wrapping_sub(1) & GENERATION_MASK)
+        Generation(number.wrapping_sub(1 << 1) & GENERATION_MASK | (self.0 & BOUNDED))
     }
 }
 
@@ -249,6 +277,29 @@ impl Mailbox {
             .is_ok()
     }
 
+    /// Something has been queued elsewhere for the process, under a lock that `park` and
+    /// `await_message` are called under too.
+    pub(crate) fn ring(&self, generation: Generation) -> Pushed {
+        let mut current = self.word.load(Ordering::Relaxed);
+        loop {
+            let pushed = match current {
+                _ if current == word(generation, IDLE) => Pushed::Woke,
+                _ if current == word(generation, AWAITING) => Pushed::Awaited,
+                // Whoever holds the token looks before giving it back.
+                _ => return Pushed::Queued,
+            };
+            match self.word.compare_exchange(
+                current,
+                word(generation, BUSY),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return pushed,
+                Err(now) => current = now,
+            }
+        }
+    }
+
     /// Whether a turn of this generation waits for a message.
     pub(crate) fn is_awaiting(&self, generation: Generation) -> bool {
         self.word.load(Ordering::Relaxed) == word(generation, AWAITING)
@@ -355,14 +406,18 @@ mod tests_miri {
 
     #[test]
     fn generations_count_through_both_halves_and_end_at_the_last() {
-        let mut generation = Generation::FIRST;
-        let steps = if cfg!(miri) { 200 } else { (1 << 22) - 1 };
-        for _ in 0..steps {
-            let next = generation.next();
-            assert_eq!(next.previous(), generation);
-            generation = next;
+        for bounded in [false, true] {
+            let mut generation = Generation::FIRST.with_bounded(bounded);
+            let steps = if cfg!(miri) { 200 } else { (1 << 21) - 1 };
+            for _ in 0..steps {
+                assert!(!generation.is_last());
+                let next = generation.next();
+                assert_eq!((next.previous(), next.is_bounded()), (generation, bounded));
+                generation = next;
+            }
+            assert!(cfg!(miri) || generation.is_last());
+            assert!(cfg!(miri) || generation.with_bounded(false) == Generation::LAST);
         }
-        assert!(cfg!(miri) || generation == Generation::LAST);
     }
 
     #[test]
@@ -457,6 +512,42 @@ mod loom_models {
                 (*list).sort_unstable();
                 assert_eq!(*list, [1, 2]);
             });
+        });
+    }
+
+    /// What waits beside the word, under a lock, as in a lobby: whoever queues there rings after it,
+    /// and the token is given back under the lock, if nothing waits.
+    #[test]
+    fn loom_what_is_queued_beside_the_word_is_handled_once() {
+        loom::model(|| {
+            let first = Generation::FIRST.with_bounded(true);
+            let mailbox = Arc::new(Mailbox::new_open(first));
+            let lobby = Arc::new(loom::sync::Mutex::new(0_u32));
+            let handled = Arc::new(loom::cell::UnsafeCell::new(0_u32));
+            let senders = [(); 2].map(|()| {
+                let (mailbox, lobby, handled) = (mailbox.clone(), lobby.clone(), handled.clone());
+                thread::spawn(move || {
+                    *lobby.lock().unwrap() += 1;
+                    if mailbox.ring(first) != Pushed::Woke {
+                        return;
+                    }
+                    // SAFETY: the token is ours.
+                    handled.with_mut(|handled| unsafe {
+                        loop {
+                            *handled += std::mem::take(&mut *lobby.lock().unwrap());
+                            let left = lobby.lock().unwrap();
+                            if *left == 0 && mailbox.park(first) {
+                                return;
+                            }
+                        }
+                    });
+                })
+            });
+            for sender in senders {
+                sender.join().unwrap();
+            }
+            // SAFETY: all threads are joined.
+            handled.with(|handled| unsafe { assert_eq!(*handled, 2) });
         });
     }
 

@@ -10,13 +10,16 @@
 //! | signal | head, whom it is for, what it says; see `signal` | whoever takes it out of the mailbox |
 //!
 //! A message is a linear thing: made once, then either run, or discarded (its process exited), or
-//! taken back (the push failed).
+//! refused (a full mailbox dropped it), or taken back (the push failed, or who stood in line left).
 
 use crate::address::{Address, Pid, RawAddress};
 use crate::block;
+use crate::budget;
 use crate::cell::Token;
+use crate::error::{CallError, SendError};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::frame::{self, NoReply, Progress, Sink};
+use crate::lobby::{Place, Refusal, Stands};
 use crate::mailbox::{Gone, Link};
 use crate::process::{Process, Turn};
 use crate::rendezvous::{Completed, Rendezvous};
@@ -47,9 +50,41 @@ pub(crate) struct Dispatch {
     pub(crate) discard: unsafe fn(NonNull<Message>, &ExitReason),
     /// For messages that may turn out to hold nothing any more: lets go of one that does.
     pub(crate) uncouple: Option<unsafe fn(NonNull<Message>) -> bool>,
+    /// For messages that count against a bound: drops one that is on no queue, and tells its
+    /// sender if that waits for an answer.
+    pub(crate) refuse: Option<unsafe fn(NonNull<Message>, Refusal)>,
+    /// What the mailbox budget is charged as this is queued. Whoever runs, discards or uncouples
+    /// it discharges as much (see `budget`); a signal, which nobody counts, has zero.
+    pub(crate) bytes: u32,
     /// Whether it is a signal: a [`Signalled`].
     pub(crate) is_signal: bool,
     pub(crate) title: TurnTitle,
+}
+
+/// What the mailbox budget is charged for a message.
+///
+/// # Safety
+/// The message is there.
+#[inline(always)]
+pub(crate) unsafe fn bytes(message: NonNull<Link>) -> u32 {
+    // SAFETY: every link in a mailbox is the front of a message.
+    unsafe { message.cast::<Message>().as_ref().dispatch.bytes }
+}
+
+/// Drops a message for which there was no room; its sender is told if it waits for an answer.
+///
+/// # Safety
+/// The caller owns the message, which is one that counts, is on no queue and is not charged.
+pub(crate) unsafe fn refuse(message: NonNull<Link>, refusal: Refusal) {
+    let message = message.cast::<Message>();
+    // SAFETY: passed on.
+    unsafe {
+        let dispatch = message.as_ref().dispatch;
+        match dispatch.refuse {
+            Some(refuse) => refuse(message, refusal),
+            None => unreachable!("a message that counts against no bound was refused"),
+        }
+    }
 }
 
 /// Begins the turn that a message asks for.
@@ -79,13 +114,23 @@ pub(crate) unsafe fn title_of(message: NonNull<Link>) -> &'static TurnTitle {
 /// # Safety
 /// The caller owns the messages.
 pub(crate) unsafe fn discard_all(mut list: *mut Link, reason: &ExitReason) {
-    while let Some(message) = NonNull::new(list.cast::<Message>()) {
+    while let Some(message) = NonNull::new(list) {
         // SAFETY: owned; the link is read before the message goes.
         unsafe {
-            list = message.as_ref().link.next();
-            (message.as_ref().dispatch.discard)(message, reason);
+            list = message.as_ref().next();
+            discard(message, reason);
         }
     }
+}
+
+/// Drops a message whose process exits; its caller is told the reason.
+///
+/// # Safety
+/// The caller owns the message.
+pub(crate) unsafe fn discard(message: NonNull<Link>, reason: &ExitReason) {
+    let message = message.cast::<Message>();
+    // SAFETY: as in `run`.
+    unsafe { (message.as_ref().dispatch.discard)(message, reason) }
 }
 
 /// Lets go of a message that holds nothing any more; false if it is one to be run.
@@ -130,6 +175,8 @@ impl Signalled {
         run: Self::run,
         discard: Self::discard,
         uncouple: None,
+        refuse: None,
+        bytes: 0,
         is_signal: true,
         title: TurnTitle::SIGNAL,
     };
@@ -175,20 +222,64 @@ pub(crate) struct Cast<P, T> {
 }
 
 impl<P: Process, T: Turn<P>> Cast<P, T> {
+    const BYTES: u32 = size_of::<Self>().next_multiple_of(64) as u32;
     const DISPATCH: &'static Dispatch = &Dispatch {
         run: Self::run,
         discard: Self::discard,
         uncouple: None,
+        refuse: Some(Self::refuse),
+        bytes: Self::BYTES,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
     };
 
-    /// Queues a cast; the turn comes back if the process has exited.
+    /// Queues a cast of a user's, if bound and budget allow it.
     #[inline(always)]
-    pub(crate) fn send(to: RawAddress, turn: T) -> Result<(), T> {
+    pub(crate) fn send(to: RawAddress, turn: T) -> Result<(), SendError<T>> {
         let message = Self::allocate(turn);
         // SAFETY: just allocated, for a `P`; if it was not queued, it is still ours.
+        unsafe { to.offer(message).or_else(|refusal| Self::refused(message, refusal)) }
+    }
+
+    /// Queues a cast that no bound and no budget holds up; the turn comes back if the process has
+    /// exited.
+    #[inline(always)]
+    pub(crate) fn push(to: RawAddress, turn: T) -> Result<(), T> {
+        let message = Self::allocate(turn);
+        // SAFETY: as in `send`.
         unsafe { to.push(message).map_err(|Gone| Self::take(message)) }
+    }
+
+    /// Queues a cast of a user's, or has it stand in line; the waker is called when it has been
+    /// admitted or sent back.
+    pub(crate) fn line_up(
+        to: RawAddress,
+        turn: T,
+        waker: &Waker,
+    ) -> Result<Option<CastInLine<P, T>>, SendError<T>> {
+        let message = Self::allocate(turn);
+        // SAFETY: as in `send`.
+        let place = unsafe {
+            to.line_up(message, Some(waker.clone()))
+                .or_else(|refusal| Self::refused(message, refusal).map(|()| None))
+        }?;
+        Ok(place.map(|place| CastInLine { place, cast: PhantomData }))
+    }
+
+    /// # Safety
+    /// As [`take`](Self::take).
+    #[cold]
+    unsafe fn refused(message: NonNull<Link>, refusal: Refusal) -> Result<(), SendError<T>> {
+        // SAFETY: passed on.
+        let turn = unsafe { Self::take(message) };
+        match refusal {
+            Refusal::Gone => Err(SendError::NoProcess(turn)),
+            Refusal::Full => Err(SendError::Overloaded(turn)),
+            Refusal::Dropped => {
+                drop_users(turn);
+                Ok(())
+            }
+        }
     }
 
     #[inline(always)]
@@ -216,6 +307,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     }
 
     unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        budget::discharge_here(Self::BYTES);
         // SAFETY: the dispatch functions are those of the message's type.
         unsafe {
             let turn = Self::take(message.cast());
@@ -224,8 +316,43 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     }
 
     unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+        budget::discharge_here(Self::BYTES);
         // SAFETY: as above.
         drop_users(unsafe { Self::take(message.cast()) });
+    }
+
+    unsafe fn refuse(message: NonNull<Message>, _: Refusal) {
+        // SAFETY: as above.
+        drop_users(unsafe { Self::take(message.cast()) });
+    }
+}
+
+/// A cast that stands in the line of a full mailbox. Dropping it gives the place up, and with it
+/// the cast if that still stands there.
+pub(crate) struct CastInLine<P: Process, T: Turn<P>> {
+    place: Place,
+    cast: PhantomData<fn(P) -> T>,
+}
+
+impl<P: Process, T: Turn<P>> CastInLine<P, T> {
+    /// Whether it was admitted, or the turn comes back because the process has exited first; none
+    /// while it stands there, and then the waker is called when that is over.
+    pub(crate) fn ask(&self, waker: &Waker) -> Option<Result<(), T>> {
+        match self.place.ask(waker) {
+            Stands::Lined => None,
+            Stands::Admitted => Some(Ok(())),
+            // SAFETY: the place is that of such a cast, and the lobby has given it up.
+            Stands::Returned(message) => Some(Err(unsafe { Cast::<P, T>::take(message) })),
+        }
+    }
+}
+
+impl<P: Process, T: Turn<P>> Drop for CastInLine<P, T> {
+    fn drop(&mut self) {
+        if let Some(message) = self.place.leave() {
+            // SAFETY: as in `ask`.
+            drop_users(unsafe { Cast::<P, T>::take(message) });
+        }
     }
 }
 
@@ -240,7 +367,26 @@ struct Called<T, R> {
 /// What is in the message: the turn until it is run, then nothing, then the outcome.
 union Body<T, R> {
     turn: ManuallyDrop<T>,
-    outcome: ManuallyDrop<Result<R, ExitReason>>,
+    outcome: ManuallyDrop<Outcome<T, R>>,
+}
+
+pub(crate) type Outcome<T, R> = Result<R, Failure<T>>;
+
+/// Why a call has no reply. The turn is in a box, if it comes back, so that outcomes stay small.
+pub(crate) enum Failure<T> {
+    Died(ExitReason),
+    NoProcess(Box<T>),
+    Overloaded(Box<T>),
+}
+
+impl<T> From<Failure<T>> for CallError<T> {
+    fn from(failure: Failure<T>) -> CallError<T> {
+        match failure {
+            Failure::Died(reason) => CallError::Died(reason),
+            Failure::NoProcess(turn) => CallError::NoProcess(*turn),
+            Failure::Overloaded(turn) => CallError::Overloaded(*turn),
+        }
+    }
 }
 
 impl<T, R> Called<T, R> {
@@ -261,7 +407,7 @@ impl<T, R> Called<T, R> {
     ///
     /// # Safety
     /// The caller's is the last side, the outcome is there, and this happens once.
-    unsafe fn take_outcome(message: NonNull<Self>) -> Result<R, ExitReason> {
+    unsafe fn take_outcome(message: NonNull<Self>) -> Outcome<T, R> {
         // SAFETY: by the contract.
         unsafe {
             let body = &(*message.as_ptr()).body;
@@ -270,39 +416,79 @@ impl<T, R> Called<T, R> {
             outcome
         }
     }
+
+    /// Takes the turn out of a message that has not been run.
+    ///
+    /// # Safety
+    /// The caller owns the callee's side of the message.
+    #[inline(always)]
+    unsafe fn take_turn(message: NonNull<Self>) -> T {
+        // SAFETY: the body holds the turn until it is run, and it is taken once.
+        unsafe {
+            let body = &(*message.as_ptr()).body;
+            body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn))
+        }
+    }
+
+    /// Takes the turn out of a message nobody answers, and frees it.
+    ///
+    /// # Safety
+    /// The caller owns both sides of the message, which has not been run.
+    unsafe fn withdraw(message: NonNull<Self>) -> T {
+        // SAFETY: by the contract.
+        unsafe {
+            (*message.as_ptr()).rendezvous.disarm();
+            let turn = Self::take_turn(message);
+            block::free(message.cast(), Layout::new::<Self>());
+            turn
+        }
+    }
 }
 
 /// What a `P` does with a call by a `T`.
 struct Callee<P, T>(PhantomData<fn(P, T)>);
 
 impl<P: Process, T: Turn<P>> Callee<P, T> {
+    const BYTES: u32 = size_of::<Called<T, T::Reply>>().next_multiple_of(64) as u32;
     const DISPATCH: &'static Dispatch = &Dispatch {
         run: Self::run,
         discard: Self::discard,
         uncouple: None,
+        refuse: Some(Self::refuse),
+        bytes: Self::BYTES,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
     };
 
     unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        budget::discharge_here(Self::BYTES);
         let message = message.cast::<Called<T, T::Reply>>();
-        // SAFETY: the dispatch functions are those of the message's type; the body holds the turn
-        // until it is run.
+        // SAFETY: the dispatch functions are those of the message's type.
         unsafe {
-            let body = &(*message.as_ptr()).body;
-            let turn = body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn));
+            let turn = Called::take_turn(message);
             frame::begin::<P, T, _>(token, turn, Owed(message))
         }
     }
 
     unsafe fn discard(message: NonNull<Message>, reason: &ExitReason) {
+        budget::discharge_here(Self::BYTES);
         let message = message.cast::<Called<T, T::Reply>>();
         // SAFETY: as in `run`.
-        unsafe {
-            let body = &(*message.as_ptr()).body;
-            drop_users(body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn)));
-        }
+        drop_users(unsafe { Called::take_turn(message) });
         Owed(message).fail(reason);
+    }
+
+    unsafe fn refuse(message: NonNull<Message>, refusal: Refusal) {
+        let message = message.cast::<Called<T, T::Reply>>();
+        // SAFETY: as in `run`.
+        let turn = Box::new(unsafe { Called::take_turn(message) });
+        let refused = Owed(message).complete(Err(match refusal {
+            Refusal::Gone => Failure::NoProcess(turn),
+            Refusal::Full | Refusal::Dropped => Failure::Overloaded(turn),
+        }));
+        if let Err(unwanted) = refused {
+            drop_users(unwanted);
+        }
     }
 }
 
@@ -329,60 +515,106 @@ impl<T, R> Route<T, R> {
     }
 }
 
-/// The asker's share in a message: an outcome to come. Dropping it gives the outcome up.
-pub(crate) struct Awaited<T, R>(NonNull<Called<T, R>>);
+/// The asker's share in a message: an outcome to come. Dropping it gives the outcome up, and with
+/// it the message if that still stands in line.
+pub(crate) struct Awaited<T, R> {
+    message: NonNull<Called<T, R>>,
+    /// Where the message stands, if there was no room for it.
+    place: Option<Box<Place>>,
+}
 
 // SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
 unsafe impl<T: Send, R: Send> Send for Awaited<T, R> {}
 
+/// How far a call was that has been given up.
+#[must_use]
+pub(crate) enum GivenUp<T, R> {
+    /// The outcome had come first.
+    Over(Outcome<T, R>),
+    /// The message waits in the mailbox, or is being handled.
+    Enqueued,
+    /// There was no room for the message yet; here it is.
+    Withdrawn(T),
+}
+
 impl<T, R> Awaited<T, R> {
-    /// Queues a call; the turn comes back if the process has exited.
+    /// Queues a call, or has it stand in line if that is what the mailbox's bound says.
     #[inline]
-    pub(crate) fn send(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, T> {
+    pub(crate) fn send(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, CallError<T>> {
         let message = Called::<T, R>::allocate(route.dispatch, turn, waker);
-        // SAFETY: just allocated, for the route's type of process; if it was not queued, it is
-        // still all ours.
+        // SAFETY: just allocated, for the route's type of process; if it was not queued, it is still all ours.
         unsafe {
-            if let Err(Gone) = route.address.push(message.cast()) {
-                let raw = message.as_ptr();
-                (*raw).rendezvous.disarm();
-                let turn = (*raw).body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn));
-                block::free(message.cast(), Layout::new::<Called<T, R>>());
-                return Err(turn);
+            match route.address.line_up(message.cast(), None) {
+                Ok(place) => Ok(Awaited { message, place: place.map(Box::new) }),
+                Err(refusal) => Err(Self::refused(message, refusal)),
             }
         }
-        Ok(Awaited(message))
+    }
+
+    /// # Safety
+    /// As [`Called::withdraw`].
+    #[cold]
+    unsafe fn refused(message: NonNull<Called<T, R>>, refusal: Refusal) -> CallError<T> {
+        // SAFETY: passed on.
+        let turn = unsafe { Called::withdraw(message) };
+        match refusal {
+            Refusal::Gone => CallError::NoProcess(turn),
+            Refusal::Full | Refusal::Dropped => CallError::Overloaded(turn),
+        }
     }
 
     fn rendezvous(&self) -> &Rendezvous {
         // SAFETY: neither abandoned nor done, so the message is there.
-        unsafe { &(*self.0.as_ptr()).rendezvous }
+        unsafe { &(*self.message.as_ptr()).rendezvous }
+    }
+
+    /// Gives the message's place in line up; the message is ours then, if it still stood there.
+    #[inline(always)]
+    fn leave_line(&mut self) -> bool {
+        // What comes back is this very message: it is returned, if its process exits, by `refuse`.
+        self.place.take().is_some_and(|place| place.leave().is_some())
     }
 
     /// The outcome, or this again, to be woken by this waker.
     #[inline]
-    pub(crate) fn poll(self, waker: &Waker) -> Result<Result<R, ExitReason>, Self> {
+    pub(crate) fn poll(self, waker: &Waker) -> Result<Outcome<T, R>, Self> {
         if !self.rendezvous().renew(waker) {
             return Err(self);
         }
-        let message = ManuallyDrop::new(self).0;
         // SAFETY: done, so the message is ours, and taken here once.
-        Ok(unsafe { Called::take_outcome(message) })
+        Ok(unsafe { Called::take_outcome(self.into_message()) })
     }
 
     /// Gives up, unless the outcome came first.
-    pub(crate) fn give_up(self) -> Option<Result<R, ExitReason>> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: if the outcome came first, the message is ours, and taken here once.
-        this.rendezvous().abandon().then(|| unsafe { Called::take_outcome(this.0) })
+    pub(crate) fn give_up(mut self) -> GivenUp<T, R> {
+        if self.leave_line() {
+            // SAFETY: neither queued nor in line, so both sides are ours.
+            return GivenUp::Withdrawn(unsafe { Called::withdraw(self.into_message()) });
+        }
+        if self.rendezvous().abandon() {
+            // SAFETY: the outcome came first, so the message is ours, and taken here once.
+            return GivenUp::Over(unsafe { Called::take_outcome(self.into_message()) });
+        }
+        self.into_message();
+        GivenUp::Enqueued
+    }
+
+    /// Lets the message be somebody else's care.
+    fn into_message(self) -> NonNull<Called<T, R>> {
+        let mut this = ManuallyDrop::new(self);
+        this.place = None;
+        this.message
     }
 }
 
 impl<T, R> Drop for Awaited<T, R> {
     fn drop(&mut self) {
-        if self.rendezvous().abandon() {
+        if self.leave_line() {
+            // SAFETY: as in `give_up`.
+            drop_users(unsafe { Called::withdraw(self.message) });
+        } else if self.rendezvous().abandon() {
             // SAFETY: the outcome came first, so the message is ours.
-            drop_users(unsafe { Called::take_outcome(self.0) });
+            drop_users(unsafe { Called::take_outcome(self.message) });
         }
     }
 }
@@ -399,10 +631,7 @@ unsafe impl<T: Send, R: Send> Sync for Owed<T, R> {}
 impl<T, R> Owed<T, R> {
     /// Answers; the outcome comes back if nobody wants it any more.
     #[inline(always)]
-    pub(crate) fn complete(
-        self,
-        outcome: Result<R, ExitReason>,
-    ) -> Result<(), Result<R, ExitReason>> {
+    pub(crate) fn complete(self, outcome: Outcome<T, R>) -> Result<(), Outcome<T, R>> {
         let message = self.0;
         // SAFETY: until completed, the body is ours and the message is there.
         let completed = unsafe {
@@ -440,7 +669,7 @@ impl<T: Send, R: Send> Sink for Owed<T, R> {
     }
 
     fn fail(self, reason: &ExitReason) {
-        if let Err(unwanted) = self.complete(Err(reason.clone())) {
+        if let Err(unwanted) = self.complete(Err(Failure::Died(reason.clone()))) {
             drop_users(unwanted);
         }
     }
@@ -457,8 +686,15 @@ pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
     unsafe fn discard(_: NonNull<Message>, _: &ExitReason) {
         unreachable!("a question is in no mailbox")
     }
-    const DISPATCH: &Dispatch =
-        &Dispatch { run, discard, uncouple: None, is_signal: false, title: TurnTitle::SIGNAL };
+    const DISPATCH: &Dispatch = &Dispatch {
+        run,
+        discard,
+        uncouple: None,
+        refuse: None,
+        bytes: 0,
+        is_signal: false,
+        title: TurnTitle::SIGNAL,
+    };
     let message = Called::allocate(DISPATCH, (), waker);
-    (Awaited(message), Owed(message))
+    (Awaited { message, place: None }, Owed(message))
 }

@@ -170,7 +170,7 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
             if head.as_ref().state.end() == Ended::Mine {
                 let message = Self::take_message(head);
                 let to = (*head.cast::<Self>().as_ptr()).to;
-                if let Err(message) = Cast::<P, T>::send(to, message) {
+                if let Err(message) = Cast::<P, T>::push(to, message) {
                     drop_users(message);
                 }
             }
@@ -189,7 +189,7 @@ impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
         // SAFETY: the share is alive.
         let to = unsafe { (*share.0.cast::<Self>().as_ptr()).to };
         // If the process is gone, the share comes back and is dropped.
-        let _ = Cast::<P, Beat<P, T>>::send(to, Beat { share, at, block: PhantomData });
+        let _ = Cast::<P, Beat<P, T>>::push(to, Beat { share, at, block: PhantomData });
     }
 }
 

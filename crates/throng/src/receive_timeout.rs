@@ -66,8 +66,15 @@ pub(crate) fn queue(cell: CellRef) -> Option<Token> {
 
 const LAYOUT: Layout = Layout::new::<Message>();
 
-static DISPATCH: Dispatch =
-    Dispatch { run, discard, uncouple: None, is_signal: false, title: TurnTitle::TIMEOUT };
+static DISPATCH: Dispatch = Dispatch {
+    run,
+    discard,
+    uncouple: None,
+    refuse: None,
+    bytes: 0,
+    is_signal: false,
+    title: TurnTitle::TIMEOUT,
+};
 
 /// # Safety
 /// The message is one of these and the caller's.

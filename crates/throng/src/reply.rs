@@ -6,7 +6,7 @@ use crate::cycle::Chase;
 use crate::deadline::Deadline;
 use crate::error::{CallError, SendError};
 use crate::exit::{ExitReason, drop_users};
-use crate::message::{self, Awaited, Owed};
+use crate::message::{self, Awaited, Failure, Owed};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -98,7 +98,7 @@ impl<R> Drop for ReplyTo<R> {
     fn drop(&mut self) {
         if let Some(owed) = self.0.take() {
             // The reason is not looked at: to the asker each one is `Unanswered`.
-            drop_users(owed.complete(Err(ExitReason::Normal)));
+            drop_users(owed.complete(Err(Failure::Died(ExitReason::Normal))));
         }
     }
 }
@@ -171,8 +171,8 @@ impl<T, R> Future for Ask<T, R> {
         match call::poll(awaited, chase, &mut this.deadline, cx) {
             Waited::Replied(reply) => Poll::Ready(Ok(reply)),
             Waited::Failed(_) => Poll::Ready(Err(CallError::Unanswered)),
-            Waited::Late => Poll::Ready(Err(CallError::TimedOut { enqueued: true })),
-            Waited::Cycle => Poll::Ready(Err(CallError::Cycle(None))),
+            Waited::Late { .. } => Poll::Ready(Err(CallError::TimedOut { enqueued: true })),
+            Waited::Cycle(_) => Poll::Ready(Err(CallError::Cycle(None))),
             Waited::Pending(awaited, chase) => {
                 this.stage = Stage::Waiting(awaited, chase);
                 Poll::Pending

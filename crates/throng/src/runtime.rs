@@ -15,6 +15,8 @@
 
 use crate::address::{Address, RawAddress};
 use crate::alarms::Alarms;
+use crate::bound::MailboxBound;
+use crate::budget::{BUDGET_BYTES, OwnBudget};
 use crate::cell::{Class, Token};
 use crate::error::{SpawnError, StartError};
 use crate::exit::ExitReason;
@@ -27,6 +29,7 @@ use crate::registry::Registry;
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::slab::{Slab, SlotCache};
 use crate::spare::Activated;
+use crate::spawn_options::SpawnOptions;
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Epoch, JoinHandle, Mutex, Thread, ThreadBuilder, lock};
 use crate::timer::Clock;
@@ -65,6 +68,7 @@ const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 #[must_use]
 pub struct RuntimeBuilder {
     process_limit: u64,
+    mailbox_budget: u64,
     workers: usize,
     io_threads: usize,
     spare_workers: Option<usize>,
@@ -76,6 +80,7 @@ impl RuntimeBuilder {
         let cores = sync::parallelism();
         RuntimeBuilder {
             process_limit: PROCESS_LIMIT,
+            mailbox_budget: BUDGET_BYTES,
             workers: cores,
             io_threads: (cores / 2).max(1),
             spare_workers: None,
@@ -89,6 +94,21 @@ impl RuntimeBuilder {
     /// worker may hold up to 128 places in reserve that others cannot use.
     pub fn process_limit(mut self, limit: u64) -> Self {
         self.process_limit = limit;
+        self
+    }
+
+    /// How many bytes of messages may wait in all mailboxes together; four GiB by default.
+    ///
+    /// While it is more, `send`, `deliver` and `call` fail with
+    /// [`Overloaded`](crate::SendError::Overloaded), to whomever they go. What the runtime itself
+    /// says (replies, timers, the end of a process, a request to exit) gets through, and so does
+    /// all again once enough is handled.
+    ///
+    /// Counted is the memory of the queue itself: what a message has on the heap is not seen, and
+    /// messages of one turn that share a block count as that block. A sender learns of the excess
+    /// within two milliseconds, or 256 messages of one turn; so much may wait above the budget.
+    pub fn mailbox_budget(mut self, bytes: u64) -> Self {
+        self.mailbox_budget = bytes;
         self
     }
 
@@ -177,9 +197,11 @@ impl RuntimeBuilder {
         clock: Clock,
         tokio: tokio::runtime::Handle,
     ) -> Arc<Shared> {
+        let budget = OwnBudget::new(self.mailbox_budget);
         Arc::new(Shared {
             scheduler: Scheduler::new(workers, spares, clock),
-            slab: Slab::new(),
+            slab: Slab::new(budget.get()),
+            budget,
             guest_slots: Mutex::new(SlotCache::new()),
             classes: Mutex::new(HashMap::new()),
             permits: Permits::new(self.process_limit),
@@ -324,7 +346,19 @@ impl RuntimeHandle {
     /// elsewhere; memory as said at [`Process`].
     #[inline]
     pub fn spawn<P: Process>(&self, process: P) -> Result<Address<P>, SpawnError<P>> {
-        self.spawn_process(process, None)
+        self.spawn_process(process, None, None)
+    }
+
+    /// Spawns a process as the options say, with a bounded mailbox for one.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    pub fn spawn_with<P: Process>(
+        &self,
+        process: P,
+        options: SpawnOptions,
+    ) -> Result<Address<P>, SpawnError<P>> {
+        self.spawn_process(process, None, options.mailbox)
     }
 
     /// Spawns a process with something beside its state, which a layer on top keeps there and its
@@ -348,7 +382,7 @@ impl RuntimeHandle {
         process: P,
         extension: Extension,
     ) -> Result<Address<P>, SpawnError<P>> {
-        self.spawn_process(process, Some(Box::new(extension)))
+        self.spawn_process(process, Some(Box::new(extension)), None)
     }
 
     /// Sends a message to a process when a time has passed, from any thread. If the process has
@@ -419,6 +453,13 @@ impl RuntimeHandle {
         self.0.scheduler.live()
     }
 
+    /// How many bytes of messages wait in all mailboxes; see
+    /// [`mailbox_budget`](RuntimeBuilder::mailbox_budget). Exact when nothing is being sent or
+    /// handled.
+    pub fn mailbox_bytes(&self) -> u64 {
+        self.0.budget.queued()
+    }
+
     /// How many processes may live at once.
     pub fn process_limit(&self) -> u64 {
         self.0.permits.limit
@@ -461,8 +502,9 @@ impl RuntimeHandle {
         &self,
         process: P,
         extension: Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
     ) -> Result<Address<P>, SpawnError<P>> {
-        Ok(open(self.create(process, extension)?))
+        Ok(open(self.create(process, extension)?, bound))
     }
 
     /// Spawns a process without a `started` hook, which has a first turn instead.
@@ -482,7 +524,7 @@ impl RuntimeHandle {
     ) -> Result<Address<P>, SpawnError<(P, T)>> {
         const { assert!(!process::has_started::<P>(), "a process has one first turn") };
         match self.create(process, extension) {
-            Ok(token) => Ok(open_with::<P, T>(token, first)),
+            Ok(token) => Ok(open_with::<P, T>(token, first, None)),
             Err(error) => Err(error.map(|process| (process, first))),
         }
     }
@@ -506,7 +548,7 @@ impl RuntimeHandle {
         let refused = self.with_nursery::<P, _>(|nursery| {
             processes.find_map(|process| match nursery.create(process, None) {
                 Ok(token) => {
-                    each(open(token));
+                    each(open(token, None));
                     None
                 }
                 Err(refused) => Some(refused),
@@ -604,18 +646,22 @@ impl Nursery<'_> {
 
 /// Gives a process just created its address, and its first turn if it has one.
 #[inline(always)]
-fn open<P: Process>(token: Token) -> Address<P> {
+fn open<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
     if const { process::has_started::<P>() } {
-        return open_with(token, Started);
+        return open_with(token, Started, bound);
     }
     let cell = token.as_ref();
-    Address::from_raw(RawAddress::new(cell.as_ptr(), token.open_idle()))
+    Address::from_raw(RawAddress::new(cell.as_ptr(), token.open_idle(bound)))
 }
 
 /// Gives a process just created its address and a first turn.
-fn open_with<P: Process, T: Turn<P>>(token: Token, first: T) -> Address<P> {
+fn open_with<P: Process, T: Turn<P>>(
+    token: Token,
+    first: T,
+    bound: Option<MailboxBound>,
+) -> Address<P> {
     token.set_first::<T, P>(first);
-    let address = RawAddress::new(token.as_ref().as_ptr(), token.open_busy());
+    let address = RawAddress::new(token.as_ref().as_ptr(), token.open_busy(bound));
     scheduler::schedule(token);
     Address::from_raw(address)
 }
@@ -634,6 +680,7 @@ fn timeout<P: Process>(token: &Token) -> Progress {
 pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler,
     pub(crate) slab: Slab,
+    pub(crate) budget: OwnBudget,
     /// Slots for spawns from outside the workers.
     guest_slots: Mutex<SlotCache>,
     classes: Mutex<HashMap<TypeId, Arc<Class>>>,
@@ -867,7 +914,8 @@ impl Permits {
     }
 }
 
-/// The thread that advances the clock and keeps the watch while any worker is awake.
+/// The thread that advances the clock, keeps the watch and looks at the mailbox budget while any
+/// worker is awake.
 #[derive(Default)]
 pub(crate) struct ClockKeeper {
     asleep: AtomicBool,
@@ -879,11 +927,12 @@ impl ClockKeeper {
     const PATIENCE: u32 = 50;
 
     fn run(shared: &Arc<Shared>, mut watch: Watch) {
-        let Shared { scheduler, clock_keeper, .. } = &**shared;
+        let Shared { scheduler, clock_keeper, budget, .. } = &**shared;
         let _ = clock_keeper.thread.set(sync::current());
         let mut idle = 0;
         while scheduler.phase() != Phase::Over {
             scheduler.clock.refresh();
+            budget.look();
             watch.look(shared);
             idle = if scheduler.all_asleep() { idle + 1 } else { 0 };
             if idle < Self::PATIENCE {
@@ -893,6 +942,8 @@ impl ClockKeeper {
             clock_keeper.asleep.store(true, Ordering::SeqCst);
             // Whoever wakes after this look sees that we sleep.
             if scheduler.all_asleep() && scheduler.phase() != Phase::Over {
+                // What was handled is handled for good; nobody else would say so.
+                budget.look();
                 sync::park();
             }
             clock_keeper.asleep.store(false, Ordering::SeqCst);

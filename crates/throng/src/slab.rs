@@ -13,20 +13,36 @@
 //! | used up | `FREE`, last generation | nowhere, for ever |
 //!
 //! Free slots wait in a cache per worker (see `magazine`), so that spawn and exit take no lock.
+//!
+//! A segment is aligned to its size and begins with a *head*, which any address so leads to without
+//! touching its cell. The head's fields are atomics, for stale addresses read them too, and what
+//! they point to is never freed:
+//!
+//! | field | set | by |
+//! |---|---|---|
+//! | budget | as a runtime takes the segment | that runtime, before it cuts a slot |
+//! | slot bytes | once, as the segment is given its class | the first runtime |
+//! | lobbies | once, as the first bounded process comes | whoever is first |
+//! | a slot's lobby, in the table of these | once, as the slot's first bounded process comes | its spawner |
 
+use crate::budget::Budget;
 use crate::cell::{Cell, CellRef};
+use crate::lobby::Lobby;
 use crate::magazine::{Cache, Magazine};
 use crate::mailbox::Generation;
+use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
-use std::ptr::NonNull;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
 
 /// Slot sizes in bytes. A process whose state does not fit the largest keeps it in a box.
 pub(crate) const SLOT_BYTES: [usize; 8] = [64, 128, 192, 256, 384, 512, 1024, 2048];
-const SLOT_ALIGNMENT: usize = 64;
+const HEAD_BYTES: usize = 64;
 /// Large enough that the system's bookkeeping per segment is nothing, small enough that a test
 /// with three processes costs little address space. Untouched pages cost no memory.
 const SEGMENT_BYTES: usize = if cfg!(miri) { 16 * 1024 } else { 1024 * 1024 };
+/// How many segments are got from the system at once, with one more lost to their alignment.
+const SEGMENTS_PER_CHUNK: usize = if cfg!(miri) { 2 } else { 16 };
 
 /// Which of [`SLOT_BYTES`] a process takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +63,10 @@ impl SlotClass {
 
     const fn bytes(self) -> usize {
         SLOT_BYTES[self.0 as usize]
+    }
+
+    const fn slots_per_segment(self) -> usize {
+        (SEGMENT_BYTES - HEAD_BYTES) / self.bytes()
     }
 }
 
@@ -72,7 +92,7 @@ impl SlotCache {
         // SAFETY: slots stay readable.
         let (generation, live) = unsafe { slot.as_ref() }.mailbox.peek();
         debug_assert!(!live);
-        if generation == Generation::LAST {
+        if generation.is_last() {
             return;
         }
         let full = Magazine::full(class.bytes());
@@ -92,6 +112,8 @@ impl SlotCache {
 
 /// All slots of one runtime.
 pub(crate) struct Slab {
+    /// Where the messages of the processes in these slots are counted.
+    budget: &'static Budget,
     classes: [Mutex<ClassSlab>; SLOT_BYTES.len()],
 }
 
@@ -101,8 +123,9 @@ struct ClassSlab {
 }
 
 impl Slab {
-    pub(crate) fn new() -> Slab {
+    pub(crate) fn new(budget: &'static Budget) -> Slab {
         Slab {
+            budget,
             classes: [const { Mutex::new(ClassSlab { free: Vec::new(), segments: Vec::new() }) };
                 SLOT_BYTES.len()],
         }
@@ -115,15 +138,15 @@ impl Slab {
             // The lock is held only to look up where a segment is, not while visiting.
             while let Some((start, cut)) = self.segment(class, index) {
                 for slot in 0..cut {
-                    // SAFETY: inside the segment, and cut.
-                    visit(unsafe { CellRef::new(start.byte_add(slot * class.bytes())) });
+                    // SAFETY: of this class, and cut.
+                    visit(unsafe { CellRef::new(slot_at(start, class, slot)) });
                 }
                 index += 1;
             }
         }
     }
 
-    fn segment(&self, class: SlotClass, index: usize) -> Option<(NonNull<Cell>, usize)> {
+    fn segment(&self, class: SlotClass, index: usize) -> Option<(NonNull<Head>, usize)> {
         let slab = lock(&self.classes[class.0 as usize]);
         slab.segments.get(index).map(|segment| (segment.start, segment.cut))
     }
@@ -141,7 +164,9 @@ impl Slab {
                     return magazine;
                 }
             }
-            let segment = lock(&POOL[class.0 as usize]).pop().unwrap_or_else(Segment::allocate);
+            let pooled = lock(&POOL[class.0 as usize]).pop();
+            let segment = pooled.unwrap_or_else(|| Segment::allocate(class));
+            segment.head().budget.store(ptr::from_ref(self.budget).cast_mut(), Ordering::Release);
             slab.segments.push(segment);
         }
     }
@@ -171,8 +196,105 @@ impl Drop for Slab {
 static POOL: [Mutex<Vec<Segment>>; SLOT_BYTES.len()] =
     [const { Mutex::new(Vec::new()) }; SLOT_BYTES.len()];
 
+/// Memory for segments that have no class yet.
+static UNUSED: Mutex<Vec<Unused>> = Mutex::new(Vec::new());
+
+/// Zeroed memory for one segment.
+struct Unused(NonNull<Head>);
+
+// SAFETY: nobody else has it.
+unsafe impl Send for Unused {}
+
+/// How a segment begins. See the file's head.
+#[repr(C)]
+struct Head {
+    budget: AtomicPtr<Budget>,
+    lobbies: AtomicPtr<AtomicPtr<Lobby>>,
+    slot_bytes: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Head>() <= HEAD_BYTES);
+
+/// The head of the segment that a slot is in.
+#[inline(always)]
+fn head_of(cell: CellRef) -> &'static Head {
+    let head = cell.as_ptr().as_ptr().map_addr(|address| address & !(SEGMENT_BYTES - 1));
+    // SAFETY: a slot's pointer is good for its whole segment, which is aligned to its size and
+    // begins with a head, of which all that changes is atomic.
+    unsafe { &*head.cast::<Head>() }
+}
+
+/// Where what is sent to a slot's process is counted.
+#[inline(always)]
+pub(crate) fn budget_of(cell: CellRef) -> &'static Budget {
+    // Acquires the budget's contents, for a stale address may see one that was set just now.
+    // SAFETY: set before the slot was cut, and never freed.
+    unsafe { &*head_of(cell).budget.load(Ordering::Acquire) }
+}
+
+/// The lobby of a slot, if it ever had a bounded process.
+pub(crate) fn lobby_of(cell: CellRef) -> Option<&'static Lobby> {
+    // Both acquire the contents, from `lobby_for`.
+    let lobbies = NonNull::new(head_of(cell).lobbies.load(Ordering::Acquire))?;
+    // SAFETY: a place in the table is that of a slot of this segment; lobbies are never freed.
+    unsafe { lobbies.add(slot_index(cell)).as_ref().load(Ordering::Acquire).as_ref() }
+}
+
+/// The lobby of a slot that is about to have a bounded process, and so nobody else's to give one.
+pub(crate) fn lobby_for(cell: CellRef) -> &'static Lobby {
+    if let Some(lobby) = lobby_of(cell) {
+        return lobby;
+    }
+    let head = head_of(cell);
+    let lobbies = match NonNull::new(head.lobbies.load(Ordering::Acquire)) {
+        Some(lobbies) => lobbies,
+        None => make_lobbies(head),
+    };
+    let lobby: &'static Lobby = Box::leak(Box::new(Lobby::new()));
+    // SAFETY: as in `lobby_of`.
+    let place = unsafe { lobbies.add(slot_index(cell)).as_ref() };
+    place.store(ptr::from_ref(lobby).cast_mut(), Ordering::Release);
+    lobby
+}
+
+#[cold]
+fn make_lobbies(head: &Head) -> NonNull<AtomicPtr<Lobby>> {
+    let slots = SEGMENT_BYTES / head.slot_bytes.load(Ordering::Relaxed) as usize;
+    // Never fails: a segment's worth of pointers is small.
+    let layout = Layout::array::<AtomicPtr<Lobby>>(slots).unwrap_or(Layout::new::<usize>());
+    // SAFETY: not zero-sized; zeroed memory is a table of null pointers.
+    let made = NonNull::new(unsafe { alloc_zeroed(layout) })
+        .unwrap_or_else(|| handle_alloc_error(layout))
+        .cast::<AtomicPtr<Lobby>>();
+    let none = ptr::null_mut();
+    // Releases the zeroes to whoever acquires the pointer.
+    match head.lobbies.compare_exchange(none, made.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => made,
+        Err(others) => {
+            // SAFETY: made above, and seen by nobody.
+            unsafe { dealloc(made.as_ptr().cast(), layout) };
+            NonNull::new(others).expect("the exchange failed because a table is there")
+        }
+    }
+}
+
+fn slot_index(cell: CellRef) -> usize {
+    let offset = cell.as_ptr().as_ptr().addr() % SEGMENT_BYTES - HEAD_BYTES;
+    // Written before the first slot was cut, and not again.
+    offset / head_of(cell).slot_bytes.load(Ordering::Relaxed) as usize
+}
+
+/// The slot with this index.
+///
+/// # Safety
+/// The segment is one of this class, and has so many slots.
+unsafe fn slot_at(start: NonNull<Head>, class: SlotClass, index: usize) -> NonNull<Cell> {
+    // SAFETY: inside the segment.
+    unsafe { start.byte_add(HEAD_BYTES + index * class.bytes()).cast() }
+}
+
 struct Segment {
-    start: NonNull<Cell>,
+    start: NonNull<Head>,
     /// How many slots this runtime has handed out at least once.
     cut: usize,
     /// How many slots hold a generation that an earlier runtime has left there.
@@ -183,43 +305,45 @@ struct Segment {
 unsafe impl Send for Segment {}
 
 impl Segment {
-    fn allocate() -> Segment {
-        // The system hands out zeroed pages without touching them, but only for an alignment it
-        // gives anyway; so align by hand.
-        const LAYOUT: Layout = match Layout::from_size_align(SEGMENT_BYTES + SLOT_ALIGNMENT, 16) {
-            Ok(layout) => layout,
-            Err(_) => panic!("a segment has a layout"),
-        };
-        // SAFETY: not zero-sized.
-        let memory = NonNull::new(unsafe { alloc_zeroed(LAYOUT) })
-            .unwrap_or_else(|| handle_alloc_error(LAYOUT));
-        // SAFETY: fewer than SLOT_ALIGNMENT bytes on, inside the allocation.
-        let start = unsafe { memory.add(memory.as_ptr().align_offset(SLOT_ALIGNMENT)) };
-        Segment { start: start.cast(), cut: 0, used: 0 }
+    fn allocate(class: SlotClass) -> Segment {
+        let mut unused = lock(&UNUSED);
+        if unused.is_empty() {
+            unused.extend(Unused::allocate());
+        }
+        let Unused(start) = unused.pop().expect("a chunk has segments");
+        let segment = Segment { start, cut: 0, used: 0 };
+        segment.head().slot_bytes.store(class.bytes() as u32, Ordering::Relaxed);
+        segment
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: zeroed memory is a head; all that changes in it is atomic.
+        unsafe { self.start.as_ref() }
     }
 
     fn slot(&self, class: SlotClass, index: usize) -> NonNull<Cell> {
         // SAFETY: indices are below the segment's slot count.
-        unsafe { self.start.byte_add(index * class.bytes()) }
+        unsafe { slot_at(self.start, class, index) }
     }
 
     /// Hands out the next slots; none when the segment is used up.
     fn cut(&mut self, class: SlotClass) -> Magazine {
         let mut magazine = Magazine::new();
-        let end = (self.cut + Magazine::full(class.bytes())).min(SEGMENT_BYTES / class.bytes());
+        let slots = class.slots_per_segment();
+        let end = (self.cut + Magazine::full(class.bytes())).min(slots);
         for index in (self.cut..end).rev() {
             let slot = self.slot(class, index);
             // SAFETY: zeroed memory is a cell's header before its first life.
             let mailbox = unsafe { &slot.as_ref().mailbox };
             if index >= self.used {
                 mailbox.set_free(Generation::FIRST);
-            } else if mailbox.peek().0 == Generation::LAST {
+            } else if mailbox.peek().0.is_last() {
                 continue;
             }
             magazine.push(slot.cast());
         }
         self.cut = end;
-        if magazine.is_empty() && end < SEGMENT_BYTES / class.bytes() {
+        if magazine.is_empty() && end < slots {
             return self.cut(class);
         }
         magazine
@@ -233,17 +357,39 @@ impl Segment {
     }
 }
 
+impl Unused {
+    fn allocate() -> impl Iterator<Item = Unused> {
+        // The system hands out zeroed pages without touching them, but only for an alignment it
+        // gives anyway; so align by hand.
+        const LAYOUT: Layout =
+            match Layout::from_size_align((SEGMENTS_PER_CHUNK + 1) * SEGMENT_BYTES, 16) {
+                Ok(layout) => layout,
+                Err(_) => panic!("a chunk has a layout"),
+            };
+        // SAFETY: not zero-sized.
+        let memory = NonNull::new(unsafe { alloc_zeroed(LAYOUT) })
+            .unwrap_or_else(|| handle_alloc_error(LAYOUT));
+        let padding = memory.as_ptr().addr().wrapping_neg() % SEGMENT_BYTES;
+        (0..SEGMENTS_PER_CHUNK).map(move |index| {
+            // SAFETY: the padding is less than a segment, so this one ends inside the chunk.
+            Unused(unsafe { memory.add(padding + index * SEGMENT_BYTES) }.cast())
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests_miri {
     use super::*;
+    use crate::bound::{MailboxBound, Overflow};
+    use crate::budget::OwnBudget;
     use std::collections::HashSet;
 
     #[test]
     fn slots_are_distinct_and_freed_ones_come_back_first() {
-        let slab = Slab::new();
+        let slab = Slab::new(OwnBudget::new(0).get());
         let mut cache = SlotCache::new();
         let class = SlotClass::fitting(100).expect("small");
-        let count = 3 * SEGMENT_BYTES / class.bytes() / 2;
+        let count = 3 * class.slots_per_segment() / 2;
         let slots: Vec<_> = (0..count).map(|_| cache.take(&slab, class)).collect();
         assert_eq!(slots.iter().collect::<HashSet<_>>().len(), count);
         let mut seen = 0;
@@ -264,7 +410,7 @@ mod tests_miri {
 
     #[test]
     fn a_used_up_slot_is_never_handed_out_again() {
-        let slab = Slab::new();
+        let slab = Slab::new(OwnBudget::new(0).get());
         let mut cache = SlotCache::new();
         let class = SlotClass::fitting(64).expect("small");
         let slot = cache.take(&slab, class);
@@ -275,5 +421,30 @@ mod tests_miri {
         }
         let others: Vec<_> = (0..200).map(|_| cache.take(&slab, class)).collect();
         assert!(!others.contains(&slot));
+    }
+
+    #[test]
+    fn each_slot_finds_its_segments_head_and_a_lobby_of_its_own() {
+        let budget = OwnBudget::new(7);
+        let slab = Slab::new(budget.get());
+        let mut cache = SlotCache::new();
+        let mut lobbies = HashSet::new();
+        for class in [0, 2, 7].map(SlotClass) {
+            let count = class.slots_per_segment().min(300) + 1;
+            for _ in 0..count {
+                let slot = cache.take(&slab, class);
+                // SAFETY: a slot of the slab, with all it may be used for.
+                let cell = unsafe { CellRef::new(slot) };
+                assert_eq!(budget_of(cell).limit(), 7);
+                let lobby = lobby_for(cell);
+                assert!(lobbies.insert(ptr::from_ref(lobby)), "two slots share a lobby");
+                assert!(lobby_of(cell).is_some_and(|found| ptr::eq(found, lobby)));
+                lobby.open(
+                    Generation::FIRST.with_bounded(true),
+                    MailboxBound::new(1, Overflow::Wait),
+                );
+                assert!(lobby.close_if_empty(|| true));
+            }
+        }
     }
 }

@@ -20,11 +20,12 @@
 
 use crate::address::RawAddress;
 use crate::block;
+use crate::budget;
 use crate::cell::Token;
 use crate::coupling::{Coupling, Found};
 use crate::exit::{ExitReason, drop_users};
 use crate::frame::{self, After, NoReply, Progress};
-use crate::mailbox::{Gone, Link};
+use crate::mailbox::Link;
 use crate::message::{Dispatch, Message};
 use crate::process::{Process, Turn};
 use crate::sync::UnsafeCell;
@@ -58,6 +59,9 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         run: Self::run,
         discard: Self::discard,
         uncouple: Some(Self::uncouple),
+        // A bounded mailbox takes messages one by one.
+        refuse: None,
+        bytes: TRAIN_BYTES as u32,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
     };
@@ -120,6 +124,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
                 Found::Detached => {}
             }
         }
+        budget::discharge_here(TRAIN_BYTES as u32);
         None
     }
 
@@ -155,6 +160,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
                 Found::Detached => {}
             }
         }
+        budget::discharge_here(TRAIN_BYTES as u32);
         true
     }
 }
@@ -171,12 +177,12 @@ impl Rear {
         Train::<P, T>::CARS > 0
     }
 
-    /// Makes up a train and pushes it; the message comes back if the process has exited.
+    /// Makes up a train and pushes it; the message comes back if it was refused.
     pub(crate) fn depart<P: Process, T: Turn<P>>(to: RawAddress, first: T) -> Result<Rear, T> {
         let train = Train::<P, T>::allocate(first);
         // SAFETY: just allocated, for a `P`; if it was not queued, it is still all ours.
         unsafe {
-            if let Err(Gone) = to.push(train.cast::<Link>()) {
+            if to.offer(train.cast::<Link>()).is_err() {
                 let first = Train::car(train, 0).read();
                 Train::free(train);
                 return Err(first);
@@ -268,7 +274,7 @@ impl Streak {
             self.leave_train();
         }
         self.length += 1;
-        if self.length < STREAK || !Rear::takes::<P, T>() {
+        if self.length < STREAK || !Rear::takes::<P, T>() || to.is_bounded() {
             return Err(message);
         }
         self.rear = Some(Rear::depart::<P, T>(to, message)?);

@@ -12,8 +12,10 @@
 
 use crate::address::RawAddress;
 use crate::alarms::{Alarms, Target};
+use crate::budget::Account;
 use crate::cell::{CellRef, Token};
 use crate::cycle::Probe;
+use crate::error::SendError;
 use crate::exit::ExitReason;
 use crate::frame::{After, Progress};
 use crate::mailbox::Generation;
@@ -59,6 +61,7 @@ const ALARM_MOST: Duration = Duration::from_secs(60);
 
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) account: Account,
     index: usize,
     is_spare: bool,
     /// Where this worker's alarms are; a spare one's are with a regular one.
@@ -85,6 +88,7 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Worker {
         let workers = shared.scheduler.workers();
         Worker {
+            account: Account::open(&shared.budget),
             shared,
             index,
             is_spare: index >= workers,
@@ -205,9 +209,13 @@ impl Worker {
         f()
     }
 
-    /// Sends a message of the running turn; it comes back if the process has exited.
+    /// Sends a message of the running turn.
     #[inline(always)]
-    pub(crate) fn send<P: Process, T: Turn<P>>(&self, to: RawAddress, turn: T) -> Result<(), T> {
+    pub(crate) fn send<P: Process, T: Turn<P>>(
+        &self,
+        to: RawAddress,
+        turn: T,
+    ) -> Result<(), SendError<T>> {
         self.count_send();
         let by_train = self.streak.borrow_mut().send::<P, T>(to, turn);
         by_train.or_else(|turn| Cast::<P, T>::send(to, turn))
@@ -232,6 +240,8 @@ impl Worker {
     #[cold]
     fn expose_warm(&self) {
         self.sends.set(0);
+        // One who sends so much is not to wait for the clock to learn that it is too much.
+        self.account.look();
         if let Some(token) = self.remote().warm.take() {
             self.push_back(token);
         }

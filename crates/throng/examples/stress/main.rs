@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod blocking;
+mod flood;
 mod monitors;
 mod panics;
 mod resident;
@@ -54,6 +55,12 @@ const ALL: &[Stress] = &[
         about: "milliseconds a handler blocks its thread, while others keep their latency",
         size: 5_000,
         run: blocking::run,
+    },
+    Stress {
+        name: "flood",
+        about: "seconds a slow consumer is flooded, with resident memory flat at the mailbox budget",
+        size: 60,
+        run: flood::run,
     },
 ];
 

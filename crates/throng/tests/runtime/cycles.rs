@@ -87,7 +87,7 @@ async fn ring(runtime: &RuntimeHandle, ways: &[Way]) -> Vec<Address<Member>> {
     let members = runtime.spawn_many(members).unwrap();
     for (index, member) in members.iter().enumerate() {
         let next = members[(index + 1) % members.len()];
-        member.call(Before(vec![next.into()])).await.unwrap();
+        member.call(Before(vec![next.into()])).within(FOR_EVER).await.unwrap();
     }
     members
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod blocking;
+mod bounded;
 mod calls;
 mod cycles;
 mod exits;

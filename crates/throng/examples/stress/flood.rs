@@ -1,0 +1,113 @@
+//! A slow consumer flooded by fast senders: what waits stays at the mailbox budget, and so does the
+//! memory; what does not fit is handed back, and all that was taken is handled in the end.
+
+use crate::resident::Watch;
+use crate::{Outcome, ensure};
+use std::time::{Duration, Instant};
+use throng::prelude::*;
+
+const BUDGET: u64 = 64 << 20;
+const SENDERS: usize = 8;
+/// What a sender sends in one turn before others may go on.
+const BURST: u64 = 10_000;
+/// What waits above the budget until every sender knows, what free blocks hold, and the rest of the
+/// program: far less than a flood that nobody stops, which takes gigabytes in a few seconds.
+const SLACK: u64 = 64 << 20;
+
+struct Consumer {
+    handled: u64,
+}
+impl Process for Consumer {}
+struct Load(u64);
+impl Message for Load {
+    type Reply = u64;
+}
+impl Handle<Load> for Consumer {
+    async fn handle(&mut self, Load(number): Load, _: &mut Context<Self>) -> u64 {
+        // A microsecond of work, or so.
+        std::hint::black_box((0..1000).fold(number, |sum, step| sum.rotate_left(5) ^ step));
+        self.handled += 1;
+        self.handled
+    }
+}
+
+struct Sender {
+    to: Address<Consumer>,
+}
+impl Process for Sender {}
+struct Burst;
+impl Message for Burst {
+    /// How many were taken, and how many handed back.
+    type Reply = (u64, u64);
+}
+impl Handle<Burst> for Sender {
+    async fn handle(&mut self, _: Burst, _: &mut Context<Self>) -> (u64, u64) {
+        let (mut taken, mut refused) = (0, 0);
+        for number in 0..BURST {
+            match self.to.send(Load(number)) {
+                Ok(()) => taken += 1,
+                Err(SendError::Overloaded(_)) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        (taken, refused)
+    }
+}
+
+pub(crate) fn run(seconds: u64) -> Outcome {
+    let builder = Runtime::builder().mailbox_budget(BUDGET);
+    let runtime = builder.start().map_err(|error| error.to_string())?;
+    let consumer = runtime.spawn(Consumer { handled: 0 }).unwrap();
+    let senders: Vec<_> =
+        (0..SENDERS).map(|_| runtime.spawn(Sender { to: consumer }).unwrap()).collect();
+    let begun = Instant::now();
+    let mut memory = Watch::start();
+    let (mut taken, mut refused, mut most) = (0, 0, 0);
+    runtime.block_on(async |runtime| {
+        let mut bursts = tokio::task::JoinSet::new();
+        let burst = |sender: Address<Sender>| async move {
+            // The budget is for calls too.
+            loop {
+                match sender.call(Burst).within(Duration::from_secs(60)).await {
+                    Err(CallError::Overloaded(Burst)) => tokio::task::yield_now().await,
+                    outcome => break (sender, outcome.unwrap()),
+                }
+            }
+        };
+        for &sender in &senders {
+            bursts.spawn(burst(sender));
+        }
+        while let Some(done) = bursts.join_next().await {
+            let (sender, counts) = done.unwrap();
+            taken += counts.0;
+            refused += counts.1;
+            most = most.max(runtime.mailbox_bytes());
+            memory.look();
+            if begun.elapsed() < Duration::from_secs(seconds) {
+                bursts.spawn(burst(sender));
+            }
+        }
+    });
+    ensure(refused > 0, || format!("all of {taken} messages fitted: that was no flood"))?;
+    ensure(most <= BUDGET + SLACK, || format!("{most} bytes waited"))?;
+    let growth = memory.growth();
+    ensure(growth <= BUDGET + SLACK, || format!("resident memory grew by {growth} bytes"))?;
+    let handled = runtime.block_on(async |_| {
+        loop {
+            match consumer.call(Load(0)).within(Duration::from_secs(600)).await {
+                Err(CallError::Overloaded(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
+                outcome => break outcome.unwrap(),
+            }
+        }
+    });
+    ensure(handled == taken + 1, || format!("{taken} were taken, and {} handled", handled - 1))?;
+    let left = runtime.mailbox_bytes();
+    ensure(left == 0, || format!("{left} bytes are counted, and nothing waits"))?;
+    Ok(format!(
+        "{taken} messages taken, {refused} handed back; of {} MiB allowed {} waited at most, and \
+         resident memory grew by {} MiB",
+        BUDGET >> 20,
+        most >> 20,
+        growth >> 20
+    ))
+}

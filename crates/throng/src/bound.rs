@@ -1,0 +1,84 @@
+//! How much a mailbox takes, and what happens to a message for which there is no room.
+
+/// A mailbox's bound: how many messages may wait, and what becomes of one more.
+///
+/// ```
+/// use throng::{MailboxBound, Overflow, SpawnOptions, prelude::*};
+/// # struct Account;
+/// # impl Process for Account {}
+/// # struct Deposit(u64);
+/// # impl Message for Deposit { type Reply = (); }
+/// # impl Handle<Deposit> for Account {
+/// #     async fn handle(&mut self, _: Deposit, _: &mut Context<Self>) { std::future::pending().await }
+/// # }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().start()?;
+/// let options = SpawnOptions::new().mailbox(MailboxBound::new(100, Overflow::Reject));
+/// let account = runtime.spawn_with(Account, options)?;
+/// let refused = loop {
+///     match account.send(Deposit(5)) {
+///         Ok(()) => {}
+///         Err(SendError::Overloaded(message)) => break message,
+///         Err(error) => return Err(error.into()),
+///     }
+/// };
+/// assert_eq!(refused.0, 5, "what does not fit is handed back");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Only what users send and call counts against the bound. What the runtime says (timers, a
+/// process's end, a request to exit) is neither refused nor dropped, and keeps its place in the
+/// order.
+///
+/// Cost: a bounded mailbox is a queue under a lock, some tens of nanoseconds for each message, and
+/// takes about 200 bytes beside its process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MailboxBound {
+    pub(crate) capacity: usize,
+    pub(crate) overflow: Overflow,
+}
+
+impl MailboxBound {
+    /// So many messages, at least one. One that is being handled does not count any more.
+    #[must_use]
+    pub const fn new(capacity: usize, overflow: Overflow) -> MailboxBound {
+        MailboxBound { capacity: if capacity == 0 { 1 } else { capacity }, overflow }
+    }
+
+    /// How many messages may wait.
+    #[must_use]
+    pub const fn capacity(self) -> usize {
+        self.capacity
+    }
+
+    /// What becomes of one more.
+    #[must_use]
+    pub const fn overflow(self) -> Overflow {
+        self.overflow
+    }
+}
+
+/// What becomes of a message that comes to a full mailbox.
+///
+/// | | `send` | `deliver` | `call` |
+/// |---|---|---|---|
+/// | `Wait` | `Overloaded` | waits for room | waits for room, within its deadline |
+/// | `Reject` | `Overloaded` | `Overloaded` | `Overloaded` |
+/// | `DropNewest` | is dropped, and `Ok` | is dropped, and `Ok` | `Overloaded` |
+/// | `DropOldest` | the oldest is dropped | the oldest is dropped | the oldest is dropped |
+///
+/// `Overloaded` hands the message back. If the oldest, dropped for a newer one, was a call, its
+/// caller gets `Overloaded` and the message too: a call is never lost silently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Overflow {
+    /// Whoever can wait does, in the order of coming.
+    Wait,
+    /// It is handed back.
+    Reject,
+    /// It is dropped: what waits already is worth more.
+    DropNewest,
+    /// It takes the place of the one that has waited longest: the latest is worth most.
+    DropOldest,
+}

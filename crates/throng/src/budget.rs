@@ -1,0 +1,229 @@
+//! The budget of mailbox memory: how much is queued in a runtime, and whether that is too much.
+//!
+//! Each worker counts what it queues and what it takes off queues, in a tally of its own and with
+//! plain adds; threads that are none add to one shared count. The sum is formed now and then: by
+//! the clock's thread, every 256 sends of one turn, and every 64 KiB that come from elsewhere. It
+//! sets a flag, and that is all a sender looks at.
+//!
+//! ```text
+//! worker ── tally ─┐
+//! worker ── tally ─┼─ look ─▶ over? ◀── every send
+//! guests ── count ─┘
+//! ```
+//!
+//! Invariants:
+//! 1. A message is charged before it is queued, and that is taken back if it was not; so whatever
+//!    was queued was charged to its own runtime, and nothing is discharged before it was charged.
+//! 2. A message that is charged is discharged once: when its turn begins, when it is discarded, or
+//!    when its sender takes it back.
+//! 3. A budget is never freed: a stale address may lead to one whose runtime is over. What is
+//!    charged there by mistake is, by the first invariant, taken back.
+
+use crate::scheduler;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// What a runtime allows unless told otherwise.
+pub(crate) const BUDGET_BYTES: u64 = 4 << 30;
+/// A look is due each time the count from outside the workers has changed by so much.
+const LOOK_BYTES: u64 = 64 * 1024;
+
+/// See the file's head.
+#[repr(align(128))]
+pub(crate) struct Budget {
+    /// Read by every send and seldom written.
+    over: AtomicBool,
+    limit: AtomicU64,
+    tallies: Mutex<Vec<Arc<Tally>>>,
+    guests: Guests,
+}
+
+/// What threads that are no workers have queued, less what they took back.
+#[repr(align(128))]
+struct Guests(AtomicU64);
+
+/// What one worker has queued and taken off queues, in bytes; written by it alone.
+#[derive(Default)]
+#[repr(align(128))]
+struct Tally {
+    charged: AtomicU64,
+    discharged: AtomicU64,
+}
+
+/// Budgets that no runtime has.
+static POOL: Mutex<Vec<&'static Budget>> = Mutex::new(Vec::new());
+
+impl Budget {
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// A message of so many bytes is about to be queued.
+    #[inline(always)]
+    pub(crate) fn charge(&self, bytes: u32) {
+        self.with_tally(|tally| match tally {
+            Some(tally) => add(&tally.charged, bytes),
+            None => self.charge_from_outside(bytes),
+        });
+    }
+
+    /// A message of so many bytes was not queued after all, or was taken back.
+    #[inline(always)]
+    pub(crate) fn discharge(&self, bytes: u32) {
+        self.with_tally(|tally| match tally {
+            Some(tally) => add(&tally.discharged, bytes),
+            None => self.discharge_from_outside(bytes),
+        });
+    }
+
+    #[inline(always)]
+    fn with_tally(&self, f: impl FnOnce(Option<&Tally>)) {
+        scheduler::with_worker(|worker| match worker {
+            Some(worker) if std::ptr::eq(worker.account.budget, self) => {
+                f(Some(&worker.account.tally));
+            }
+            _ => f(None),
+        });
+    }
+
+    #[cold]
+    fn charge_from_outside(&self, bytes: u32) {
+        let before = self.guests.0.fetch_add(u64::from(bytes), Ordering::Relaxed);
+        // The clock's thread may sleep meanwhile: a process that waits wakes nobody when it is sent
+        // something.
+        if before / LOOK_BYTES != before.wrapping_add(u64::from(bytes)) / LOOK_BYTES {
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn discharge_from_outside(&self, bytes: u32) {
+        self.guests.0.fetch_sub(u64::from(bytes), Ordering::Relaxed);
+        if self.is_over() {
+            self.look();
+        }
+    }
+
+    /// How many bytes are queued. Exact when nothing is being sent or handled.
+    pub(crate) fn queued(&self) -> u64 {
+        self.sum(&lock(&self.tallies))
+    }
+
+    fn sum(&self, tallies: &[Arc<Tally>]) -> u64 {
+        let sum = |count: fn(&Tally) -> &AtomicU64| {
+            // Acquires what the worker knew when it counted: a message it has handled was charged.
+            let counts = tallies.iter().map(|tally| count(tally).load(Ordering::Acquire));
+            counts.fold(0_u64, u64::wrapping_add)
+        };
+        // What came off is read first, so that nothing seems to have come off that was not on.
+        let discharged = sum(|tally| &tally.discharged);
+        let charged =
+            sum(|tally| &tally.charged).wrapping_add(self.guests.0.load(Ordering::Acquire));
+        let queued = charged.wrapping_sub(discharged);
+        // Guests take back what they did not queue without telling anybody in which order.
+        if queued > i64::MAX as u64 { 0 } else { queued }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Forms the sum, and notes whether it is too much.
+    pub(crate) fn look(&self) {
+        // Under the lock also what is noted, so that the last look is the one that counts.
+        let tallies = lock(&self.tallies);
+        let over = self.sum(&tallies) > self.limit();
+        if over != self.is_over() {
+            self.over.store(over, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The owner's add: others only read.
+#[inline(always)]
+fn add(count: &AtomicU64, bytes: u32) {
+    let sum = count.load(Ordering::Relaxed).wrapping_add(u64::from(bytes));
+    count.store(sum, Ordering::Release);
+}
+
+/// A message of the process whose token this worker holds is off its queue.
+#[inline(always)]
+pub(crate) fn discharge_here(bytes: u32) {
+    scheduler::with_worker(|worker| {
+        debug_assert!(worker.is_some(), "only workers hold tokens");
+        if let Some(worker) = worker {
+            add(&worker.account.tally.discharged, bytes);
+        }
+    });
+}
+
+/// A worker's access to its runtime's budget.
+pub(crate) struct Account {
+    budget: &'static Budget,
+    tally: Arc<Tally>,
+}
+
+impl Account {
+    pub(crate) fn open(budget: &OwnBudget) -> Account {
+        let tally = Arc::new(Tally::default());
+        lock(&budget.tallies).push(tally.clone());
+        Account { budget: budget.0, tally }
+    }
+
+    pub(crate) fn look(&self) {
+        self.budget.look();
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut tallies = lock(&self.budget.tallies);
+        tallies.retain(|tally| !Arc::ptr_eq(tally, &self.tally));
+        let charged = self.tally.charged.load(Ordering::Relaxed);
+        let discharged = self.tally.discharged.load(Ordering::Relaxed);
+        self.budget.guests.0.fetch_add(charged.wrapping_sub(discharged), Ordering::AcqRel);
+    }
+}
+
+/// The right of a runtime to its budget.
+pub(crate) struct OwnBudget(&'static Budget);
+
+impl OwnBudget {
+    pub(crate) fn new(limit: u64) -> OwnBudget {
+        let budget = lock(&POOL).pop().unwrap_or_else(|| {
+            Box::leak(Box::new(Budget {
+                over: AtomicBool::new(false),
+                limit: AtomicU64::new(0),
+                tallies: Mutex::new(Vec::new()),
+                guests: Guests(AtomicU64::new(0)),
+            }))
+        });
+        budget.limit.store(limit, Ordering::Relaxed);
+        budget.over.store(false, Ordering::Relaxed);
+        OwnBudget(budget)
+    }
+
+    pub(crate) fn get(&self) -> &'static Budget {
+        self.0
+    }
+}
+
+impl Deref for OwnBudget {
+    type Target = Budget;
+
+    fn deref(&self) -> &Budget {
+        self.0
+    }
+}
+
+impl Drop for OwnBudget {
+    /// Passes the budget on, unless something is charged that nobody will take back.
+    fn drop(&mut self) {
+        if self.queued() == 0 {
+            lock(&POOL).push(self.0);
+        }
+    }
+}

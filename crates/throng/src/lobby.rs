@@ -1,0 +1,549 @@
+//! The lobby of a bounded process: what users send to it waits here, within its bound.
+//!
+//! ```text
+//!                      ┌─ counted ───┐
+//! send, call ─────────▶│ 7 9 12      │──┐ by number
+//!    │ full            └─────────────┘  ├──────────▶ turn
+//!    ▼        room made        ▲     ┌──┘
+//! ┌─ line ─────────────────────┴┐    │
+//! │ who waits, in order         │    │
+//! └─────────────────────────────┘    │
+//! timers, downs ─────▶ ( 8 10 11 uncounted )
+//! ```
+//!
+//! The mailbox word of a bounded process carries signals only, and says who holds the token. As a
+//! signal is pushed there it leaves a mark here, so that if it becomes a message (an exit that is
+//! trapped) that comes where the signal came. A
+//! message is queued under the lobby's lock; then whoever queued it takes the token if nobody has
+//! it. The token's holder gives it back under the same lock, and only if the lobby is empty: so
+//! either it sees the message, or the sender sees that the token is free.
+//!
+//! A lobby belongs to a slot for good and is never freed, like the slot. Invariants, all under the
+//! lock:
+//! 1. Only addresses with the owner's generation put anything in: none that is stale does.
+//! 2. Every message in here is owned by the lobby, and is for the owner's type; one in `returned`
+//!    is for whoever has its ticket.
+//! 3. There is a line only while `counted` is full. It moves up with each message that leaves.
+//! 4. Each number is given once, to a message or to a place in the line, in every life of the slot.
+//!
+//! No code of a user's runs under the lock: messages are dropped and wakers called after it. What is
+//! for the owner alone is done by a [`Token`], below.
+
+use crate::bound::{MailboxBound, Overflow};
+use crate::budget::{self, Budget};
+use crate::cell::{CellRef, Token};
+use crate::exit::{ExitReason, catch};
+use crate::frame::Progress;
+use crate::mailbox::{Generation, Gone, Link};
+use crate::message;
+use crate::slab;
+use crate::sync::{Mutex, lock};
+use std::collections::{BTreeMap, VecDeque};
+use std::mem;
+use std::ptr::NonNull;
+use std::task::Waker;
+
+/// Why a message was not queued.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// The process has exited.
+    Gone,
+    /// There is no room, in this mailbox or in all of them together.
+    Full,
+    /// There is no room, and then a message is to be dropped.
+    Dropped,
+}
+
+/// What was done with a message for which there may be no room.
+#[must_use]
+pub(crate) enum Offered {
+    /// It is queued; this one had to go for it.
+    Queued(Option<NonNull<Link>>),
+    /// It stands in the line, under this number.
+    Lined(u64),
+}
+
+/// A place in the line of a lobby, to be asked for or given up.
+#[must_use]
+pub(crate) struct Place {
+    pub(crate) lobby: &'static Lobby,
+    /// Where the message is counted, as long as the lobby has it.
+    pub(crate) budget: &'static Budget,
+    pub(crate) bytes: u32,
+    pub(crate) number: u64,
+}
+
+impl Place {
+    /// What has become of the message; if it stands there yet, the waker is called when that is
+    /// over.
+    pub(crate) fn ask(&self, waker: &Waker) -> Stands {
+        let stands = self.lobby.ask(self.number, waker);
+        if let Stands::Returned(_) = stands {
+            self.budget.discharge(self.bytes);
+        }
+        stands
+    }
+
+    /// Gives the place up: the message comes back, unless it has been queued or refused.
+    pub(crate) fn leave(&self) -> Option<NonNull<Link>> {
+        let message = self.lobby.leave(self.number)?;
+        self.budget.discharge(self.bytes);
+        Some(message)
+    }
+}
+
+/// What has become of a message that stood in the line.
+#[must_use]
+pub(crate) enum Stands {
+    /// It stands there yet.
+    Lined,
+    /// It has been queued.
+    Admitted,
+    /// The process has exited before there was room; the message is the caller's again.
+    Returned(NonNull<Link>),
+}
+
+/// What a closed lobby held.
+#[must_use]
+pub(crate) struct Closed {
+    /// Messages that were queued, oldest first.
+    pub(crate) queued: Vec<NonNull<Link>>,
+    /// Messages that stood in the line, and whose senders learn from them what has happened.
+    pub(crate) lined: Vec<NonNull<Link>>,
+    /// Those who will ask what has become of theirs.
+    pub(crate) wakers: Vec<Waker>,
+}
+
+/// See the file's head.
+pub(crate) struct Lobby(Mutex<State>);
+
+struct State {
+    owner: Option<Generation>,
+    bound: MailboxBound,
+    counted: VecDeque<Numbered>,
+    uncounted: VecDeque<Numbered>,
+    line: VecDeque<Standing>,
+    /// Of the signals in the mailbox, in their order there.
+    marks: VecDeque<u64>,
+    returned: BTreeMap<u64, NonNull<Link>>,
+    next_number: u64,
+}
+
+struct Numbered {
+    number: u64,
+    message: NonNull<Link>,
+}
+
+struct Standing {
+    message: Numbered,
+    /// Of one who asks for its place; none if the message itself tells its sender.
+    waker: Option<Waker>,
+}
+
+// SAFETY: messages are made to be sent, and the lobby owns those in it.
+unsafe impl Send for State {}
+
+impl Lobby {
+    /// A lobby nobody has yet.
+    pub(crate) fn new() -> Lobby {
+        Lobby(Mutex::new(State {
+            owner: None,
+            bound: MailboxBound::new(1, Overflow::Reject),
+            counted: VecDeque::new(),
+            uncounted: VecDeque::new(),
+            line: VecDeque::new(),
+            marks: VecDeque::new(),
+            returned: BTreeMap::new(),
+            next_number: 0,
+        }))
+    }
+
+    /// Begins a life. The mailbox is not open yet.
+    pub(crate) fn open(&self, owner: Generation, bound: MailboxBound) {
+        let mut state = lock(&self.0);
+        debug_assert!(state.owner.is_none() && state.is_empty(), "a lobby has one owner at a time");
+        state.owner = Some(owner);
+        state.bound = bound;
+    }
+
+    /// Queues a message that no bound holds up.
+    pub(crate) fn push(&self, owner: Generation, message: NonNull<Link>) -> Result<(), Gone> {
+        let mut state = lock(&self.0);
+        if state.owner != Some(owner) {
+            return Err(Gone);
+        }
+        let number = state.number();
+        state.uncounted.push_back(Numbered { number, message });
+        Ok(())
+    }
+
+    /// Pushes a signal, and marks where it comes among the messages.
+    pub(crate) fn push_signal<R>(
+        &self,
+        owner: Generation,
+        push: impl FnOnce() -> Result<R, Gone>,
+    ) -> Result<R, Gone> {
+        let mut state = lock(&self.0);
+        if state.owner != Some(owner) {
+            return Err(Gone);
+        }
+        let pushed = push()?;
+        let number = state.number();
+        state.marks.push_back(number);
+        Ok(pushed)
+    }
+
+    /// Owner: where the signal came that was taken out of the mailbox; they come in order.
+    pub(crate) fn next_mark(&self) -> u64 {
+        let mut state = lock(&self.0);
+        state.marks.pop_front().expect("each signal has left a mark")
+    }
+
+    /// Owner: queues what a signal has become.
+    pub(crate) fn push_at(&self, number: u64, message: NonNull<Link>) {
+        let uncounted = &mut lock(&self.0).uncounted;
+        let place = uncounted.partition_point(|earlier| earlier.number < number);
+        uncounted.insert(place, Numbered { number, message });
+    }
+
+    /// Queues a message if there is room for it, or if there is made room for it.
+    pub(crate) fn offer(
+        &self,
+        owner: Generation,
+        message: NonNull<Link>,
+    ) -> Result<Offered, Refusal> {
+        lock(&self.0).offer(owner, message)
+    }
+
+    /// Queues a message, or has it stand in the line if the bound says so. The waker, if there is
+    /// one, is called when that is over.
+    pub(crate) fn line_up(
+        &self,
+        owner: Generation,
+        message: NonNull<Link>,
+        waker: Option<Waker>,
+    ) -> Result<Offered, Refusal> {
+        let mut state = lock(&self.0);
+        match state.offer(owner, message) {
+            Err(Refusal::Full) if state.bound.overflow == Overflow::Wait => {
+                let number = state.number();
+                state.line.push_back(Standing { message: Numbered { number, message }, waker });
+                Ok(Offered::Lined(number))
+            }
+            offered => {
+                drop(state);
+                drop(waker);
+                offered
+            }
+        }
+    }
+
+    /// What has become of the one with this number; if it stands in the line yet, the waker is
+    /// called when that is over.
+    fn ask(&self, number: u64, waker: &Waker) -> Stands {
+        let mut waker = Some(waker.clone());
+        let mut state = lock(&self.0);
+        let stands = match state.place(number) {
+            Some(place) => {
+                mem::swap(&mut state.line[place].waker, &mut waker);
+                Stands::Lined
+            }
+            None => state.collect(number),
+        };
+        drop(state);
+        // Outside of the lock, like the one that was there before.
+        drop(waker);
+        stands
+    }
+
+    /// Gives up the place with this number: the message comes back, unless it has been queued.
+    fn leave(&self, number: u64) -> Option<NonNull<Link>> {
+        let mut state = lock(&self.0);
+        if let Some(place) = state.place(number) {
+            let left = state.line.remove(place);
+            drop(state);
+            return left.map(|place| place.message.message);
+        }
+        match state.collect(number) {
+            Stands::Returned(message) => Some(message),
+            Stands::Lined | Stands::Admitted => None,
+        }
+    }
+
+    /// Owner: takes the oldest message; the waker is that of whose place became free.
+    pub(crate) fn take(&self) -> Option<(NonNull<Link>, Option<Waker>)> {
+        let mut state = lock(&self.0);
+        let numbers = |queue: &VecDeque<Numbered>| queue.front().map(|first| first.number);
+        let uncounted_first = match (numbers(&state.counted), numbers(&state.uncounted)) {
+            (Some(counted), Some(uncounted)) => uncounted < counted,
+            (counted, _) => counted.is_none(),
+        };
+        if uncounted_first {
+            return state.uncounted.pop_front().map(|first| (first.message, None));
+        }
+        let first = state.counted.pop_front()?;
+        let waker = state.move_up();
+        Some((first.message, waker))
+    }
+
+    /// Owner: does what ends its possession of the token, if nothing waits here; true if it did.
+    pub(crate) fn if_empty(&self, then: impl FnOnce() -> bool) -> bool {
+        let state = lock(&self.0);
+        state.is_empty() && then()
+    }
+
+    /// Owner: as [`if_empty`](Self::if_empty), and the life is over if it did.
+    pub(crate) fn close_if_empty(&self, close: impl FnOnce() -> bool) -> bool {
+        let mut state = lock(&self.0);
+        let closed = state.is_empty() && close();
+        if closed {
+            state.owner = None;
+        }
+        closed
+    }
+
+    /// Owner: ends this life. From here on nothing gets in.
+    pub(crate) fn close(&self) -> Closed {
+        let mut state = lock(&self.0);
+        state.owner = None;
+        // The buffers go too: the next life may be a small one.
+        let mut queued: Vec<_> = mem::take(&mut state.counted).into();
+        queued.extend(mem::take(&mut state.uncounted));
+        state.marks = VecDeque::new();
+        let mut closed = Closed { queued: Vec::new(), lined: Vec::new(), wakers: Vec::new() };
+        for place in mem::take(&mut state.line) {
+            match place.waker {
+                Some(waker) => {
+                    closed.wakers.push(waker);
+                    state.returned.insert(place.message.number, place.message.message);
+                }
+                None => closed.lined.push(place.message.message),
+            }
+        }
+        drop(state);
+        queued.sort_unstable_by_key(|numbered| numbered.number);
+        closed.queued = queued.into_iter().map(|numbered| numbered.message).collect();
+        closed
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    fn is_empty(&self) -> bool {
+        self.counted.is_empty() && self.uncounted.is_empty()
+    }
+
+    fn offer(&mut self, owner: Generation, message: NonNull<Link>) -> Result<Offered, Refusal> {
+        if self.owner != Some(owner) {
+            return Err(Refusal::Gone);
+        }
+        let mut dropped = None;
+        if self.counted.len() >= self.bound.capacity {
+            match self.bound.overflow {
+                Overflow::Wait | Overflow::Reject => return Err(Refusal::Full),
+                Overflow::DropNewest => return Err(Refusal::Dropped),
+                Overflow::DropOldest => {
+                    dropped = self.counted.pop_front().map(|oldest| oldest.message);
+                }
+            }
+        }
+        let number = self.number();
+        self.counted.push_back(Numbered { number, message });
+        Ok(Offered::Queued(dropped))
+    }
+
+    /// Lets the first of the line in.
+    fn move_up(&mut self) -> Option<Waker> {
+        let Standing { message: Numbered { message, .. }, waker } = self.line.pop_front()?;
+        let number = self.number();
+        self.counted.push_back(Numbered { number, message });
+        waker
+    }
+
+    /// Where in the line the one with this number stands.
+    fn place(&self, number: u64) -> Option<usize> {
+        self.line.binary_search_by_key(&number, |place| place.message.number).ok()
+    }
+
+    /// Of one that does not stand in the line any more.
+    fn collect(&mut self, number: u64) -> Stands {
+        self.returned.remove(&number).map_or(Stands::Admitted, Stands::Returned)
+    }
+}
+
+/// Queues a message that no bound holds up; the token comes along if nobody had it.
+#[cold]
+pub(crate) fn push(
+    cell: CellRef,
+    owner: Generation,
+    message: NonNull<Link>,
+) -> Result<Option<Token>, Gone> {
+    slab::lobby_of(cell).ok_or(Gone)?.push(owner, message)?;
+    Ok(cell.ring_at_door(owner))
+}
+
+impl Token {
+    /// Where a bounded process's messages wait.
+    #[cold]
+    pub(crate) fn lobby(&self) -> &'static Lobby {
+        slab::lobby_of(self.as_ref())
+            .expect("a bounded process is given its lobby as it is spawned")
+    }
+
+    /// As [`run_next`](Self::run_next), for a bounded process with no message outside its lobby.
+    #[cold]
+    pub(crate) fn run_from_lobby(&self) -> Option<Progress> {
+        let (message, waker) = self.lobby().take()?;
+        if let Some(waker) = waker {
+            // Any future may wait for room with a waker of its own.
+            let _ = catch(|| waker.wake());
+        }
+        // SAFETY: out of the lobby, so owned; no address but this process's put it there.
+        Some(unsafe { message::run(message, self) })
+    }
+
+    /// Drops what waits in the lobby, and sends those away who stand in line.
+    #[cold]
+    pub(crate) fn close_lobby(&self, reason: &ExitReason) {
+        let closed = self.lobby().close();
+        for message in closed.queued {
+            // SAFETY: out of the lobby, so owned.
+            unsafe { message::discard(message, reason) };
+        }
+        for message in closed.lined {
+            // SAFETY: the same; only what counts stands in line.
+            unsafe {
+                budget::discharge_here(message::bytes(message));
+                message::refuse(message, Refusal::Gone);
+            }
+        }
+        for waker in closed.wakers {
+            let _ = catch(|| waker.wake());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests_miri {
+    use super::*;
+
+    const OWNER: Generation = Generation::FIRST;
+
+    fn lobby(capacity: usize, overflow: Overflow) -> Lobby {
+        let lobby = Lobby::new();
+        lobby.open(OWNER, MailboxBound::new(capacity, overflow));
+        lobby
+    }
+
+    /// Messages, told apart by where they are.
+    struct Messages(Vec<Link>);
+
+    impl Messages {
+        fn new(count: usize) -> Messages {
+            Messages((0..count).map(|_| Link::new()).collect())
+        }
+
+        fn get(&self, index: usize) -> NonNull<Link> {
+            NonNull::from(&self.0[index])
+        }
+
+        fn index(&self, message: NonNull<Link>) -> usize {
+            self.0.iter().position(|link| NonNull::from(link) == message).expect("one of these")
+        }
+
+        fn all_of(&self, lobby: &Lobby) -> Vec<usize> {
+            std::iter::from_fn(|| lobby.take()).map(|(message, _)| self.index(message)).collect()
+        }
+    }
+
+    fn lined(offered: Result<Offered, Refusal>) -> u64 {
+        match offered {
+            Ok(Offered::Lined(number)) => number,
+            _ => panic!("it does not stand in line"),
+        }
+    }
+
+    #[test]
+    fn counted_and_uncounted_come_out_in_the_order_of_their_coming() {
+        let (lobby, messages) = (lobby(2, Overflow::Reject), Messages::new(6));
+        assert!(matches!(lobby.offer(OWNER, messages.get(0)), Ok(Offered::Queued(None))));
+        assert_eq!(lobby.push(OWNER, messages.get(1)), Ok(()));
+        assert_eq!(lobby.push_signal(OWNER, || Ok(())), Ok(()));
+        assert_eq!(lobby.push(OWNER, messages.get(3)), Ok(()));
+        assert!(matches!(lobby.offer(OWNER, messages.get(4)), Ok(Offered::Queued(None))));
+        assert!(matches!(lobby.offer(OWNER, messages.get(5)), Err(Refusal::Full)));
+        // The signal has become a message, and comes where it came.
+        lobby.push_at(lobby.next_mark(), messages.get(2));
+        assert!(!lobby.if_empty(|| unreachable!("it is not")));
+        assert_eq!(messages.all_of(&lobby), [0, 1, 2, 3, 4]);
+        assert!(lobby.if_empty(|| true) && !lobby.if_empty(|| false));
+    }
+
+    #[test]
+    fn a_signal_that_finds_nobody_leaves_no_mark() {
+        let (lobby, messages) = (lobby(1, Overflow::Reject), Messages::new(2));
+        assert_eq!(lobby.push_signal(OWNER, || Err::<(), _>(Gone)), Err(Gone));
+        assert_eq!(lobby.push(OWNER, messages.get(0)), Ok(()));
+        assert_eq!(lobby.push_signal(OWNER, || Ok(())), Ok(()));
+        lobby.push_at(lobby.next_mark(), messages.get(1));
+        assert_eq!(messages.all_of(&lobby), [0, 1]);
+    }
+
+    #[test]
+    fn the_oldest_that_counts_makes_room_whatever_is_older() {
+        let (lobby, messages) = (lobby(2, Overflow::DropOldest), Messages::new(4));
+        assert_eq!(lobby.push(OWNER, messages.get(0)), Ok(()));
+        for index in 1..3 {
+            assert!(matches!(lobby.offer(OWNER, messages.get(index)), Ok(Offered::Queued(None))));
+        }
+        let Ok(Offered::Queued(Some(dropped))) = lobby.offer(OWNER, messages.get(3)) else {
+            panic!("nothing made room");
+        };
+        assert_eq!(messages.index(dropped), 1);
+        assert_eq!(messages.all_of(&lobby), [0, 2, 3]);
+    }
+
+    #[test]
+    fn the_line_moves_up_in_order_and_closes_with_the_lobby() {
+        let (lobby, messages) = (lobby(1, Overflow::Wait), Messages::new(6));
+        let waker = Waker::noop();
+        let line_up = |index, waker| lobby.line_up(OWNER, messages.get(index), waker);
+        assert!(matches!(line_up(0, None), Ok(Offered::Queued(None))));
+        let [first, second, third] =
+            [1, 2, 3].map(|index| lined(line_up(index, Some(waker.clone()))));
+        let call = lined(line_up(4, None));
+        assert!(matches!(lobby.offer(OWNER, messages.get(5)), Err(Refusal::Full)));
+        assert_eq!(lobby.leave(second).map(|message| messages.index(message)), Some(2));
+        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(0));
+        assert!(matches!(lobby.ask(first, waker), Stands::Admitted));
+        assert!(matches!(lobby.ask(third, waker), Stands::Lined));
+        assert!(lobby.leave(first).is_none());
+
+        let closed = lobby.close();
+        assert_eq!(
+            closed.queued.iter().map(|&message| messages.index(message)).collect::<Vec<_>>(),
+            [1]
+        );
+        assert_eq!(
+            closed.lined.iter().map(|&message| messages.index(message)).collect::<Vec<_>>(),
+            [4]
+        );
+        assert_eq!(closed.wakers.len(), 1);
+        assert!(lobby.leave(call).is_none());
+        let next = OWNER.next();
+        lobby.open(next, MailboxBound::new(1, Overflow::Wait));
+        // Of an owner before; its number is nobody else's.
+        let Stands::Returned(returned) = lobby.ask(third, waker) else {
+            panic!("not sent back");
+        };
+        assert_eq!(messages.index(returned), 3);
+        assert!(matches!(lobby.ask(third, waker), Stands::Admitted));
+        assert_eq!(lobby.push(OWNER, messages.get(0)), Err(Gone));
+        assert!(matches!(lobby.offer(OWNER, messages.get(0)), Err(Refusal::Gone)));
+        assert!(matches!(lobby.offer(next, messages.get(0)), Ok(Offered::Queued(None))));
+    }
+}

@@ -1,0 +1,789 @@
+//! Bounded mailboxes, and the budget of all mailboxes together.
+
+use crate::{runtime, scaled};
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{MailboxBound, Overflow, SpawnOptions};
+
+/// Writes down what it hears; while its gate is shut, a `Hold` keeps it in one long turn.
+struct Scribe {
+    heard: Arc<Mutex<Vec<u64>>>,
+    gate: Arc<Gate>,
+}
+
+#[derive(Default)]
+struct Gate {
+    entered: AtomicBool,
+    open: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Gate {
+    async fn pass(&self) {
+        self.entered.store(true, Ordering::SeqCst);
+        poll_fn(|cx| {
+            self.wakers.lock().unwrap().push(cx.waker().clone());
+            if self.open.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+        self.wakers.lock().unwrap().drain(..).for_each(Waker::wake);
+    }
+}
+
+impl Process for Scribe {}
+
+struct Hold;
+impl Message for Hold {
+    type Reply = ();
+}
+impl Handle<Hold> for Scribe {
+    async fn handle(&mut self, _: Hold, _: &mut Context<Self>) {
+        self.gate.pass().await;
+    }
+}
+
+#[derive(PartialEq, Debug)]
+struct Note(u64);
+impl Message for Note {
+    type Reply = usize;
+}
+impl Handle<Note> for Scribe {
+    async fn handle(&mut self, Note(number): Note, _: &mut Context<Self>) -> usize {
+        let mut heard = self.heard.lock().unwrap();
+        heard.push(number);
+        heard.len()
+    }
+}
+
+/// A scribe in its long turn, and what the test may do with it.
+struct Held {
+    scribe: Address<Scribe>,
+    heard: Arc<Mutex<Vec<u64>>>,
+    gate: Arc<Gate>,
+}
+
+impl Held {
+    async fn spawn(runtime: &RuntimeHandle, bound: Option<MailboxBound>) -> Held {
+        let (heard, gate) = <(Arc<Mutex<Vec<u64>>>, Arc<Gate>)>::default();
+        let process = Scribe { heard: heard.clone(), gate: gate.clone() };
+        let scribe = match bound {
+            Some(bound) => runtime.spawn_with(process, SpawnOptions::new().mailbox(bound)).unwrap(),
+            None => runtime.spawn(process).unwrap(),
+        };
+        scribe.send(Hold).unwrap();
+        while !gate.entered.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        Held { scribe, heard, gate }
+    }
+
+    async fn heard(&self, count: usize) -> Vec<u64> {
+        loop {
+            if let heard = self.heard.lock().unwrap()
+                && heard.len() >= count
+            {
+                return heard.clone();
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Lets it handle all that waits, and asks what that was.
+    async fn read(&self) -> Vec<u64> {
+        self.gate.open();
+        self.scribe.stop();
+        while self.scribe.is_alive() {
+            tokio::task::yield_now().await;
+        }
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+fn bound(capacity: usize, overflow: Overflow) -> Option<MailboxBound> {
+    Some(MailboxBound::new(capacity, overflow))
+}
+
+/// Polls once, with a waker that counts.
+fn poll<F: Future>(future: Pin<&mut F>, wakes: &Arc<Wakes>) -> Poll<F::Output> {
+    future.poll(&mut TaskContext::from_waker(&Waker::from(wakes.clone())))
+}
+
+#[derive(Default)]
+struct Wakes(AtomicU64);
+impl std::task::Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn overloaded<R: std::fmt::Debug>(outcome: Result<R, CallError<Note>>) -> u64 {
+    match outcome {
+        Err(CallError::Overloaded(Note(number))) => number,
+        other => panic!("not overloaded: {other:?}"),
+    }
+}
+
+#[test]
+fn a_full_mailbox_that_rejects_hands_back_and_takes_again_when_there_is_room() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(3, Overflow::Reject)).await;
+        for number in 0..3 {
+            held.scribe.send(Note(number)).unwrap();
+        }
+        for _ in 0..2 {
+            let Err(SendError::Overloaded(Note(7))) = held.scribe.send(Note(7)) else {
+                panic!("there was room");
+            };
+            let Err(SendError::Overloaded(Note(8))) = held.scribe.deliver(Note(8)).await else {
+                panic!("there was room");
+            };
+            assert_eq!(overloaded(held.scribe.call(Note(9)).await), 9);
+        }
+        held.gate.open();
+        held.heard(3).await;
+        assert_eq!(held.scribe.call(Note(3)).await.unwrap(), 4);
+        assert_eq!(held.read().await, [0, 1, 2, 3]);
+        assert!(matches!(held.scribe.send(Note(1)), Err(SendError::NoProcess(Note(1)))));
+        assert!(matches!(held.scribe.deliver(Note(2)).await, Err(SendError::NoProcess(Note(2)))));
+        assert!(matches!(held.scribe.call(Note(3)).await, Err(CallError::NoProcess(Note(3)))));
+    });
+}
+
+#[test]
+fn a_full_mailbox_drops_the_newest_but_no_call_silently() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(3, Overflow::DropNewest)).await;
+        for number in 0..6 {
+            held.scribe.send(Note(number)).unwrap();
+        }
+        held.scribe.deliver(Note(6)).await.unwrap();
+        assert_eq!(overloaded(held.scribe.call(Note(7)).await), 7);
+        assert_eq!(held.read().await, [0, 1, 2]);
+    });
+}
+
+#[test]
+fn a_full_mailbox_drops_the_oldest_also_during_a_turn_and_tells_its_caller() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(3, Overflow::DropOldest)).await;
+        let wakes = Arc::new(Wakes::default());
+        held.scribe.send(Note(0)).unwrap();
+        let mut called = pin!(held.scribe.call(Note(1)));
+        assert!(poll(called.as_mut(), &wakes).is_pending());
+        held.scribe.send(Note(2)).unwrap();
+        held.scribe.send(Note(3)).unwrap();
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "the oldest was the first cast");
+        held.scribe.deliver(Note(4)).await.unwrap();
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        assert_eq!(overloaded(called.await), 1);
+        let mut last = pin!(held.scribe.call(Note(5)));
+        assert!(poll(last.as_mut(), &wakes).is_pending());
+        held.gate.open();
+        assert_eq!(last.await.unwrap(), 3);
+        assert_eq!(held.read().await, [3, 4, 5]);
+    });
+}
+
+#[test]
+fn who_waits_for_room_is_served_in_order_and_who_gives_up_is_passed_over() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(2, Overflow::Wait)).await;
+        held.scribe.deliver(Note(0)).await.unwrap();
+        held.scribe.send(Note(1)).unwrap();
+        assert!(matches!(held.scribe.send(Note(99)), Err(SendError::Overloaded(Note(99)))));
+        let wakes = Arc::new(Wakes::default());
+        let count = scaled(2_000);
+        let mut line: Vec<_> =
+            (2..count).map(|number| Some(Box::pin(held.scribe.deliver(Note(number))))).collect();
+        for delivery in line.iter_mut().flatten() {
+            assert!(poll(delivery.as_mut(), &wakes).is_pending());
+        }
+        // A call stands in the same line.
+        let mut called = pin!(held.scribe.call(Note(count)));
+        assert!(poll(called.as_mut(), &wakes).is_pending());
+        for given_up in line.iter_mut().step_by(3) {
+            *given_up = None;
+        }
+        assert!(poll(line[1].as_mut().unwrap().as_mut(), &wakes).is_pending());
+        held.gate.open();
+        for delivery in line.iter_mut().flatten() {
+            delivery.await.unwrap();
+        }
+        called.await.unwrap();
+        let mut expected: Vec<_> = (0..=count).collect();
+        expected.retain(|number| !(2..count).contains(number) || (number - 2) % 3 != 0);
+        assert_eq!(held.read().await, expected);
+    });
+}
+
+#[test]
+fn a_call_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
+        held.scribe.send(Note(0)).unwrap();
+        let hasty = held.scribe.call(Note(1)).within(Duration::from_millis(5));
+        assert!(matches!(hasty.await, Err(CallError::TimedOut { enqueued: false })));
+        let dropped = held.scribe.call(Note(2));
+        let mut dropped = Box::pin(dropped);
+        assert!(poll(dropped.as_mut(), &Arc::default()).is_pending());
+        drop(dropped);
+        let patient = tokio::spawn(held.scribe.call(Note(3)).within(Duration::from_secs(60)));
+        tokio::task::yield_now().await;
+        held.gate.open();
+        assert!(patient.await.unwrap().is_ok());
+        assert_eq!(held.read().await, [0, 3]);
+    });
+}
+
+#[test]
+fn an_exit_sends_all_away_who_stand_in_line_and_tells_those_who_were_in() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(2, Overflow::Wait)).await;
+        let wakes = Arc::new(Wakes::default());
+        let mut first = pin!(held.scribe.call(Fail));
+        let mut second = pin!(held.scribe.call(Note(1)));
+        let mut third = pin!(held.scribe.deliver(Note(2)));
+        let mut fourth = pin!(held.scribe.call(Note(3)));
+        let mut fifth = pin!(held.scribe.deliver(Note(4)));
+        assert!(poll(first.as_mut(), &wakes).is_pending());
+        assert!(poll(second.as_mut(), &wakes).is_pending());
+        assert!(poll(third.as_mut(), &wakes).is_pending());
+        assert!(poll(fourth.as_mut(), &wakes).is_pending());
+        assert!(poll(fifth.as_mut(), &wakes).is_pending());
+        held.gate.open();
+        assert!(matches!(first.await, Err(CallError::Died(ExitReason::Panicked(_)))));
+        assert!(matches!(second.await, Err(CallError::Died(ExitReason::Panicked(_)))));
+        // The failing call had left, so there was room for one.
+        assert!(third.await.is_ok());
+        assert!(matches!(fourth.await, Err(CallError::NoProcess(Note(3)))));
+        assert!(matches!(fifth.await, Err(SendError::NoProcess(Note(4)))));
+        assert!(held.heard.lock().unwrap().is_empty());
+    });
+}
+
+struct Fail;
+impl Message for Fail {
+    type Reply = ();
+}
+impl Handle<Fail> for Scribe {
+    async fn handle(&mut self, _: Fail, _: &mut Context<Self>) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn a_request_to_stop_finds_room_and_keeps_its_place() {
+    for overflow in [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest] {
+        let runtime = runtime();
+        runtime.block_on(async |runtime| {
+            let held = Held::spawn(runtime, bound(4, overflow)).await;
+            for number in 0..2 {
+                held.scribe.send(Note(number)).unwrap();
+            }
+            assert!(held.scribe.stop());
+            // Behind the stop, which does not count: two more fit, and drop nothing.
+            for number in 2..4 {
+                held.scribe.send(Note(number)).unwrap();
+            }
+            assert!(held.scribe.stop(), "a second one fits a full mailbox too");
+            assert_eq!(held.read().await, [0, 1]);
+        });
+    }
+}
+
+#[test]
+fn what_is_dropped_as_the_oldest_is_never_what_does_not_count() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(2, Overflow::DropOldest)).await;
+        held.scribe.send(Note(0)).unwrap();
+        assert!(held.scribe.stop());
+        for number in 1..10 {
+            held.scribe.send(Note(number)).unwrap();
+        }
+        // The one before the stop is dropped; the stop is not.
+        held.gate.open();
+        while held.scribe.is_alive() {
+            tokio::task::yield_now().await;
+        }
+        assert!(held.heard.lock().unwrap().is_empty());
+    });
+}
+
+#[test]
+fn stale_addresses_of_bounded_processes_reach_nobody() {
+    let runtime = runtime();
+    let mut old: Vec<Address<Scribe>> = Vec::new();
+    let spawn = |bound: Option<MailboxBound>| {
+        let process = Scribe { heard: Arc::default(), gate: Arc::default() };
+        let options = bound.map_or(SpawnOptions::new(), |bound| SpawnOptions::new().mailbox(bound));
+        runtime.spawn_with(process, options).unwrap()
+    };
+    runtime.block_on(async |runtime| {
+        for round in 0..scaled(300) {
+            // Kinds alternate with a period of their own, so that slots change theirs.
+            let kinds = [None, bound(1, Overflow::Wait), bound(1, Overflow::DropOldest)];
+            let born: Vec<_> = (0..3)
+                .map(|number| spawn(kinds[((round + number) % 3 * (round % 2)) as usize]))
+                .collect();
+            for stale in old.iter().rev().take(20) {
+                assert!(!stale.is_alive());
+                assert!(matches!(stale.send(Note(666)), Err(SendError::NoProcess(_))));
+                assert!(matches!(stale.deliver(Note(666)).await, Err(SendError::NoProcess(_))));
+                assert!(!stale.stop());
+            }
+            for scribe in &born {
+                assert!(!old.contains(scribe));
+                assert_eq!(scribe.call(Note(1)).await.unwrap(), 1, "the first it hears");
+                scribe.stop();
+            }
+            while runtime.process_count() > 0 {
+                tokio::task::yield_now().await;
+            }
+            old.extend(born);
+        }
+    });
+}
+
+#[test]
+fn many_senders_keep_their_order_and_lose_only_what_they_are_told() {
+    for overflow in [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest] {
+        let runtime = runtime();
+        let (senders, each) = (8, scaled(3_000));
+        let (refused, heard) = runtime.block_on(async |runtime| {
+            let heard: Arc<Mutex<Vec<u64>>> = Arc::default();
+            let process = Scribe { heard: heard.clone(), gate: Arc::default() };
+            let options = SpawnOptions::new().mailbox(MailboxBound::new(16, overflow));
+            let scribe = runtime.spawn_with(process, options).unwrap();
+            let senders: Vec<_> = (0..senders)
+                .map(|sender| {
+                    let sender = runtime.spawn(Sender { to: scribe, name: sender }).unwrap();
+                    tokio::spawn(sender.call(Send(each)).within(Duration::from_secs(120)))
+                })
+                .collect();
+            let mut refused = 0;
+            for sender in senders {
+                refused += sender.await.unwrap().unwrap();
+            }
+            scribe.stop();
+            while scribe.is_alive() {
+                tokio::task::yield_now().await;
+            }
+            let heard = heard.lock().unwrap().clone();
+            (refused, heard)
+        });
+        let sent = senders * each;
+        match overflow {
+            Overflow::Wait => assert_eq!((refused, heard.len() as u64), (0, sent)),
+            Overflow::Reject => assert_eq!(heard.len() as u64 + refused, sent),
+            _ => assert!(refused == 0 && heard.len() as u64 <= sent),
+        }
+        let mut last = vec![None; senders as usize];
+        for number in heard {
+            let (sender, number) = ((number >> 32) as usize, number & 0xFFFF_FFFF);
+            assert!(last[sender] < Some(number), "{overflow:?}: out of order or doubled");
+            last[sender] = Some(number);
+        }
+        if overflow == Overflow::DropOldest {
+            assert!(last.contains(&Some(each - 1)), "the very last message is never dropped");
+        }
+    }
+}
+
+/// Sends numbers in order, by `deliver`; counts what was handed back.
+struct Sender {
+    to: Address<Scribe>,
+    name: u64,
+}
+impl Process for Sender {}
+struct Send(u64);
+impl Message for Send {
+    type Reply = u64;
+}
+impl Handle<Send> for Sender {
+    async fn handle(&mut self, Send(count): Send, _: &mut Context<Self>) -> u64 {
+        let mut refused = 0;
+        for number in 0..count {
+            if self.to.deliver(Note(self.name << 32 | number)).await.is_err() {
+                refused += 1;
+            }
+        }
+        refused
+    }
+}
+
+#[test]
+fn an_idle_exit_of_a_bounded_process_loses_nothing() {
+    struct Fleeting(Arc<AtomicU64>);
+    impl Process for Fleeting {}
+    struct Once;
+    impl Message for Once {
+        type Reply = ();
+    }
+    impl Handle<Once> for Fleeting {
+        async fn handle(&mut self, _: Once, cx: &mut Context<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            cx.stop_if_idle();
+        }
+    }
+    let runtime = runtime();
+    let handled = Arc::new(AtomicU64::new(0));
+    let rounds = scaled(2_000);
+    runtime.block_on(async |runtime| {
+        for _ in 0..rounds {
+            let mut handed_over = 0;
+            while handed_over < 5 {
+                let options = SpawnOptions::new().mailbox(MailboxBound::new(2, Overflow::Wait));
+                let fleeting = runtime.spawn_with(Fleeting(handled.clone()), options).unwrap();
+                while handed_over < 5 && fleeting.deliver(Once).await.is_ok() {
+                    handed_over += 1;
+                }
+            }
+        }
+        while handled.load(Ordering::SeqCst) < rounds * 5 {
+            tokio::task::yield_now().await;
+        }
+    });
+    drop(runtime);
+    assert_eq!(handled.load(Ordering::SeqCst), rounds * 5);
+}
+
+#[test]
+fn a_shutdown_does_not_wait_for_full_mailboxes() {
+    let runtime = runtime();
+    let held = runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
+        held.scribe.send(Note(0)).unwrap();
+        // One waits for room in a process, one outside of any.
+        let sender = runtime.spawn(Sender { to: held.scribe, name: 0 }).unwrap();
+        sender.send(Send(1)).unwrap();
+        held
+    });
+    let mut waiting = pin!(held.scribe.deliver(Note(1)));
+    assert!(poll(waiting.as_mut(), &Arc::default()).is_pending());
+    runtime.shutdown(Duration::from_millis(20));
+    let outcome = loop {
+        match poll(waiting.as_mut(), &Arc::default()) {
+            Poll::Ready(outcome) => break outcome,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    };
+    assert!(matches!(outcome, Err(SendError::NoProcess(Note(1)))));
+}
+
+/// What a `Witness` sees.
+#[derive(PartialEq, Debug)]
+enum Seen {
+    Note(u64),
+    Down,
+    Exit(ExitReason),
+}
+
+/// Monitors whom it is told to and traps exits; a `Hold` keeps it in one long turn.
+struct Witness {
+    seen: Arc<Mutex<Vec<Seen>>>,
+    gate: Arc<Gate>,
+}
+impl Process for Witness {
+    async fn down(&mut self, _: throng::Down, _: &mut Context<Self>) {
+        self.seen.lock().unwrap().push(Seen::Down);
+    }
+    async fn exit(&mut self, exit: throng::Exit, _: &mut Context<Self>) {
+        self.seen.lock().unwrap().push(Seen::Exit(exit.reason));
+    }
+}
+impl Handle<Note> for Witness {
+    async fn handle(&mut self, Note(number): Note, _: &mut Context<Self>) -> usize {
+        self.seen.lock().unwrap().push(Seen::Note(number));
+        0
+    }
+}
+struct Watch(Address<Accomplice>);
+impl Message for Watch {
+    type Reply = ();
+}
+impl Handle<Watch> for Witness {
+    async fn handle(&mut self, Watch(whom): Watch, cx: &mut Context<Self>) {
+        cx.trap_exits(true);
+        cx.monitor(whom);
+    }
+}
+impl Handle<Hold> for Witness {
+    async fn handle(&mut self, _: Hold, _: &mut Context<Self>) {
+        self.gate.pass().await;
+    }
+}
+
+/// Sends, signals, sends again, and exits.
+struct Accomplice(Address<Witness>);
+impl Process for Accomplice {}
+struct Act;
+impl Message for Act {
+    type Reply = ();
+}
+impl Handle<Act> for Accomplice {
+    async fn handle(&mut self, _: Act, cx: &mut Context<Self>) {
+        self.0.send(Note(1)).unwrap();
+        cx.exit(self.0, ExitReason::other("first"));
+        self.0.send(Note(2)).unwrap();
+        cx.exit(self.0, ExitReason::other("second"));
+        assert!(matches!(self.0.send(Note(3)), Err(SendError::Overloaded(_))));
+        cx.stop(ExitReason::Normal);
+    }
+}
+
+#[test]
+fn a_processs_end_and_its_signals_reach_a_full_mailbox_in_their_order() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (seen, gate) = <(Arc<Mutex<Vec<Seen>>>, Arc<Gate>)>::default();
+        let options = SpawnOptions::new().mailbox(MailboxBound::new(2, Overflow::Reject));
+        let witness = Witness { seen: seen.clone(), gate: gate.clone() };
+        let witness = runtime.spawn_with(witness, options).unwrap();
+        let accomplice = runtime.spawn(Accomplice(witness)).unwrap();
+        witness.call(Watch(accomplice)).await.unwrap();
+        witness.send(Hold).unwrap();
+        while !gate.entered.load(Ordering::SeqCst) {
+            tokio::task::yield_now().await;
+        }
+        accomplice.call(Act).await.unwrap();
+        while runtime.process_count() > 1 {
+            tokio::task::yield_now().await;
+        }
+        gate.open();
+        let order = [
+            Seen::Note(1),
+            Seen::Exit(ExitReason::other("first")),
+            Seen::Note(2),
+            Seen::Exit(ExitReason::other("second")),
+            Seen::Down,
+        ];
+        while seen.lock().unwrap().len() < order.len() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*seen.lock().unwrap(), order);
+        witness.kill();
+        while witness.is_alive() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_kill_does_not_wait_for_a_full_mailbox() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
+        let mut first = pin!(held.scribe.call(Note(0)));
+        let mut second = pin!(held.scribe.call(Note(1)));
+        assert!(poll(first.as_mut(), &Arc::default()).is_pending());
+        assert!(poll(second.as_mut(), &Arc::default()).is_pending());
+        held.scribe.kill();
+        assert!(matches!(first.await, Err(CallError::Died(ExitReason::Killed))));
+        assert!(matches!(second.await, Err(CallError::NoProcess(Note(1)))));
+        assert!(held.heard.lock().unwrap().is_empty());
+    });
+}
+
+// --- the budget ---
+
+fn runtime_with_budget(bytes: u64) -> Runtime {
+    // For what `runtime` does beside.
+    drop(runtime());
+    Runtime::builder().workers(2).mailbox_budget(bytes).start().unwrap()
+}
+
+/// Sends until it is refused.
+fn fill(scribe: Address<Scribe>) -> u64 {
+    let mut sent = 0;
+    loop {
+        match scribe.send(Note(sent)) {
+            Ok(()) => sent += 1,
+            Err(SendError::Overloaded(Note(back))) => {
+                assert_eq!(back, sent);
+                return sent;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_budget_that_is_used_up_refuses_everywhere_and_recovers() {
+    let budget = 64 * 1024;
+    let runtime = runtime_with_budget(budget);
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, None).await;
+        let bystander = Held::spawn(runtime, bound(100, Overflow::DropOldest)).await;
+        // Nobody is awake but this thread, and it learns all the same.
+        let sent = fill(held.scribe);
+        assert!(runtime.mailbox_bytes() > budget);
+        for scribe in [held.scribe, bystander.scribe] {
+            assert!(matches!(scribe.send(Note(0)), Err(SendError::Overloaded(_))));
+            assert!(matches!(scribe.deliver(Note(0)).await, Err(SendError::Overloaded(_))));
+            assert_eq!(overloaded(scribe.call(Note(3)).await), 3);
+        }
+        assert_eq!(bystander.read().await, [0_u64; 0], "a stop is heard nevertheless");
+        assert!(matches!(bystander.scribe.send(Note(0)), Err(SendError::NoProcess(_))));
+        held.gate.open();
+        assert_eq!(held.heard(sent as usize).await.len() as u64, sent);
+        let mut number = sent;
+        while let Err(error) = held.scribe.send(Note(number)) {
+            assert!(matches!(error, SendError::Overloaded(_)));
+            tokio::task::yield_now().await;
+        }
+        number += 1;
+        assert_eq!(held.read().await, (0..number).collect::<Vec<_>>());
+        while runtime.process_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(runtime.mailbox_bytes(), 0);
+    });
+}
+
+/// Sends to a slow consumer as fast as it can, and notes the most that waited at any look.
+struct Flooder {
+    to: Address<Slow>,
+    most: Arc<AtomicU64>,
+}
+impl Process for Flooder {}
+struct Flood(u64);
+impl Message for Flood {
+    type Reply = (u64, u64);
+}
+impl Handle<Flood> for Flooder {
+    /// How many were taken, and how many handed back.
+    async fn handle(&mut self, Flood(count): Flood, cx: &mut Context<Self>) -> (u64, u64) {
+        let (mut taken, mut refused) = (0, 0);
+        for number in 0..count {
+            match self.to.send(Load(number)) {
+                Ok(()) => taken += 1,
+                Err(SendError::Overloaded(Load(back))) => {
+                    assert_eq!(back, number);
+                    refused += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            if number % 1024 == 0 {
+                self.most.fetch_max(cx.runtime().mailbox_bytes(), Ordering::Relaxed);
+            }
+        }
+        (taken, refused)
+    }
+}
+
+struct Slow(u64);
+impl Process for Slow {}
+struct Load(u64);
+impl Message for Load {
+    type Reply = u64;
+}
+impl Handle<Load> for Slow {
+    async fn handle(&mut self, Load(number): Load, _: &mut Context<Self>) -> u64 {
+        for spin in 0..100 {
+            std::hint::black_box(number + spin);
+        }
+        self.0 += 1;
+        self.0
+    }
+}
+
+#[test]
+fn a_slow_consumer_under_a_flood_takes_the_budget_and_no_more() {
+    const FLOODERS: u64 = 4;
+    let (budget, each) = (1 << 20, scaled(500_000));
+    let runtime = runtime_with_budget(budget);
+    runtime.block_on(async |runtime| {
+        let slow = runtime.spawn(Slow(0)).unwrap();
+        let most = Arc::new(AtomicU64::new(0));
+        let floods: Vec<_> = (0..FLOODERS)
+            .map(|_| runtime.spawn(Flooder { to: slow, most: most.clone() }).unwrap())
+            .map(|flooder| tokio::spawn(flooder.call(Flood(each)).within(Duration::from_secs(120))))
+            .collect();
+        let (mut taken, mut refused) = (0, 0);
+        for flood in floods {
+            let flood = flood.await.unwrap().unwrap();
+            taken += flood.0;
+            refused += flood.1;
+        }
+        assert_eq!(taken + refused, FLOODERS * each);
+        assert!(cfg!(miri) || refused > 0, "the flood was no flood");
+        // Each sender looks every 256 messages, which are a block each at most.
+        let slack = FLOODERS * 256 * 1024;
+        let most = most.load(Ordering::Relaxed);
+        assert!(most <= budget + slack, "{most} bytes waited");
+        let handled = loop {
+            match slow.call(Load(0)).within(Duration::from_secs(120)).await {
+                Err(CallError::Overloaded(Load(0))) => tokio::task::yield_now().await,
+                outcome => break outcome.unwrap(),
+            }
+        };
+        assert_eq!(handled, taken + 1);
+        assert_eq!(runtime.mailbox_bytes(), 0);
+    });
+}
+
+#[test]
+fn what_one_runtime_sends_another_counts_where_it_waits() {
+    let (here, there) = (runtime(), runtime());
+    let counted = here.block_on(async |_| {
+        let held = Held::spawn(&there, None).await;
+        let sender = here.spawn(Sender { to: held.scribe, name: 0 }).unwrap();
+        let sent = sender.call(Send(100)).within(Duration::from_secs(120));
+        assert_eq!(sent.await.unwrap(), 0);
+        let counted = (here.mailbox_bytes(), there.mailbox_bytes());
+        assert_eq!(held.read().await.len(), 100);
+        counted
+    });
+    assert_eq!(counted.0, 0);
+    assert!(counted.1 >= 100 * 64);
+    assert_eq!((here.mailbox_bytes(), there.mailbox_bytes()), (0, 0));
+}
+
+#[test]
+fn all_that_is_charged_is_discharged_however_it_ends() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for overflow in
+            [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest]
+        {
+            let held = Held::spawn(runtime, bound(2, overflow)).await;
+            let mut waiting: Vec<_> = (0..8).map(|_| Box::pin(held.scribe.call(Note(0)))).collect();
+            for call in &mut waiting {
+                let _ = poll(call.as_mut(), &Arc::default());
+            }
+            let mut delivery = Box::pin(held.scribe.deliver(Note(1)));
+            let _ = poll(delivery.as_mut(), &Arc::default());
+            waiting.drain(3..5);
+            let flooder = runtime.spawn(Sender { to: held.scribe, name: 0 }).unwrap();
+            flooder.send(Send(20)).unwrap();
+            held.scribe.send(Note(0)).ok();
+            held.gate.open();
+            held.scribe.stop();
+            while held.scribe.is_alive() {
+                tokio::task::yield_now().await;
+            }
+            drop(delivery);
+            flooder.stop();
+        }
+        while runtime.process_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(runtime.mailbox_bytes(), 0);
+    });
+}
