@@ -188,7 +188,7 @@ fn what_is_unknown_is_answered_with_what_is_known() {
         (&["run", "call", "--set", "colour=3"], "callees, samples, feature"),
         (&["run", "send", "--set", "senders=many"], "senders"),
         (&["run", "send", "--set", "senders=0"], "positive"),
-        (&["run", "send", "--set", "feature=magic"], "none, monitor"),
+        (&["run", "send", "--set", "feature=magic"], "none, monitor, bounded"),
         (&["run", "send", "--set", "senders"], "KEY=VALUE"),
         (&["run", "send", "--count", "0"], "--count"),
         (&["run", "send", "--workers", "0"], "--workers"),
@@ -206,7 +206,8 @@ fn the_list_names_every_workload_key_and_runtime() {
     let output = output(bench(&["list"]));
     assert_eq!(status(&output), 0);
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
-    let known = ["spawn", "send", "call", "churn", "sleep", "senders", "callees", "none|monitor"];
+    let known =
+        ["spawn", "send", "call", "churn", "sleep", "senders", "callees", "none|monitor|bounded"];
     for name in known.iter().chain(&IN_THIS_PROGRAM) {
         assert!(list.contains(name), "{name} is not in {list}");
     }

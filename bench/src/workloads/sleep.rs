@@ -14,6 +14,7 @@ mod actix;
 mod kameo;
 mod ractor;
 mod tellus;
+mod throng;
 mod throng_async;
 mod tokio;
 mod tokio_join;
@@ -41,6 +42,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Metric { name: "finished_s", unit: "s" },
     ],
     peers: &[
+        runtimes::throng::peer(throng::run),
         runtimes::throng::peer(throng_async::run).named("throng-async"),
         runtimes::tokio::peer(tokio::run),
         runtimes::tokio::peer(tokio_sleep::run).named("tokio-sleep"),

@@ -766,6 +766,10 @@ impl Token {
         });
         let attachment = self.if_extension(|own| {
             own.obituary = Some(reason.clone());
+            // They are told in the order in which they asked.
+            own.links.reverse();
+            own.watchers.processes.reverse();
+            own.watchers.others.reverse();
             own.attachment.take()
         });
         if let Err(reason) = state_dropped.and(catch(|| drop(attachment))) {

@@ -78,6 +78,11 @@ impl<K: Copy + Eq + Hash> Links<K> {
         self.peers.remove(&peer) == Some(Tie::Linked)
     }
 
+    /// Has [`pop`](Self::pop) begin with the oldest link.
+    pub(crate) fn reverse(&mut self) {
+        self.peers.reverse();
+    }
+
     /// Takes some peer out, to be told of this process's own exit.
     pub(crate) fn pop(&mut self) -> Option<K> {
         loop {

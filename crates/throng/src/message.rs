@@ -205,11 +205,11 @@ impl Signalled {
         unreachable!("signals are taken out when a mailbox is drained; see `turn_state`")
     }
 
-    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+    unsafe fn discard(message: NonNull<Message>, reason: &ExitReason) {
         // SAFETY: the dispatch functions are those of the message's type.
         let Signalled { to, signal, .. } = unsafe { Self::take(message.cast()) };
         to.raw().retract_signal();
-        signal.refuse(to);
+        signal.refuse(to, reason);
     }
 }
 

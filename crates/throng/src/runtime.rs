@@ -966,3 +966,23 @@ impl ClockKeeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Idle;
+    impl Process for Idle {}
+
+    #[test]
+    fn a_runtime_that_is_over_leaves_no_thread_and_no_memory_behind() {
+        for _ in 0..20 {
+            let runtime = Runtime::builder().workers(4).start().expect("starts");
+            runtime.spawn(Idle).expect("there is room");
+            let shared = Arc::downgrade(&runtime.handle.0);
+            assert_eq!(runtime.shutdown(Duration::from_secs(20)).abandoned, 0);
+            // Each thread holds it until its end.
+            assert!(shared.upgrade().is_none(), "a thread has not ended");
+        }
+    }
+}

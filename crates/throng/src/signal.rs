@@ -59,7 +59,7 @@ pub(crate) enum Outcome {
 /// Sends a signal; if the process has exited, the signal is refused in its name.
 pub(crate) fn send(to: Pid, signal: Signal) {
     if let Err(signal) = try_send(to, signal) {
-        signal.refuse(to);
+        signal.refuse(to, &ExitReason::NoProcess);
     }
 }
 
@@ -112,8 +112,9 @@ impl Signal {
         Outcome::Nothing
     }
 
-    /// Answers in the name of a process that is gone.
-    pub(crate) fn refuse(self, gone: Pid) {
+    /// Answers in the name of a process that is gone, for a reason that is only told to who watches
+    /// from outside: a process learns that there was none, as in OTP.
+    pub(crate) fn refuse(self, gone: Pid, reason: &ExitReason) {
         match self {
             Signal::Link { from } => {
                 let reason = ExitReason::NoProcess;
@@ -123,7 +124,7 @@ impl Signal {
                 let monitor = MonitorRef::new(gone, number);
                 tell(by, Down { monitor, pid: gone, reason: ExitReason::NoProcess });
             }
-            Signal::Watch(watcher) => run_users(|| watcher(ExitReason::NoProcess)),
+            Signal::Watch(watcher) => run_users(|| watcher(reason.clone())),
             Signal::Join { membership, .. } => membership.leave(gone),
             Signal::Unlink { .. }
             | Signal::UnlinkAcknowledged { .. }

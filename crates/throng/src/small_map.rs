@@ -66,6 +66,13 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
+    /// Turns the order round, so that [`pop`](Self::pop) begins with the oldest.
+    pub(crate) fn reverse(&mut self) {
+        if let SmallMap::Many(map) = self {
+            map.reverse();
+        }
+    }
+
     /// Takes some entry out: the last.
     pub(crate) fn pop(&mut self) -> Option<(K, V)> {
         match self {
@@ -96,13 +103,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_map(steps in prop::collection::vec((0_u8..4, 0_u8..6, any::<u8>()), 0..60)) {
+        fn is_a_map(steps in prop::collection::vec((0_u8..5, 0_u8..6, any::<u8>()), 0..60)) {
             let mut map = SmallMap::default();
             let mut model = BTreeMap::new();
             for (step, key, value) in steps {
                 match step {
                     0 | 1 => prop_assert_eq!(map.insert(key, value), model.insert(key, value)),
                     2 => prop_assert_eq!(map.remove(&key), model.remove(&key)),
+                    3 => {
+                        let mut order: Vec<_> = map.iter().map(|(&key, _)| key).collect();
+                        map.reverse();
+                        order.reverse();
+                        let reversed: Vec<_> = map.iter().map(|(&key, _)| key).collect();
+                        prop_assert_eq!(reversed, order);
+                    }
                     _ => {
                         let popped = map.pop();
                         prop_assert_eq!(popped.is_some(), !model.is_empty());

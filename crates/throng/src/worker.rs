@@ -338,6 +338,9 @@ impl Worker {
             // Also if we did not sleep: for a moment it looked as if all did.
             let now = self.shared.clock_keeper.wake(&scheduler.clock);
             self.remote().counters.wake(now);
+            if scheduler.phase() == Phase::Over {
+                return None;
+            }
             // There is work: see `sleep` for why not to take it just like that.
             searching |= !sleeps && scheduler.sleepers.begin_search();
             if !searching {

@@ -5,7 +5,10 @@
 
 use std::io;
 
-use throng::{Address, Context, Down, Handle, Message, Pid, Process, RuntimeHandle};
+use throng::{
+    Address, Context, Down, Handle, MailboxBound, Message, Overflow, Pid, Process, RuntimeHandle,
+    SpawnOptions,
+};
 
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
@@ -14,17 +17,42 @@ use crate::workloads::tally::Tally;
 /// The setting, for workloads that list it.
 pub(crate) const KEY: Key = Key {
     name: "feature",
-    kind: Kind::Word(&["none", MONITOR]),
-    about: "what the processes that are sent to are given, to see what it costs: a monitor each",
+    kind: Kind::Word(&["none", MONITOR, BOUNDED]),
+    about: "what the processes that are sent to are given, to see what it costs",
 };
 
 /// The features that can be asked for.
-pub(crate) const WORDS: &[&str] = &[MONITOR];
+pub(crate) const WORDS: &[&str] = &[MONITOR, BOUNDED];
 
 /// One process monitors each of them.
 const MONITOR: &str = "monitor";
 
+/// Each has a bounded mailbox, whose bound is not reached: a message that is refused is missing in
+/// the sum, or among the replies.
+const BOUNDED: &str = "bounded";
+
 static DOWNS: Tally = Tally::new();
+
+/// Starts a process that is sent to, with room for this many messages if its mailbox is to be bounded.
+///
+/// # Panics
+/// When there is no room for the process.
+pub(crate) fn start<P: Process>(
+    runtime: &RuntimeHandle,
+    settings: &Settings,
+    capacity: u64,
+    process: P,
+) -> Address<P> {
+    if settings.word(KEY.name) != BOUNDED {
+        return super::start(runtime, process);
+    }
+    let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
+    let options = SpawnOptions::new().mailbox(MailboxBound::new(capacity, Overflow::Reject));
+    match runtime.spawn_with(process, options) {
+        Ok(address) => address,
+        Err(error) => panic!("the process limit leaves room for every process: {error}"),
+    }
+}
 
 /// Some processes and what they were given.
 pub(crate) struct Equipment<P: Process> {

@@ -6,7 +6,10 @@ use throng::{Address, Context, Handle, Message, Process};
 
 use super::{Callees, measure, reply};
 use crate::outcome::Outcome;
-use crate::runtimes::{self, throng::feature::Equipment};
+use crate::runtimes::{
+    self,
+    throng::feature::{self, Equipment},
+};
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
@@ -14,7 +17,7 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let count = settings.get("callees");
     runtimes::throng::drive(settings, count, move |runtime| async move {
         let callees: Vec<_> =
-            (0..count).map(|_| runtimes::throng::start(&runtime, Callee)).collect();
+            (0..count).map(|_| feature::start(&runtime, &settings_inside, 1000, Callee)).collect();
         let equipment = Equipment::give(&runtime, &settings_inside, callees.clone()).await?;
         let mut outcome = measure(Throng { callees }, settings_inside).await?;
         equipment.check(&mut outcome).await;

@@ -7,14 +7,17 @@ use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 use super::super::tally::PATIENCE;
 use super::{Post, Share, measure};
 use crate::outcome::Outcome;
-use crate::runtimes::{self, throng::feature::Equipment};
+use crate::runtimes::{
+    self,
+    throng::feature::{self, Equipment},
+};
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let settings_inside = settings.clone();
     let processes = settings.get("senders") + 1;
     runtimes::throng::drive(settings, processes, |runtime| async move {
-        let post = Throng::start(runtime.clone());
+        let post = Throng::start(runtime.clone(), &settings_inside);
         let equipment = Equipment::give(&runtime, &settings_inside, vec![post.receiver]).await?;
         let mut outcome = measure(post, settings_inside).await?;
         equipment.check(&mut outcome).await;
@@ -28,8 +31,8 @@ struct Throng {
 }
 
 impl Throng {
-    fn start(runtime: RuntimeHandle) -> Self {
-        let receiver = runtimes::throng::start(&runtime, Receiver { sum: 0 });
+    fn start(runtime: RuntimeHandle, settings: &Settings) -> Self {
+        let receiver = feature::start(&runtime, settings, settings.count + 1, Receiver { sum: 0 });
         Self { runtime, receiver }
     }
 }

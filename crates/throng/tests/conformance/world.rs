@@ -13,7 +13,7 @@ use throng::{AsyncProcess, Timer};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 /// How long a step may take; generous, for it is waited out only if an event is missing.
-pub(crate) const STEP: Duration = Duration::from_secs(10);
+pub(crate) const STEP: Duration = Duration::from_secs(60);
 
 /// The time that what should not happen is given to happen: too short a one would overlook a fault,
 /// and not invent one.

@@ -1,0 +1,40 @@
+//! `sleep` with throng: the state is the process, and its mailbox gives up.
+
+use std::io;
+
+use throng::{Address, Context, ExitReason, Process, RuntimeHandle};
+
+use super::{Sleepers, State, measure, patience};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    let settings_inside = settings.clone();
+    runtimes::throng::drive(settings, settings.count, |runtime| {
+        measure(Throng { runtime }, settings_inside)
+    })
+}
+
+struct Throng {
+    runtime: RuntimeHandle,
+}
+
+impl Process for State {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        cx.receive_timeout(patience());
+    }
+
+    async fn timeout(&mut self, cx: &mut Context<Self>) {
+        self.time_out();
+        cx.stop(ExitReason::Normal);
+    }
+}
+
+impl Sleepers for Throng {
+    type Kept = Vec<Address<State>>;
+
+    async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {
+        states.map(|state| runtimes::throng::start(&self.runtime, state)).collect()
+    }
+}
