@@ -1,12 +1,14 @@
 //! The `throng` command: a node in one binary.
 //!
 //! Answers (where to point the browser) go to standard output, everything else to standard error.
-//! The exit status is 0 after a clean stop, 1 when a node cannot start or run or was told twice to
-//! stop before it was at rest, 2 for a wrong command line.
+//! The exit status is 0 after a clean stop, 1 when a node cannot start or run, was told twice to
+//! stop before it was at rest, or is not there to be looked at; 2 for a wrong command line.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod duration;
 mod serve;
+mod top;
 
 use std::error::Error;
 use std::io::{self, IsTerminal};
@@ -34,6 +36,8 @@ struct Cli {
 enum Command {
     /// Run a node that serves the message service over HTTP, until Ctrl-C or SIGTERM
     Serve(serve::Serve),
+    /// Show what goes on in a running node: processes, messages, workers
+    Top(top::Top),
 }
 
 fn main() -> ExitCode {
@@ -42,13 +46,14 @@ fn main() -> ExitCode {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
     tracing_subscriber::registry().with(log).with(lines).init();
-    let outcome = match command {
-        Command::Serve(serve) => serve.run(),
+    let outcome: Result<(), Box<dyn Error>> = match command {
+        Command::Serve(serve) => serve.run().map_err(Into::into),
+        Command::Top(top) => top.run().map_err(Into::into),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("throng: {}", sentence(&error));
+            eprintln!("throng: {}", sentence(&*error));
             ExitCode::FAILURE
         }
     }

@@ -1,7 +1,7 @@
 //! `throng serve`: runtime, node, service and server, put together and taken apart in order.
 //!
 //! ```text
-//! start   data directory (locked) ► key ► service ► socket ► "serving" on standard output
+//! start   data directory (locked) ► key ► service ► admin socket ► socket ► "serving" printed
 //! stop    socket closed, requests in flight finish ► node: every process at rest, flushed ► runtime
 //! again            └── cut                                        └── not waited for
 //! ```
@@ -15,14 +15,18 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::Router;
+use axum::http::header;
+use axum::routing::get;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use social::{Settings, Social};
-use throng::{Runtime, RuntimeHandle, StartError};
+use throng::{Metrics, Runtime, RuntimeHandle, StartError};
 use throng_durable::{Node, OpenError};
 use throng_server::{KeyError, Limits, Server, Signer};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::admin::{Admin, SOCKET_FILE};
 use crate::duration;
 
 /// The flags of `throng serve`.
@@ -35,6 +39,10 @@ pub(crate) struct Serve {
     /// The directory that holds all data; made if it is missing
     #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
     data: PathBuf,
+
+    /// Where `throng top` may look into the node; by default `admin.sock` in the data directory
+    #[arg(long, value_name = "PATH")]
+    admin_socket: Option<PathBuf>,
 
     /// How long a login lasts
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration::parse)]
@@ -74,6 +82,8 @@ pub(crate) enum ServeError {
     Key(#[source] KeyError),
     #[error("cannot hash passwords")]
     Passwords(#[source] social::HashError),
+    #[error("cannot open the admin socket {path} (another place: --admin-socket)")]
+    Admin { path: PathBuf, source: io::Error },
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot be told to stop")]
@@ -125,6 +135,12 @@ impl Serve {
         let signer = Signer::load_or_create(&data.join(KEY_FILE)).map_err(ServeError::Key)?;
         let social = Social::new(node.clone(), runtime.clone(), NODE_NUMBER)
             .map_err(ServeError::Passwords)?;
+        let admin_path = match &self.admin_socket {
+            Some(path) => path.clone(),
+            None => data.join(SOCKET_FILE),
+        };
+        let _admin = Admin::open(admin_path.clone(), runtime.clone())
+            .map_err(|source| ServeError::Admin { path: admin_path, source })?;
         raise_open_files(self.connections_max);
         let limits = Limits {
             connections_max: self.connections_max,
@@ -137,6 +153,7 @@ impl Serve {
             .await
             .map_err(|source| ServeError::Listen { address: self.listen, source })?;
         let routes = social::routes(social, Settings { signer, token_ttl: self.token_ttl });
+        let routes = routes.merge(metrics_route(runtime.clone()));
         let serving = server.start(routes, runtime.tokio());
         announce(serving.address(), data);
 
@@ -150,6 +167,13 @@ impl Serve {
         }
         Ok(())
     }
+}
+
+/// `GET /metrics`: the runtime's counts, for Prometheus.
+fn metrics_route(runtime: RuntimeHandle) -> Router {
+    let media_type = [(header::CONTENT_TYPE, Metrics::PROMETHEUS_MEDIA_TYPE)];
+    let metrics = async move || (media_type, runtime.metrics().to_prometheus());
+    Router::new().route("/metrics", get(metrics))
 }
 
 /// Shuts the node down, unless it is told `again` to stop before that is done.

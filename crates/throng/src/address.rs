@@ -39,7 +39,7 @@ impl RawAddress {
     }
 
     #[inline(always)]
-    fn parts(self) -> (Generation, CellRef) {
+    pub(crate) fn parts(self) -> (Generation, CellRef) {
         let (generation, cell) = Generation::untag(self.0.as_ptr());
         // A slot is never at address zero, and an address is made from a live cell.
         // SAFETY: as said.
@@ -240,6 +240,17 @@ impl Pid {
         self.0
     }
 
+    /// The number that this prints as, in hexadecimal.
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0.0.as_ptr().addr() as u64
+    }
+
+    /// Where in memory the slot of a pid with this number would be.
+    pub(crate) fn slot_of_bits(bits: u64) -> usize {
+        let (_, slot) = Generation::untag(std::ptr::without_provenance_mut::<Cell>(bits as usize));
+        slot.addr()
+    }
+
     /// Whether the process has not exited yet.
     pub fn is_alive(self) -> bool {
         self.0.is_alive()
@@ -274,6 +285,14 @@ impl Pid {
         signal::send(self, Signal::Watch(watcher));
         // Unsent only if the runtime went down with the process in it.
         reason.await.unwrap_or(ExitReason::Shutdown)
+    }
+}
+
+/// A number in hexadecimal, by which [`RuntimeHandle::find`](crate::RuntimeHandle::find) finds the
+/// process again.
+impl fmt::Display for Pid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.to_bits())
     }
 }
 

@@ -32,6 +32,14 @@ const fn class_of(layout: Layout) -> Option<usize> {
     Some(class.saturating_sub(ALIGNMENT.trailing_zeros() as usize))
 }
 
+/// What a block for `layout` takes.
+pub(crate) const fn bytes(layout: Layout) -> usize {
+    match class_of(layout) {
+        Some(class) => class_bytes(class),
+        None => layout.size().next_multiple_of(ALIGNMENT),
+    }
+}
+
 /// The layout of a block from the system for what the pool does not serve.
 fn single(layout: Layout) -> Layout {
     // Never fails: sizes here are those of real types, which leave room for rounding up.

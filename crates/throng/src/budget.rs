@@ -136,8 +136,15 @@ impl Budget {
         // Under the lock also what is noted, so that the last look is the one that counts.
         let tallies = lock(&self.tallies);
         let over = self.sum(&tallies) > self.limit();
-        if over != self.is_over() {
+        let changes = over != self.is_over();
+        if changes {
             self.over.store(over, Ordering::Relaxed);
+        }
+        drop(tallies);
+        match (changes, over) {
+            (true, true) => tracing::warn!(limit = self.limit(), "the mailbox budget is reached"),
+            (true, false) => tracing::info!(limit = self.limit(), "there is mailbox budget again"),
+            (false, _) => {}
         }
     }
 }

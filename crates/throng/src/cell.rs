@@ -19,6 +19,8 @@
 //! hands, moved through the run queues, consumed where it is given back. Holding one is what makes
 //! the accessors below sound.
 
+mod look;
+
 use crate::address::{Pid, RawAddress};
 use crate::bound::MailboxBound;
 use crate::exit::{ExitReason, catch};
@@ -98,6 +100,11 @@ impl CellRef {
     pub(crate) fn generation(self) -> Option<Generation> {
         let (generation, live) = self.cell().mailbox.peek();
         live.then_some(generation)
+    }
+
+    /// The process here, if one lives here.
+    pub(crate) fn resident(self) -> Option<Pid> {
+        self.generation().map(|generation| Pid::from_raw(RawAddress::new(self.0, generation)))
     }
 
     /// Queues a message; the token comes along if nobody had it.
@@ -253,6 +260,8 @@ pub(crate) struct Class {
     process: TypeId,
     slot: SlotClass,
     pub(crate) runtime: RuntimeHandle,
+    /// What a state takes that is not in its slot.
+    boxed_bytes: usize,
     drop_state: unsafe fn(NonNull<Cell>),
     /// Begins the hook, for processes that have one.
     pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
@@ -314,6 +323,7 @@ impl Class {
             process: TypeId::of::<P>(),
             slot: Place::<P>::SLOT,
             runtime,
+            boxed_bytes: if Place::<P>::BOXED { size_of::<P>() } else { 0 },
             drop_state: drop_state::<P>,
             stopping,
             timeout,
@@ -619,6 +629,7 @@ impl Token {
         let lobby = self.generation().is_bounded().then(|| self.lobby());
         let budget = slab::budget_of(self.as_ref());
         let mut over: Option<After> = None;
+        let mut looks = Vec::new();
         let mut first: *mut Link = ptr::null_mut();
         let mut last: *mut Link = ptr::null_mut();
         while let Some(message) = NonNull::new(list) {
@@ -634,6 +645,10 @@ impl Token {
                     let number = lobby.map(Lobby::next_mark);
                     match signal.act(self) {
                         Outcome::Nothing => continue,
+                        Outcome::Look(look) => {
+                            looks.push(look);
+                            continue;
+                        }
                         Outcome::Message(message) => {
                             // SAFETY: just made.
                             budget.charge(unsafe { message::bytes(message) });
@@ -666,6 +681,9 @@ impl Token {
         }
         if !first.is_null() {
             self.append(first);
+        }
+        for look in looks {
+            look(self);
         }
         over
     }

@@ -1,16 +1,17 @@
 //! What each worker counts, for whoever looks: written by the worker alone, by plain stores.
 
+use crate::metrics::WorkerMetrics;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The counts of one worker.
 pub(crate) struct Counters {
     turns: AtomicU64,
-    processes: AtomicU64,
     steals: AtomicU64,
     parks: AtomicU64,
     spawned: AtomicU64,
     exited: AtomicU64,
+    panicked: AtomicU64,
     /// Written by the watch.
     stuck_turns: AtomicU64,
     /// Nanoseconds since the runtime's start, plus one; zero before the worker's start.
@@ -18,31 +19,6 @@ pub(crate) struct Counters {
     idle: AtomicU64,
     /// Since when it sleeps, as `started`; zero if it does not.
     asleep: AtomicU64,
-}
-
-/// What a worker has done so far.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct WorkerStats {
-    /// Whether it is one of those that stand in for others.
-    pub(crate) spare: bool,
-    /// Turns begun.
-    pub(crate) turns: u64,
-    /// How often it took up a process.
-    pub(crate) processes: u64,
-    /// How often it took processes from another worker.
-    pub(crate) steals: u64,
-    /// How often it went to sleep.
-    pub(crate) parks: u64,
-    /// How long it was awake.
-    pub(crate) busy: Duration,
-    /// How long it slept.
-    pub(crate) idle: Duration,
-    /// Processes spawned here.
-    pub(crate) spawned: u64,
-    /// Processes that exited here.
-    pub(crate) exited: u64,
-    /// Turns that blocked it for longer than is good.
-    pub(crate) stuck_turns: u64,
 }
 
 /// Adds to a count that nobody else writes.
@@ -60,11 +36,11 @@ impl Counters {
         let zero = || AtomicU64::new(0);
         Counters {
             turns: zero(),
-            processes: zero(),
             steals: zero(),
             parks: zero(),
             spawned: zero(),
             exited: zero(),
+            panicked: zero(),
             stuck_turns: zero(),
             started: zero(),
             idle: zero(),
@@ -84,10 +60,14 @@ impl Counters {
         self.exited.store(self.exited.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
+    /// Worker: a process has panicked.
+    pub(crate) fn count_panic(&self) {
+        add(&self.panicked, 1);
+    }
+
     /// Worker: it has run so many turns of a process.
     #[inline(always)]
     pub(crate) fn count_run(&self, turns: u32) {
-        add(&self.processes, 1);
         add(&self.turns, turns.into());
     }
 
@@ -133,22 +113,22 @@ impl Counters {
     }
 
     /// All of it, as far as it has come at a time `now`.
-    pub(crate) fn stats(&self, spare: bool, now: Duration) -> WorkerStats {
+    pub(crate) fn metrics(&self, now: Duration) -> WorkerMetrics {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let now = nanoseconds(now);
         let since = |start: u64| if start == 0 { 0 } else { now.saturating_sub(start) };
         let idle = get(&self.idle) + since(get(&self.asleep));
-        WorkerStats {
-            spare,
+        WorkerMetrics {
             turns: get(&self.turns),
-            processes: get(&self.processes),
             steals: get(&self.steals),
             parks: get(&self.parks),
             busy: Duration::from_nanos(since(get(&self.started)).saturating_sub(idle)),
             idle: Duration::from_nanos(idle),
             spawned: self.spawned(),
             exited: self.exited(),
+            panicked: get(&self.panicked),
             stuck_turns: get(&self.stuck_turns),
+            ..WorkerMetrics::default()
         }
     }
 }
@@ -161,13 +141,13 @@ mod tests {
     fn sleep_counts_as_idle_also_while_it_lasts() {
         let at = Duration::from_millis;
         let counters = Counters::new();
-        assert_eq!(counters.stats(false, at(5)).busy, at(0));
+        assert_eq!(counters.metrics(at(5)).busy, at(0));
         counters.start(at(10));
         counters.fall_asleep(at(30));
-        let asleep = counters.stats(true, at(70));
+        let asleep = counters.metrics(at(70));
         assert_eq!((asleep.busy, asleep.idle, asleep.parks), (at(20), at(40), 1));
         counters.wake(at(80));
-        let awake = counters.stats(true, at(100));
+        let awake = counters.metrics(at(100));
         assert_eq!((awake.busy, awake.idle, awake.parks), (at(40), at(50), 1));
     }
 }

@@ -62,6 +62,11 @@ impl Coupling {
         self.0.fetch_or(LEFT, Ordering::AcqRel) & DETACHED != 0
     }
 
+    /// How many cars have been added so far.
+    pub(crate) fn added(&self) -> u32 {
+        self.0.load(Ordering::Relaxed) & COUNT
+    }
+
     /// Receiver: is there a car beyond those taken?
     #[inline(always)]
     pub(crate) fn look(&self, taken: u32) -> Found {

@@ -13,6 +13,7 @@ use crate::process::Down;
 use crate::small_map::SmallMap;
 use std::any::Any;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// What a layer on top keeps with a process.
 pub(crate) type Attachment = Box<dyn Any + Send>;
@@ -35,12 +36,21 @@ pub(crate) struct Extension {
     /// Messages taken from the mailbox while others were pending: later than those, each list
     /// oldest first.
     pub(crate) backlog: VecDeque<MessageList>,
+    /// Turns begun since there is this extension.
+    pub(crate) turns: u64,
+    /// The longest turn that was noticed; zero if none was.
+    pub(crate) longest_turn: Duration,
     /// Set when the process is dead and the others are being told.
     pub(crate) obituary: Option<ExitReason>,
 }
 
 /// Something that knows a process by its pid for as long as it lives: a name, a group.
 pub(crate) trait Membership: Send {
+    /// What the process is called by it, if this is a name.
+    fn name(&self) -> Option<String> {
+        None
+    }
+
     /// The process has exited.
     fn leave(self: Box<Self>, pid: Pid);
 }
@@ -58,6 +68,17 @@ pub(crate) struct Watchers {
 }
 
 impl Extension {
+    /// What this takes, without what is attached.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Extension>()
+            + self.links.bytes()
+            + self.monitors.bytes()
+            + self.watchers.processes.bytes()
+            + self.watchers.others.capacity() * size_of::<Box<dyn FnOnce(ExitReason) + Send>>()
+            + self.memberships.bytes()
+            + self.backlog.capacity() * size_of::<MessageList>()
+    }
+
     /// The number of a new monitor on `pid`.
     pub(crate) fn monitor(&mut self, pid: Pid) -> u32 {
         loop {

@@ -77,6 +77,8 @@ struct FrameKind {
     discard: unsafe fn(NonNull<FrameHead>, &ExitReason),
     is_last: bool,
     title: TurnTitle,
+    /// What the frame's block takes.
+    bytes: usize,
 }
 
 /// The `FrameKind` of a turn `T`, whose future is an `F`.
@@ -93,6 +95,7 @@ where
         discard: discard::<P, S, F>,
         is_last: S::LAST,
         title: TurnTitle::of::<P, T>(),
+        bytes: block::bytes(Layout::new::<Frame<P, S, F>>()),
     };
 }
 
@@ -201,6 +204,16 @@ pub(crate) unsafe fn title_of(frame: NonNull<FrameHead>) -> &'static TurnTitle {
 pub(crate) unsafe fn discard_turn(frame: NonNull<FrameHead>, reason: &ExitReason) {
     // SAFETY: as above.
     unsafe { (frame.as_ref().0.discard)(frame, reason) }
+}
+
+/// Which message's turn is pending, and what its frame takes.
+///
+/// # Safety
+/// The frame is one of a cell whose token the caller holds.
+pub(crate) unsafe fn describe(frame: NonNull<FrameHead>) -> (&'static str, usize) {
+    // SAFETY: the head is the frame's own.
+    let kind = unsafe { frame.as_ref().0 };
+    (kind.title.message(), kind.bytes)
 }
 
 /// Whether a turn that is pending is its process's last.

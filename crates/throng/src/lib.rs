@@ -56,6 +56,25 @@
 //! for each other in a ring one is told so before long: [`CallError::Cycle`]. Send instead, or
 //! [ask](Address::ask) and answer from a later turn.
 //!
+//! # Seeing into it
+//!
+//! [`RuntimeHandle::info`], [`list`](RuntimeHandle::list), [`top`](RuntimeHandle::top) and
+//! [`tree`](RuntimeHandle::tree) say what processes do, [`metrics`](RuntimeHandle::metrics) what the
+//! runtime does. What should be known without asking is an event of [`tracing`], whose target is the
+//! module's path under `throng`:
+//!
+//! | event | level | target | fields |
+//! |---|---|---|---|
+//! | `a process panicked` | error | `throng::worker` | `process`, `panic` |
+//! | `a process exited` (neither normally nor by a shutdown or panic) | debug | `throng::worker` | `process`, `reason` |
+//! | `a child was started again` | info | `throng::supervisor::process` | `supervisor`, `id` |
+//! | `a child did not start` | error | `throng::supervisor::process` | `supervisor`, `id`, `reason` |
+//! | `a child did not stop in time and is killed` | warn | `throng::supervisor::process` | `pid` |
+//! | `too many restarts: gives up` | error | `throng::supervisor::process` | `supervisor` |
+//! | `a turn blocks its worker`, and `… is over` | warn | `throng::watch` | `worker`, `process`, `message`, `milliseconds` |
+//! | `the mailbox budget is reached` | warn | `throng::budget` | `limit` |
+//! | `there is mailbox budget again` | info | `throng::budget` | `limit` |
+//!
 //! # On
 //!
 //! [`guide::tutorial`] goes through all of it in ten minutes, with `#[process]`, which makes the
@@ -125,6 +144,8 @@ pub mod guide;
 #[cfg(not(throng_loom))]
 mod inbox;
 #[cfg(not(throng_loom))]
+mod inspect;
+#[cfg(not(throng_loom))]
 mod lobby;
 #[cfg(not(throng_loom))]
 mod magazine;
@@ -132,6 +153,8 @@ mod magazine;
 mod message;
 #[cfg(not(throng_loom))]
 mod message_timer;
+#[cfg(not(throng_loom))]
+mod metrics;
 #[cfg(not(throng_loom))]
 mod process;
 #[cfg(not(throng_loom))]
@@ -188,7 +211,9 @@ pub use crate::{
     exit::{ExitReason, IntoExitReason},
     group::{Group, GroupChange, GroupEvent, GroupMonitor},
     inbox::{AsyncProcess, Inbox},
+    inspect::{Branch, By, List, ProcessInfo, ProcessState},
     message_timer::Timer,
+    metrics::{Metrics, WorkerMetrics},
     process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
     recipient::Recipient,
     registry::{Name, RegisterError, Registered},

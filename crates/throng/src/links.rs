@@ -94,8 +94,12 @@ impl<K: Copy + Eq + Hash> Links<K> {
         }
     }
 
+    /// What they take besides themselves.
+    pub(crate) fn bytes(&self) -> usize {
+        self.peers.bytes()
+    }
+
     /// Who is linked.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for inspection, which comes next"))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
         self.peers.iter().filter(|(_, tie)| **tie == Tie::Linked).map(|(peer, _)| *peer)
     }

@@ -35,7 +35,7 @@ use crate::cell::{CellRef, Token};
 use crate::exit::{ExitReason, catch};
 use crate::frame::Progress;
 use crate::mailbox::{Generation, Gone, Link};
-use crate::message;
+use crate::message::{self, Load};
 use crate::slab;
 use crate::sync::{Mutex, lock};
 use std::collections::{BTreeMap, VecDeque};
@@ -284,6 +284,15 @@ impl Lobby {
         let first = state.counted.pop_front()?;
         let waker = state.move_up();
         Some((first.message, waker))
+    }
+
+    /// Adds what waits here, without the line.
+    pub(crate) fn add_to(&self, load: &mut Load) {
+        let state = lock(&self.0);
+        for numbered in state.counted.iter().chain(&state.uncounted) {
+            // SAFETY: invariant 2: the lobby owns it, and under the lock nobody takes it.
+            unsafe { load.add_one(numbered.message) };
+        }
     }
 
     /// Owner: does what ends its possession of the token, if nothing waits here; true if it did.

@@ -263,6 +263,14 @@ impl Mailbox {
         unsafe { oldest_first(head) }
     }
 
+    /// The newest message queued, which leads to the older ones; null if there is none. For the
+    /// token's holder, who alone takes messages out.
+    pub(crate) fn newest(&self) -> *mut Link {
+        // Acquires the contents of what is queued.
+        let (_, head) = Generation::untag(self.word.load(Ordering::Acquire));
+        if head.addr() <= FREE { ptr::null_mut() } else { head }
+    }
+
     /// Asks for the running turn to be woken by the next push; false if something was queued
     /// meanwhile. For the token's holder, who has drained.
     #[inline]

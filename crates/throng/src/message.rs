@@ -59,6 +59,47 @@ pub(crate) struct Dispatch {
     /// Whether it is a signal: a [`Signalled`].
     pub(crate) is_signal: bool,
     pub(crate) title: TurnTitle,
+    /// For messages that hold several: how many are left.
+    pub(crate) left: Option<unsafe fn(NonNull<Message>) -> u64>,
+}
+
+/// How much of it there is in a mailbox.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Load {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Load {
+    /// Adds all messages of a list; signals are none.
+    ///
+    /// # Safety
+    /// The list is of messages that nobody takes out meanwhile.
+    pub(crate) unsafe fn add(&mut self, mut list: *mut Link) {
+        while let Some(message) = NonNull::new(list) {
+            // SAFETY: by the contract; what is queued is not changed by those who push.
+            unsafe {
+                list = message.as_ref().next();
+                self.add_one(message);
+            }
+        }
+    }
+
+    /// Adds a message, unless it is a signal.
+    ///
+    /// # Safety
+    /// Nobody takes it out meanwhile.
+    pub(crate) unsafe fn add_one(&mut self, message: NonNull<Link>) {
+        let message = message.cast::<Message>();
+        // SAFETY: by the contract.
+        unsafe {
+            let dispatch = message.as_ref().dispatch;
+            if !dispatch.is_signal {
+                self.messages += dispatch.left.map_or(1, |left| left(message));
+                self.bytes += u64::from(dispatch.bytes);
+            }
+        }
+    }
 }
 
 /// What the mailbox budget is charged for a message.
@@ -179,6 +220,7 @@ impl Signalled {
         bytes: 0,
         is_signal: true,
         title: TurnTitle::SIGNAL,
+        left: None,
     };
 
     fn allocate(to: Pid, signal: Signal) -> NonNull<Link> {
@@ -231,6 +273,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         bytes: Self::BYTES,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
+        left: None,
     };
 
     /// Queues a cast of a user's, if bound and budget allow it.
@@ -458,6 +501,7 @@ impl<P: Process, T: Turn<P>> Callee<P, T> {
         bytes: Self::BYTES,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
+        left: None,
     };
 
     unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
@@ -694,6 +738,7 @@ pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
         bytes: 0,
         is_signal: false,
         title: TurnTitle::SIGNAL,
+        left: None,
     };
     let message = Called::allocate(DISPATCH, (), waker);
     (Awaited { message, place: None }, Owed(message))

@@ -74,6 +74,7 @@ static DISPATCH: Dispatch = Dispatch {
     bytes: 0,
     is_signal: false,
     title: TurnTitle::TIMEOUT,
+    left: None,
 };
 
 /// # Safety

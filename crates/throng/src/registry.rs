@@ -275,6 +275,10 @@ struct Named {
 }
 
 impl Membership for Named {
+    fn name(&self) -> Option<String> {
+        Some(self.name.to_string())
+    }
+
     fn leave(self: Box<Self>, _: Pid) {
         let mut names = lock(self.registry.shard(&self.name));
         if names.get(&self.name).is_some_and(|entry| Arc::ptr_eq(entry, &self.entry)) {

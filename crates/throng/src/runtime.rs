@@ -298,7 +298,7 @@ impl Runtime {
         shared.join_threads();
         // Messages still to be sent may hold handles of this very runtime.
         shared.scheduler.alarms.iter().for_each(Alarms::close);
-        tracing::debug!(workers = ?shared.scheduler.worker_stats(), "the runtime is over");
+        tracing::debug!(workers = ?shared.scheduler.worker_metrics(), "the runtime is over");
         if stuck == 0 {
             // Breaks the ring from class to runtime; nobody needs a class any more.
             lock(&shared.classes).clear();
@@ -460,6 +460,11 @@ impl RuntimeHandle {
         self.0.budget.queued()
     }
 
+    /// How many bytes of messages may wait in all mailboxes.
+    pub fn mailbox_bytes_limit(&self) -> u64 {
+        self.0.budget.limit()
+    }
+
     /// How many processes may live at once.
     pub fn process_limit(&self) -> u64 {
         self.0.permits.limit
@@ -468,6 +473,10 @@ impl RuntimeHandle {
     /// The tokio runtime in whose reach all handlers run.
     pub fn tokio(&self) -> &tokio::runtime::Handle {
         &self.0.tokio
+    }
+
+    pub(crate) fn slab(&self) -> &Slab {
+        &self.0.slab
     }
 
     pub(crate) fn is_same(&self, other: &RuntimeHandle) -> bool {

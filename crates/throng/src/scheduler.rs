@@ -11,8 +11,9 @@
 use crate::address::RawAddress;
 use crate::alarms::{Alarms, Target, Whom};
 use crate::cell::{CellRef, Inside, Token};
-use crate::counters::{Counters, WorkerStats};
+use crate::counters::Counters;
 use crate::cycle::Probe;
+use crate::metrics::WorkerMetrics;
 use crate::sleep::Sleepers;
 use crate::spare::Spares;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -273,13 +274,23 @@ impl Scheduler {
         spawned - exited
     }
 
+    /// How many processes were ever spawned.
+    pub(crate) fn spawned(&self) -> u64 {
+        let by_workers = self.remotes.iter().map(|remote| remote.counters.spawned());
+        by_workers.sum::<u64>() + self.guests_spawned.load(Ordering::Acquire)
+    }
+
     /// What each worker has done so far; of the spare ones, those that have ever run.
-    pub(crate) fn worker_stats(&self) -> Vec<WorkerStats> {
+    pub(crate) fn worker_metrics(&self) -> Vec<WorkerMetrics> {
         let (_, now) = self.clock.refresh_exactly();
         let workers = self.remotes.iter().enumerate();
         workers
-            .map(|(index, remote)| remote.counters.stats(index >= self.workers(), now))
-            .filter(|stats| !stats.spare || !stats.busy.is_zero())
+            .map(|(index, remote)| WorkerMetrics {
+                queued: u64::from(remote.queue.len()),
+                spare: index >= self.workers(),
+                ..remote.counters.metrics(now)
+            })
+            .filter(|metrics| !metrics.spare || !metrics.busy.is_zero())
             .collect()
     }
 
@@ -459,7 +470,7 @@ mod tests {
         let (let_go, until) = std::sync::mpsc::channel();
         let idle = runtime.spawn(Idle).expect("there is room");
         idle.send(Block(until)).expect("lives");
-        let stats = || runtime.scheduler().worker_stats();
+        let stats = || runtime.scheduler().worker_metrics();
         while stats()[0].stuck_turns == 0 {
             std::thread::yield_now();
         }
@@ -467,9 +478,9 @@ mod tests {
         while runtime.process_count() > 0 || stats()[0].parks == 0 {
             std::thread::yield_now();
         }
-        let worker = stats()[0];
+        let worker = &stats()[0];
         assert!(!worker.spare && worker.busy > Duration::ZERO && worker.idle > Duration::ZERO);
-        assert_eq!((worker.turns, worker.processes, worker.stuck_turns), (1, 1, 1));
+        assert_eq!((worker.turns, worker.stuck_turns), (1, 1));
         // Spawned by this thread, which is no worker.
         assert_eq!((worker.spawned, worker.exited), (0, 1));
         while stats().len() < 2 {

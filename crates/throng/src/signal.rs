@@ -14,6 +14,7 @@
 //! | kill | ends the process | – |
 //! | monitor | adds the watcher | the watcher is told, `NoProcess` |
 //! | demonitor | removes it | – |
+//! | inspect | shows the process to whoever asked | that one learns it by the drop |
 //! | probe | is seen by the calls that the turn waits for; see `cycle` | – |
 //! | watch | adds a watcher that is no process | it is told, `NoProcess` |
 //! | join | has the process leave something when it exits | that is left at once |
@@ -33,17 +34,43 @@ use std::ptr::NonNull;
 
 /// See the file's head.
 pub(crate) enum Signal {
-    Link { from: Pid },
-    Unlink { from: Pid, number: u32 },
-    UnlinkAcknowledged { from: Pid, number: u32 },
-    Exit { from: Option<Pid>, reason: ExitReason, by_link: bool },
+    Link {
+        from: Pid,
+    },
+    Unlink {
+        from: Pid,
+        number: u32,
+    },
+    UnlinkAcknowledged {
+        from: Pid,
+        number: u32,
+    },
+    Exit {
+        from: Option<Pid>,
+        reason: ExitReason,
+        by_link: bool,
+    },
     Kill,
-    Monitor { by: Pid, number: u32, tell: TellDown },
-    Demonitor { by: Pid, number: u32 },
+    Monitor {
+        by: Pid,
+        number: u32,
+        tell: TellDown,
+    },
+    Demonitor {
+        by: Pid,
+        number: u32,
+    },
     Probe(Probe),
     Watch(Box<dyn FnOnce(ExitReason) + Send>),
-    Join { key: usize, membership: Box<dyn Membership> },
-    Leave { key: usize },
+    /// To be looked at by somebody else; see `inspect`.
+    Inspect(Box<dyn FnOnce(&Token) + Send>),
+    Join {
+        key: usize,
+        membership: Box<dyn Membership>,
+    },
+    Leave {
+        key: usize,
+    },
 }
 
 /// What remains to be done when a signal has acted.
@@ -54,6 +81,8 @@ pub(crate) enum Outcome {
     Message(NonNull<Link>),
     /// The process is over.
     Exit(After),
+    /// Somebody wants to look, at the mailbox too, when all signals are out of it.
+    Look(Box<dyn FnOnce(&Token) + Send>),
 }
 
 /// Sends a signal; if the process has exited, the signal is refused in its name.
@@ -96,6 +125,7 @@ impl Signal {
             Signal::Demonitor { by, number } => {
                 token.if_extension(|own| own.watchers.processes.remove(&(by, number)));
             }
+            Signal::Inspect(look) => return Outcome::Look(look),
             // Between two turns a process waits for nobody.
             Signal::Probe(_) if token.is_between_turns() => {}
             Signal::Probe(probe) => scheduler::show_probe(probe),
@@ -130,6 +160,7 @@ impl Signal {
             | Signal::UnlinkAcknowledged { .. }
             | Signal::Exit { .. }
             | Signal::Kill
+            | Signal::Inspect(_)
             | Signal::Probe(_)
             | Signal::Leave { .. }
             | Signal::Demonitor { .. } => {}

@@ -61,13 +61,21 @@ impl SlotClass {
         None
     }
 
-    const fn bytes(self) -> usize {
+    pub(crate) const fn bytes(self) -> usize {
         SLOT_BYTES[self.0 as usize]
     }
 
     const fn slots_per_segment(self) -> usize {
         (SEGMENT_BYTES - HEAD_BYTES) / self.bytes()
     }
+}
+
+/// Where somebody is who looks at one slot after the other.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct SlotPlace {
+    class: u8,
+    segment: usize,
+    slot: usize,
 }
 
 /// Caches for all slot sizes, for one thread at a time.
@@ -144,6 +152,40 @@ impl Slab {
                 index += 1;
             }
         }
+    }
+
+    /// The slot that lies at an address of memory, if one does.
+    pub(crate) fn find(&self, address: usize) -> Option<CellRef> {
+        (0..SLOT_BYTES.len()).map(|class| SlotClass(class as u8)).find_map(|class| {
+            let slab = lock(&self.classes[class.0 as usize]);
+            slab.segments.iter().find_map(|segment| {
+                let first = segment.slot(class, 0).addr().get();
+                let offset = address.checked_sub(first)?;
+                let (index, beyond) = (offset / class.bytes(), offset % class.bytes());
+                // SAFETY: of this class, and cut.
+                (beyond == 0 && index < segment.cut)
+                    .then(|| unsafe { CellRef::new(segment.slot(class, index)) })
+            })
+        })
+    }
+
+    /// The slot at a place, and the place of the next; places without a slot are passed over.
+    pub(crate) fn slot(&self, mut place: SlotPlace) -> Option<(CellRef, SlotPlace)> {
+        while (place.class as usize) < SLOT_BYTES.len() {
+            let class = SlotClass(place.class);
+            match self.segment(class, place.segment) {
+                None => place = SlotPlace { class: place.class + 1, segment: 0, slot: 0 },
+                Some((_, cut)) if place.slot >= cut => {
+                    place = SlotPlace { segment: place.segment + 1, slot: 0, ..place };
+                }
+                Some((start, _)) => {
+                    // SAFETY: of this class, and cut.
+                    let cell = unsafe { CellRef::new(slot_at(start, class, place.slot)) };
+                    return Some((cell, SlotPlace { slot: place.slot + 1, ..place }));
+                }
+            }
+        }
+        None
     }
 
     fn segment(&self, class: SlotClass, index: usize) -> Option<(NonNull<Head>, usize)> {

@@ -28,6 +28,15 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
+    /// What the entries take that are not in the map itself.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            SmallMap::Empty | SmallMap::One(..) => 0,
+            // Each entry is kept with its hash, and its place stands in the index.
+            SmallMap::Many(map) => map.capacity() * (size_of::<(K, V)>() + 2 * size_of::<usize>()),
+        }
+    }
+
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
         match self {
             SmallMap::One(own, value) if own == key => Some(value),

@@ -100,6 +100,11 @@ impl Clock {
         Tick(self.now.load(Ordering::Relaxed))
     }
 
+    /// How long the runtime has run.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
     /// Looks at the system's clock.
     pub(crate) fn refresh(&self) -> Tick {
         self.refresh_exactly().0

@@ -64,6 +64,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         bytes: TRAIN_BYTES as u32,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
+        left: Some(Self::left),
     };
     /// How many cars a train has; zero for messages too large for it.
     const CARS: usize = match size_of::<T>() {
@@ -145,6 +146,16 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         // SAFETY: as in `run`.
         while let Some(turn) = unsafe { Self::take(message.cast()) } {
             drop_users(turn);
+        }
+    }
+
+    /// How many cars are left.
+    unsafe fn left(message: NonNull<Message>) -> u64 {
+        let train = message.cast::<Self>();
+        // SAFETY: as in `run`.
+        unsafe {
+            let taken = (*train.as_ptr()).taken.with(|taken| *taken);
+            u64::from((*train.as_ptr()).coupling.added().saturating_sub(taken))
         }
     }
 

@@ -96,6 +96,26 @@ impl TurnState {
         before & (SUSPENDED | NOTIFIED) == SUSPENDED
     }
 
+    /// Takes the token of a turn that is suspended without waking the turn; the holder gives it
+    /// back by [`suspend`](Self::suspend).
+    #[must_use]
+    pub(crate) fn borrow(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & (SUSPENDED | NOTIFIED) == SUSPENDED {
+            // Acquires the frame and the state from whoever suspended.
+            match self.0.compare_exchange_weak(
+                word,
+                word & !SUSPENDED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
     /// A signal is about to be pushed.
     pub(crate) fn announce(&self) {
         self.0.fetch_add(SIGNAL, Ordering::Relaxed);
@@ -199,6 +219,43 @@ mod loom_models {
                 waker.join().unwrap();
             }
             assert_eq!(finished.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// Somebody who looks borrows the token while another wakes the turn: the turn goes on once.
+    #[test]
+    fn loom_a_wake_while_the_token_is_borrowed_is_not_lost() {
+        loom::model(|| {
+            let state = Arc::new(TurnState::new());
+            let frame = Arc::new(loom::cell::UnsafeCell::new(0_u32));
+            assert!(state.suspend());
+            let polls = Arc::new(AtomicU32::new(0));
+            let go_on = {
+                let (state, frame, polls) = (state.clone(), frame.clone(), polls.clone());
+                move || {
+                    state.resume();
+                    // SAFETY: the token is ours.
+                    frame.with_mut(|frame| unsafe { *frame += 1 });
+                    polls.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            let looker = {
+                let (state, frame, go_on) = (state.clone(), frame.clone(), go_on.clone());
+                thread::spawn(move || {
+                    if state.borrow() {
+                        // SAFETY: the token is ours.
+                        frame.with(|frame| unsafe { assert!(*frame <= 1) });
+                        if !state.suspend() {
+                            go_on();
+                        }
+                    }
+                })
+            };
+            if state.notify() {
+                go_on();
+            }
+            looker.join().unwrap();
+            assert_eq!(polls.load(Ordering::Relaxed), 1);
         });
     }
 

@@ -38,6 +38,8 @@ use std::time::Duration;
 const BUDGET: u32 = 256;
 /// Ticks of the coarse clock for which a process may go on to the next message.
 const TIME_BUDGET: u32 = 2;
+/// A turn of no more ticks may have taken no time at all: the clock is coarse.
+const TURN_TICKS_UNNOTICED: u32 = 2;
 /// So many wait in the own queue at most when alarms are rung: a million of one instant must not
 /// all be queued at once.
 const QUEUED_MOST: u32 = 128;
@@ -453,8 +455,9 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn run_process_for(&self, token: Token, budget: u32) {
         self.begin_run(&token);
+        let began = self.scheduler().clock.now();
         let progress = self.resume(&token);
-        let turns = self.run_turns(token, progress, budget);
+        let turns = self.run_turns(token, progress, budget, began);
         self.end_run(turns);
     }
 
@@ -480,13 +483,18 @@ impl Worker {
 
     /// Runs a process as long as it may; returns how many messages that took.
     #[inline(always)]
-    fn run_turns(&self, mut token: Token, mut progress: Progress, budget: u32) -> u32 {
+    fn run_turns(&self, mut token: Token, mut progress: Progress, budget: u32, began: Tick) -> u32 {
         let generation = token.generation();
         let clock = &self.scheduler().clock;
-        let began = clock.now();
+        let mut turn_began = began;
         let mut turns = 0;
         loop {
             self.end_streak();
+            let now = clock.now();
+            if turn_began.until(now) > TURN_TICKS_UNNOTICED {
+                token.note_turn(Duration::from_millis(turn_began.until(now).into()));
+            }
+            turn_began = now;
             let after = match progress {
                 Progress::Done(after) => after,
                 Progress::Pending => {
@@ -498,12 +506,13 @@ impl Worker {
                 }
             };
             progress = match after {
-                After::Next if turns >= budget || began.until(clock.now()) >= TIME_BUDGET => {
+                After::Next if turns >= budget || began.until(now) >= TIME_BUDGET => {
                     self.push_back(token);
                     return turns;
                 }
                 After::Next => match self.next_turn(&token, generation) {
                     Some(progress) => {
+                        token.count_turn();
                         turns += 1;
                         progress
                     }
@@ -589,7 +598,10 @@ impl Worker {
     fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
         if token.obituary().is_none() {
             if let ExitReason::Panicked(text) = &reason {
+                self.scheduler().remotes[self.index].counters.count_panic();
                 tracing::error!(process = token.class().name, panic = %text, "a process panicked");
+            } else if !matches!(reason, ExitReason::Normal | ExitReason::Shutdown) {
+                tracing::debug!(process = token.class().name, %reason, "a process exited");
             }
             token.die(generation, &reason);
         }
@@ -624,7 +636,8 @@ impl Worker {
         self.begin_run(&token);
         token.begin_run();
         token.discard_turn(&reason);
-        let turns = self.run_turns(token, Progress::Done(After::Exit(reason)), BUDGET);
+        let began = self.scheduler().clock.now();
+        let turns = self.run_turns(token, Progress::Done(After::Exit(reason)), BUDGET, began);
         self.end_run(turns);
     }
 

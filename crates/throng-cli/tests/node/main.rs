@@ -1,6 +1,7 @@
 //! The real binary, from outside: started, talked to over HTTP, stopped, killed, started again.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
+mod admin;
 mod bad_input;
 mod browser;
 mod harness;

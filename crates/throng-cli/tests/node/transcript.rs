@@ -1,4 +1,5 @@
-//! The README's session: its commands, run against the real binary, print what it says they print.
+//! The README's sessions: their commands, run against the real binary, print what it says they
+//! print.
 
 use std::fs;
 use std::io::Write;
@@ -9,15 +10,32 @@ use crate::harness::Node;
 
 #[test]
 fn the_readme_shows_what_happens() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = fs::read_to_string(readme).unwrap();
-    let steps = steps(transcript(&readme).expect("a marked console block in README.md"));
+    let steps = steps_after(SERVICE);
     assert!(steps.len() >= 5, "{steps:?}");
     assert!(steps.iter().any(|step| step.command.contains("curl")), "{steps:?}");
+    assert_prints(&steps);
+}
 
+#[test]
+fn the_readme_shows_how_to_look_into_a_node() {
+    let steps = steps_after("<!-- test:the_readme_shows_how_to_look_into_a_node -->");
+    assert!(steps.iter().any(|step| step.command.contains("top --once")), "{steps:?}");
+    assert!(steps.iter().any(|step| step.command.contains("/metrics")), "{steps:?}");
+    // Whoever reads that has done before what stands above it.
+    assert_prints(&[steps_after(SERVICE), steps].concat());
+}
+
+fn steps_after(mark: &str) -> Vec<Step> {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    steps(transcript(&readme, mark).expect("a marked console block in README.md"))
+}
+
+/// Runs the steps against a node of their own and compares what they print.
+fn assert_prints(steps: &[Step]) {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
-    let printed = run(&steps, &node.address);
+    let printed = run(steps, &node.address, data.path());
     for (step, printed) in steps.iter().zip(printed) {
         assert!(
             matches(&step.expected, printed.trim()),
@@ -31,13 +49,16 @@ fn the_readme_shows_what_happens() {
 /// Where the README says that the node listens.
 const ADDRESS: &str = "127.0.0.1:7070";
 
-/// What goes before the block in the README.
-const MARK: &str = "<!-- test:the_readme_shows_what_happens -->";
+/// What goes before the session with the service.
+const SERVICE: &str = "<!-- test:the_readme_shows_what_happens -->";
+
+/// How the README starts the binary; the data are found by the environment.
+const BINARY: &str = "cargo run --release --";
 
 /// Printed after each command's output.
 const END: char = '\u{1e}';
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     command: String,
     /// What it prints, without surrounding white space; `…` stands for anything.
@@ -45,8 +66,8 @@ struct Step {
 }
 
 /// The text of the console block after the mark.
-fn transcript(readme: &str) -> Option<&str> {
-    let (_, marked) = readme.split_once(MARK)?;
+fn transcript<'a>(readme: &'a str, mark: &str) -> Option<&'a str> {
+    let (_, marked) = readme.split_once(mark)?;
     let block = marked.trim_start().strip_prefix("```console\n")?;
     Some(block.split_once("\n```")?.0)
 }
@@ -78,12 +99,18 @@ fn steps(transcript: &str) -> Vec<Step> {
 
 /// Runs all commands in one shell, so that what one sets the next can use; returns what each
 /// printed.
-fn run(steps: &[Step], address: &str) -> Vec<String> {
-    let mut shell =
-        Command::new("sh").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+fn run(steps: &[Step], address: &str, data: &Path) -> Vec<String> {
+    let mut shell = Command::new("sh")
+        .env("THRONG_DATA", data)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut script = String::new();
     for step in steps {
-        script.push_str(&step.command.replace(ADDRESS, address));
+        let command = step.command.replace(ADDRESS, address);
+        let command = command.replace(BINARY, env!("CARGO_BIN_EXE_throng"));
+        script.push_str(&command);
         script.push_str(&format!("\nprintf '{END}'\n"));
     }
     shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
@@ -108,6 +135,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[test]
 fn a_transcript_is_read_as_a_person_would() {
+    const MARK: &str = "<!-- test:this -->";
     let readme = format!(
         "Try:\n\n{MARK}\n```console\n$ A=1\n$ echo \\\n>   $A\n1\n\n$ printf 'a\\nb'\na\n…\n```\n"
     );
@@ -115,14 +143,14 @@ fn a_transcript_is_read_as_a_person_would() {
         command: command.to_owned(),
         expected: expected.to_owned(),
     };
-    let steps = steps(transcript(&readme).unwrap());
+    let steps = steps(transcript(&readme, MARK).unwrap());
     assert_eq!(
         steps,
         [step("A=1", ""), step("echo \\\n  $A", "1"), step("printf 'a\\nb'", "a\n…")]
     );
-    let printed = run(&steps, ADDRESS);
+    let printed = run(&steps, ADDRESS, Path::new("."));
     assert!(steps.iter().zip(&printed).all(|(step, text)| matches(&step.expected, text.trim())));
-    assert_eq!(transcript("```console\n$ x\n```"), None);
+    assert_eq!(transcript("```console\n$ x\n```", MARK), None);
 
     assert!(matches("a…c…e", "abcde") && matches("…", "") && matches("a…", "a"));
     assert!(!matches("a…c", "acx") && !matches("ab…b", "ab") && !matches("a", "ab"));

@@ -194,7 +194,10 @@ impl Supervisor {
     /// Starts a child again; false if it does not start, then it will be tried once more.
     async fn start_again(&mut self, key: Key, cx: &mut Context<Self>) -> bool {
         let started = self.start(key, cx).await.is_ok();
-        if !started {
+        if started {
+            let id = self.id(key);
+            tracing::info!(supervisor = ?cx.address(), id, "a child was started again");
+        } else {
             self.engine.start_failed(key);
             // By way of the mailbox, so that others get a hearing: perhaps somebody who wants us
             // to stop.

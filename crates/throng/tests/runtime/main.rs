@@ -10,6 +10,7 @@ mod cycles;
 mod exits;
 mod groups;
 mod inbox;
+mod inspect;
 mod limits;
 mod recipients;
 mod registry;

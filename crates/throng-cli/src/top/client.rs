@@ -1,0 +1,175 @@
+//! The asking side of the admin socket.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::admin::wire::{
+    self, Answer, Branch, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request,
+};
+
+/// A connection to a node.
+#[derive(Debug)]
+pub(crate) struct Client {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+/// Why a node cannot be looked into.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    #[error(
+        "no node runs here: there is no {path}; start one with `throng serve`, or say with --data \
+         or --socket where it is"
+    )]
+    NoNode { path: PathBuf },
+    #[error("no node runs here: nobody listens at {path} any more; start one with `throng serve`")]
+    Ended { path: PathBuf },
+    #[error("{path} is another user's")]
+    Denied { path: PathBuf },
+    #[error("cannot talk to the node at {path}")]
+    Socket { path: PathBuf, source: io::Error },
+    #[error("the node at {path} has ended or closed the connection")]
+    Closed { path: PathBuf },
+    #[error("the node at {path} says what this program does not understand")]
+    Line { path: PathBuf, source: LineError },
+    #[error("the node refuses to answer: {0}")]
+    Refused(String),
+}
+
+/// What is asked of a node for one picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Query {
+    pub(crate) rows: Wanted,
+    pub(crate) limit: usize,
+    /// The process to be shown in full.
+    pub(crate) pid: Option<String>,
+}
+
+/// Which processes a picture shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Top(Order),
+    Tree,
+}
+
+/// What a node said for one picture.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Picture {
+    pub(crate) metrics: Metrics,
+    pub(crate) rows: Rows,
+    /// The process asked for; none if it has exited.
+    pub(crate) info: Option<Process>,
+}
+
+/// The processes of a picture.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Rows {
+    Top(Vec<Process>),
+    Tree(Vec<Branch>),
+}
+
+impl Client {
+    /// Connects to the node whose socket is at `path`.
+    ///
+    /// # Errors
+    /// There is none, or it is not ours to look into.
+    pub(crate) fn connect(path: &Path) -> Result<Client, ClientError> {
+        let path = path.to_owned();
+        let stream = match UnixStream::connect(&path) {
+            Ok(stream) => stream,
+            Err(error) => {
+                return Err(match error.kind() {
+                    io::ErrorKind::NotFound => ClientError::NoNode { path },
+                    io::ErrorKind::ConnectionRefused => ClientError::Ended { path },
+                    io::ErrorKind::PermissionDenied => ClientError::Denied { path },
+                    _ => ClientError::Socket { path, source: error },
+                });
+            }
+        };
+        let bounded = stream
+            .set_read_timeout(Some(PATIENCE))
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        match bounded {
+            Ok(()) => Ok(Client { path, stream: BufReader::new(stream) }),
+            Err(source) => Err(ClientError::Socket { path, source }),
+        }
+    }
+
+    /// Asks for all that one picture shows.
+    ///
+    /// # Errors
+    /// The node does not answer; connect again.
+    pub(crate) fn picture(&mut self, query: &Query) -> Result<Picture, ClientError> {
+        let limit = query.limit;
+        let Answer::Metrics(metrics) = self.ask(&Request::Metrics)? else {
+            return Err(self.astray());
+        };
+        let rows = match query.rows {
+            Wanted::Top(by) => match self.ask(&Request::Top { by, limit })? {
+                Answer::Top(processes) => Rows::Top(processes),
+                _ => return Err(self.astray()),
+            },
+            Wanted::Tree => match self.ask(&Request::Tree { limit })? {
+                Answer::Tree(branches) => Rows::Tree(branches),
+                _ => return Err(self.astray()),
+            },
+        };
+        let info = match &query.pid {
+            Some(pid) => self.info(pid)?,
+            None => None,
+        };
+        Ok(Picture { metrics, rows, info })
+    }
+
+    fn info(&mut self, pid: &str) -> Result<Option<Process>, ClientError> {
+        match self.ask_whatever(&Request::Info { pid: pid.to_owned() })? {
+            Answer::Info(process) => Ok(Some(process)),
+            Answer::Error(Refusal { kind: RefusalKind::NoProcess, .. }) => Ok(None),
+            Answer::Error(refusal) => Err(ClientError::Refused(refusal.detail)),
+            _ => Err(self.astray()),
+        }
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        match self.ask_whatever(request)? {
+            Answer::Error(refusal) => Err(ClientError::Refused(refusal.detail)),
+            answer => Ok(answer),
+        }
+    }
+
+    fn ask_whatever(&mut self, request: &Request) -> Result<Answer, ClientError> {
+        let path = || self.path.clone();
+        let failed = |source| ClientError::Socket { path: path(), source };
+        let asked = wire::write(request).map_err(|error| failed(error.into()))?;
+        match self.stream.get_ref().write_all(asked.as_bytes()) {
+            Ok(()) => {}
+            // It may have said why before it closed.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let mut line = Vec::new();
+        match self.stream.read_until(b'\n', &mut line) {
+            Ok(_) if line.ends_with(b"\n") => {
+                wire::read(&line).map_err(|source| ClientError::Line { path: path(), source })
+            }
+            Ok(_) => Err(ClientError::Closed { path: path() }),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                Err(ClientError::Closed { path: path() })
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// The node answered another question than was asked.
+    fn astray(&self) -> ClientError {
+        ClientError::Refused(format!(
+            "the node at {} answered another question",
+            self.path.display()
+        ))
+    }
+}
+
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,354 @@
+//! What the live view shows and what keys do to it; no terminal, no clock.
+//!
+//! Rates are differences between two pictures by the node's own uptime: how late an answer came
+//! does not change them.
+
+use std::collections::VecDeque;
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::client::{Picture, Query, Rows, Wanted};
+use crate::admin::wire::{Metrics, Order, Process};
+
+/// The state of the view.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    /// Where the node is, for people.
+    pub(crate) place: String,
+    pub(crate) wanted: Wanted,
+    pub(crate) picture: Option<Picture>,
+    pub(crate) rates: Rates,
+    /// Messages for each second, the latest last.
+    pub(crate) history: VecDeque<u64>,
+    /// Why the picture is an old one.
+    pub(crate) trouble: Option<String>,
+    pub(crate) paused: bool,
+    pub(crate) shows_info: bool,
+    selected: Option<String>,
+    order: Order,
+    limit: usize,
+}
+
+/// What happened for each second between the last two pictures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Rates {
+    pub(crate) turns: f64,
+    pub(crate) spawned: f64,
+    pub(crate) exited: f64,
+    /// The share of the time that each worker was busy, from 0 to 1.
+    pub(crate) busy: Vec<f64>,
+}
+
+/// What a key asks the loop to do.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Nothing,
+    /// Other things are to be shown: ask the node at once.
+    Ask,
+    Quit,
+}
+
+impl Screen {
+    pub(crate) fn new(place: String, order: Order, limit: usize) -> Screen {
+        Screen {
+            place,
+            wanted: Wanted::Top(order),
+            picture: None,
+            rates: Rates::default(),
+            history: VecDeque::new(),
+            trouble: None,
+            paused: false,
+            shows_info: false,
+            selected: None,
+            order,
+            limit,
+        }
+    }
+
+    /// What to ask the node for.
+    pub(crate) fn query(&self) -> Query {
+        let pid = self.selected.clone().filter(|_| self.shows_info);
+        Query { rows: self.wanted, limit: self.limit, pid }
+    }
+
+    /// Takes the node's answer.
+    pub(crate) fn show(&mut self, picture: Picture) {
+        self.trouble = None;
+        if let Some(rates) = self
+            .picture
+            .as_ref()
+            .and_then(|before| Rates::between(&before.metrics, &picture.metrics))
+        {
+            self.history.push_back(rates.turns as u64);
+            if self.history.len() > HISTORY_MAX {
+                self.history.pop_front();
+            }
+            self.rates = rates;
+        }
+        self.picture = Some(picture);
+    }
+
+    /// The node did not answer; what is shown is what it said before.
+    pub(crate) fn fail(&mut self, trouble: String) {
+        self.trouble = Some(trouble);
+    }
+
+    /// Which row is selected, if any is.
+    pub(crate) fn selected_row(&self) -> Option<usize> {
+        let selected = self.selected.as_ref()?;
+        self.pids().iter().position(|pid| pid == selected)
+    }
+
+    /// The pid of the selected process; it may have exited.
+    pub(crate) fn selected(&self) -> Option<&str> {
+        self.selected.as_deref()
+    }
+
+    /// The selected process in full, if the node has said that.
+    pub(crate) fn info(&self) -> Option<&Process> {
+        let info = self.picture.as_ref()?.info.as_ref()?;
+        (Some(info.pid.as_str()) == self.selected()).then_some(info)
+    }
+
+    /// Does what a key says.
+    pub(crate) fn press(&mut self, key: KeyEvent) -> Next {
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return if key.code == KeyCode::Char('c') { Next::Quit } else { Next::Nothing };
+        }
+        match key.code {
+            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Esc if self.shows_info => self.shows_info = false,
+            KeyCode::Esc => return Next::Quit,
+            KeyCode::Char(' ') => {
+                self.paused = !self.paused;
+                return if self.paused { Next::Nothing } else { Next::Ask };
+            }
+            KeyCode::Char('v') | KeyCode::Tab => {
+                self.wanted = match self.wanted {
+                    Wanted::Top(_) => Wanted::Tree,
+                    Wanted::Tree => Wanted::Top(self.order),
+                };
+                return Next::Ask;
+            }
+            KeyCode::Enter | KeyCode::Char('i') => {
+                self.shows_info = !self.shows_info;
+                if self.selected_row().is_none() {
+                    self.select(0);
+                }
+                return Next::Ask;
+            }
+            KeyCode::Down | KeyCode::Char('j') => return self.step(1),
+            KeyCode::Up | KeyCode::Char('k') => return self.step(-1),
+            KeyCode::PageDown => return self.step(PAGE),
+            KeyCode::PageUp => return self.step(-PAGE),
+            KeyCode::Home => return self.step(isize::MIN),
+            KeyCode::End => return self.step(isize::MAX),
+            KeyCode::Char(letter) => {
+                if let Some((_, order, _)) = ORDERS.iter().find(|(key, ..)| *key == letter) {
+                    self.order = *order;
+                    self.wanted = Wanted::Top(*order);
+                    return Next::Ask;
+                }
+            }
+            _ => {}
+        }
+        Next::Nothing
+    }
+
+    fn step(&mut self, by: isize) -> Next {
+        let row = match self.selected_row() {
+            Some(row) => row.saturating_add_signed(by),
+            None => 0,
+        };
+        self.select(row);
+        if self.shows_info { Next::Ask } else { Next::Nothing }
+    }
+
+    fn select(&mut self, row: usize) {
+        let pids = self.pids();
+        self.selected = pids.get(row.min(pids.len().saturating_sub(1))).map(|&pid| pid.to_owned());
+    }
+
+    fn pids(&self) -> Vec<&str> {
+        match self.picture.as_ref().map(|picture| &picture.rows) {
+            Some(Rows::Top(processes)) => processes.iter().map(|one| one.pid.as_str()).collect(),
+            Some(Rows::Tree(branches)) => branches.iter().map(|one| one.pid.as_str()).collect(),
+            None => Vec::new(),
+        }
+    }
+}
+
+impl Rates {
+    /// The rates between two looks; none if they are not two looks at the same run.
+    fn between(before: &Metrics, now: &Metrics) -> Option<Rates> {
+        let seconds = now.uptime_seconds - before.uptime_seconds;
+        if seconds <= 0.0 || now.spawned < before.spawned {
+            return None;
+        }
+        let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
+        let busy = before.workers.iter().zip(&now.workers).map(|(before, now)| {
+            ((now.busy_seconds - before.busy_seconds) / seconds).clamp(0.0, 1.0)
+        });
+        Some(Rates {
+            turns: rate(before.turns(), now.turns()),
+            spawned: rate(before.spawned, now.spawned),
+            exited: rate(before.exited, now.exited),
+            busy: busy.collect(),
+        })
+    }
+}
+
+/// The keys that choose an order, and what the column is called.
+pub(crate) const ORDERS: [(char, Order, &str); 5] = [
+    ('l', Order::MailboxLen, "MAILBOX"),
+    ('b', Order::MailboxBytes, "BYTES"),
+    ('m', Order::Memory, "MEMORY"),
+    ('t', Order::Turns, "TURNS"),
+    ('x', Order::LongestTurn, "LONGEST"),
+];
+
+/// How many rates are remembered: more than any screen has columns.
+const HISTORY_MAX: usize = 512;
+
+/// Rows that a page key passes.
+const PAGE: isize = 20;
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::admin::wire::{Branch, Worker};
+
+    /// A picture of processes that are called by the letters of `pids`, after `seconds`.
+    pub(crate) fn picture(seconds: f64, turns: u64, pids: &str) -> Picture {
+        let worker = |busy_seconds| Worker { turns: turns / 2, busy_seconds, ..Worker::default() };
+        let process = |pid: char| Process {
+            pid: pid.to_string(),
+            kind: Some(format!("app::{}", pid.to_uppercase())),
+            memory_bytes: 2048,
+            ..Process::default()
+        };
+        Picture {
+            metrics: Metrics {
+                uptime_seconds: seconds,
+                processes: pids.len() as u64,
+                process_limit: 1000,
+                spawned: 10 * turns,
+                workers: vec![worker(seconds / 2.0), worker(0.0)],
+                ..Metrics::default()
+            },
+            rows: Rows::Top(pids.chars().map(process).collect()),
+            info: None,
+        }
+    }
+
+    /// The same as a tree, each process below the one before.
+    pub(crate) fn tree(pids: &str) -> Picture {
+        let branch = |(depth, pid): (usize, char)| Branch {
+            depth,
+            pid: pid.to_string(),
+            kind: Some(format!("app::{}", pid.to_uppercase())),
+            children: 1,
+            ..Branch::default()
+        };
+        let rows = Rows::Tree(pids.chars().enumerate().map(branch).collect());
+        Picture { rows, ..picture(1.0, 0, pids) }
+    }
+
+    pub(crate) fn screen() -> Screen {
+        Screen::new("here".to_owned(), Order::Memory, 7)
+    }
+
+    fn press(screen: &mut Screen, code: KeyCode) -> Next {
+        screen.press(KeyEvent::new(code, KeyModifiers::NONE))
+    }
+
+    #[test]
+    fn rates_go_by_the_uptime_and_a_node_that_started_anew_has_none() {
+        let mut screen = screen();
+        screen.show(picture(10.0, 100, "a"));
+        assert_eq!(screen.rates, Rates::default());
+        screen.show(picture(12.0, 300, "a"));
+        let rates = Rates { turns: 100.0, spawned: 1000.0, exited: 0.0, busy: vec![0.5, 0.0] };
+        assert_eq!(screen.rates, rates);
+        screen.show(picture(1.0, 4, "a"));
+        assert_eq!((&screen.rates, screen.history.len()), (&rates, 1));
+        for second in 2..1000 {
+            screen.show(picture(f64::from(second), 4, "a"));
+        }
+        assert_eq!(screen.history.len(), HISTORY_MAX);
+    }
+
+    #[test]
+    fn keys_choose_what_is_asked() {
+        let mut screen = screen();
+        assert_eq!(screen.query(), Query { rows: Wanted::Top(Order::Memory), limit: 7, pid: None });
+        for (key, order, _) in ORDERS {
+            assert_eq!(press(&mut screen, KeyCode::Char(key)), Next::Ask);
+            assert_eq!(screen.query().rows, Wanted::Top(order));
+        }
+        assert_eq!(press(&mut screen, KeyCode::Tab), Next::Ask);
+        assert_eq!(screen.query().rows, Wanted::Tree);
+        assert_eq!(press(&mut screen, KeyCode::Char('v')), Next::Ask);
+        assert_eq!(screen.query().rows, Wanted::Top(Order::LongestTurn));
+        assert_eq!(press(&mut screen, KeyCode::Char('?')), Next::Nothing);
+    }
+
+    #[test]
+    fn the_selection_stays_with_its_process() {
+        let mut screen = screen();
+        assert_eq!(press(&mut screen, KeyCode::Down), Next::Nothing);
+        screen.show(picture(1.0, 0, "abc"));
+        for (key, row) in [
+            (KeyCode::Down, 0),
+            (KeyCode::Down, 1),
+            (KeyCode::Up, 0),
+            (KeyCode::Up, 0),
+            (KeyCode::End, 2),
+            (KeyCode::Down, 2),
+            (KeyCode::Home, 0),
+            (KeyCode::PageDown, 2),
+        ] {
+            assert_eq!(press(&mut screen, key), Next::Nothing);
+            assert_eq!(screen.selected_row(), Some(row), "{key:?}");
+        }
+        screen.show(picture(2.0, 0, "cab"));
+        assert_eq!((screen.selected(), screen.selected_row()), (Some("c"), Some(0)));
+        screen.show(tree("bac"));
+        assert_eq!(screen.selected_row(), Some(2));
+        screen.show(picture(3.0, 0, "ab"));
+        assert_eq!((screen.selected(), screen.selected_row()), (Some("c"), None));
+    }
+
+    #[test]
+    fn the_selected_process_is_asked_for_while_it_is_shown() {
+        let mut screen = screen();
+        screen.show(picture(1.0, 0, "ab"));
+        assert_eq!(press(&mut screen, KeyCode::Enter), Next::Ask);
+        assert_eq!(screen.query().pid.as_deref(), Some("a"));
+        assert_eq!(press(&mut screen, KeyCode::Down), Next::Ask);
+        assert_eq!(screen.query().pid.as_deref(), Some("b"));
+        // What comes for another one than is selected by then is not shown as its.
+        let info = Process { pid: "a".to_owned(), ..Process::default() };
+        screen.show(Picture { info: Some(info), ..picture(2.0, 0, "ab") });
+        assert_eq!(screen.info(), None);
+        let info = Process { pid: "b".to_owned(), ..Process::default() };
+        screen.show(Picture { info: Some(info.clone()), ..picture(3.0, 0, "ab") });
+        assert_eq!(screen.info(), Some(&info));
+        assert_eq!(press(&mut screen, KeyCode::Esc), Next::Nothing);
+        assert_eq!(screen.query().pid, None);
+    }
+
+    #[test]
+    fn one_can_pause_and_quit() {
+        let mut screen = screen();
+        assert_eq!(press(&mut screen, KeyCode::Char(' ')), Next::Nothing);
+        assert!(screen.paused);
+        assert_eq!(press(&mut screen, KeyCode::Char(' ')), Next::Ask);
+        assert_eq!(press(&mut screen, KeyCode::Char('q')), Next::Quit);
+        assert_eq!(press(&mut screen, KeyCode::Esc), Next::Quit);
+        let with_control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
+        assert_eq!(screen.press(with_control('c')), Next::Quit);
+        assert_eq!(screen.press(with_control('q')), Next::Nothing);
+    }
+}

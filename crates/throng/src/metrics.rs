@@ -1,0 +1,346 @@
+//! What a runtime counts as it runs, and those counts as Prometheus reads them.
+//!
+//! Everything here is a plain value, taken at one time by
+//! [`RuntimeHandle::metrics`](crate::RuntimeHandle::metrics): relaxed loads of counters that their
+//! owners write anyway. So a look costs a few loads for each worker, and not looking costs nothing.
+//!
+//! Invariants of the text: each family has one `# HELP` and one `# TYPE` line before its samples;
+//! what only grows ends in `_total`; units are the base units (seconds, bytes) and stand in the
+//! name.
+
+use crate::runtime::RuntimeHandle;
+use std::fmt::{Display, Write};
+use std::time::Duration;
+
+/// The counts of a runtime at one time.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// # struct Idle;
+/// # impl Process for Idle {}
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().workers(2).start()?;
+/// runtime.spawn(Idle)?;
+/// let metrics = runtime.metrics();
+/// assert_eq!((metrics.processes, metrics.spawned, metrics.workers.len()), (1, 1, 2));
+/// assert!(metrics.to_prometheus().contains("\nthrong_processes 1\n"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The counts of different workers are read one after the other, so sums may be off by what
+/// happens meanwhile.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// How long the runtime has run.
+    pub uptime: Duration,
+    /// How many processes live.
+    pub processes: u64,
+    /// How many processes may live at once.
+    pub process_limit: u64,
+    /// Processes ever spawned.
+    pub spawned: u64,
+    /// Processes that have exited, for whatever reason.
+    pub exited: u64,
+    /// Processes that have exited by a panic.
+    pub panicked: u64,
+    /// Bytes of all messages that are queued.
+    pub mailbox_bytes: u64,
+    /// How many bytes of messages may be queued at once.
+    pub mailbox_bytes_limit: u64,
+    /// Ready processes that wait for any worker; those that wait for a certain one are
+    /// [`WorkerMetrics::queued`].
+    pub injected: u64,
+    /// One for each worker, in the order of their thread names.
+    pub workers: Vec<WorkerMetrics>,
+}
+
+/// The counts of one worker.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct WorkerMetrics {
+    /// Messages and hooks this worker has begun to handle.
+    pub turns: u64,
+    /// How long this worker was awake, in all.
+    pub busy: Duration,
+    /// How long this worker has slept, in all.
+    pub idle: Duration,
+    /// Processes this worker has spawned.
+    pub spawned: u64,
+    /// Processes that have exited on this worker.
+    pub exited: u64,
+    /// Processes that have panicked on this worker.
+    pub panicked: u64,
+    /// Ready processes that wait for this worker, and may be taken by others.
+    pub queued: u64,
+    /// How often this worker has taken processes from another.
+    pub steals: u64,
+    /// How often this worker has found nothing to do and gone to sleep.
+    pub parks: u64,
+    /// Turns that have blocked this worker for longer than a turn should.
+    pub stuck_turns: u64,
+    /// Whether this worker stands in for one that a turn blocks.
+    pub spare: bool,
+}
+
+impl Metrics {
+    /// These counts in the text format of Prometheus, version 0.0.4; its media type is
+    /// [`PROMETHEUS_MEDIA_TYPE`](Self::PROMETHEUS_MEDIA_TYPE).
+    ///
+    /// Names begin with `throng_`; what belongs to a worker has the label `worker`.
+    pub fn to_prometheus(&self) -> String {
+        let mut text = Exposition::default();
+        text.gauge("throng_uptime_seconds", "How long the runtime has run.", seconds(self.uptime));
+        text.gauge("throng_processes", "Processes that live.", self.processes);
+        text.gauge("throng_process_limit", "Processes that may live at once.", self.process_limit);
+        text.counter("throng_processes_spawned_total", "Processes ever spawned.", self.spawned);
+        text.counter("throng_processes_exited_total", "Processes that have exited.", self.exited);
+        text.counter(
+            "throng_processes_panicked_total",
+            "Processes that have exited by a panic.",
+            self.panicked,
+        );
+        text.gauge("throng_mailbox_bytes", "Bytes of all queued messages.", self.mailbox_bytes);
+        text.gauge(
+            "throng_mailbox_limit_bytes",
+            "Bytes of messages that may be queued at once.",
+            self.mailbox_bytes_limit,
+        );
+        text.gauge(
+            "throng_injected_processes",
+            "Ready processes that wait for any worker.",
+            self.injected,
+        );
+        text.by_worker(
+            &self.workers,
+            "throng_worker_turns_total",
+            "Messages and hooks this worker has begun to handle.",
+            |worker| worker.turns,
+        );
+        text.by_worker(
+            &self.workers,
+            "throng_worker_busy_seconds_total",
+            "Time this worker was awake.",
+            |worker| seconds(worker.busy),
+        );
+        text.by_worker(
+            &self.workers,
+            "throng_worker_idle_seconds_total",
+            "Time this worker has slept.",
+            |worker| seconds(worker.idle),
+        );
+        text.by_worker(
+            &self.workers,
+            "throng_worker_queued_processes",
+            "Ready processes that wait for this worker.",
+            |worker| worker.queued,
+        );
+        text.by_worker(
+            &self.workers,
+            "throng_worker_steals_total",
+            "Times this worker has taken processes from another.",
+            |worker| worker.steals,
+        );
+        text.by_worker(
+            &self.workers,
+            "throng_worker_parks_total",
+            "Times this worker has gone to sleep.",
+            |worker| worker.parks,
+        );
+        text.by_worker(
+            &self.workers,
+            "throng_worker_stuck_turns_total",
+            "Turns that have blocked this worker for longer than a turn should.",
+            |worker| worker.stuck_turns,
+        );
+        text.text
+    }
+
+    /// The media type of [`to_prometheus`](Self::to_prometheus).
+    pub const PROMETHEUS_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+/// A text being written, family by family.
+#[derive(Default)]
+struct Exposition {
+    text: String,
+}
+
+impl Exposition {
+    /// A number to be compared.
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, help);
+        self.line(format_args!("{name} {value}"));
+    }
+
+    /// A number to take the rate of.
+    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+        debug_assert!(name.ends_with(TOTAL), "{name} only grows");
+        self.gauge(name, help, value);
+    }
+
+    fn by_worker<V: Display>(
+        &mut self,
+        workers: &[WorkerMetrics],
+        name: &str,
+        help: &str,
+        value: impl Fn(&WorkerMetrics) -> V,
+    ) {
+        self.family(name, help);
+        for (index, worker) in workers.iter().enumerate() {
+            self.line(format_args!("{name}{{worker=\"{index}\"}} {}", value(worker)));
+        }
+    }
+
+    /// The two lines before the samples.
+    fn family(&mut self, name: &str, help: &str) {
+        let kind = if name.ends_with(TOTAL) { "counter" } else { "gauge" };
+        self.line(format_args!("# HELP {name} {help}"));
+        self.line(format_args!("# TYPE {name} {kind}"));
+    }
+
+    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+        // A string takes all that is written to it.
+        let _ = writeln!(self.text, "{line}");
+    }
+}
+
+/// How the names of what only grows end.
+const TOTAL: &str = "_total";
+
+impl RuntimeHandle {
+    /// What this runtime counts, at this time.
+    ///
+    /// Cost: a few loads for each worker, and one look at the clock.
+    pub fn metrics(&self) -> Metrics {
+        let scheduler = self.scheduler();
+        let workers = scheduler.worker_metrics();
+        Metrics {
+            uptime: scheduler.clock.elapsed(),
+            processes: self.process_count(),
+            process_limit: self.process_limit(),
+            spawned: scheduler.spawned(),
+            exited: workers.iter().map(|worker| worker.exited).sum(),
+            panicked: workers.iter().map(|worker| worker.panicked).sum(),
+            mailbox_bytes: self.mailbox_bytes(),
+            mailbox_bytes_limit: self.mailbox_bytes_limit(),
+            injected: scheduler.injected() as u64,
+            workers,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// Reads a text as a scraper would; panics where one would complain. Returns each sample.
+    fn scrape(text: &str) -> BTreeMap<String, f64> {
+        let is_name = |name: &str| {
+            !name.is_empty()
+                && !name.starts_with(|c: char| c.is_ascii_digit())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        assert!(text.ends_with('\n'), "the last line ends, too");
+        let mut families = BTreeSet::new();
+        let mut family: Option<(&str, &str)> = None;
+        let mut help: Option<&str> = None;
+        let mut samples = BTreeMap::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, words) = rest.split_once(' ').expect("a help text");
+                assert!(is_name(name) && words.ends_with('.'), "{line}");
+                assert!(families.insert(name), "{name} comes twice");
+                (help, family) = (Some(name), None);
+            } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').expect("a type");
+                assert_eq!(help, Some(name), "a help text goes before each type");
+                assert!(["gauge", "counter"].contains(&kind), "{line}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+                for unit in ["_ms", "_us", "_ns", "_kb", "_milliseconds", "_kib"] {
+                    assert!(!name.contains(unit), "{name} is in no base unit");
+                }
+                family = Some((name, kind));
+            } else {
+                let (series, value) = line.rsplit_once(' ').expect("a value");
+                let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+                assert_eq!(Some(name), family.map(|(name, _)| name), "{line}");
+                if !labels.is_empty() {
+                    let label = labels.strip_suffix('}').expect("a closing brace");
+                    let (key, value) = label.split_once('=').expect("a label");
+                    assert!(is_name(key), "{line}");
+                    let value = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+                    assert!(value.is_some_and(|v| !v.contains(['"', '\\', '\n'])), "{line}");
+                }
+                let value: f64 = value.parse().expect("a number");
+                assert!(samples.insert(series.to_owned(), value).is_none(), "{series} twice");
+            }
+        }
+        samples
+    }
+
+    #[test]
+    fn the_text_is_what_a_scraper_reads_and_holds_every_number() {
+        let worker = |number: u64| WorkerMetrics {
+            turns: 100 + number,
+            busy: Duration::from_millis(200 + number),
+            spawned: 300 + number,
+            exited: 400 + number,
+            panicked: 0,
+            queued: 500 + number,
+            steals: 600 + number,
+            parks: 700 + number,
+            stuck_turns: 800 + number,
+            idle: Duration::from_millis(900 + number),
+            spare: number > 0,
+        };
+        let metrics = Metrics {
+            uptime: Duration::from_millis(1500),
+            processes: u64::MAX,
+            process_limit: 2,
+            spawned: 3,
+            exited: 4,
+            panicked: 5,
+            mailbox_bytes: 7,
+            mailbox_bytes_limit: 8,
+            injected: 9,
+            workers: vec![worker(0), worker(1)],
+        };
+        let samples = scrape(&metrics.to_prometheus());
+        for (name, value) in [
+            ("throng_uptime_seconds", 1.5),
+            ("throng_processes", u64::MAX as f64),
+            ("throng_process_limit", 2.0),
+            ("throng_processes_spawned_total", 3.0),
+            ("throng_processes_exited_total", 4.0),
+            ("throng_processes_panicked_total", 5.0),
+            ("throng_mailbox_bytes", 7.0),
+            ("throng_mailbox_limit_bytes", 8.0),
+            ("throng_injected_processes", 9.0),
+            ("throng_worker_turns_total{worker=\"0\"}", 100.0),
+            ("throng_worker_turns_total{worker=\"1\"}", 101.0),
+            ("throng_worker_busy_seconds_total{worker=\"0\"}", 0.2),
+            ("throng_worker_queued_processes{worker=\"1\"}", 501.0),
+            ("throng_worker_steals_total{worker=\"1\"}", 601.0),
+            ("throng_worker_parks_total{worker=\"1\"}", 701.0),
+            ("throng_worker_stuck_turns_total{worker=\"1\"}", 801.0),
+            ("throng_worker_idle_seconds_total{worker=\"0\"}", 0.9),
+        ] {
+            assert_eq!(samples[name], value, "{name}");
+        }
+        assert_eq!(samples.len(), 9 + 2 * 7);
+    }
+
+    #[test]
+    fn a_runtime_without_counts_has_a_text_too() {
+        let samples = scrape(&Metrics::default().to_prometheus());
+        assert!(samples.len() >= 6 && samples.values().all(|&value| value == 0.0));
+    }
+}

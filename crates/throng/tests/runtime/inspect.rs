@@ -1,0 +1,414 @@
+//! Looking at processes from outside, whatever they do meanwhile.
+
+use crate::{Add, AddSlowly, Counter, runtime, scaled};
+use std::collections::HashSet;
+use std::sync::mpsc;
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{By, MailboxBound, Overflow, ProcessState, SpawnOptions};
+use tokio::sync::oneshot;
+
+/// Does what it is told, and has a state of some size.
+struct Worker<const BYTES: usize> {
+    _state: [u8; BYTES],
+}
+
+impl<const BYTES: usize> Worker<BYTES> {
+    fn new() -> Worker<BYTES> {
+        Worker { _state: [0; BYTES] }
+    }
+}
+
+impl<const BYTES: usize> Process for Worker<BYTES> {
+    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+        std::future::pending().await
+    }
+}
+
+/// Blocks its thread until it is told to go on.
+struct Block(oneshot::Sender<()>, mpsc::Receiver<()>);
+impl Message for Block {
+    type Reply = ();
+}
+impl Handle<Block> for Worker<8> {
+    async fn handle(&mut self, Block(begun, go_on): Block, _: &mut Context<Self>) {
+        let _ = begun.send(());
+        let _ = go_on.recv();
+    }
+}
+
+/// Waits, without blocking, until it is told to go on.
+struct Wait(oneshot::Sender<()>, oneshot::Receiver<()>);
+impl Message for Wait {
+    type Reply = ();
+}
+impl<const BYTES: usize> Handle<Wait> for Worker<BYTES> {
+    async fn handle(&mut self, Wait(begun, go_on): Wait, _: &mut Context<Self>) {
+        let _ = begun.send(());
+        let _ = go_on.await;
+    }
+}
+
+/// Spawns so many children, linked, and says which.
+struct Breed(u32);
+impl Message for Breed {
+    type Reply = Vec<Address<Family>>;
+}
+
+struct Family;
+impl Process for Family {}
+impl Handle<Breed> for Family {
+    async fn handle(
+        &mut self,
+        Breed(count): Breed,
+        cx: &mut Context<Self>,
+    ) -> Vec<Address<Family>> {
+        (0..count).map(|_| cx.spawn_linked(Family).unwrap()).collect()
+    }
+}
+
+#[test]
+fn what_waits_is_looked_at_and_goes_on_as_if_nobody_had() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let worker = runtime.spawn(Worker::<8>::new()).unwrap();
+        let idle = runtime.info(worker).await.unwrap();
+        assert_eq!((idle.pid, idle.state, idle.mailbox_len), (worker.pid(), ProcessState::Idle, 0));
+        assert!(idle.kind.unwrap().contains("Worker<8>"));
+
+        let (begun, begins) = oneshot::channel();
+        let (go_on, told) = oneshot::channel();
+        worker.send(Wait(begun, told)).unwrap();
+        begins.await.unwrap();
+        for _ in 0..3 {
+            let (unheard, unsaid) = (oneshot::channel().0, oneshot::channel().1);
+            worker.send(Wait(unheard, unsaid)).unwrap();
+        }
+        // The turn that has begun may be seen before it waits.
+        let waiting = loop {
+            let info = runtime.info(worker).await.unwrap();
+            if matches!(info.state, ProcessState::Suspended { .. }) {
+                break info;
+            }
+        };
+        let ProcessState::Suspended { handler } = waiting.state else { unreachable!() };
+        assert!(handler.contains("Wait"), "{handler}");
+        assert_eq!((waiting.mailbox_len, waiting.mailbox_bytes), (3, 3 * 64));
+        assert!(waiting.memory_bytes > idle.memory_bytes, "its turn takes memory");
+        // The others are told to go on already, and end at once.
+        go_on.send(()).unwrap();
+        while runtime.info(worker).await.unwrap().state != ProcessState::Idle {}
+        assert_eq!(runtime.info(worker).await.unwrap(), idle);
+        worker.kill();
+        worker.pid().exited().await;
+        assert_eq!(runtime.info(worker).await, None);
+    });
+}
+
+#[test]
+fn what_is_stuck_is_reported_as_running_and_asks_nothing_of_others() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let stuck = runtime.spawn(Worker::<8>::new()).unwrap();
+        let (begun, begins) = oneshot::channel();
+        let (go_on, told) = mpsc::channel();
+        stuck.send(Block(begun, told)).unwrap();
+        begins.await.unwrap();
+        let info = runtime.info(stuck).await.unwrap();
+        assert_eq!((info.state, info.kind), (ProcessState::Running, None));
+        let top = runtime.top(1, By::LongestTurn).await;
+        assert_eq!((top.len(), top[0].pid), (1, stuck.pid()));
+        go_on.send(()).unwrap();
+        // What it was asked meanwhile it answers now, to nobody.
+        while runtime.info(stuck).await.unwrap().state != ProcessState::Idle {}
+        // It was waited for half a second twice.
+        let longest = runtime.top(1, By::LongestTurn).await.remove(0);
+        assert_eq!((longest.pid, longest.longest_turn.is_some()), (stuck.pid(), true));
+    });
+}
+
+#[test]
+fn an_exiting_process_says_so() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let worker = runtime.spawn(Worker::<8>::new()).unwrap();
+        worker.stop();
+        while runtime.info(worker).await.unwrap().state != ProcessState::Exiting {}
+        worker.kill();
+        worker.pid().exited().await;
+        assert_eq!(runtime.info(worker).await, None);
+    });
+}
+
+#[test]
+fn memory_counts_slots_and_what_does_not_fit_one() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let small = runtime.spawn(Worker::<8>::new()).unwrap();
+        let medium = runtime.spawn(Worker::<300>::new()).unwrap();
+        let large = runtime.spawn(Worker::<10_000>::new()).unwrap();
+        let bytes = async |pid: Pid| runtime.info(pid).await.unwrap().memory_bytes;
+        assert_eq!(bytes(small.pid()).await, 64);
+        assert_eq!(bytes(medium.pid()).await, 384);
+        assert_eq!(bytes(large.pid()).await, 10_064);
+        let top: Vec<_> =
+            runtime.top(2, By::Memory).await.into_iter().map(|info| info.pid).collect();
+        assert_eq!(top, [large.pid(), medium.pid()]);
+        for process in [small.pid(), medium.pid(), large.pid()] {
+            process.kill();
+        }
+    });
+}
+
+#[test]
+fn relations_are_shown_from_both_ends() {
+    struct Watch(Pid);
+    impl Message for Watch {
+        type Reply = ();
+    }
+    impl Handle<Watch> for Family {
+        async fn handle(&mut self, Watch(whom): Watch, cx: &mut Context<Self>) {
+            cx.trap_exits(true);
+            cx.monitor(whom);
+            cx.monitor(whom);
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let parent = runtime.spawn(Family).unwrap();
+        let children = parent.call(Breed(2)).await.unwrap();
+        let (first, second) = (children[0].pid(), children[1].pid());
+        children[0].call(Watch(second)).await.unwrap();
+        let info = runtime.info(parent).await.unwrap();
+        assert_eq!(info.turns, Some(1), "counted once it had a child");
+        let sorted = |mut pids: Vec<Pid>| {
+            pids.sort_unstable();
+            pids
+        };
+        assert_eq!(sorted(info.links), sorted(vec![first, second]));
+        assert_eq!((info.parent, info.traps_exits), (None, false));
+        let info = runtime.info(first).await.unwrap();
+        assert_eq!((info.parent, info.links), (Some(parent.pid()), vec![parent.pid()]));
+        assert_eq!((info.monitors, info.traps_exits), (vec![second, second], true));
+        // A monitor is a signal, which may be on its way.
+        while runtime.info(second).await.unwrap().monitored_by != [first, first] {}
+    });
+}
+
+#[test]
+fn the_list_has_everybody_once_and_pids_are_found_by_their_text() {
+    let runtime = runtime();
+    let other = crate::runtime();
+    let stranger = other.spawn(Family).unwrap().pid();
+    let spawned: HashSet<Pid> =
+        (0..scaled(5_000)).map(|_| runtime.spawn(Family).unwrap().pid()).collect();
+    let listed: Vec<Pid> = runtime.list().collect();
+    assert_eq!(listed.len(), spawned.len());
+    assert_eq!(listed.iter().copied().collect::<HashSet<_>>(), spawned);
+    for &pid in listed.iter().take(100) {
+        assert_eq!(runtime.find(&pid.to_string()), Some(pid));
+    }
+    let inside = u64::from_str_radix(&listed[0].to_string(), 16).unwrap() ^ (1 << 7);
+    for text in ["", "0", "no pid", "-1", "ffffffffffffffff", &format!("{:x}", inside | 8)] {
+        assert_eq!(runtime.find(text), None, "{text}");
+    }
+    assert_eq!(runtime.find(&stranger.to_string()), None);
+    runtime.block_on(async |runtime| {
+        listed[0].kill();
+        listed[0].exited().await;
+        assert_eq!(runtime.find(&listed[0].to_string()), None);
+        assert_eq!(runtime.list().count(), spawned.len() - 1);
+    });
+}
+
+#[test]
+fn the_tree_follows_those_who_spawned() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for _ in 0..10 {
+            runtime.spawn(Family).unwrap();
+        }
+        let root = runtime.spawn(Family).unwrap();
+        let children = root.call(Breed(3)).await.unwrap();
+        let grandchildren = children[1].call(Breed(2)).await.unwrap();
+        let tree = runtime.tree(100).await;
+        assert_eq!(tree.len(), 6, "those without relatives are not in it");
+        assert_eq!((tree[0].pid, tree[0].depth, tree[0].children), (root.pid(), 0, 3));
+        let depth = |pid: Pid| tree.iter().find(|branch| branch.pid == pid).unwrap().depth;
+        assert!(children.iter().all(|child| depth(child.pid()) == 1));
+        assert!(grandchildren.iter().all(|child| depth(child.pid()) == 2));
+        let place = |pid: Pid| tree.iter().position(|branch| branch.pid == pid).unwrap();
+        let second = place(children[1].pid());
+        let mut below: Vec<Pid> = tree[second + 1..second + 3].iter().map(|b| b.pid).collect();
+        below.sort_unstable();
+        let mut expected: Vec<Pid> = grandchildren.iter().map(|child| child.pid()).collect();
+        expected.sort_unstable();
+        assert_eq!(below, expected);
+
+        let few = runtime.tree(2).await;
+        assert_eq!(few.len(), 2);
+        assert_eq!((few[0].pid, few[0].children, few[1].depth), (root.pid(), 3, 1));
+        assert_eq!(runtime.tree(0).await, []);
+    });
+}
+
+#[test]
+fn a_tree_without_its_root_stands_on_the_next() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        /// Lives on when its parent does not.
+        struct Orphan;
+        impl Process for Orphan {}
+        struct Bear;
+        impl Message for Bear {
+            type Reply = Address<Orphan>;
+        }
+        impl Handle<Bear> for Family {
+            async fn handle(&mut self, _: Bear, cx: &mut Context<Self>) -> Address<Orphan> {
+                cx.spawn_monitored(Orphan).unwrap().0
+            }
+        }
+        let parent = runtime.spawn(Family).unwrap();
+        let orphan = parent.call(Bear).await.unwrap();
+        assert_eq!(runtime.tree(9).await.len(), 2);
+        parent.kill();
+        parent.pid().exited().await;
+        let tree = runtime.tree(9).await;
+        assert_eq!(tree.iter().map(|b| (b.pid, b.depth)).collect::<Vec<_>>(), [(orphan.pid(), 0)]);
+    });
+}
+
+#[test]
+fn the_fullest_mailboxes_come_first_and_looking_loses_no_message() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let crowd: Vec<_> =
+            (0..scaled(2_000)).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+        let full = crowd[crowd.len() / 2];
+        full.send(AddSlowly(1, Duration::from_millis(50))).unwrap();
+        for _ in 0..100 {
+            full.send(Add(1)).unwrap();
+        }
+        let top = runtime.top(3, By::MailboxLen).await;
+        assert_eq!((top.len(), top[0].pid), (3, full.pid()), "{top:?}");
+        assert!(top[0].mailbox_len >= 100 && top[0].mailbox_bytes >= 100 * 16, "{top:?}");
+        assert!(top[1].mailbox_len == 0);
+        assert_eq!(full.call(Add(0)).await.unwrap(), 101);
+        // Looked at while they are sent to, from two sides.
+        let rounds = scaled(2_000) / 20;
+        for round in 0..rounds {
+            for process in &crowd {
+                process.send(Add(1)).unwrap();
+            }
+            let by = [By::Memory, By::MailboxLen, By::MailboxBytes, By::Turns];
+            assert_eq!(runtime.top(2, by[round as usize % 4]).await.len(), 2);
+        }
+        for process in crowd {
+            let extra = if process == full { 101 } else { 0 };
+            assert_eq!(process.call(Add(0)).await.unwrap(), rounds + extra);
+        }
+    });
+}
+
+#[test]
+fn a_process_may_look_at_itself_and_sees_that_it_runs() {
+    struct Look;
+    impl Message for Look {
+        type Reply = Option<ProcessState>;
+    }
+    impl Handle<Look> for Counter {
+        async fn handle(&mut self, _: Look, cx: &mut Context<Self>) -> Option<ProcessState> {
+            let runtime = cx.runtime().clone();
+            runtime.info(cx.address()).await.map(|info| info.state)
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let process = runtime.spawn(Counter { count: 0 }).unwrap();
+        let state = process.call(Look).await.unwrap();
+        assert!(matches!(state, Some(ProcessState::Suspended { .. })), "{state:?}");
+    });
+}
+
+#[test]
+fn metrics_count_what_happened() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let processes: Vec<_> =
+            (0..10).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+        for process in &processes {
+            process.call(Add(1)).await.unwrap();
+        }
+        processes[0].send(crate::Fail("on purpose")).unwrap();
+        processes[0].pid().exited().await;
+        processes[1].stop();
+        processes[1].pid().exited().await;
+        // The last step of an exit comes after those who wait for it are told.
+        let metrics = loop {
+            let metrics = runtime.metrics();
+            if metrics.exited == 2 {
+                break metrics;
+            }
+        };
+        assert_eq!((metrics.spawned, metrics.processes), (10, 8));
+        assert_eq!(metrics.panicked, 1);
+        assert_eq!(metrics.workers.len(), 2);
+        assert!(metrics.uptime > Duration::ZERO);
+        let turns: u64 = metrics.workers.iter().map(|worker| worker.turns).sum();
+        assert!(turns >= 12, "{metrics:?}");
+    });
+}
+
+#[test]
+fn supervised_processes_stand_below_their_supervisor_with_their_names() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let supervisor = Supervisor::one_for_one()
+            .child("first", ChildSpec::new(|| Family).register("the first"))
+            .child("second", || Family)
+            .start(runtime)
+            .unwrap();
+        let children = loop {
+            let tree = runtime.tree(10).await;
+            if tree.len() == 3 {
+                break tree;
+            }
+        };
+        assert_eq!((children[0].pid, children[0].children), (supervisor.pid(), 2));
+        assert!(children[0].kind.unwrap().contains("Supervisor"));
+        let mut names: Vec<_> = children[1..].iter().map(|branch| branch.names.clone()).collect();
+        names.sort();
+        assert_eq!(names, [vec![], vec!["the first".to_owned()]]);
+        let first = runtime.whereis::<Family>("the first").unwrap();
+        let info = runtime.info(first).await.unwrap();
+        assert_eq!(
+            (info.names, info.parent),
+            (vec!["the first".to_owned()], Some(supervisor.pid()))
+        );
+    });
+}
+
+#[test]
+fn what_waits_for_a_bounded_process_is_counted_too() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let options = SpawnOptions::new().mailbox(MailboxBound::new(5, Overflow::Reject));
+        let worker = runtime.spawn_with(Worker::<8>::new(), options).unwrap();
+        assert_eq!(runtime.info(worker).await.unwrap().state, ProcessState::Idle);
+        assert_eq!(runtime.find(&worker.pid().to_string()), Some(worker.pid()));
+        let (begun, begins) = oneshot::channel();
+        let (go_on, told) = oneshot::channel();
+        worker.send(Wait(begun, told)).unwrap();
+        begins.await.unwrap();
+        for _ in 0..4 {
+            worker.send(Wait(oneshot::channel().0, oneshot::channel().1)).unwrap();
+        }
+        let info = runtime.info(worker).await.unwrap();
+        assert_eq!((info.mailbox_len, info.mailbox_bytes), (4, 4 * 64));
+        let metrics = runtime.metrics();
+        assert!(metrics.mailbox_bytes >= 4 * 64 && metrics.mailbox_bytes_limit > 1 << 20);
+        go_on.send(()).unwrap();
+        while runtime.info(worker).await.unwrap().state != ProcessState::Idle {}
+        worker.kill();
+    });
+}
