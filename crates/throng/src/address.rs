@@ -484,7 +484,9 @@ impl<P: Process> Address<P> {
     /// There is room for this in a full mailbox too.
     pub fn stop(self) -> bool {
         scheduler::with_worker(|worker| worker.map(Worker::end_streak));
-        Cast::<P, Stop>::push(self.raw, Stop).is_ok()
+        let told = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
+        scheduler::with_worker(|worker| worker.map(|worker| worker.leave(self.raw.parts().1)));
+        told
     }
 
     /// Whether the process has not exited yet.

@@ -139,7 +139,7 @@ impl<P: Process> Context<P> {
     /// Messages still queued are dropped, and their callers told the reason. The reply of this
     /// turn is sent.
     pub fn stop(&mut self, reason: ExitReason) {
-        self.after = After::Exit(reason);
+        self.after = After::exit(reason);
     }
 
     /// Exits when this turn is over, but only if at that instant no message is queued.

@@ -49,13 +49,49 @@ pub(crate) enum After {
     /// Go on with the next message.
     Next,
     /// Exit.
-    Exit(ExitReason),
+    Exit(Why),
     /// Exit if no message waits.
     ExitIfIdle,
     /// Exit at once, without a last turn.
     Kill,
     /// It was the last turn of an exit for this reason.
-    Ended(ExitReason),
+    Ended(Why),
+}
+
+impl After {
+    pub(crate) fn exit(reason: ExitReason) -> After {
+        After::Exit(Why::from(reason))
+    }
+
+    pub(crate) fn ended(reason: ExitReason) -> After {
+        After::Ended(Why::from(reason))
+    }
+}
+
+// Every turn returns one: two words travel in registers, more would go through memory.
+const _: () = assert!(size_of::<Progress>() <= 16, "how a turn went fits two registers");
+
+/// An exit reason in one word.
+#[derive(Debug)]
+pub(crate) struct Why(Option<Box<ExitReason>>);
+
+impl Why {
+    pub(crate) fn reason(&self) -> &ExitReason {
+        self.0.as_deref().unwrap_or(&ExitReason::Normal)
+    }
+}
+
+impl From<ExitReason> for Why {
+    fn from(reason: ExitReason) -> Why {
+        // The most frequent one, and the cheapest.
+        Why((reason != ExitReason::Normal).then(|| Box::new(reason)))
+    }
+}
+
+impl From<Why> for ExitReason {
+    fn from(Why(reason): Why) -> ExitReason {
+        reason.map_or(ExitReason::Normal, |reason| *reason)
+    }
 }
 
 /// Where a turn's reply goes.
@@ -300,7 +336,7 @@ where
         }
         Err(reason) => {
             sink.fail(&reason);
-            After::Exit(reason)
+            After::exit(reason)
         }
     };
     Progress::Done(match after {

@@ -332,7 +332,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
                     return Poll::Ready(None);
                 }
                 if worker.scheduler().phase() != Phase::Running {
-                    obey::<M>(inside, After::Exit(ExitReason::Shutdown));
+                    obey::<M>(inside, After::exit(ExitReason::Shutdown));
                     return Poll::Pending;
                 }
                 if !waker::is_of(task.waker(), inside.cell()) {
@@ -579,7 +579,7 @@ where
                 // SAFETY: the same.
                 match unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
                     Some(after) => Poll::Ready(after),
-                    None => polled.map(|outcome| After::Exit(outcome.into_exit_reason())),
+                    None => polled.map(|outcome| After::exit(outcome.into_exit_reason())),
                 }
             });
             let after = after.await;

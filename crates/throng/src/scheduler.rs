@@ -175,6 +175,8 @@ pub(crate) struct Remote {
     pub(crate) queue: TokenQueue,
     /// The process woken last.
     pub(crate) warm: WarmToken,
+    /// The process told to stop last, if that woke it: see `Worker::leave`.
+    pub(crate) leaving: WarmToken,
     pub(crate) doing: Doing,
     pub(crate) counters: Counters,
     thread: OnceLock<Thread>,
@@ -187,6 +189,7 @@ impl Remote {
         Remote {
             queue: TokenQueue::new(),
             warm: WarmToken::new(),
+            leaving: WarmToken::new(),
             doing: Doing::new(),
             counters: Counters::new(),
             thread: OnceLock::new(),
@@ -355,7 +358,7 @@ impl Scheduler {
         tokens
     }
 
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         self.injected() > 0 || self.remotes_in_use().iter().any(|remote| !remote.queue.is_empty())
     }
 
@@ -396,8 +399,10 @@ impl Scheduler {
         /// So much may wait; the rest of a million alarms can ring when that has run.
         const INJECTED_MOST: usize = 1024;
         const SLICES: usize = 64;
-        if let Some(token) = self.remotes[worker].warm.steal() {
-            self.inject([token]);
+        let Remote { warm, leaving, .. } = &self.remotes[worker];
+        let held = [leaving.steal(), warm.steal()];
+        if held.iter().any(Option::is_some) {
+            self.inject(held.into_iter().flatten());
         }
         let Some(alarms) = self.alarms.get(worker) else { return };
         for _ in 0..SLICES {

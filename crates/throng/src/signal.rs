@@ -187,7 +187,7 @@ fn exit_signal(token: &Token, from: Option<Pid>, reason: ExitReason, by_link: bo
     if reason == ExitReason::Normal && from != Some(token.pid()) {
         return Outcome::Nothing;
     }
-    Outcome::Exit(After::Exit(reason))
+    Outcome::Exit(After::exit(reason))
 }
 
 /// Tells others that a process is dead, as many of them as `most`; true if all have been told.

@@ -16,7 +16,9 @@
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{Mutex, lock};
 
-/// See the file's head.
+/// See the file's head. On lines of its own: searchers write it all the time, and beside it lies
+/// what each turn reads.
+#[repr(align(128))]
 pub(crate) struct Sleepers {
     list: Mutex<Vec<usize>>,
     sleeping: AtomicU32,

@@ -3,8 +3,9 @@
 //! A worker says which turn it runs, by two plain stores a turn ([`Doing`]). The thread that keeps
 //! the clock looks at that every few milliseconds ([`Watch`]). A turn found running for longer than
 //! `stuck_after` is reported, once, with the names of its process and of its message; and what the
-//! worker holds is made reachable: a spare worker is woken for as long as this one is stuck
-//! (`spare`), its warm process goes to the injector, and its alarms are rung for it. Its queue is
+//! worker holds is made reachable: its warm process goes to the injector, its alarms are rung for
+//! it, and if the others do not keep up, a spare worker is woken for as long as this one is stuck
+//! (`spare`). Its queue is
 //! open to thieves anyway. So code that blocks its thread slows one process, not the node.
 //!
 //! On a machine so loaded that a worker does not get its core for that long the same happens, and
@@ -12,6 +13,7 @@
 
 use crate::process::Process;
 use crate::runtime::Shared;
+use crate::scheduler::Scheduler;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::timer::Tick;
 use std::any::type_name;
@@ -98,6 +100,8 @@ pub(crate) struct Watch {
     stuck_after: Duration,
     seen: Vec<Seen>,
     stuck: usize,
+    /// At how many looks in a row there was work waiting for a worker.
+    backlog: u32,
 }
 
 impl Watch {
@@ -106,7 +110,7 @@ impl Watch {
     const LOOKS: u32 = 3;
 
     pub(crate) fn new(stuck_after: Duration) -> Watch {
-        Watch { stuck_after, seen: Vec::new(), stuck: 0 }
+        Watch { stuck_after, seen: Vec::new(), stuck: 0, backlog: 0 }
     }
 
     /// Looks at each worker, and sees to it that what stuck ones hold gets on.
@@ -147,8 +151,22 @@ impl Watch {
             }
         }
         if self.stuck != before || self.stuck > 0 {
-            shared.staff(self.stuck);
             self.relieve(shared);
+            shared.staff(self.needed(shared));
+        }
+    }
+
+    /// How many spare workers there should be: one for each stuck worker, but no more than there are
+    /// while the others keep up. A turn that only computes keeps its core busy, and a further thread
+    /// would take that from the rest.
+    fn needed(&mut self, shared: &Shared) -> usize {
+        let Scheduler { spares, .. } = &shared.scheduler;
+        self.backlog = if shared.scheduler.has_work() { self.backlog + 1 } else { 0 };
+        let nobody_left = self.stuck >= shared.scheduler.workers() + spares.active();
+        if self.backlog >= Self::LOOKS || (self.backlog > 0 && nobody_left) {
+            self.stuck
+        } else {
+            self.stuck.min(spares.active())
         }
     }
 

@@ -140,9 +140,9 @@ impl Worker {
         if !scheduler.spares.retire(self.index) {
             return false;
         }
-        let warm = self.remote().warm.take();
+        let warm = std::iter::from_fn(|| self.take_warm());
         let queued = std::iter::from_fn(|| self.remote().queue.pop());
-        scheduler.inject(warm.into_iter().chain(queued));
+        scheduler.inject(warm.chain(queued));
         self.round.set(0);
         self.give_up_reserves();
         self.remote().counters.fall_asleep(scheduler.clock.refresh_exactly().1);
@@ -187,6 +187,24 @@ impl Worker {
         } else if let Some(cooler) = self.remote().warm.replace(token) {
             self.push_back(cooler);
         }
+    }
+
+    /// A process has been told to stop: if that woke it, it comes next, before the one that was
+    /// warm. Its exit is short and gives back what the next spawn takes; elsewhere it would be cold.
+    pub(crate) fn leave(&self, cell: CellRef) {
+        let Remote { warm, leaving, .. } = self.remote();
+        let Some(token) = warm.take() else { return };
+        let slot = if token.as_ref() == cell { leaving } else { warm };
+        if let Some(earlier) = slot.replace(token) {
+            self.push_back(earlier);
+        }
+    }
+
+    /// The process that comes before the queue, if there is one: who leaves goes first.
+    #[inline(always)]
+    fn take_warm(&self) -> Option<Token> {
+        let Remote { warm, leaving, .. } = self.remote();
+        leaving.take().or_else(|| warm.take())
     }
 
     /// Puts a process at the end of the queue, where others may take it.
@@ -244,7 +262,7 @@ impl Worker {
         self.sends.set(0);
         // One who sends so much is not to wait for the clock to learn that it is too much.
         self.account.look();
-        if let Some(token) = self.remote().warm.take() {
+        while let Some(token) = self.take_warm() {
             self.push_back(token);
         }
     }
@@ -261,9 +279,9 @@ impl Worker {
         {
             return Some(token);
         }
-        let Remote { queue, warm, .. } = self.remote();
+        let queue = &self.remote().queue;
         if self.round.get() == 0
-            && let Some(token) = warm.take()
+            && let Some(token) = self.take_warm()
         {
             let streak = self.warm_streak.get() + 1;
             self.warm_streak.set(streak);
@@ -282,7 +300,7 @@ impl Worker {
             }
             None => {
                 self.round.set(0);
-                warm.take().or_else(|| self.take_injected())
+                self.take_warm().or_else(|| self.take_injected())
             }
         }
     }
@@ -310,8 +328,7 @@ impl Worker {
         for _ in 0..SEARCH_ROUNDS {
             let found = self.steal().or_else(|| self.take_injected()).or_else(|| {
                 self.ring_alarms(0);
-                let Remote { queue, warm, .. } = self.remote();
-                queue.pop().or_else(|| warm.take())
+                self.remote().queue.pop().or_else(|| self.take_warm())
             });
             if found.is_some() || self.scheduler().phase() == Phase::Over {
                 return found;
@@ -524,7 +541,7 @@ impl Worker {
                         }
                     },
                 },
-                After::Exit(reason) => stop(&token, reason),
+                After::Exit(why) => stop(&token, why.into()),
                 After::ExitIfIdle if token.close_if_idle(generation) => {
                     stop(&token, ExitReason::Normal)
                 }
@@ -533,8 +550,8 @@ impl Worker {
                     self.finish(token, generation, ExitReason::Killed);
                     return turns;
                 }
-                After::Ended(reason) => {
-                    self.finish(token, generation, reason);
+                After::Ended(why) => {
+                    self.finish(token, generation, why.into());
                     return turns;
                 }
             };
@@ -553,7 +570,7 @@ impl Worker {
                 Some(After::Exit(_)) if stopping => {}
                 Some(after) => {
                     let reason = match &after {
-                        After::Exit(reason) => reason,
+                        After::Exit(why) => why.reason(),
                         _ => &ExitReason::Killed,
                     };
                     token.discard_turn(reason);
@@ -565,14 +582,14 @@ impl Worker {
             let stopping = token.is_stopping();
             if token.discard_turn(&ExitReason::Shutdown) {
                 if stopping {
-                    return Progress::Done(After::Ended(ExitReason::Shutdown));
+                    return Progress::Done(After::ended(ExitReason::Shutdown));
                 }
                 self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
-                return Progress::Done(After::Exit(ExitReason::Shutdown));
+                return Progress::Done(After::exit(ExitReason::Shutdown));
             }
         }
         token.resume(self.doing()).unwrap_or_else(|| match token.obituary() {
-            Some(reason) => Progress::Done(After::Ended(reason)),
+            Some(reason) => Progress::Done(After::ended(reason)),
             None => Progress::Done(After::Next),
         })
     }
@@ -590,7 +607,7 @@ impl Worker {
             Phase::Draining => token.run_next(generation, self.doing()).or_else(|| {
                 token.close_if_idle(generation).then(|| stop(token, ExitReason::Shutdown))
             }),
-            Phase::Killing | Phase::Over => Some(Progress::Done(After::Exit(ExitReason::Shutdown))),
+            Phase::Killing | Phase::Over => Some(Progress::Done(After::exit(ExitReason::Shutdown))),
         }
     }
 
@@ -622,9 +639,8 @@ impl Worker {
         while self.alarms().is_due(self.scheduler().clock.now()) {
             self.scheduler().ring(self.alarms(), |token| ready.push(token));
         }
-        let Remote { queue, warm, .. } = self.remote();
-        ready.extend(warm.take());
-        ready.extend(std::iter::from_fn(|| queue.pop()));
+        ready.extend(std::iter::from_fn(|| self.take_warm()));
+        ready.extend(std::iter::from_fn(|| self.remote().queue.pop()));
         ready.extend(self.scheduler().take_injected(usize::MAX));
     }
 
@@ -637,7 +653,7 @@ impl Worker {
         token.begin_run();
         token.discard_turn(&reason);
         let began = self.scheduler().clock.now();
-        let turns = self.run_turns(token, Progress::Done(After::Exit(reason)), BUDGET, began);
+        let turns = self.run_turns(token, Progress::Done(After::exit(reason)), BUDGET, began);
         self.end_run(turns);
     }
 
@@ -651,6 +667,6 @@ impl Worker {
 fn stop(token: &Token, reason: ExitReason) -> Progress {
     match token.class().stopping {
         Some(begin) => begin(token, reason),
-        None => Progress::Done(After::Ended(reason)),
+        None => Progress::Done(After::ended(reason)),
     }
 }
