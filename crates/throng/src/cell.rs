@@ -18,22 +18,31 @@
 //! The *token* (see `mailbox` and `turn_state`) is the type [`Token`]: made where the word changes
 //! hands, moved through the run queues, consumed where it is given back. Holding one is what makes
 //! the accessors below sound.
+//!
+//! Its parts: [`Class`] is the state's type, `queue` what is to be handled, [`Inside`] the cell seen
+//! from its own turn, `look` a cell looked at by others.
 
+mod class;
+mod inside;
 mod look;
+mod queue;
 
+pub(crate) use self::class::Class;
+pub(crate) use self::inside::Inside;
+pub(crate) use self::queue::MessageList;
+
+use self::class::{Place, state};
 use crate::address::{Pid, RawAddress};
 use crate::bound::MailboxBound;
 use crate::exit::{ExitReason, catch};
-use crate::extension::{Attachment, Extension};
-use crate::frame::{self, After, FrameHead, Progress};
-use crate::lobby::{self, Lobby};
+use crate::extension::Extension;
+use crate::frame::{self, FrameHead, Progress};
+use crate::lobby;
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
-use crate::message::{self, Cast};
-use crate::process::{Exit, ExitTurn, Process, Turn};
+use crate::message;
+use crate::process::Process;
 use crate::receive_timeout;
-use crate::runtime::RuntimeHandle;
-use crate::signal::Outcome;
-use crate::slab::{self, Slab, SlotCache, SlotClass};
+use crate::slab::{self, Slab, SlotCache};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::Tick;
@@ -251,89 +260,6 @@ impl CellRef {
     /// The alarm is to bring a message, from here on. For the token's holder.
     pub(crate) fn expect_timeout(self) {
         self.cell().turn.expect_timeout();
-    }
-}
-
-/// What all processes of one type in one runtime have in common.
-pub(crate) struct Class {
-    pub(crate) name: &'static str,
-    process: TypeId,
-    slot: SlotClass,
-    pub(crate) runtime: RuntimeHandle,
-    /// What a state takes that is not in its slot.
-    boxed_bytes: usize,
-    drop_state: unsafe fn(NonNull<Cell>),
-    /// Begins the hook, for processes that have one.
-    pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
-    pub(crate) timeout: Option<fn(&Token) -> Progress>,
-    exit_message: fn(Exit) -> NonNull<Link>,
-}
-
-/// Where the state of a `P` lies.
-struct Place<P>(P);
-
-impl<P> Place<P> {
-    const OFFSET: usize = size_of::<Cell>().next_multiple_of(align_of::<P>());
-    const BOXED: bool =
-        align_of::<P>() > 64 || SlotClass::fitting(Self::OFFSET + size_of::<P>()).is_none();
-    const SLOT: SlotClass = {
-        let bytes = if Self::BOXED { size_of::<Cell>() + 8 } else { Self::OFFSET + size_of::<P>() };
-        match SlotClass::fitting(bytes) {
-            Some(class) => class,
-            None => panic!("the smallest slot holds a box"),
-        }
-    };
-}
-
-/// The state of a cell.
-///
-/// # Safety
-/// The cell is one of a `P`, or about to become one.
-#[inline(always)]
-unsafe fn state<P>(cell: NonNull<Cell>) -> *mut P {
-    if Place::<P>::BOXED {
-        // SAFETY: the box's pointer stands right behind the header.
-        unsafe { cell.add(1).cast::<*mut P>().read() }
-    } else {
-        // SAFETY: inside the slot.
-        unsafe { cell.byte_add(Place::<P>::OFFSET).cast::<P>().as_ptr() }
-    }
-}
-
-unsafe fn drop_state<P>(cell: NonNull<Cell>) {
-    // SAFETY: by the caller's contract the state is there and is not used again.
-    unsafe {
-        let state = state::<P>(cell);
-        if Place::<P>::BOXED {
-            drop(Box::from_raw(state));
-        } else {
-            state.drop_in_place();
-        }
-    }
-}
-
-impl Class {
-    pub(crate) fn new<P: Process>(
-        runtime: RuntimeHandle,
-        stopping: Option<fn(&Token, ExitReason) -> Progress>,
-        timeout: Option<fn(&Token) -> Progress>,
-    ) -> Class {
-        Class {
-            name: std::any::type_name::<P>(),
-            process: TypeId::of::<P>(),
-            slot: Place::<P>::SLOT,
-            runtime,
-            boxed_bytes: if Place::<P>::BOXED { size_of::<P>() } else { 0 },
-            drop_state: drop_state::<P>,
-            stopping,
-            timeout,
-            exit_message: |exit| Cast::<P, _>::allocate(ExitTurn(exit)),
-        }
-    }
-
-    /// A trapped exit signal, as a message to a process of this class.
-    pub(crate) fn exit_message(&self, exit: Exit) -> NonNull<Link> {
-        (self.exit_message)(exit)
     }
 }
 
@@ -560,159 +486,6 @@ impl Token {
         self.class().process == TypeId::of::<P>()
     }
 
-    /// Puts a message before all others, and before all signals. For a process that has just been
-    /// created; the turn is to call [`Inside::has_begun`].
-    pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
-        assert!(self.is_a::<P>(), "the message is for another type of process");
-        self.cell().turn.set_fresh();
-        let message = Cast::<P, T>::allocate(turn);
-        // SAFETY: just allocated.
-        slab::budget_of(self.as_ref()).charge(unsafe { message::bytes(message) });
-        // SAFETY: the token's.
-        self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
-    }
-
-    /// Begins the turn of the next message, if there is one. No turn may be under way.
-    #[inline(always)]
-    pub(crate) fn run_next(&self, generation: Generation, doing: &Doing) -> Option<Progress> {
-        debug_assert!(self.frame().is_none());
-        let cell = self.cell();
-        // SAFETY: the token's.
-        let mut first = cell.pending.with(|pending| unsafe { *pending });
-        if first.is_null() {
-            first = match self.next_backlog() {
-                Some(sorted) => sorted,
-                None => {
-                    let drained = cell.mailbox.drain(generation);
-                    if !cell.turn.is_signalled() || drained.is_null() {
-                        drained
-                    } else if let Some(after) = self.sort_out(drained) {
-                        return Some(Progress::Done(after));
-                    } else {
-                        // There may be more by now than what has been sorted.
-                        return Some(Progress::Done(After::Next));
-                    }
-                }
-            };
-        }
-        let Some(message) = NonNull::new(first) else {
-            return if generation.is_bounded() { self.run_from_lobby() } else { None };
-        };
-        // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
-        unsafe {
-            let next = message.as_ref().next();
-            cell.pending.with_mut(|pending| *pending = next);
-            doing.begin(message::title_of(message));
-            Some(message::run(message, self))
-        }
-    }
-
-    /// Whether there are signals to be looked at, or soon will be.
-    #[inline(always)]
-    pub(crate) fn is_signalled(&self) -> bool {
-        self.cell().turn.is_signalled()
-    }
-
-    /// Acts on the signals in the mailbox; says if the process is over thereby.
-    #[cold]
-    pub(crate) fn handle_signals(&self, generation: Generation) -> Option<After> {
-        if self.is_closed() || self.cell().turn.is_fresh() {
-            return None;
-        }
-        let drained = self.cell().mailbox.drain(generation);
-        self.sort_out(drained)
-    }
-
-    /// Acts on the signals in a list just drained and queues the rest behind what is pending; says
-    /// if the process is over.
-    fn sort_out(&self, mut list: *mut Link) -> Option<After> {
-        let lobby = self.generation().is_bounded().then(|| self.lobby());
-        let budget = slab::budget_of(self.as_ref());
-        let mut over: Option<After> = None;
-        let mut looks = Vec::new();
-        let mut first: *mut Link = ptr::null_mut();
-        let mut last: *mut Link = ptr::null_mut();
-        while let Some(message) = NonNull::new(list) {
-            // SAFETY: drained, so owned; the link is read before the message goes.
-            let signal = unsafe {
-                list = message.as_ref().next();
-                message::take_signal(message)
-            };
-            let message = match signal {
-                None => message,
-                Some(signal) => {
-                    self.cell().turn.retract();
-                    let number = lobby.map(Lobby::next_mark);
-                    match signal.act(self) {
-                        Outcome::Nothing => continue,
-                        Outcome::Look(look) => {
-                            looks.push(look);
-                            continue;
-                        }
-                        Outcome::Message(message) => {
-                            // SAFETY: just made.
-                            budget.charge(unsafe { message::bytes(message) });
-                            if let Some((lobby, number)) = lobby.zip(number) {
-                                lobby.push_at(number, message);
-                                continue;
-                            }
-                            message
-                        }
-                        Outcome::Exit(after) => {
-                            // The first exit counts, but for a kill.
-                            if over.is_none() || matches!(after, After::Kill) {
-                                over = Some(after);
-                            }
-                            continue;
-                        }
-                    }
-                }
-            };
-            // SAFETY: both are owned.
-            unsafe {
-                message.as_ref().set_next(ptr::null_mut());
-                if let Some(last) = NonNull::new(last) {
-                    last.as_ref().set_next(message.as_ptr());
-                } else {
-                    first = message.as_ptr();
-                }
-            }
-            last = message.as_ptr();
-        }
-        if !first.is_null() {
-            self.append(first);
-        }
-        for look in looks {
-            look(self);
-        }
-        over
-    }
-
-    /// Queues a list of messages behind what is pending.
-    fn append(&self, list: *mut Link) {
-        // SAFETY: the token's.
-        let is_first = self.cell().pending.with_mut(|pending| unsafe {
-            let is_first = (*pending).is_null() && !self.has_backlog();
-            if is_first {
-                *pending = list;
-            }
-            is_first
-        });
-        if !is_first {
-            self.with_extension(|own| own.backlog.push_back(MessageList(list)));
-        }
-    }
-
-    fn has_backlog(&self) -> bool {
-        self.if_extension(|own| !own.backlog.is_empty()).unwrap_or(false)
-    }
-
-    /// The next list of messages that were drained while others were pending.
-    #[inline(always)]
-    fn next_backlog(&self) -> Option<*mut Link> {
-        self.if_extension(|own| own.backlog.pop_front()).flatten().map(|list| list.0)
-    }
-
     /// Has the extension looked at or changed, made if need be. Not to be nested.
     pub(crate) fn with_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> R {
         // SAFETY: the token's; none of the closures, all this crate's, comes back here.
@@ -724,35 +497,6 @@ impl Token {
     pub(crate) fn if_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> Option<R> {
         // SAFETY: as above.
         self.cell().extension.with_mut(|field| unsafe { (*field).as_deref_mut().map(f) })
-    }
-
-    /// Puts the message being run back in front: there is more in it.
-    ///
-    /// # Safety
-    /// The message is the one that `run_next` has just taken.
-    #[inline(always)]
-    pub(crate) unsafe fn put_back(&self, message: NonNull<Link>) {
-        // SAFETY: the token's; the message is owned by the list again.
-        self.cell().pending.with_mut(|pending| unsafe {
-            message.as_ref().set_next(*pending);
-            *pending = message.as_ptr();
-        });
-    }
-
-    /// Whether a message waits that was already taken from the mailbox.
-    fn has_pending(&self) -> bool {
-        // SAFETY: the token's; a message that has let go is not looked at again.
-        let has_pending = self.cell().pending.with_mut(|pending| unsafe {
-            while let Some(message) = NonNull::new(*pending) {
-                let next = message.as_ref().next();
-                if !message::uncouple(message) {
-                    return true;
-                }
-                *pending = next;
-            }
-            false
-        });
-        has_pending || self.has_backlog()
     }
 
     /// Ends the process's life: it has no address any more, what is queued is dropped and callers
@@ -814,136 +558,6 @@ impl Token {
     }
 }
 
-/// What the caller of a turn learns that an async process could not run to its end.
-const NESTED_TURN_WAITED: &str = "an async process runs no turns that wait, besides its own";
-
-/// A cell as seen from its own turn, which holds the token for as long as this is used.
-#[derive(Clone, Copy)]
-pub(crate) struct Inside(NonNull<Cell>);
-
-// SAFETY: it travels with the turn's future, and that with the token.
-unsafe impl Send for Inside {}
-// SAFETY: shared, it only shows the class, which does not change.
-unsafe impl Sync for Inside {}
-
-impl Inside {
-    /// # Safety
-    /// Used only while a turn of this cell is under way, and by that turn.
-    #[inline(always)]
-    pub(crate) unsafe fn new(token: &Token) -> Inside {
-        Inside(token.0)
-    }
-
-    /// # Safety
-    /// As [`new`](Self::new): the calling thread holds the cell's token and is in its turn.
-    #[inline(always)]
-    pub(crate) unsafe fn of(cell: CellRef) -> Inside {
-        Inside(cell.0)
-    }
-
-    /// Which process the turn belongs to.
-    pub(crate) fn pid(self) -> Pid {
-        pid(self.0)
-    }
-
-    /// The cell itself.
-    pub(crate) fn as_ref(self) -> CellRef {
-        CellRef(self.0)
-    }
-
-    /// The turn is over, and the process waits for a message until then.
-    pub(crate) fn wait_until(self, at: Tick) {
-        let word = (at.to_raw() as usize) << TICK_SHIFT | WAITS;
-        // SAFETY: the turn has the token, and its frame is no longer under way.
-        unsafe { self.0.as_ref() }
-            .frame
-            .with_mut(|frame| unsafe { *frame = NonNull::new(ptr::without_provenance_mut(word)) });
-    }
-
-    pub(crate) fn runtime(&self) -> &RuntimeHandle {
-        // SAFETY: the turn has the token; classes outlive the turns of their runtime.
-        unsafe { self.0.as_ref().class.with(|class| &(**class).runtime) }
-    }
-
-    #[inline(always)]
-    pub(crate) fn cell(self) -> CellRef {
-        CellRef(self.0)
-    }
-
-    /// Where the state of the process is, which must be a `P`.
-    #[inline(always)]
-    pub(crate) fn state<P: Process>(self) -> NonNull<P> {
-        debug_assert!(Token(self.0).is_a::<P>(), "the state is another type's");
-        // SAFETY: the pointer is only made here; whoever uses it says why that is sound.
-        unsafe { NonNull::new_unchecked(state::<P>(self.0)) }
-    }
-
-    /// Runs the turn of the next message inside the one under way; none if there is no message.
-    ///
-    /// It must not have to wait: if it would, it is dropped, and its caller is told.
-    ///
-    /// # Safety
-    /// No reference to the process's state is in use.
-    pub(crate) unsafe fn run_nested(self, doing: &Doing) -> Option<After> {
-        // Lent by the turn under way, and not given back by it before this is over.
-        let token = Token(self.0);
-        let generation = token.generation();
-        if token.is_signalled()
-            && let Some(after) = token.handle_signals(generation)
-        {
-            return Some(after);
-        }
-        let outer = token.frame();
-        token.set_frame(None);
-        let progress = token.run_next(generation, doing);
-        if let Some(nested) = token.frame() {
-            // SAFETY: the cell's frame, replaced below.
-            unsafe { frame::discard_turn(nested, &ExitReason::other(NESTED_TURN_WAITED)) };
-        }
-        token.set_frame(outer);
-        Some(match progress? {
-            Progress::Done(after) => after,
-            Progress::Pending => After::Next,
-        })
-    }
-
-    /// Has the turn under way woken by the next message; false if there is one already.
-    pub(crate) fn await_message(self) -> bool {
-        let token = Token(self.0);
-        let (mailbox, generation) = (&token.cell().mailbox, token.generation());
-        if generation.is_bounded() {
-            return token.lobby().if_empty(|| mailbox.await_message(generation));
-        }
-        mailbox.await_message(generation)
-    }
-
-    /// The process's first turn runs: signals need not wait any more.
-    pub(crate) fn has_begun(self) {
-        // SAFETY: slots are cells for good.
-        unsafe { self.0.as_ref() }.turn.clear_fresh();
-    }
-
-    /// What was attached at the spawn.
-    pub(crate) fn attachment(&mut self) -> Option<&mut Attachment> {
-        // SAFETY: the turn has the token and one context, which holds this and lends it
-        // exclusively; signals, which change the extension, are not acted on while it runs.
-        let extension = unsafe { self.0.as_ref().extension.with_mut(|field| &mut *field) };
-        extension.as_deref_mut()?.attachment.as_mut()
-    }
-
-    /// Has the extension looked at or changed, made if need be. Not to be nested.
-    pub(crate) fn with_extension<R>(&mut self, f: impl FnOnce(&mut Extension) -> R) -> R {
-        // SAFETY: as above.
-        unsafe { self.0.as_ref().extension.with_mut(|field| f((*field).get_or_insert_default())) }
-    }
-
-    /// Has the extension looked at or changed, if there is one. Not to be nested.
-    pub(crate) fn if_extension<R>(&mut self, f: impl FnOnce(&mut Extension) -> R) -> Option<R> {
-        // SAFETY: as above.
-        unsafe { self.0.as_ref().extension.with_mut(|field| (*field).as_deref_mut().map(f)) }
-    }
-}
-
 /// Which process lives in a cell, or has just stopped living there. For the token's holder.
 fn pid(cell: NonNull<Cell>) -> Pid {
     // SAFETY: slots are cells for good.
@@ -954,9 +568,3 @@ fn pid(cell: NonNull<Cell>) -> Pid {
     };
     Pid::from_raw(RawAddress::new(cell, generation))
 }
-
-/// Messages taken from a mailbox, linked oldest first.
-pub(crate) struct MessageList(*mut Link);
-
-// SAFETY: it is owned by the token's holder, and messages are made to travel between threads.
-unsafe impl Send for MessageList {}

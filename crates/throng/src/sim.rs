@@ -50,7 +50,7 @@ use crate::exit::ExitReason;
 use crate::runtime::{Runtime, RuntimeBuilder, RuntimeHandle};
 use crate::scheduler::{self, Phase};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, Random, VirtualInstant, lock};
 use crate::worker::Worker;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -100,8 +100,8 @@ pub fn replay<F: Future<Output = ()>>(seed: u64, test: impl Fn(Sim) -> F) -> Tra
         let runtime = RuntimeBuilder::new().start_simulated(tokio::runtime::Handle::current());
         let shared = Arc::new(Controls {
             seed,
-            plan: Mutex::new(Plan { random: fastrand::Rng::with_seed(seed), faults: Vec::new() }),
-            begun: tokio::time::Instant::now(),
+            plan: Mutex::new(Plan { random: Random::with_seed(seed), faults: Vec::new() }),
+            begun: VirtualInstant::now(),
         });
         let sim = Sim { runtime: runtime.handle().clone(), controls: shared.clone() };
         let mut driver = Driver::new(&runtime, shared);
@@ -206,11 +206,11 @@ impl Trace {
 struct Controls {
     seed: u64,
     plan: Mutex<Plan>,
-    begun: tokio::time::Instant,
+    begun: VirtualInstant,
 }
 
 struct Plan {
-    random: fastrand::Rng,
+    random: Random,
     faults: Vec<Fault>,
 }
 
@@ -247,11 +247,11 @@ struct Driver<'a> {
     /// Processes that could run.
     ready: Vec<Token>,
     /// Those that could but are held up, until when.
-    delayed: Vec<(tokio::time::Instant, Token)>,
+    delayed: Vec<(VirtualInstant, Token)>,
     main: Arc<Flag>,
     sleep: Pin<Box<tokio::time::Sleep>>,
     /// When anything last happened.
-    last_step: tokio::time::Instant,
+    last_step: VirtualInstant,
     trace: Trace,
 }
 
@@ -282,7 +282,7 @@ impl<'a> Driver<'a> {
             delayed: Vec::new(),
             main: Arc::new(Flag { is_set: AtomicBool::new(true), driver: Mutex::new(None) }),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            last_step: tokio::time::Instant::now(),
+            last_step: VirtualInstant::now(),
             trace: Trace { steps: 0, faults: 0, digest: 0xcbf2_9ce4_8422_2325 },
         }
     }
@@ -302,7 +302,7 @@ impl<'a> Driver<'a> {
             if choices == 0 {
                 return self.sleep(cx);
             }
-            self.last_step = tokio::time::Instant::now();
+            self.last_step = VirtualInstant::now();
             let choice = lock(&self.controls.plan).random.usize(0..choices);
             if choice < self.ready.len() {
                 let token = self.ready.swap_remove(choice);
@@ -330,7 +330,7 @@ impl<'a> Driver<'a> {
         let Driver { worker, ready, .. } = self;
         worker.scheduler().clock.refresh();
         scheduler::enter(worker, || worker.take_all(ready));
-        let now = tokio::time::Instant::now();
+        let now = VirtualInstant::now();
         let mut index = 0;
         while index < self.delayed.len() {
             if self.delayed[index].0 <= now {
@@ -356,7 +356,7 @@ impl<'a> Driver<'a> {
         match fault {
             Some(Kind::Delay(most)) => {
                 self.trace.faults += 1;
-                let until = tokio::time::Instant::now() + most.mul_f64(hold);
+                let until = VirtualInstant::now() + most.mul_f64(hold);
                 self.delayed.push((until, token));
             }
             Some(Kind::Crash) => {
@@ -370,7 +370,7 @@ impl<'a> Driver<'a> {
 
     /// Waits for time to pass.
     fn sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Panic>> {
-        let now = tokio::time::Instant::now();
+        let now = VirtualInstant::now();
         let clock = &self.worker.scheduler().clock;
         let alarm = self.worker.next_alarm().map(|alarm| {
             now + Duration::from_millis(u64::from(clock.refresh().until(alarm).max(1)))

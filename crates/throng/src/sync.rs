@@ -1,8 +1,9 @@
-//! The one door to atomics, threads and clocks.
+//! The one door to atomics, threads, clocks and randomness.
 //!
 //! Everything in this crate that could make two runs differ comes through here, so that a model
-//! checker (`--cfg throng_loom`) or a simulator can stand in for it. No other file of the crate
-//! names `std::thread`, `Instant` or `SystemTime`; `cargo xtask tidy` checks that.
+//! checker (`--cfg throng_loom`) or the simulator can stand in for it. No other file of the crate
+//! names `std::thread`, `Instant`, `SystemTime` or a source of randomness; `cargo xtask tidy` checks
+//! that.
 
 #[cfg(not(throng_loom))]
 pub(crate) mod atomic {
@@ -57,13 +58,16 @@ mod real {
     pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};
     pub(crate) use std::thread::{Builder as ThreadBuilder, JoinHandle, Thread, current, park};
     use std::time::{Duration, Instant};
+    /// A source of randomness that repeats itself for its seed, and the time of a simulation.
+    #[cfg(feature = "sim")]
+    pub(crate) use {fastrand::Rng as Random, tokio::time::Instant as VirtualInstant};
 
     /// A fixed point from which a runtime counts its milliseconds.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Epoch {
         Real(Instant),
         #[cfg(feature = "sim")]
-        Simulated(tokio::time::Instant),
+        Simulated(VirtualInstant),
     }
 
     impl Epoch {
@@ -74,7 +78,7 @@ mod real {
         /// Counts the time of the simulation it is called in.
         #[cfg(feature = "sim")]
         pub(crate) fn simulated() -> Epoch {
-            Epoch::Simulated(tokio::time::Instant::now())
+            Epoch::Simulated(VirtualInstant::now())
         }
 
         pub(crate) fn elapsed(self) -> Duration {

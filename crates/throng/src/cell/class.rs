@@ -1,0 +1,102 @@
+//! The class: what all processes of one type in one runtime have in common, and where their state
+//! lies.
+//!
+//! It is what is left of the type once cells, tokens and messages have forgotten it.
+//!
+//! Invariants: a class outlives all processes of its type, and does not change. Whether a state is
+//! in its slot or in a box behind it follows from its size and alignment alone, so all who are
+//! generic over the type agree.
+
+use super::{Cell, Token};
+use crate::exit::ExitReason;
+use crate::frame::Progress;
+use crate::mailbox::Link;
+use crate::message::Cast;
+use crate::process::{Exit, ExitTurn, Process};
+use crate::runtime::RuntimeHandle;
+use crate::slab::SlotClass;
+use std::any::TypeId;
+use std::ptr::NonNull;
+
+/// What all processes of one type in one runtime have in common.
+pub(crate) struct Class {
+    pub(crate) name: &'static str,
+    pub(super) process: TypeId,
+    pub(super) slot: SlotClass,
+    pub(crate) runtime: RuntimeHandle,
+    /// What a state takes that is not in its slot.
+    pub(super) boxed_bytes: usize,
+    pub(super) drop_state: unsafe fn(NonNull<Cell>),
+    /// Begins the hook, for processes that have one.
+    pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
+    pub(crate) timeout: Option<fn(&Token) -> Progress>,
+    exit_message: fn(Exit) -> NonNull<Link>,
+}
+
+/// Where the state of a `P` lies.
+pub(super) struct Place<P>(P);
+
+impl<P> Place<P> {
+    pub(super) const OFFSET: usize = size_of::<Cell>().next_multiple_of(align_of::<P>());
+    pub(super) const BOXED: bool =
+        align_of::<P>() > 64 || SlotClass::fitting(Self::OFFSET + size_of::<P>()).is_none();
+    const SLOT: SlotClass = {
+        let bytes = if Self::BOXED { size_of::<Cell>() + 8 } else { Self::OFFSET + size_of::<P>() };
+        match SlotClass::fitting(bytes) {
+            Some(class) => class,
+            None => panic!("the smallest slot holds a box"),
+        }
+    };
+}
+
+/// The state of a cell.
+///
+/// # Safety
+/// The cell is one of a `P`, or about to become one.
+#[inline(always)]
+pub(super) unsafe fn state<P>(cell: NonNull<Cell>) -> *mut P {
+    if Place::<P>::BOXED {
+        // SAFETY: the box's pointer stands right behind the header.
+        unsafe { cell.add(1).cast::<*mut P>().read() }
+    } else {
+        // SAFETY: inside the slot.
+        unsafe { cell.byte_add(Place::<P>::OFFSET).cast::<P>().as_ptr() }
+    }
+}
+
+unsafe fn drop_state<P>(cell: NonNull<Cell>) {
+    // SAFETY: by the caller's contract the state is there and is not used again.
+    unsafe {
+        let state = state::<P>(cell);
+        if Place::<P>::BOXED {
+            drop(Box::from_raw(state));
+        } else {
+            state.drop_in_place();
+        }
+    }
+}
+
+impl Class {
+    pub(crate) fn new<P: Process>(
+        runtime: RuntimeHandle,
+        stopping: Option<fn(&Token, ExitReason) -> Progress>,
+        timeout: Option<fn(&Token) -> Progress>,
+    ) -> Class {
+        Class {
+            name: std::any::type_name::<P>(),
+            process: TypeId::of::<P>(),
+            slot: Place::<P>::SLOT,
+            runtime,
+            boxed_bytes: if Place::<P>::BOXED { size_of::<P>() } else { 0 },
+            drop_state: drop_state::<P>,
+            stopping,
+            timeout,
+            exit_message: |exit| Cast::<P, _>::allocate(ExitTurn(exit)),
+        }
+    }
+
+    /// A trapped exit signal, as a message to a process of this class.
+    pub(crate) fn exit_message(&self, exit: Exit) -> NonNull<Link> {
+        (self.exit_message)(exit)
+    }
+}

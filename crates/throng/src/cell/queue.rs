@@ -1,0 +1,211 @@
+//! What a process has before it: messages and signals from the mailbox on, until their turn.
+//!
+//! ```text
+//! mailbox ──drain──▶ signals: acted on at once
+//!                └─▶ messages ─▶ pending, or the backlog if some are pending ──▶ turn
+//! ```
+//!
+//! Invariants: messages leave in the order in which they came. What is pending, and the lists of
+//! the backlog behind it, is owned by the token's holder. Signals in a list drained are acted on
+//! before any of its messages runs.
+
+use super::Token;
+use crate::frame::{After, Progress};
+use crate::lobby::Lobby;
+use crate::mailbox::{Generation, Link};
+use crate::message::{self, Cast};
+use crate::process::{Process, Turn};
+use crate::signal::Outcome;
+use crate::slab;
+use crate::watch::Doing;
+use std::ptr::{self, NonNull};
+
+impl Token {
+    /// Puts a message before all others, and before all signals. For a process that has just been
+    /// created; the turn is to call [`Inside::has_begun`].
+    pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
+        assert!(self.is_a::<P>(), "the message is for another type of process");
+        self.cell().turn.set_fresh();
+        let message = Cast::<P, T>::allocate(turn);
+        // SAFETY: just allocated.
+        slab::budget_of(self.as_ref()).charge(unsafe { message::bytes(message) });
+        // SAFETY: the token's.
+        self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
+    }
+
+    /// Begins the turn of the next message, if there is one. No turn may be under way.
+    #[inline(always)]
+    pub(crate) fn run_next(&self, generation: Generation, doing: &Doing) -> Option<Progress> {
+        debug_assert!(self.frame().is_none());
+        let cell = self.cell();
+        // SAFETY: the token's.
+        let mut first = cell.pending.with(|pending| unsafe { *pending });
+        if first.is_null() {
+            first = match self.next_backlog() {
+                Some(sorted) => sorted,
+                None => {
+                    let drained = cell.mailbox.drain(generation);
+                    if !cell.turn.is_signalled() || drained.is_null() {
+                        drained
+                    } else if let Some(after) = self.sort_out(drained) {
+                        return Some(Progress::Done(after));
+                    } else {
+                        // There may be more by now than what has been sorted.
+                        return Some(Progress::Done(After::Next));
+                    }
+                }
+            };
+        }
+        let Some(message) = NonNull::new(first) else {
+            return if generation.is_bounded() { self.run_from_lobby() } else { None };
+        };
+        // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
+        unsafe {
+            let next = message.as_ref().next();
+            cell.pending.with_mut(|pending| *pending = next);
+            doing.begin(message::title_of(message));
+            Some(message::run(message, self))
+        }
+    }
+
+    /// Whether there are signals to be looked at, or soon will be.
+    #[inline(always)]
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.cell().turn.is_signalled()
+    }
+
+    /// Acts on the signals in the mailbox; says if the process is over thereby.
+    #[cold]
+    pub(crate) fn handle_signals(&self, generation: Generation) -> Option<After> {
+        if self.is_closed() || self.cell().turn.is_fresh() {
+            return None;
+        }
+        let drained = self.cell().mailbox.drain(generation);
+        self.sort_out(drained)
+    }
+
+    /// Acts on the signals in a list just drained and queues the rest behind what is pending; says
+    /// if the process is over.
+    fn sort_out(&self, mut list: *mut Link) -> Option<After> {
+        let lobby = self.generation().is_bounded().then(|| self.lobby());
+        let budget = slab::budget_of(self.as_ref());
+        let mut over: Option<After> = None;
+        let mut looks = Vec::new();
+        let mut first: *mut Link = ptr::null_mut();
+        let mut last: *mut Link = ptr::null_mut();
+        while let Some(message) = NonNull::new(list) {
+            // SAFETY: drained, so owned; the link is read before the message goes.
+            let signal = unsafe {
+                list = message.as_ref().next();
+                message::take_signal(message)
+            };
+            let message = match signal {
+                None => message,
+                Some(signal) => {
+                    self.cell().turn.retract();
+                    let number = lobby.map(Lobby::next_mark);
+                    match signal.act(self) {
+                        Outcome::Nothing => continue,
+                        Outcome::Look(look) => {
+                            looks.push(look);
+                            continue;
+                        }
+                        Outcome::Message(message) => {
+                            // SAFETY: just made.
+                            budget.charge(unsafe { message::bytes(message) });
+                            if let Some((lobby, number)) = lobby.zip(number) {
+                                lobby.push_at(number, message);
+                                continue;
+                            }
+                            message
+                        }
+                        Outcome::Exit(after) => {
+                            // The first exit counts, but for a kill.
+                            if over.is_none() || matches!(after, After::Kill) {
+                                over = Some(after);
+                            }
+                            continue;
+                        }
+                    }
+                }
+            };
+            // SAFETY: both are owned.
+            unsafe {
+                message.as_ref().set_next(ptr::null_mut());
+                if let Some(last) = NonNull::new(last) {
+                    last.as_ref().set_next(message.as_ptr());
+                } else {
+                    first = message.as_ptr();
+                }
+            }
+            last = message.as_ptr();
+        }
+        if !first.is_null() {
+            self.append(first);
+        }
+        for look in looks {
+            look(self);
+        }
+        over
+    }
+
+    /// Queues a list of messages behind what is pending.
+    fn append(&self, list: *mut Link) {
+        // SAFETY: the token's.
+        let is_first = self.cell().pending.with_mut(|pending| unsafe {
+            let is_first = (*pending).is_null() && !self.has_backlog();
+            if is_first {
+                *pending = list;
+            }
+            is_first
+        });
+        if !is_first {
+            self.with_extension(|own| own.backlog.push_back(MessageList(list)));
+        }
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.if_extension(|own| !own.backlog.is_empty()).unwrap_or(false)
+    }
+
+    /// The next list of messages that were drained while others were pending.
+    #[inline(always)]
+    pub(super) fn next_backlog(&self) -> Option<*mut Link> {
+        self.if_extension(|own| own.backlog.pop_front()).flatten().map(|list| list.0)
+    }
+
+    /// Puts the message being run back in front: there is more in it.
+    ///
+    /// # Safety
+    /// The message is the one that `run_next` has just taken.
+    #[inline(always)]
+    pub(crate) unsafe fn put_back(&self, message: NonNull<Link>) {
+        // SAFETY: the token's; the message is owned by the list again.
+        self.cell().pending.with_mut(|pending| unsafe {
+            message.as_ref().set_next(*pending);
+            *pending = message.as_ptr();
+        });
+    }
+
+    /// Whether a message waits that was already taken from the mailbox.
+    pub(super) fn has_pending(&self) -> bool {
+        // SAFETY: the token's; a message that has let go is not looked at again.
+        let has_pending = self.cell().pending.with_mut(|pending| unsafe {
+            while let Some(message) = NonNull::new(*pending) {
+                let next = message.as_ref().next();
+                if !message::uncouple(message) {
+                    return true;
+                }
+                *pending = next;
+            }
+            false
+        });
+        has_pending || self.has_backlog()
+    }
+}
+
+/// Messages taken from a mailbox, linked oldest first.
+pub(crate) struct MessageList(pub(super) *mut Link);
+
+// SAFETY: it is owned by the token's holder, and messages are made to travel between threads.
+unsafe impl Send for MessageList {}

@@ -1,0 +1,61 @@
+//! Classes by type: one for each type of process in a runtime, made at its first spawn.
+//!
+//! Invariants: all workers and guests are given the same class for a type. Classes are behind a
+//! lock; a worker keeps those it has met, and takes no lock for them again.
+
+use super::RuntimeHandle;
+use crate::cell::{Class, Token};
+use crate::exit::ExitReason;
+use crate::frame::{self, Progress};
+use crate::process::{self, Process, Stopping, TimedOut};
+use crate::sync::lock;
+use std::any::TypeId;
+use std::sync::Arc;
+
+/// Classes this worker has met, found without a lock.
+pub(crate) struct ClassCache([Option<(TypeId, Arc<Class>)>; ClassCache::SIZE]);
+
+impl ClassCache {
+    const SIZE: usize = 32;
+
+    pub(crate) fn new() -> ClassCache {
+        ClassCache([const { None }; ClassCache::SIZE])
+    }
+
+    #[inline(always)]
+    pub(super) fn get<P: Process>(&mut self, runtime: &RuntimeHandle) -> &Arc<Class> {
+        let id = TypeId::of::<P>();
+        // The name's address differs from type to type, mostly; equal ones only share a place.
+        let place = std::any::type_name::<P>().as_ptr().addr() / 8 % Self::SIZE;
+        let entry = &mut self.0[place];
+        if entry.as_ref().is_none_or(|(known, _)| *known != id) {
+            *entry = Some((id, runtime.class::<P>()));
+        }
+        match entry {
+            Some((_, class)) => class,
+            None => unreachable!("filled above"),
+        }
+    }
+}
+
+impl RuntimeHandle {
+    pub(super) fn class<P: Process>(&self) -> Arc<Class> {
+        let stopping =
+            const { process::has_stopping::<P>() }.then_some(stopping::<P> as fn(&_, _) -> _);
+        let timeout = const { process::has_timeout::<P>() }.then_some(timeout::<P> as fn(&_) -> _);
+        lock(&self.0.classes)
+            .entry(TypeId::of::<P>())
+            .or_insert_with(|| Arc::new(Class::new::<P>(self.clone(), stopping, timeout)))
+            .clone()
+    }
+}
+
+/// Begins [`Process::stopping`].
+fn stopping<P: Process>(token: &Token, reason: ExitReason) -> Progress {
+    frame::begin_last::<P, _>(token, Stopping(reason))
+}
+
+/// Begins [`Process::timeout`].
+fn timeout<P: Process>(token: &Token) -> Progress {
+    frame::begin_hook::<P, _>(token, TimedOut)
+}
