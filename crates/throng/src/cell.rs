@@ -42,6 +42,7 @@ use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::message;
 use crate::process::Process;
 use crate::receive_timeout;
+use crate::signal::Signal;
 use crate::slab::{self, Slab, SlotCache};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -515,7 +516,7 @@ impl Token {
                 message::discard_all(list, reason);
             }
             if !self.is_closed() {
-                message::discard_all(cell.mailbox.close(generation), reason);
+                self.refuse_all(cell.mailbox.close(generation), reason);
             }
         }
         if generation.is_bounded() {
@@ -536,6 +537,35 @@ impl Token {
         });
         if let Err(reason) = state_dropped.and(catch(|| drop(attachment))) {
             tracing::error!("the state of an exited process did as it was dropped: {reason}");
+        }
+    }
+
+    /// Drops what a mailbox held when it was closed. Who watches from outside is told with the
+    /// others, when the process's names are free.
+    ///
+    /// # Safety
+    /// The caller owns the messages.
+    unsafe fn refuse_all(&self, mut list: *mut Link, reason: &ExitReason) {
+        while let Some(message) = NonNull::new(list) {
+            // SAFETY: owned; the link is read before the message goes.
+            let signal = unsafe {
+                list = message.as_ref().next();
+                message::take_signal(message)
+            };
+            if signal.is_some() {
+                self.cell().turn.retract();
+            }
+            match signal {
+                Some(Signal::Watch(watcher)) => {
+                    self.with_extension(|own| own.watchers.others.push(watcher));
+                }
+                Some(signal) => signal.refuse(self.pid(), reason),
+                // SAFETY: owned, and a list of one.
+                None => unsafe {
+                    message.as_ref().set_next(ptr::null_mut());
+                    message::discard_all(message.as_ptr(), reason);
+                },
+            }
         }
     }
 

@@ -479,6 +479,11 @@ mod tests {
         while stats()[0].stuck_turns == 0 {
             std::thread::yield_now();
         }
+        // Work that nobody is left for.
+        runtime.spawn(Idle).expect("there is room").stop();
+        while runtime.process_count() > 1 {
+            std::thread::yield_now();
+        }
         let_go.send(()).expect("waits");
         while runtime.process_count() > 0 || stats()[0].parks == 0 {
             std::thread::yield_now();
@@ -488,9 +493,6 @@ mod tests {
         assert_eq!((worker.turns, worker.stuck_turns), (1, 1));
         // Spawned by this thread, which is no worker.
         assert_eq!((worker.spawned, worker.exited), (0, 1));
-        while stats().len() < 2 {
-            std::thread::yield_now();
-        }
-        assert!(stats()[1].spare, "one stood in");
+        assert!(stats()[1].spare && stats()[1].exited == 1, "one stood in");
     }
 }
