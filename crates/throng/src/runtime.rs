@@ -75,7 +75,7 @@ impl Runtime {
     }
 
     /// Ends the runtime in order: from now on nothing can be spawned, and each process exits with
-    /// [`ExitReason::Shutdown`] when it has handled what is in its mailbox. What has not exited
+    /// [`ExitReason::Shutdown`](crate::ExitReason::Shutdown) when it has handled what is in its mailbox. What has not exited
     /// when the deadline is over is dropped where it waits; its `stopping` then runs up to where
     /// it would wait.
     ///
