@@ -233,8 +233,8 @@ mod tests {
 
     #[test]
     fn the_architecture_stays_short() {
-        assert!(check_length(&tree(&"x\n".repeat(200))).is_empty());
-        assert_eq!(check_length(&tree(&"x\n".repeat(201))).len(), 1);
+        assert!(check_length(&tree(&"x\n".repeat(LINES_MAX))).is_empty());
+        assert_eq!(check_length(&tree(&"x\n".repeat(LINES_MAX + 1))).len(), 1);
     }
 
     #[test]
