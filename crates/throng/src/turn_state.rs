@@ -7,8 +7,8 @@
 //! | bits | meaning | set by | cleared by |
 //! |---|---|---|---|
 //! | – | running, or no turn at all | holder | |
-//! | `NOTIFIED` | somebody woke it since it last began a poll | any waker | holder, by `resume` |
-//! | `SUSPENDED` | the last poll was pending, nobody holds the token | holder, by `suspend` | holder, by `resume` |
+//! | `NOTIFIED` | somebody woke it since it last began a poll, while another held the token | any waker | holder, by `resume` |
+//! | `SUSPENDED` | the last poll was pending, nobody holds the token | holder, by `suspend` | whoever takes the token |
 //! | `FRESH` | the process's first turn, `started`, has not begun: signals wait for it | creator | that turn |
 //! | 8..32 | signals announced and not yet taken out of the mailbox | senders, before the push | holder, having taken them out; a sender whose push failed |
 //! | `TIMEOUT` | between turns: an alarm that rings brings a message | holder | holder |
@@ -84,16 +84,33 @@ impl TurnState {
     }
 
     /// Begins the next poll: wakes from here on count anew. For the token's holder.
+    #[inline(always)]
     pub(crate) fn resume(&self) {
-        // Acquires what the waking thread did before it woke.
-        self.0.fetch_and(!(SUSPENDED | NOTIFIED), Ordering::AcqRel);
+        // Acquires what the waking thread did before it woke. One that wakes after this look is
+        // seen by `suspend`; so the usual case, one wake that took the token, costs no exchange.
+        if self.0.load(Ordering::Acquire) & NOTIFIED != 0 {
+            self.0.fetch_and(!NOTIFIED, Ordering::AcqRel);
+        }
     }
 
     /// Records a wake; true if the caller now holds the token and must schedule the process.
     #[must_use]
     pub(crate) fn notify(&self) -> bool {
-        let before = self.0.fetch_or(NOTIFIED, Ordering::AcqRel);
-        before & (SUSPENDED | NOTIFIED) == SUSPENDED
+        self.record_wake() & SUSPENDED != 0
+    }
+
+    /// Takes the token or notes that somebody wanted to; the word as it was.
+    #[inline(always)]
+    fn record_wake(&self) -> u32 {
+        // The usual word first, without a look: that would fetch the line from the other core twice.
+        let mut word = SUSPENDED;
+        loop {
+            let woken = if word & SUSPENDED != 0 { word & !SUSPENDED } else { word | NOTIFIED };
+            match self.0.compare_exchange_weak(word, woken, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return word,
+                Err(seen) => word = seen,
+            }
+        }
     }
 
     /// Takes the token of a turn that is suspended without waking the turn; the holder gives it
@@ -101,7 +118,7 @@ impl TurnState {
     #[must_use]
     pub(crate) fn borrow(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
-        while word & (SUSPENDED | NOTIFIED) == SUSPENDED {
+        while word & SUSPENDED != 0 {
             // Acquires the frame and the state from whoever suspended.
             match self.0.compare_exchange_weak(
                 word,
@@ -147,8 +164,8 @@ impl TurnState {
 
     /// Records that the alarm has rung; see `receive_timeout`.
     pub(crate) fn ring(&self) -> Rung {
-        match self.0.fetch_or(NOTIFIED, Ordering::AcqRel) {
-            before if before & (SUSPENDED | NOTIFIED) == SUSPENDED => Rung::Woke,
+        match self.record_wake() {
+            before if before & SUSPENDED != 0 => Rung::Woke,
             before if before & TIMEOUT != 0 => Rung::TimedOut,
             _ => Rung::Noted,
         }
@@ -170,7 +187,7 @@ impl TurnState {
 
     /// Whether a turn waits here that nobody has woken.
     pub(crate) fn is_suspended(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (SUSPENDED | NOTIFIED) == SUSPENDED
+        self.0.load(Ordering::Relaxed) & SUSPENDED != 0
     }
 }
 
