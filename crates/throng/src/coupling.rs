@@ -28,8 +28,8 @@ pub(crate) struct Coupling(AtomicU32);
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
-    /// Another car.
-    Car,
+    /// More cars: so many have been added.
+    Cars(u32),
     /// No car, and there will be none: the receiver frees the train.
     End,
     /// No car, and the receiver has detached: it must not look again, the sender frees the train.
@@ -73,7 +73,7 @@ impl Coupling {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             if word & COUNT > taken {
-                return Found::Car;
+                return Found::Cars(word & COUNT);
             }
             if word & LEFT != 0 {
                 return Found::End;
@@ -146,11 +146,14 @@ mod loom_models {
             let mut taken = 0;
             loop {
                 match train.coupling.look(taken) {
-                    Found::Car => {
-                        // SAFETY: covered by the count.
-                        let value = train.cars[taken as usize].with(|car| unsafe { *car });
-                        taken += 1;
-                        assert_eq!(value, taken);
+                    // All that were seen are taken without another look.
+                    Found::Cars(seen) => {
+                        while taken < seen {
+                            // SAFETY: covered by the count.
+                            let value = train.cars[taken as usize].with(|car| unsafe { *car });
+                            taken += 1;
+                            assert_eq!(value, taken);
+                        }
                     }
                     Found::End => {
                         train.free();

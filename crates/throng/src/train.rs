@@ -7,10 +7,15 @@
 //! the front. A car costs its own size and one exchange on a line the two already share.
 //!
 //! ```text
-//! mailbox ─▶ ┌──────┬──────────┬───────┬──────┬──────┬──────┬───┐
-//!            │ head │ coupling │ taken │ car  │ car  │ car  │ … │ ◀─ the sending worker adds
-//!            └──────┴──────────┴───────┴──────┴──────┴──────┴───┘
+//! mailbox ─▶ ┌──────┬─────────────┬──────────┬──────┬──────┬──────┬───┐
+//!            │ head │ taken, seen │ coupling │ car  │ car  │ car  │ … │ ◀─ the sending worker adds
+//!            └──────┴─────────────┴──────────┴──────┴──────┴──────┴───┘
+//!            │ receiver's line    │ sender's lines
 //! ```
+//!
+//! The receiver writes to the head's line with each car it takes, the sender to the coupling's with
+//! each it adds; the receiver looks at that one only when it has taken all it saw there. So the two
+//! go at their own speeds even in one train.
 //!
 //! Order: all cars come from one turn, between two of its suspensions, with no other message of
 //! it to anybody in between. So the order in which one process hears another is kept, and nothing
@@ -43,13 +48,24 @@ const TRAIN_BYTES: usize = 1024;
 /// Fewer cars than this are not worth a train.
 const CARS_MIN: usize = 8;
 
+/// How many cars the receiver has taken, and how many it has seen to be there.
+#[derive(Clone, Copy)]
+struct Front {
+    taken: u32,
+    seen: u32,
+}
+
+/// Begins a cache line.
+#[repr(C, align(64))]
+struct OwnLine<T>(T);
+
 #[repr(C)]
 struct Train<P, T> {
     head: Message,
-    coupling: Coupling,
-    /// Cars taken; the receiver's alone.
-    taken: UnsafeCell<u32>,
+    /// What the receiver knows; its alone.
+    front: UnsafeCell<Front>,
     process: PhantomData<fn(P)>,
+    coupling: OwnLine<Coupling>,
     // The cars follow, as many as fit: see `CARS` and `car`.
     cars: [MaybeUninit<T>; 0],
 }
@@ -87,9 +103,9 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         unsafe {
             train.write(Train {
                 head: Message::new(Self::DISPATCH),
-                coupling: Coupling::new(),
-                taken: UnsafeCell::new(0),
+                front: UnsafeCell::new(Front { taken: 0, seen: 1 }),
                 process: PhantomData,
+                coupling: OwnLine(Coupling::new()),
                 cars: [],
             });
             Self::car(train, 0).write(first);
@@ -110,15 +126,33 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         unsafe { block::free(train.cast(), Self::LAYOUT) };
     }
 
+    /// # Safety
+    /// As [`look`](Self::look).
+    #[inline(always)]
+    unsafe fn front(train: NonNull<Self>) -> Front {
+        // SAFETY: the receiver's.
+        unsafe { (*train.as_ptr()).front.with(|front| *front) }
+    }
+
+    /// # Safety
+    /// The caller is the receiver, and has not let go.
+    #[inline(always)]
+    unsafe fn look(train: NonNull<Self>, taken: u32) -> Found {
+        // SAFETY: by the contract the train is there.
+        unsafe { (*train.as_ptr()).coupling.0.look(taken) }
+    }
+
     /// Receiver: takes the next car off; none if it is done with the train.
     #[inline(always)]
     unsafe fn take(train: NonNull<Self>) -> Option<T> {
         // SAFETY: the receiver's side, which has not let go.
         unsafe {
-            let taken = (*train.as_ptr()).taken.with(|taken| *taken);
-            match (*train.as_ptr()).coupling.look(taken) {
-                Found::Car => {
-                    (*train.as_ptr()).taken.with_mut(|field| *field = taken + 1);
+            let Front { taken, seen } = Self::front(train);
+            let found = if taken < seen { Found::Cars(seen) } else { Self::look(train, taken) };
+            match found {
+                Found::Cars(seen) => {
+                    let front = Front { taken: taken + 1, seen };
+                    (*train.as_ptr()).front.with_mut(|field| *field = front);
                     return Some(Self::car(train, taken).read());
                 }
                 Found::End => Self::free(train),
@@ -154,8 +188,8 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         let train = message.cast::<Self>();
         // SAFETY: as in `run`.
         unsafe {
-            let taken = (*train.as_ptr()).taken.with(|taken| *taken);
-            u64::from((*train.as_ptr()).coupling.added().saturating_sub(taken))
+            let added = (*train.as_ptr()).coupling.0.added();
+            u64::from(added.saturating_sub(Self::front(train).taken))
         }
     }
 
@@ -164,9 +198,8 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         let train = message.cast::<Self>();
         // SAFETY: as in `run`.
         unsafe {
-            let taken = (*train.as_ptr()).taken.with(|taken| *taken);
-            match (*train.as_ptr()).coupling.look(taken) {
-                Found::Car => return false,
+            match Self::look(train, Self::front(train).taken) {
+                Found::Cars(_) => return false,
                 Found::End => Self::free(train),
                 Found::Detached => {}
             }
@@ -211,7 +244,7 @@ impl Rear {
         let train = self.train.cast::<Train<P, T>>();
         // SAFETY: the sender's side has not let go; the car is ours until it is added.
         unsafe {
-            let coupling = &(*train.as_ptr()).coupling;
+            let coupling = &(*train.as_ptr()).coupling.0;
             let Some(place) = coupling.next_place() else { return Err(message) };
             if place as usize >= Train::<P, T>::CARS {
                 return Err(message);
@@ -232,7 +265,7 @@ unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Message>) {
     let train = message.cast::<Train<P, T>>();
     // SAFETY: the sender's side lets go here, once; if it is the last, it frees.
     unsafe {
-        if (*train.as_ptr()).coupling.leave() {
+        if (*train.as_ptr()).coupling.0.leave() {
             Train::free(train);
         }
     }
