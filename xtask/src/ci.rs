@@ -41,7 +41,8 @@ fn clippy() -> Result<Tests, Failure> {
 }
 
 fn doc() -> Result<Tests, Failure> {
-    Tool::new("cargo doc --workspace --no-deps --locked")
+    // The simulator's reference too.
+    Tool::new("cargo doc --workspace --no-deps --locked --features throng/sim")
         .env("RUSTDOCFLAGS", "-D warnings")
         .run()?;
     Ok(Tests::default())

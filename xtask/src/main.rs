@@ -49,7 +49,7 @@ enum Command {
     },
     /// The checks of structure that the compiler does not make
     Tidy,
-    /// The tests in modules named `tests_miri`, under Miri
+    /// Undefined behaviour, in the unsafe files and in the runtime as it runs, under Miri
     Miri,
     /// throng against what Erlang/OTP does, scenario by scenario
     Conformance {

@@ -16,6 +16,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step { name: "models", about: "interleavings of the lock-free parts, under loom", run: models },
     Step { name: "stress", about: "the stress runs, at a small size", run: stress::small },
+    Step { name: "costs", about: "the program that measures what things cost", run: costs },
     Step { name: "readme", about: "the README's command that starts a node", run: readme::run },
     Step { name: "bench", about: "tests of the benchmark harness", run: bench },
     Step { name: "browser", about: "the service as a browser sees it, in Chromium", run: browser },
@@ -63,6 +64,12 @@ fn models() -> Result<Tests, Failure> {
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("LOOM_MAX_PREEMPTIONS", "3")
         .run_tests()
+}
+
+/// Few of each: enough to see that each row measures what it says, which it checks.
+fn costs() -> Result<Tests, Failure> {
+    Tool::new("cargo run --release --locked -p throng --example costs -- all 1000").run()?;
+    Ok(Tests::one_passed())
 }
 
 fn bench() -> Result<Tests, Failure> {

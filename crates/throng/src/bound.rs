@@ -32,8 +32,9 @@
 /// process's end, a request to exit) is neither refused nor dropped, and keeps its place in the
 /// order.
 ///
-/// Cost: a bounded mailbox is a queue under a lock, some tens of nanoseconds for each message, and
-/// takes about 200 bytes beside its process.
+/// Cost: a bounded mailbox is a queue under a lock: some tens of nanoseconds for each message, some
+/// two hundred while a flood and its process both want the lock; and about 200 bytes beside its
+/// process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MailboxBound {
     pub(crate) capacity: usize,

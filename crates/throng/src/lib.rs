@@ -49,8 +49,9 @@
 //!
 //! Handlers may await anything made for tokio: timers, sockets, database clients. throng brings a
 //! tokio runtime ([`RuntimeBuilder::start`]) or moves into yours ([`RuntimeBuilder::attach`]);
-//! processes are not tokio tasks, they run on throng's own workers. What must not happen in a
-//! handler is blocking the thread; use `tokio::task::spawn_blocking` and await it.
+//! processes are not tokio tasks, they run on throng's own workers. What should not happen in a
+//! handler is blocking the thread; await [`Context::blocking`] instead. A handler that does it all the
+//! same is reported, and a spare worker takes over what waits behind it.
 //!
 //! A turn is not interrupted. So a call to oneself fails at once, and of processes whose calls wait
 //! for each other in a ring one is told so before long: [`CallError::Cycle`]. Send instead, or
@@ -78,8 +79,9 @@
 //! # On
 //!
 //! [`guide::tutorial`] goes through all of it in ten minutes, with `#[process]`, which makes the
-//! messages of an `impl` block's methods. [`guide::erlang`] says what is what for those who know OTP.
-//! [`guide::costs`] says what everything costs and how to measure it.
+//! messages of an `impl` block's methods. [`guide::testing`] is about tests that find the schedules
+//! nobody thought of. [`guide::erlang`] says what is what for those who know OTP. [`guide::costs`]
+//! says what everything costs and how to measure it.
 
 #![deny(missing_docs)]
 // The models exercise parts of files whose other parts only the whole runtime uses.
@@ -102,6 +104,11 @@ mod warm;
 #[doc(hidden)]
 #[path = "expansion.rs"]
 pub mod __expansion;
+/// The README's examples are tests, too.
+#[cfg(all(doctest, feature = "macros", not(throng_loom)))]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
+
 #[cfg(not(throng_loom))]
 mod address;
 #[cfg(not(throng_loom))]
@@ -136,9 +143,9 @@ mod exit;
 mod extension;
 #[cfg(not(throng_loom))]
 mod frame;
-// Its examples use the macros.
 #[cfg(not(throng_loom))]
 mod group;
+// Its examples use the macros.
 #[cfg(all(feature = "macros", not(throng_loom)))]
 pub mod guide;
 #[cfg(not(throng_loom))]

@@ -105,7 +105,7 @@ impl RuntimeHandle {
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the state back.
     ///
-    /// Cost: about 30 ns from within a process (`spawn` in `bench/`), two locks more from
+    /// Cost: about 35 ns from within a process (`spawn` in `bench/`), two locks more from
     /// elsewhere; memory as said at [`Process`].
     #[inline]
     pub fn spawn<P: Process>(&self, process: P) -> Result<Address<P>, SpawnError<P>> {

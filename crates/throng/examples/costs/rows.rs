@@ -1,0 +1,556 @@
+//! The rows: what each measures, and how it knows that it has happened.
+
+use crate::resident;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use throng::prelude::*;
+use throng::{MailboxBound, Overflow, SpawnOptions};
+use tokio::sync::Notify;
+
+/// What one of something costs; none of what a row does not measure.
+pub(crate) struct Cost {
+    pub(crate) ns: Option<f64>,
+    pub(crate) bytes: Option<f64>,
+}
+
+/// The process that drives a row.
+pub(crate) type Driver = Inbox<Told>;
+
+type Measuring<'a> = Pin<Box<dyn Future<Output = Result<Cost, String>> + Send + 'a>>;
+
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    /// How many of it.
+    pub(crate) count: u64,
+    pub(crate) run: for<'a> fn(&'a mut Driver, u64) -> Measuring<'a>,
+}
+
+macro_rules! rows {
+    ($($name:literal $count:literal $run:ident $about:literal;)*) => {
+        pub(crate) const ROWS: &[Row] = &[$(Row {
+            name: $name,
+            about: $about,
+            count: $count,
+            run: |driver, count| Box::pin($run(driver, count)),
+        }),*];
+    };
+}
+
+rows! {
+    "exit" 500_000 exit "a process asked to stop, until it has exited";
+    "monitor" 500_000 monitor "a monitor set, and its `down`, beyond the exit itself; both sides";
+    "link" 500_000 link "a link set, and its exit signal, beyond the exit itself; both sides";
+    "queued" 1_000_000 queued "a message of 8 bytes, sent alone, that waits in a mailbox";
+    "queued-flood" 1_000_000 queued_flood "the same, one of many in a row from one sender";
+    "ask" 500_000 ask "a question and its answer, between processes";
+    "suspended" 500_000 suspended "a turn begun that waits for something";
+    "async" 500_000 async_process "an async process, spawned, until it waits for its first message";
+    "bounded" 500_000 bounded "a process spawned with a bounded mailbox";
+    "timer" 500_000 timer "a timer set";
+    "timer-cancel" 500_000 timer_cancel "a timer cancelled";
+    "timer-fire" 500_000 timer_fire "a timer that has rung, until its message is handled";
+    "name" 500_000 name "a name given to a process, without its text";
+    "name-lookup" 500_000 name_lookup "a process looked up by its name";
+    "group" 500_000 group "a process that joins a group";
+    "broadcast" 500_000 broadcast "a message to a group, for each member, until it is handled";
+    "child" 200_000 child "a process started by a dynamic supervisor";
+    "restart" 200_000 restart "a child killed, until it is started again";
+    "pipe" 500_000 pipe "a future that is run beside a process, until its result is handled";
+    "blocking" 50_000 blocking "a closure run on the blocking threads, and waited for";
+    "info" 500_000 info "a look at a process that does nothing";
+}
+
+async fn exit(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    exits(driver, count, Tie::None, false).await?;
+    let (ns, _) = exits(driver, count, Tie::None, false).await?;
+    Ok(Cost { ns: Some(ns), bytes: None })
+}
+
+async fn monitor(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    driver.on_down(Told::Down);
+    beyond_the_exit(driver, count, Tie::Monitor).await
+}
+
+async fn link(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    driver.on_exit(Told::Exit);
+    beyond_the_exit(driver, count, Tie::Link).await
+}
+
+async fn queued(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    // Sent to them in turns, none is one of many in a row.
+    waiting_messages(driver, count, 2).await
+}
+
+async fn queued_flood(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    waiting_messages(driver, count, 1).await
+}
+
+async fn ask(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let unit = spawn(driver, 1)?[0];
+    let clock = Instant::now();
+    for number in 0..count {
+        let answer = unit.ask(|reply| Question(number, reply)).await.map_err(text)?;
+        ensure(answer == number, "an answer is wrong")?;
+    }
+    Ok(time(clock, count))
+}
+
+async fn suspended(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let units = spawn(driver, count)?;
+    let before = resident::now();
+    let clock = Instant::now();
+    for units in units.chunks(CHUNK) {
+        HANDLED.arm(units.len() as u64);
+        for unit in units {
+            unit.send(Hold).map_err(text)?;
+        }
+        HANDLED.reached().await;
+    }
+    Ok(time_and_memory(clock, before, count))
+}
+
+async fn async_process(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let chunk = count.min(CHUNK as u64);
+    // What does not fill a chunk is left out.
+    let count = count / chunk * chunk;
+    let before = resident::now();
+    let clock = Instant::now();
+    for _ in 0..count / chunk {
+        HANDLED.arm(chunk);
+        for _ in 0..chunk {
+            let process = runtime.spawn_async(|mut inbox: Inbox<AddNumber>| async move {
+                HANDLED.add();
+                inbox.recv().await;
+            });
+            process.map_err(text)?;
+        }
+        HANDLED.reached().await;
+    }
+    let cost = time_and_memory(clock, before, count);
+    ensure(runtime.process_count() == count + 1, "not all live")?;
+    Ok(cost)
+}
+
+async fn bounded(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let options = SpawnOptions::new().mailbox(MailboxBound::new(100, Overflow::Reject));
+    let before = resident::now();
+    let clock = Instant::now();
+    for number in 0..count {
+        runtime.spawn_with(Unit(number), options.clone()).map_err(text)?;
+    }
+    let cost = time_and_memory(clock, before, count);
+    ensure(runtime.process_count() == count + 1, "not all live")?;
+    Ok(cost)
+}
+
+async fn timer(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let unit = spawn(driver, 1)?[0];
+    let before = resident::now();
+    let clock = Instant::now();
+    for _ in 0..count {
+        let timer = runtime.send_after(unit, AN_HOUR, Add);
+        drop(timer);
+    }
+    let cost = time_and_memory(clock, before, count);
+    ensure(unit.call(Count).await.map_err(text)? == 0, "a timer was early")?;
+    Ok(cost)
+}
+
+async fn timer_cancel(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let unit = spawn(driver, 1)?[0];
+    let timers: Vec<Timer> = (0..count).map(|_| runtime.send_after(unit, AN_HOUR, Add)).collect();
+    let clock = Instant::now();
+    let cancelled = timers.iter().filter(|timer| timer.cancel()).count() as u64;
+    let cost = time(clock, count);
+    ensure(cancelled == count, "not all were cancelled")?;
+    Ok(cost)
+}
+
+async fn timer_fire(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let unit = spawn(driver, 1)?[0];
+    HANDLED.arm(count);
+    // All are due at the same time, long after the last is set.
+    let due = Instant::now() + Duration::from_secs(2);
+    for _ in 0..count {
+        runtime.send_after(unit, due.saturating_duration_since(Instant::now()), Add);
+    }
+    ensure(Instant::now() < due, "they were due before they were set; take fewer")?;
+    HANDLED.reached().await;
+    Ok(time(due, count))
+}
+
+async fn name(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let (units, names) = (spawn(driver, count)?, names(count));
+    let before = resident::now();
+    let mut registering = Duration::ZERO;
+    for (units, names) in units.chunks(CHUNK).zip(names.chunks(CHUNK)) {
+        let clock = Instant::now();
+        for (unit, name) in units.iter().zip(names) {
+            runtime.register(name, *unit).map_err(text)?;
+        }
+        registering += clock.elapsed();
+        settle(units).await?;
+    }
+    let bytes = growth(before, count);
+    ensure(runtime.registered().len() as u64 == count, "not all have a name")?;
+    Ok(Cost { ns: Some(each(registering, count)), bytes: Some(bytes) })
+}
+
+async fn name_lookup(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let (units, names) = (spawn(driver, count)?, names(count));
+    for (unit, name) in units.iter().zip(&names) {
+        runtime.register(name, *unit).map_err(text)?;
+    }
+    let clock = Instant::now();
+    let mut found = 0;
+    for (unit, name) in units.iter().zip(&names) {
+        found += u64::from(runtime.whereis(name) == Some(*unit));
+    }
+    let cost = time(clock, count);
+    ensure(found == count, "not all were found")?;
+    Ok(cost)
+}
+
+async fn group(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let units = spawn(driver, count)?;
+    let group = driver.runtime().group::<Unit>("units");
+    let before = resident::now();
+    let (mut joining, mut joined) = (Duration::ZERO, 0);
+    for units in units.chunks(CHUNK) {
+        let clock = Instant::now();
+        joined += units.iter().filter(|unit| group.join(**unit)).count() as u64;
+        joining += clock.elapsed();
+        settle(units).await?;
+    }
+    let bytes = growth(before, count);
+    ensure(joined == count && group.len() as u64 == count, "not all have joined")?;
+    Ok(Cost { ns: Some(each(joining, count)), bytes: Some(bytes) })
+}
+
+async fn broadcast(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let units = spawn(driver, count)?;
+    let group = driver.runtime().group::<Unit>("units");
+    let joined = units.iter().filter(|unit| group.join(**unit)).count() as u64;
+    settle(&units).await?;
+    HANDLED.arm(count);
+    let clock = Instant::now();
+    let reached = group.broadcast(Add) as u64;
+    HANDLED.reached().await;
+    let cost = time(clock, count);
+    ensure(joined == count && reached == count, "not all were reached")?;
+    Ok(cost)
+}
+
+async fn child(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let supervisor = Supervisor::dynamic().start_async(&runtime).await.map_err(text)?;
+    let before = resident::now();
+    let clock = Instant::now();
+    for _ in 0..count {
+        supervisor.spawn_child(|| Unit(0)).await.map_err(text)?;
+    }
+    let cost = time_and_memory(clock, before, count);
+    let active = supervisor.count_children().await.map_err(text)?.active as u64;
+    ensure(active == count, "not all children run")?;
+    Ok(cost)
+}
+
+async fn restart(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let spec = Supervisor::dynamic().intensity(u32::MAX, AN_HOUR);
+    let supervisor = spec.start_async(&runtime).await.map_err(text)?;
+    let mut children = Vec::new();
+    for _ in 0..count {
+        children.push(supervisor.spawn_child(|| Starter).await.map_err(text)?);
+    }
+    let addresses: Vec<_> = children.iter().filter_map(Child::address).collect();
+    STARTED.arm(count);
+    let clock = Instant::now();
+    addresses.iter().for_each(|address| address.kill());
+    STARTED.reached().await;
+    let cost = time(clock, count);
+    let active = supervisor.count_children().await.map_err(text)?.active as u64;
+    ensure(addresses.len() as u64 == count && active == count, "not all were started again")?;
+    Ok(cost)
+}
+
+async fn pipe(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let clock = Instant::now();
+    for _ in 0..count {
+        driver.context(|cx| cx.pipe(async { Told::Piped }).map_err(text))?;
+    }
+    for _ in 0..count {
+        ensure(matches!(driver.recv().await, Told::Piped), "something else came")?;
+    }
+    Ok(time(clock, count))
+}
+
+async fn blocking(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let clock = Instant::now();
+    for number in 0..count {
+        let said = driver.context(|cx| cx.blocking(move || number)).await.map_err(text)?;
+        ensure(said == number, "a result is wrong")?;
+    }
+    Ok(time(clock, count))
+}
+
+async fn info(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let runtime = driver.runtime();
+    let units = spawn(driver, 1000)?;
+    let clock = Instant::now();
+    for unit in units.iter().cycle().take(count as usize) {
+        let info = runtime.info(*unit).await.ok_or("a process has exited")?;
+        ensure(info.pid == unit.pid() && info.mailbox_len == 0, "that is another one")?;
+    }
+    Ok(time(clock, count))
+}
+
+/// How the driver is tied to the processes it stops.
+#[derive(Clone, Copy)]
+enum Tie {
+    None,
+    Monitor,
+    Link,
+}
+
+/// What a tie costs beyond the exits it tells of.
+async fn beyond_the_exit(driver: &mut Driver, count: u64, tie: Tie) -> Result<Cost, String> {
+    let (_, bytes) = exits(driver, count, tie, true).await?;
+    let (tied, _) = exits(driver, count, tie, false).await?;
+    let (plain, _) = exits(driver, count, Tie::None, false).await?;
+    Ok(Cost { ns: Some(tied - plain), bytes: Some(bytes) })
+}
+
+/// Ties processes to the driver and stops them, until it knows that all have exited. The bytes, of
+/// the ties, are of interest if memory is used the first time.
+async fn exits(
+    driver: &mut Driver,
+    count: u64,
+    tie: Tie,
+    is_first: bool,
+) -> Result<(f64, f64), String> {
+    let units = spawn(driver, count)?;
+    EXITED.arm(count);
+    let before = resident::now();
+    let clock = Instant::now();
+    for units in units.chunks(CHUNK) {
+        driver.context(|cx| match tie {
+            Tie::None => {}
+            Tie::Monitor => units.iter().for_each(|unit| {
+                cx.monitor(*unit);
+            }),
+            Tie::Link => units.iter().for_each(|unit| cx.link(*unit)),
+        });
+        if is_first {
+            settle(units).await?;
+        }
+    }
+    let bytes = growth(before, count);
+    for unit in &units {
+        unit.stop();
+    }
+    EXITED.reached().await;
+    let told = if matches!(tie, Tie::None) { 0 } else { count };
+    for _ in 0..told {
+        match driver.recv().await {
+            Told::Down(Down { reason: ExitReason::Normal, .. })
+            | Told::Exit(Exit { reason: ExitReason::Normal, .. }) => {}
+            Told::Down(Down { reason, .. }) | Told::Exit(Exit { reason, .. }) => {
+                return Err(format!("it exited for another reason: {reason}"));
+            }
+            Told::Piped => return Err("something else came".to_owned()),
+        }
+    }
+    Ok((each(clock.elapsed(), count), bytes))
+}
+
+/// Messages to a few processes that are busy for ever.
+async fn waiting_messages(driver: &mut Driver, count: u64, to: u64) -> Result<Cost, String> {
+    let units = spawn(driver, to)?;
+    HANDLED.arm(to);
+    for unit in &units {
+        unit.send(Hold).map_err(text)?;
+    }
+    HANDLED.reached().await;
+    let before = resident::now();
+    let clock = Instant::now();
+    for unit in units.iter().cycle().take(count as usize) {
+        unit.send(AddNumber(1)).map_err(text)?;
+    }
+    let cost = time_and_memory(clock, before, count);
+    ensure(driver.runtime().mailbox_bytes() >= 8 * count, "they do not wait")?;
+    Ok(cost)
+}
+
+/// At most so many messages and signals are on their way where memory is measured, or a backlog would
+/// be in the figure, which the next chunk uses again.
+const CHUNK: usize = 1000;
+
+const AN_HOUR: Duration = Duration::from_secs(3600);
+
+/// A process with a state of eight bytes.
+struct Unit(u64);
+impl Process for Unit {}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        EXITED.add();
+    }
+}
+
+/// A process that says when it starts.
+struct Starter;
+impl Process for Starter {
+    async fn started(&mut self, _: &mut Context<Self>) {
+        STARTED.add();
+    }
+}
+
+/// What comes to the driver.
+pub(crate) enum Told {
+    Down(Down),
+    Exit(Exit),
+    Piped,
+}
+impl Message for Told {
+    type Reply = ();
+}
+
+#[derive(Clone)]
+struct Add;
+impl Message for Add {
+    type Reply = ();
+}
+impl Handle<Add> for Unit {
+    async fn handle(&mut self, _: Add, _: &mut Context<Self>) {
+        self.0 += 1;
+        HANDLED.add();
+    }
+}
+
+struct AddNumber(u64);
+impl Message for AddNumber {
+    type Reply = ();
+}
+impl Handle<AddNumber> for Unit {
+    async fn handle(&mut self, AddNumber(number): AddNumber, _: &mut Context<Self>) {
+        self.0 += number;
+    }
+}
+
+struct Count;
+impl Message for Count {
+    type Reply = u64;
+}
+impl Handle<Count> for Unit {
+    async fn handle(&mut self, _: Count, _: &mut Context<Self>) -> u64 {
+        self.0
+    }
+}
+
+struct Question(u64, ReplyTo<u64>);
+impl Message for Question {
+    type Reply = ();
+}
+impl Handle<Question> for Unit {
+    async fn handle(&mut self, Question(number, reply): Question, _: &mut Context<Self>) {
+        let _ = reply.send(number);
+    }
+}
+
+/// Waits for ever.
+struct Hold;
+impl Message for Hold {
+    type Reply = ();
+}
+impl Handle<Hold> for Unit {
+    async fn handle(&mut self, _: Hold, _: &mut Context<Self>) {
+        HANDLED.add();
+        std::future::pending().await
+    }
+}
+
+static EXITED: Tally = Tally::new();
+static HANDLED: Tally = Tally::new();
+static STARTED: Tally = Tally::new();
+
+/// Counts up to a goal, for which one may wait.
+struct Tally {
+    count: AtomicU64,
+    goal: AtomicU64,
+    reached: Notify,
+}
+
+impl Tally {
+    const fn new() -> Tally {
+        let (count, goal) = (AtomicU64::new(0), AtomicU64::new(0));
+        Tally { count, goal, reached: Notify::const_new() }
+    }
+
+    fn arm(&self, goal: u64) {
+        self.count.store(0, Ordering::Relaxed);
+        self.goal.store(goal, Ordering::Relaxed);
+    }
+
+    fn add(&self) {
+        if self.count.fetch_add(1, Ordering::Relaxed) + 1 == self.goal.load(Ordering::Relaxed) {
+            self.reached.notify_one();
+        }
+    }
+
+    async fn reached(&self) {
+        self.reached.notified().await;
+    }
+}
+
+/// Processes, the list of which is in memory that is resident before anything is measured.
+fn spawn(driver: &mut Driver, count: u64) -> Result<Vec<Address<Unit>>, String> {
+    driver.runtime().spawn_many((0..count).map(|_| Unit(0))).map_err(text)
+}
+
+/// Waits until all have handled what they were sent, signals too.
+async fn settle(units: &[Address<Unit>]) -> Result<(), String> {
+    for unit in units {
+        unit.call(Count).await.map_err(text)?;
+    }
+    Ok(())
+}
+
+fn names(count: u64) -> Vec<throng::Name> {
+    (0..count).map(|number| format!("unit-{number}").into()).collect()
+}
+
+fn each(time: Duration, count: u64) -> f64 {
+    time.as_nanos() as f64 / count as f64
+}
+
+fn growth(before: u64, count: u64) -> f64 {
+    resident::now().saturating_sub(before) as f64 / count as f64
+}
+
+fn time(clock: Instant, count: u64) -> Cost {
+    Cost { ns: Some(each(clock.elapsed(), count)), bytes: None }
+}
+
+fn time_and_memory(clock: Instant, before: u64, count: u64) -> Cost {
+    let Cost { ns, .. } = time(clock, count);
+    Cost { ns, bytes: Some(growth(before, count)) }
+}
+
+fn ensure(holds: bool, otherwise: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise.to_owned()) }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
