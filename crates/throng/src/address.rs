@@ -8,7 +8,7 @@ use crate::exit::ExitReason;
 use crate::lobby::{Lobby, Offered, Place, Refusal};
 use crate::mailbox::{Generation, Gone, Link};
 use crate::message::{self, Cast, Route};
-use crate::process::{Handle, Message, Process, Stop, Turn};
+use crate::process::{Exactly, Handle, Message, Process, Stop, Turn};
 use crate::recipient::Recipient;
 use crate::reply::{Ask, ReplyTo};
 use crate::signal::{self, Signal};
@@ -353,7 +353,7 @@ impl<P> From<Address<P>> for Pid {
 /// ```
 pub struct Address<P> {
     raw: RawAddress,
-    process: PhantomData<fn(P)>,
+    process: Exactly<P>,
 }
 
 const _: () = assert!(size_of::<Option<Address<()>>>() == 8, "an address is one word");

@@ -9,7 +9,7 @@ use crate::frame::After;
 use crate::links::Links;
 use crate::message::Cast;
 use crate::message_timer::Timer;
-use crate::process::{DownTurn, MonitorRef, Process, Turn};
+use crate::process::{DownTurn, Exactly, MonitorRef, Process, Turn};
 use crate::receive_timeout;
 use crate::runtime::RuntimeHandle;
 use crate::signal::{self, Signal};
@@ -37,7 +37,7 @@ pub struct Context<P> {
     inside: Inside,
     after: After,
     timeout: Option<Duration>,
-    process: PhantomData<fn(P)>,
+    process: Exactly<P>,
 }
 
 impl<P: Process> Context<P> {

@@ -21,7 +21,7 @@ use crate::exit::{ExitReason, catch, drop_users};
 use crate::frame::{self, NoReply, Progress, Sink};
 use crate::lobby::{Place, Refusal, Stands};
 use crate::mailbox::{Gone, Link};
-use crate::process::{Process, Turn};
+use crate::process::{Exactly, Process, Turn};
 use crate::rendezvous::{Completed, Rendezvous};
 use crate::signal::Signal;
 use crate::sync::UnsafeCell;
@@ -306,7 +306,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
             to.line_up(message, Some(waker.clone()))
                 .or_else(|refusal| Self::refused(message, refusal).map(|()| None))
         }?;
-        Ok(place.map(|place| CastInLine { place, cast: PhantomData }))
+        Ok(place.map(|place| CastInLine { place, process: PhantomData, turn: PhantomData }))
     }
 
     /// # Safety
@@ -374,7 +374,8 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
 /// the cast if that still stands there.
 pub(crate) struct CastInLine<P: Process, T: Turn<P>> {
     place: Place,
-    cast: PhantomData<fn(P) -> T>,
+    process: Exactly<P>,
+    turn: PhantomData<fn() -> T>,
 }
 
 impl<P: Process, T: Turn<P>> CastInLine<P, T> {

@@ -4,6 +4,7 @@ use crate::address::Pid;
 use crate::context::Context;
 use crate::exit::ExitReason;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::Poll;
 
@@ -208,6 +209,75 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
         process.handle(self, cx)
     }
 }
+
+/// Which type of process something leads to, and no other: neither a subtype nor a supertype will
+/// do. For turns that run there are given the state as a `P`, and what one type of function may be
+/// called with, another may keep.
+///
+/// ```
+/// use throng::{Child, Delivery, Turn, prelude::*};
+///
+/// struct Holder<F>(F);
+/// impl<F: Send + 'static> Process for Holder<F> {}
+///
+/// type Keeps = Holder<fn(&'static u8)>;
+/// type Borrows = Holder<for<'a> fn(&'a u8)>;
+///
+/// // What borrows may stand where what keeps is wanted, but not as the process that it is.
+/// fn function(process: Borrows) -> Keeps { Holder(process.0) }
+/// fn address(process: Address<Keeps>) -> Address<Keeps> { process }
+/// fn context<'c>(process: &'c Context<Keeps>) -> &'c Context<Keeps> { process }
+/// fn child(process: Child<Keeps>) -> Child<Keeps> { process }
+///
+/// struct Use;
+/// impl<F: Send + 'static> Turn<Holder<F>> for Use {
+///     type Reply = ();
+///     async fn run(self, _: &mut Holder<F>, _: &mut Context<Holder<F>>) {}
+/// }
+/// fn delivery(process: Delivery<Keeps, Use>) -> Delivery<Keeps, Use> { process }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use throng::prelude::*;
+/// # struct Holder<F>(F);
+/// # impl<F: Send + 'static> Process for Holder<F> {}
+/// # type Keeps = Holder<fn(&'static u8)>;
+/// # type Borrows = Holder<for<'a> fn(&'a u8)>;
+/// fn address(process: Address<Keeps>) -> Address<Borrows> { process }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use throng::prelude::*;
+/// # struct Holder<F>(F);
+/// # impl<F: Send + 'static> Process for Holder<F> {}
+/// # type Keeps = Holder<fn(&'static u8)>;
+/// # type Borrows = Holder<for<'a> fn(&'a u8)>;
+/// fn context<'c>(process: &'c Context<Keeps>) -> &'c Context<Borrows> { process }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use throng::{Child, prelude::*};
+/// # struct Holder<F>(F);
+/// # impl<F: Send + 'static> Process for Holder<F> {}
+/// # type Keeps = Holder<fn(&'static u8)>;
+/// # type Borrows = Holder<for<'a> fn(&'a u8)>;
+/// fn child(process: Child<Keeps>) -> Child<Borrows> { process }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use throng::{Delivery, Turn, prelude::*};
+/// # struct Holder<F>(F);
+/// # impl<F: Send + 'static> Process for Holder<F> {}
+/// # type Keeps = Holder<fn(&'static u8)>;
+/// # type Borrows = Holder<for<'a> fn(&'a u8)>;
+/// struct Use;
+/// impl<F: Send + 'static> Turn<Holder<F>> for Use {
+///     type Reply = ();
+///     async fn run(self, _: &mut Holder<F>, _: &mut Context<Holder<F>>) {}
+/// }
+/// fn delivery(process: Delivery<Keeps, Use>) -> Delivery<Borrows, Use> { process }
+/// ```
+pub(crate) type Exactly<P> = PhantomData<fn(P) -> P>;
 
 /// The future of a hook nobody has written: told from any other, at compile time, by a layout that
 /// nobody else's has.

@@ -4,7 +4,7 @@ use super::engine::Key;
 use crate::address::{Address, AtomicPid, Pid};
 use crate::call::Call;
 use crate::error::SendError;
-use crate::process::{Process, Turn};
+use crate::process::{Exactly, Process, Turn};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -71,7 +71,7 @@ impl Place {
 /// ```
 pub struct Child<P> {
     place: Arc<Place>,
-    process: PhantomData<fn(P)>,
+    process: Exactly<P>,
 }
 
 impl<P: Process> Child<P> {
