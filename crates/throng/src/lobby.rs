@@ -38,6 +38,7 @@ use crate::mailbox::{Generation, Gone, Link};
 use crate::message::{self, Load};
 use crate::slab;
 use crate::sync::{Mutex, lock};
+use crate::watch::Doing;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::ptr::NonNull;
@@ -405,14 +406,17 @@ impl Token {
 
     /// As [`run_next`](Self::run_next), for a bounded process with no message outside its lobby.
     #[cold]
-    pub(crate) fn run_from_lobby(&self) -> Option<Progress> {
+    pub(crate) fn run_from_lobby(&self, doing: &Doing) -> Option<Progress> {
         let (message, waker) = self.lobby().take()?;
         if let Some(waker) = waker {
             // Any future may wait for room with a waker of its own.
             let _ = catch(|| waker.wake());
         }
         // SAFETY: out of the lobby, so owned; no address but this process's put it there.
-        Some(unsafe { message::run(message, self) })
+        Some(unsafe {
+            doing.begin(message::title_of(message));
+            message::run(message, self)
+        })
     }
 
     /// Drops what waits in the lobby, and sends those away who stand in line.

@@ -57,7 +57,7 @@ impl Token {
             };
         }
         let Some(message) = NonNull::new(first) else {
-            return if generation.is_bounded() { self.run_from_lobby() } else { None };
+            return if generation.is_bounded() { self.run_from_lobby(doing) } else { None };
         };
         // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
         unsafe {
