@@ -72,11 +72,6 @@ impl RawAddress {
         Ok(())
     }
 
-    /// A signal to this process was discarded.
-    pub(crate) fn retract_signal(self) {
-        self.parts().1.retract_signal();
-    }
-
     /// Queues a message that no bound and no budget holds up, and sees to it that the process runs.
     ///
     /// # Safety

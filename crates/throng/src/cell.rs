@@ -189,11 +189,6 @@ impl CellRef {
         }
     }
 
-    /// A signal to this process is out of the mailbox.
-    pub(crate) fn retract_signal(self) {
-        self.cell().turn.retract();
-    }
-
     /// Takes the token of an idle process.
     pub(crate) fn wake_idle(self) -> Option<Token> {
         let generation = self.generation()?;

@@ -7,7 +7,7 @@
 //! | call | head, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
 //! | question | as a call's, but never queued | the same |
 //! | train | head, coupling, many turns; see `train` | whoever `coupling` says is last |
-//! | signal | head, whom it is for, what it says; see `signal` | whoever takes it out of the mailbox |
+//! | signal | head, what it says; see `signal` | whoever takes it out of the mailbox |
 //!
 //! A message is a linear thing: made once, then either run, or discarded (its process exited), or
 //! refused (a full mailbox dropped it), or taken back (the push failed, or who stood in line left).
@@ -192,22 +192,21 @@ pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
     // SAFETY: as in `run`.
     unsafe {
         let is_signal = message.cast::<Message>().as_ref().dispatch.is_signal;
-        is_signal.then(|| Signalled::take(message).signal)
+        is_signal.then(|| Signalled::take(message))
     }
 }
 
 /// Queues a signal; it comes back if the process has exited.
 pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
-    let message = Signalled::allocate(to, signal);
+    let message = Signalled::allocate(signal);
     // SAFETY: just allocated; if it was not queued, it is still ours.
-    unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message).signal) }
+    unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message)) }
 }
 
 /// A signal on its way; see `signal`.
 #[repr(C)]
 struct Signalled {
     head: Message,
-    to: Pid,
     signal: Signal,
 }
 
@@ -223,23 +222,23 @@ impl Signalled {
         left: None,
     };
 
-    fn allocate(to: Pid, signal: Signal) -> NonNull<Link> {
+    fn allocate(signal: Signal) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: freshly allocated with this layout.
-        unsafe { message.write(Signalled { head: Message::new(Self::DISPATCH), to, signal }) };
+        unsafe { message.write(Signalled { head: Message::new(Self::DISPATCH), signal }) };
         message.cast()
     }
 
-    /// Takes all out and frees the block.
+    /// Takes the signal out and frees the block.
     ///
     /// # Safety
     /// The caller owns the message, and it is one of these.
-    unsafe fn take(message: NonNull<Link>) -> Signalled {
+    unsafe fn take(message: NonNull<Link>) -> Signal {
         // SAFETY: by the contract; moved out once.
         unsafe {
-            let taken = message.cast::<Self>().read();
+            let Signalled { signal, .. } = message.cast::<Self>().read();
             block::free(message.cast(), Layout::new::<Self>());
-            taken
+            signal
         }
     }
 
@@ -247,11 +246,8 @@ impl Signalled {
         unreachable!("signals are taken out when a mailbox is drained; see `turn_state`")
     }
 
-    unsafe fn discard(message: NonNull<Message>, reason: &ExitReason) {
-        // SAFETY: the dispatch functions are those of the message's type.
-        let Signalled { to, signal, .. } = unsafe { Self::take(message.cast()) };
-        to.raw().retract_signal();
-        signal.refuse(to, reason);
+    unsafe fn discard(_: NonNull<Message>, _: &ExitReason) {
+        unreachable!("signals are taken out when a mailbox is closed, too; see `cell`")
     }
 }
 
