@@ -23,9 +23,11 @@ use crate::lobby::{Place, Refusal, Stands};
 use crate::mailbox::{Gone, Link};
 use crate::process::{Exactly, Process, Turn};
 use crate::rendezvous::{Completed, Rendezvous};
+use crate::scheduler;
 use crate::signal::Signal;
 use crate::sync::UnsafeCell;
 use crate::watch::TurnTitle;
+use crate::worker::Worker;
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -198,6 +200,8 @@ pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
 
 /// Queues a signal; it comes back if the process has exited.
 pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
+    // It may become a message there, which none that is sent after it may overtake.
+    scheduler::with_worker(|worker| worker.map(Worker::end_streak));
     let message = Signalled::allocate(signal);
     // SAFETY: just allocated; if it was not queued, it is still ours.
     unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message)) }

@@ -171,6 +171,26 @@ fn exits_are_trapped_as_messages_after_what_was_sent() {
 }
 
 #[test]
+fn a_trapped_exit_keeps_its_place_in_a_flood() {
+    let stage = Stage::new();
+    let (first, _log) = stage.actor(false);
+    let (second, log) = stage.actor(true);
+    stage.have(first, move |_, cx| {
+        // Enough to go by train.
+        (0..20).for_each(|number| second.send(Say(number)).unwrap());
+        cx.exit(second, boom());
+        (20..40).for_each(|number| second.send(Say(number)).unwrap());
+    });
+    for number in 0..20 {
+        assert_eq!(next(&log), GotMessage(number));
+    }
+    assert_eq!(next(&log), GotExit(Some(first.pid()), boom()));
+    for number in 20..40 {
+        assert_eq!(next(&log), GotMessage(number));
+    }
+}
+
+#[test]
 fn an_unlinked_process_feels_nothing() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
