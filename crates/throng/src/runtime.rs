@@ -354,4 +354,15 @@ mod tests {
             assert!(shared.upgrade().is_none(), "a thread has not ended");
         }
     }
+
+    #[test]
+    fn who_spawns_when_all_is_over_is_refused_and_keeps_nothing() {
+        let runtime = Runtime::builder().workers(1).start().expect("starts");
+        let handle = runtime.handle().clone();
+        runtime.shutdown(Duration::from_secs(20));
+        assert!(matches!(handle.spawn(Idle), Err(SpawnError::ShutDown { .. })));
+        let shared = Arc::downgrade(&handle.0);
+        drop(handle);
+        assert!(shared.upgrade().is_none(), "a class keeps its runtime");
+    }
 }

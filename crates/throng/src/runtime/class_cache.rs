@@ -8,6 +8,7 @@ use crate::cell::{Class, Token};
 use crate::exit::ExitReason;
 use crate::frame::{self, Progress};
 use crate::process::{self, Process, Stopping, TimedOut};
+use crate::scheduler::Phase;
 use crate::sync::lock;
 use std::any::TypeId;
 use std::sync::Arc;
@@ -43,10 +44,17 @@ impl RuntimeHandle {
         let stopping =
             const { process::has_stopping::<P>() }.then_some(stopping::<P> as fn(&_, _) -> _);
         let timeout = const { process::has_timeout::<P>() }.then_some(timeout::<P> as fn(&_) -> _);
-        lock(&self.0.classes)
-            .entry(TypeId::of::<P>())
-            .or_insert_with(|| Arc::new(Class::new::<P>(self.clone(), stopping, timeout)))
-            .clone()
+        let mut classes = lock(&self.0.classes);
+        if let Some(class) = classes.get(&TypeId::of::<P>()) {
+            return class.clone();
+        }
+        let class = Arc::new(Class::new::<P>(self.clone(), stopping, timeout));
+        // One that is asked for when all is over makes nothing any more, and kept there it would
+        // keep the runtime for ever: see the end of the shutdown.
+        if self.0.scheduler.phase() != Phase::Over {
+            classes.insert(TypeId::of::<P>(), class.clone());
+        }
+        class
     }
 }
 
