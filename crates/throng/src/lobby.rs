@@ -26,13 +26,14 @@
 //! 3. There is a line only while `counted` is full. It moves up with each message that leaves.
 //! 4. Each number is given once, to a message or to a place in the line, in every life of the slot.
 //!
-//! No code of a user's runs under the lock: messages are dropped and wakers called after it. What is
+//! No code of a user's runs under the lock: messages are dropped, and wakers called and dropped,
+//! after it, and no panic of theirs keeps what is due from being done. What is
 //! for the owner alone is done by a [`Token`], below.
 
 use crate::bound::{MailboxBound, Overflow};
 use crate::budget::{self, Budget};
 use crate::cell::{CellRef, Token};
-use crate::exit::{ExitReason, catch};
+use crate::exit::{ExitReason, catch, drop_users};
 use crate::frame::Progress;
 use crate::mailbox::{Generation, Gone, Link};
 use crate::message::{self, Load};
@@ -233,7 +234,7 @@ impl Lobby {
             }
             offered => {
                 drop(state);
-                drop(waker);
+                drop_users(waker);
                 offered
             }
         }
@@ -253,7 +254,7 @@ impl Lobby {
         };
         drop(state);
         // Outside of the lock, like the one that was there before.
-        drop(waker);
+        drop_users(waker);
         stands
     }
 
@@ -261,9 +262,10 @@ impl Lobby {
     fn leave(&self, number: u64) -> Option<NonNull<Link>> {
         let mut state = lock(&self.0);
         if let Some(place) = state.place(number) {
-            let left = state.line.remove(place);
+            let Standing { message, waker } = state.line.remove(place)?;
             drop(state);
-            return left.map(|place| place.message.message);
+            drop_users(waker);
+            return Some(message.message);
         }
         match state.collect(number) {
             Stands::Returned(message) => Some(message),

@@ -229,6 +229,35 @@ fn who_waits_for_room_is_served_in_order_and_who_gives_up_is_passed_over() {
     });
 }
 
+/// A waker whose end panics.
+struct DropPanics;
+impl std::task::Wake for DropPanics {
+    fn wake(self: Arc<Self>) {}
+}
+impl Drop for DropPanics {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn who_gives_up_with_a_waker_that_panics_leaves_nothing_behind() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
+        held.scribe.send(Note(0)).unwrap();
+        let before = runtime.mailbox_bytes();
+        let mut waits = held.scribe.deliver(Note(1));
+        let waker = Waker::from(Arc::new(DropPanics));
+        assert!(Pin::new(&mut waits).poll(&mut TaskContext::from_waker(&waker)).is_pending());
+        drop(waker);
+        // The waker goes with this.
+        drop(waits);
+        assert_eq!(runtime.mailbox_bytes(), before);
+        assert_eq!(held.read().await, [0]);
+    });
+}
+
 #[test]
 fn a_call_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
     let runtime = runtime();
