@@ -59,9 +59,13 @@ impl Tick {
         (raw != 0).then_some(Tick(raw))
     }
 
-    /// This tick and as many periods as it takes to come after `now`.
+    /// This tick and as many periods as it takes to come after `now`; counted from `now` if this
+    /// tick is further off than a period, for then it is one of another runtime's clock.
     pub(crate) fn next_beat(self, now: Tick, period: Duration) -> Tick {
         let period = u32::try_from(period.as_millis()).unwrap_or(REACH).clamp(1, REACH);
+        if now.until(self) > period {
+            return Tick(now.0.wrapping_add(period).max(1));
+        }
         let passed = self.until(now);
         let next = passed.wrapping_add(period - passed % period);
         Tick(self.0.wrapping_add(next).max(1))
@@ -389,6 +393,8 @@ mod tests {
         assert_eq!(beat(100, 137, 10), 140);
         assert_eq!(beat(100, 90, 10), 110);
         assert_eq!(beat(100, 105, 0), 106);
+        // Of a clock that began to run long before this one.
+        assert_eq!(beat(5000, 90, 10), 100);
         assert_eq!(beat(u32::MAX - 3, 2, 10), 6);
     }
 
