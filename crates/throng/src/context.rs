@@ -253,7 +253,13 @@ impl<P: Process> Context<P> {
 
     /// Strikes a monitor off; false if it has fired or was taken away.
     pub(crate) fn forget_monitor(&mut self, monitor: MonitorRef) -> bool {
-        self.inside.if_extension(|own| own.monitors.remove(&monitor.number())).flatten().is_some()
+        let (number, pid) = (monitor.number(), monitor.pid());
+        let forget = |own: &mut Extension| {
+            // One that another process was given may have the number of one of ours.
+            own.monitors.get(&number).is_some_and(|&of| of == pid)
+                && own.monitors.remove(&number).is_some()
+        };
+        self.inside.if_extension(forget).unwrap_or(false)
     }
 
     /// Whether an exit signal from there is to be obeyed though exits are trapped.

@@ -243,6 +243,20 @@ fn a_monitor_fires_once_after_all_messages() {
 }
 
 #[test]
+fn a_monitor_is_taken_away_by_its_own_process_only() {
+    let stage = Stage::new();
+    let (first, log) = stage.actor(false);
+    let (second, _log) = stage.actor(false);
+    let (watched, _log) = stage.actor(false);
+    let own = stage.have(first, move |_, cx| cx.monitor(watched));
+    // Each process numbers its own.
+    let others = stage.have(second, move |_, cx| cx.monitor(first));
+    stage.have(first, move |_, cx| cx.demonitor(others));
+    watched.stop();
+    assert_eq!(next(&log), GotDown(own, watched.pid(), ExitReason::Normal));
+}
+
+#[test]
 fn a_demonitored_exit_is_not_told_even_if_it_is_queued() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
