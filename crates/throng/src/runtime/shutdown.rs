@@ -40,10 +40,12 @@ impl Runtime {
             shared.scheduler.set_phase(Phase::Killing);
             shared.sweep_until_empty(Patience::without_exit(KILL_DEADLINE));
         }
-        let stuck = shared.scheduler.live();
         shared.scheduler.set_phase(Phase::Over);
         shared.clock_keeper.end();
         shared.join_threads();
+        // Counted when the workers have ended: a message that one of them drops between two turns
+        // may have spawned as the phase changed, and whoever lives needs its class.
+        let stuck = shared.scheduler.live();
         // Messages still to be sent may hold handles of this very runtime.
         shared.scheduler.alarms.iter().for_each(Alarms::close);
         tracing::debug!(workers = ?shared.scheduler.worker_metrics(), "the runtime is over");
