@@ -18,7 +18,8 @@ use std::time::Duration;
 /// How long a dropped runtime waits for its processes.
 const DROP_DEADLINE: Duration = Duration::from_secs(1);
 /// How long killing goes on without any process exiting, and how long stuck workers have to end.
-const KILL_DEADLINE: Duration = Duration::from_secs(1);
+/// Miri takes a hundred times as long for all, and no test that blocks its thread is run by it.
+const KILL_DEADLINE: Duration = Duration::from_secs(if cfg!(miri) { 100 } else { 1 });
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 /// How a shutdown went.
