@@ -651,6 +651,7 @@ impl Worker {
         }
         self.begin_run(&token);
         token.begin_run();
+        token.forgo_first();
         token.discard_turn(&reason);
         let began = self.scheduler().clock.now();
         let turns = self.run_turns(token, Progress::Done(After::exit(reason)), BUDGET, began);

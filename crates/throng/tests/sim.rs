@@ -191,3 +191,22 @@ fn links_and_monitors_hold_in_every_schedule() {
         parent.stop();
     });
 }
+
+#[test]
+fn a_process_that_crashes_before_its_start_hears_signals_as_it_stops() {
+    struct Lingers;
+    impl Process for Lingers {
+        async fn started(&mut self, _: &mut Context<Self>) {}
+        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+            std::future::pending().await
+        }
+    }
+    sim::check(2, async |sim| {
+        sim.faults().crash::<Lingers>(1000);
+        let lingers = sim.runtime().spawn(Lingers).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        lingers.kill();
+        lingers.pid().exited().await;
+        assert!(!lingers.is_alive());
+    });
+}

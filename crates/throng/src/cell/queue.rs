@@ -33,6 +33,12 @@ impl Token {
         self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
     }
 
+    /// Signals need not wait for the first turn any more: it will not be run.
+    #[cfg(feature = "sim")]
+    pub(crate) fn forgo_first(&self) {
+        self.cell().turn.clear_fresh();
+    }
+
     /// Begins the turn of the next message, if there is one. No turn may be under way.
     #[inline(always)]
     pub(crate) fn run_next(&self, generation: Generation, doing: &Doing) -> Option<Progress> {
