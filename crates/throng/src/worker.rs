@@ -447,6 +447,13 @@ impl Worker {
         !self.probes.borrow().is_empty()
     }
 
+    #[inline(always)]
+    fn forget_probes(&self) {
+        if self.has_probes() {
+            self.probes.borrow_mut().clear();
+        }
+    }
+
     pub(crate) fn probes(&self) -> Vec<Probe> {
         self.probes.borrow().clone()
     }
@@ -487,9 +494,7 @@ impl Worker {
 
     #[inline(always)]
     fn end_run(&self, turns: u32) {
-        if self.has_probes() {
-            self.probes.borrow_mut().clear();
-        }
+        self.forget_probes();
         // What the last drops of an exit have sent, too, must not be joined to what comes next.
         self.end_streak();
         self.running.set(None);
@@ -562,7 +567,8 @@ impl Worker {
     #[inline(always)]
     fn resume(&self, token: &Token) -> Progress {
         token.begin_run();
-        if token.is_signalled() {
+        let signalled = token.is_signalled();
+        if signalled {
             let stopping = token.is_stopping();
             match token.handle_signals(token.generation()) {
                 None => {}
@@ -588,10 +594,15 @@ impl Worker {
                 return Progress::Done(After::exit(ExitReason::Shutdown));
             }
         }
-        token.resume(self.doing()).unwrap_or_else(|| match token.obituary() {
+        let progress = token.resume(self.doing()).unwrap_or_else(|| match token.obituary() {
             Some(reason) => Progress::Done(After::ended(reason)),
             None => Progress::Done(After::Next),
-        })
+        });
+        if signalled && matches!(progress, Progress::Done(_)) {
+            // Whoever waited for the turn that they have met does not wait for the next.
+            self.forget_probes();
+        }
+        progress
     }
 
     /// Begins the next turn, if there is one.
