@@ -17,7 +17,7 @@ use crate::metrics::WorkerMetrics;
 use crate::sleep::Sleepers;
 use crate::spare::Spares;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use crate::sync::{Mutex, Thread, lock};
+use crate::sync::{Fences, Mutex, Thread, lock};
 use crate::timer::{Clock, Tick};
 use crate::token_queue::{TokenQueue, WarmToken};
 use crate::waker;
@@ -185,11 +185,11 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    fn new() -> Remote {
+    fn new(fences: Fences) -> Remote {
         Remote {
             queue: TokenQueue::new(),
-            warm: WarmToken::new(),
-            leaving: WarmToken::new(),
+            warm: WarmToken::new(fences),
+            leaving: WarmToken::new(fences),
             doing: Doing::new(),
             counters: Counters::new(),
             thread: OnceLock::new(),
@@ -226,8 +226,9 @@ pub(crate) struct Scheduler {
 
 impl Scheduler {
     pub(crate) fn new(workers: usize, spares: usize, clock: Clock) -> Scheduler {
+        let fences = Fences::default();
         Scheduler {
-            remotes: (0..workers + spares).map(|_| Remote::new()).collect(),
+            remotes: (0..workers + spares).map(|_| Remote::new(fences)).collect(),
             alarms: (0..workers).map(|_| Alarms::new(clock.now())).collect(),
             injector: Mutex::new(VecDeque::new()),
             injected: AtomicUsize::new(0),

@@ -106,6 +106,66 @@ mod real {
     }
 }
 
+/// Two fences that order what two sides write before what each then reads, as a pair of sequentially
+/// consistent ones does: of two sides that each say something, fence, and look at what the other has
+/// said, at least one sees it. Where the system can have all cores fence at once, on request of the
+/// heavy side, the light side costs nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fences {
+    /// The heavy fence is one on all cores.
+    everywhere: bool,
+}
+
+impl Default for Fences {
+    fn default() -> Self {
+        Fences { everywhere: everywhere::register() }
+    }
+}
+
+impl Fences {
+    #[inline(always)]
+    pub(crate) fn light(self) {
+        if self.everywhere {
+            std::sync::atomic::compiler_fence(atomic::Ordering::SeqCst);
+        } else {
+            atomic::fence(atomic::Ordering::SeqCst);
+        }
+    }
+
+    /// False if the system has refused: then nothing is ordered.
+    #[must_use]
+    pub(crate) fn heavy(self) -> bool {
+        atomic::fence(atomic::Ordering::SeqCst);
+        !self.everywhere || everywhere::fence()
+    }
+}
+
+/// Linux has each core on which this program runs pass a full fence before the call returns.
+#[cfg(all(target_os = "linux", not(any(throng_loom, miri))))]
+mod everywhere {
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    /// Whether that can be had; older kernels and strict sandboxes refuse.
+    pub(super) fn register() -> bool {
+        membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
+    }
+
+    pub(super) fn fence() -> bool {
+        membarrier(MembarrierCommand::PrivateExpedited).is_ok()
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(any(throng_loom, miri)))))]
+mod everywhere {
+    pub(super) fn register() -> bool {
+        false
+    }
+
+    pub(super) fn fence() -> bool {
+        false
+    }
+}
+
 /// Locks, ignoring poison: no code under this crate's locks can leave them half-changed by a
 /// panic, because none of it runs a user's code.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,6 +4,7 @@
 
 use crate::cell::{Cell, Token};
 use crate::run_queue::RunQueue;
+use crate::sync::Fences;
 use crate::warm::Warm;
 
 /// A worker's run queue, whose entries are tokens.
@@ -48,8 +49,8 @@ impl TokenQueue {
 pub(crate) struct WarmToken(Warm<Cell>);
 
 impl WarmToken {
-    pub(crate) fn new() -> WarmToken {
-        WarmToken(Warm::new())
+    pub(crate) fn new(fences: Fences) -> WarmToken {
+        WarmToken(Warm::new(fences))
     }
 
     /// Owner: puts a token in; the one that was there comes out.
