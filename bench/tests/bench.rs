@@ -134,16 +134,18 @@ fn a_feature_is_in_use_where_there_is_one_and_unsupported_elsewhere() {
         ("send", ["--count", "10000", "--set", "senders=3"]),
         ("call", ["--count", "1000", "--set", "callees=50"]),
     ] {
-        let arguments = ["run", workload, "--runtime", "throng,tokio", "--runs", "1", "--json"];
-        let feature = ["--set", "feature=monitor"];
-        let output = output(bench(&[&arguments[..], &sizes, &feature].concat()));
-        assert_eq!(status(&output), 0, "{}", stderr(&output));
-        assert!(stderr(&output).contains("tokio: unsupported"), "{}", stderr(&output));
-        let rows = json_rows(&output);
-        assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0]["runtime"], "throng");
-        assert_eq!(rows[0]["verified"], true, "{rows:?}");
-        assert_eq!(rows[0]["params"]["feature"], "monitor");
+        for feature in ["monitor", "bounded", "supervisor", "metrics"] {
+            let arguments = ["run", workload, "--runtime", "throng,tokio", "--runs", "1", "--json"];
+            let set = ["--set", &format!("feature={feature}")];
+            let output = output(bench(&[&arguments[..], &sizes, &set].concat()));
+            assert_eq!(status(&output), 0, "{}", stderr(&output));
+            assert!(stderr(&output).contains("tokio: unsupported"), "{}", stderr(&output));
+            let rows = json_rows(&output);
+            assert_eq!(rows.len(), 1);
+            assert_eq!(rows[0]["runtime"], "throng");
+            assert_eq!(rows[0]["verified"], true, "{rows:?}");
+            assert_eq!(rows[0]["params"]["feature"], feature);
+        }
     }
 }
 
@@ -188,7 +190,7 @@ fn what_is_unknown_is_answered_with_what_is_known() {
         (&["run", "call", "--set", "colour=3"], "callees, samples, feature"),
         (&["run", "send", "--set", "senders=many"], "senders"),
         (&["run", "send", "--set", "senders=0"], "positive"),
-        (&["run", "send", "--set", "feature=magic"], "none, monitor, bounded"),
+        (&["run", "send", "--set", "feature=magic"], "none, monitor, bounded, supervisor, metrics"),
         (&["run", "send", "--set", "senders"], "KEY=VALUE"),
         (&["run", "send", "--count", "0"], "--count"),
         (&["run", "send", "--workers", "0"], "--workers"),
@@ -206,8 +208,16 @@ fn the_list_names_every_workload_key_and_runtime() {
     let output = output(bench(&["list"]));
     assert_eq!(status(&output), 0);
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
-    let known =
-        ["spawn", "send", "call", "churn", "sleep", "senders", "callees", "none|monitor|bounded"];
+    let known = [
+        "spawn",
+        "send",
+        "call",
+        "churn",
+        "sleep",
+        "senders",
+        "callees",
+        "none|monitor|bounded|supervisor",
+    ];
     for name in known.iter().chain(&IN_THIS_PROGRAM) {
         assert!(list.contains(name), "{name} is not in {list}");
     }

@@ -20,8 +20,8 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
     Peer::here("throng", env!("VERSION_THRONG"), Threads::Workers, run)
 }
 
-/// Starts the runtime, with room for this many processes beside the driver and one more, and runs the workload
-/// as the handler of a process.
+/// Starts the runtime, with room for this many processes beside the driver, and runs the workload as
+/// the handler of a process.
 ///
 /// # Errors
 /// When the runtime cannot be started, or what the workload says.
@@ -32,7 +32,7 @@ where
 {
     let runtime = Runtime::builder()
         .workers(settings.workers)
-        .process_limit(processes + 2)
+        .process_limit(processes + 1)
         .start()
         .map_err(io::Error::other)?;
     let work = Drive(Box::pin(workload(runtime.handle().clone())));

@@ -2,31 +2,48 @@
 
 use std::io;
 
-use throng::{Address, Context, Handle, Message, Process};
+use throng::{Context, Handle, Message, Process};
 
 use super::{Callees, measure, reply};
 use crate::outcome::Outcome;
 use crate::runtimes::{
     self,
-    throng::feature::{self, Equipment},
+    throng::feature::{self, Equipment, Reach},
 };
 use crate::settings::Settings;
+
+/// One caller has one message at a time on its way.
+const CAPACITY: u64 = 1000;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let settings_inside = settings.clone();
     let count = settings.get("callees");
-    runtimes::throng::drive(settings, count, move |runtime| async move {
-        let callees: Vec<_> =
-            (0..count).map(|_| feature::start(&runtime, &settings_inside, 1000, Callee)).collect();
-        let equipment = Equipment::give(&runtime, &settings_inside, callees.clone()).await?;
-        let mut outcome = measure(Throng { callees }, settings_inside).await?;
-        equipment.check(&mut outcome).await;
-        Ok(outcome)
+    runtimes::throng::drive(settings, count + feature::PROCESSES, move |runtime| async move {
+        let settings = settings_inside;
+        if feature::is_supervised(&settings) {
+            let equipment = Equipment::supervise(&runtime, count, || Callee).await?;
+            measure_with(equipment, settings).await
+        } else {
+            let equipment =
+                Equipment::start(&runtime, &settings, count, CAPACITY, || Callee).await?;
+            measure_with(equipment, settings).await
+        }
     })
 }
 
-struct Throng {
-    callees: Vec<Address<Callee>>,
+async fn measure_with<R: Reach<Callee>>(
+    equipment: Equipment<R>,
+    settings: Settings,
+) -> io::Result<Outcome> {
+    let (callees, calls) = (settings.get("callees"), settings.count + settings.get("samples"));
+    let mut outcome = measure(Throng { callees: equipment.processes().to_vec() }, settings).await?;
+    // The driver and the callees; each was called once before the clock.
+    equipment.check(1 + callees, callees + calls, &mut outcome).await;
+    Ok(outcome)
+}
+
+struct Throng<R> {
+    callees: Vec<R>,
 }
 
 struct Callee;
@@ -45,7 +62,7 @@ impl Handle<Request> for Callee {
     }
 }
 
-impl Callees for Throng {
+impl<R: Reach<Callee>> Callees for Throng<R> {
     async fn call(&self, callee: usize, value: u64) -> Option<u64> {
         self.callees[callee].call(Request(value)).await.ok()
     }

@@ -2,39 +2,52 @@
 
 use std::io;
 
-use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
+use throng::{Context, Handle, Message, Process, RuntimeHandle};
 
 use super::super::tally::PATIENCE;
 use super::{Post, Share, measure};
 use crate::outcome::Outcome;
 use crate::runtimes::{
     self,
-    throng::feature::{self, Equipment},
+    throng::feature::{self, Equipment, Reach},
 };
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let settings_inside = settings.clone();
-    let processes = settings.get("senders") + 1;
+    let processes = settings.get("senders") + 1 + feature::PROCESSES;
     runtimes::throng::drive(settings, processes, |runtime| async move {
-        let post = Throng::start(runtime.clone(), &settings_inside);
-        let equipment = Equipment::give(&runtime, &settings_inside, vec![post.receiver]).await?;
-        let mut outcome = measure(post, settings_inside).await?;
-        equipment.check(&mut outcome).await;
-        Ok(outcome)
+        let settings = settings_inside;
+        let receiver = || Receiver { sum: 0 };
+        if feature::is_supervised(&settings) {
+            let equipment = Equipment::supervise(&runtime, 1, receiver).await?;
+            measure_with(equipment, runtime, settings).await
+        } else {
+            let capacity = settings.count + 1;
+            let equipment = Equipment::start(&runtime, &settings, 1, capacity, receiver).await?;
+            measure_with(equipment, runtime, settings).await
+        }
     })
 }
 
-struct Throng {
+async fn measure_with<R: Reach<Receiver>>(
+    equipment: Equipment<R>,
     runtime: RuntimeHandle,
-    receiver: Address<Receiver>,
+    settings: Settings,
+) -> io::Result<Outcome> {
+    let (senders, messages) = (settings.get("senders"), settings.count);
+    let [receiver] = equipment.processes() else {
+        return Err(io::Error::other("there is one receiver"));
+    };
+    let mut outcome = measure(Throng { runtime, receiver: receiver.clone() }, settings).await?;
+    // The driver, the receiver and the senders; each sender is told to go.
+    equipment.check(2 + senders, senders + messages, &mut outcome).await;
+    Ok(outcome)
 }
 
-impl Throng {
-    fn start(runtime: RuntimeHandle, settings: &Settings) -> Self {
-        let receiver = feature::start(&runtime, settings, settings.count + 1, Receiver { sum: 0 });
-        Self { runtime, receiver }
-    }
+struct Throng<R> {
+    runtime: RuntimeHandle,
+    receiver: R,
 }
 
 struct Receiver {
@@ -67,11 +80,11 @@ impl Handle<Sum> for Receiver {
     }
 }
 
-struct Sender {
-    receiver: Address<Receiver>,
+struct Sender<R> {
+    receiver: R,
 }
 
-impl Process for Sender {}
+impl<R: Reach<Receiver>> Process for Sender<R> {}
 
 struct Go(Share);
 
@@ -79,7 +92,7 @@ impl Message for Go {
     type Reply = ();
 }
 
-impl Handle<Go> for Sender {
+impl<R: Reach<Receiver>> Handle<Go> for Sender<R> {
     async fn handle(&mut self, Go(share): Go, _: &mut Context<Self>) {
         share.send_all(|value| {
             // A message that found nobody is missing in the sum.
@@ -88,9 +101,9 @@ impl Handle<Go> for Sender {
     }
 }
 
-impl Post for Throng {
+impl<R: Reach<Receiver>> Post for Throng<R> {
     async fn start_sender(&self, share: Share) {
-        let sender = Sender { receiver: self.receiver };
+        let sender = Sender { receiver: self.receiver.clone() };
         // A sender that was not told to go is missing in the senders' count.
         let _ = runtimes::throng::start(&self.runtime, sender).send(Go(share));
     }
