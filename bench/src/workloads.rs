@@ -7,6 +7,7 @@
 pub(crate) mod call;
 pub(crate) mod churn;
 pub(crate) mod send;
+mod service;
 pub(crate) mod sleep;
 pub(crate) mod spawn;
 pub(crate) mod tally;

@@ -19,13 +19,13 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// What the workload says.
-pub(crate) fn drive<F>(workload: F) -> io::Result<Outcome>
+pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
 where
+    W: FnOnce(Settings) -> F,
     F: Future<Output = io::Result<Outcome>> + Send + 'static,
 {
-    System::new().block_on(async {
-        Driver.start().send(Drive(Box::pin(workload))).await.map_err(io::Error::other)?
-    })
+    let work = Drive(Box::pin(workload(settings.clone())));
+    System::new().block_on(async { Driver.start().send(work).await.map_err(io::Error::other)? })
 }
 
 struct Driver;

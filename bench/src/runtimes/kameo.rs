@@ -23,12 +23,14 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the threads cannot be started, or what the workload says.
-pub(crate) fn drive<F>(settings: &Settings, workload: F) -> io::Result<Outcome>
+pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
 where
+    W: FnOnce(Settings) -> F,
     F: Future<Output = io::Result<Outcome>> + Send + 'static,
 {
+    let work = Drive(Box::pin(workload(settings.clone())));
     super::tokio::runtime(settings)?.block_on(async {
-        let driven = start(Driver).ask(Drive(Box::pin(workload))).await;
+        let driven = start(Driver).ask(work).await;
         driven.map_err(|error| io::Error::other(error.to_string()))
     })
 }

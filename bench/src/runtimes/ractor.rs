@@ -19,13 +19,14 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the threads or the driver cannot be started, or what the workload says.
-pub(crate) fn drive<F>(settings: &Settings, workload: F) -> io::Result<Outcome>
+pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
 where
+    W: FnOnce(Settings) -> F,
     F: Future<Output = io::Result<Outcome>> + Send + 'static,
 {
+    let workload = Box::pin(workload(settings.clone()));
     super::tokio::runtime(settings)?.block_on(async {
         let driver = start(Driver, ()).await;
-        let workload = Box::pin(workload);
         match driver.call(|done| Drive { workload, done }, None).await {
             Ok(CallResult::Success(outcome)) => outcome,
             Ok(_) => Err(io::Error::other("the driver died")),

@@ -30,12 +30,13 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 /// When the threads cannot be started, or what the workload says.
 pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
 where
-    W: FnOnce(Desk) -> F + Send + 'static,
+    W: FnOnce(Desk, Settings) -> F + Send + 'static,
     F: Future<Output = io::Result<Outcome>> + Send + 'static,
 {
+    let settings_inside = settings.clone();
     super::tokio::runtime(settings)?.block_on(async {
         let (done, outcome) = oneshot::channel();
-        let begin: Begin = Box::new(|desk| Box::pin(workload(desk)));
+        let begin: Begin = Box::new(|desk| Box::pin(workload(desk, settings_inside)));
         let _system = ActorSystem::new(Driver(Mutex::new(Some((begin, done)))));
         outcome.await.map_err(io::Error::other)?
     })

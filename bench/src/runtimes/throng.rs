@@ -27,7 +27,7 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 /// When the runtime cannot be started, or what the workload says.
 pub(crate) fn drive<W, F>(settings: &Settings, processes: u64, workload: W) -> io::Result<Outcome>
 where
-    W: FnOnce(RuntimeHandle) -> F,
+    W: FnOnce(RuntimeHandle, Settings) -> F,
     F: Future<Output = io::Result<Outcome>> + Send + 'static,
 {
     let runtime = Runtime::builder()
@@ -35,7 +35,7 @@ where
         .process_limit(processes + 1)
         .start()
         .map_err(io::Error::other)?;
-    let work = Drive(Box::pin(workload(runtime.handle().clone())));
+    let work = Drive(Box::pin(workload(runtime.handle().clone(), settings.clone())));
     runtime.block_on(async |handle| match start(handle, Driver).call(work).within(DEADLINE).await {
         Ok(outcome) => outcome,
         Err(CallError::Died(reason)) => {

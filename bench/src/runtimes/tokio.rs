@@ -19,11 +19,13 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the threads cannot be started, or what the workload says.
-pub(crate) fn drive<F>(settings: &Settings, workload: F) -> io::Result<Outcome>
+pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
 where
+    W: FnOnce(Settings) -> F,
     F: Future<Output = io::Result<Outcome>> + Send + 'static,
 {
-    runtime(settings)?.block_on(async { tokio::spawn(workload).await.map_err(io::Error::other)? })
+    let work = workload(settings.clone());
+    runtime(settings)?.block_on(async { tokio::spawn(work).await.map_err(io::Error::other)? })
 }
 
 /// The runtime itself, for those that are built on it too.

@@ -11,18 +11,19 @@
 //! - The percentiles come from calls of their own, since reading the clock around each would
 //!   burden the mean; the reading, some 20 ns, is in them.
 
-mod actix;
-mod kameo;
-mod ractor;
-mod tellus;
 mod throng;
-mod tokio;
 
 use std::io;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
 
+use super::service::actix::Actix;
+use super::service::kameo::Kameo;
+use super::service::ractor::Ractor;
+use super::service::tellus::Tellus;
+use super::service::tokio::Tokio;
+use super::service::{Host, Service};
 use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::runtimes;
@@ -53,11 +54,23 @@ pub(crate) const WORKLOAD: Workload = Workload {
     ],
     peers: &[
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::actix::peer(actix::run),
-        runtimes::kameo::peer(kameo::run),
-        runtimes::ractor::peer(ractor::run),
-        runtimes::tellus::peer(tellus::run),
+        runtimes::tokio::peer(|settings| {
+            runtimes::tokio::drive(settings, |settings| measure_on(Tokio, settings))
+        }),
+        runtimes::actix::peer(|settings| {
+            runtimes::actix::drive(settings, |settings| measure_on(Actix, settings))
+        }),
+        runtimes::kameo::peer(|settings| {
+            runtimes::kameo::drive(settings, |settings| measure_on(Kameo, settings))
+        }),
+        runtimes::ractor::peer(|settings| {
+            runtimes::ractor::drive(settings, |settings| measure_on(Ractor, settings))
+        }),
+        runtimes::tellus::peer(|settings| {
+            runtimes::tellus::drive(settings, |desk, settings| {
+                measure_on(Tellus { desk }, settings)
+            })
+        }),
         runtimes::erlang::PEER,
     ],
 };
@@ -68,9 +81,34 @@ trait Callees {
     async fn call(&self, callee: usize, value: u64) -> Option<u64>;
 }
 
-/// What a callee replies.
-fn reply(value: u64) -> u64 {
-    value.wrapping_add(1)
+/// What the callees of a runtime that has nothing else to offer than services are.
+struct Hosted<H: Host> {
+    host: H,
+    callees: Vec<H::Address<Callee>>,
+}
+
+impl<H: Host> Callees for Hosted<H> {
+    async fn call(&self, callee: usize, value: u64) -> Option<u64> {
+        self.host.call(&self.callees[callee], value).await
+    }
+}
+
+/// What each callee has.
+struct Callee;
+
+impl Service for Callee {
+    fn reply(&self, value: u64) -> u64 {
+        value.wrapping_add(1)
+    }
+}
+
+/// Starts the callees and measures.
+async fn measure_on<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
+    let mut callees = Vec::new();
+    for _ in 0..settings.get("callees") {
+        callees.push(host.start(Callee).await);
+    }
+    measure(Hosted { host, callees }, settings).await
 }
 
 /// The workload's order, clocks and checks.
@@ -81,12 +119,13 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
     let mut pick = Pick::among(callee_count);
     let mut replies = 0;
     for callee in 0..callee_count {
-        replies += u64::from(callees.call(callee as usize, callee).await == Some(reply(callee)));
+        replies +=
+            u64::from(callees.call(callee as usize, callee).await == Some(Callee.reply(callee)));
     }
 
     let clock = Instant::now();
     for value in 0..settings.count {
-        replies += u64::from(callees.call(pick.next(), value).await == Some(reply(value)));
+        replies += u64::from(callees.call(pick.next(), value).await == Some(Callee.reply(value)));
     }
     let elapsed = clock.elapsed();
     for value in 0..samples {
@@ -94,7 +133,7 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
         let clock = Instant::now();
         let answer = callees.call(callee, value).await;
         histogram.saturating_record(clock.elapsed().as_nanos() as u64);
-        replies += u64::from(answer == Some(reply(value)));
+        replies += u64::from(answer == Some(Callee.reply(value)));
     }
 
     let mut outcome = Outcome::default();

@@ -10,16 +10,16 @@
 //! - A process replies with the number it was called with plus the number it holds.
 //! - What grows over N cycles, beyond what the warm-up needed, is memory that a dead process keeps.
 
-mod actix;
-mod kameo;
-mod ractor;
-mod tellus;
-mod throng;
-mod tokio;
-
 use std::io;
 use std::time::Instant;
 
+use super::service::actix::Actix;
+use super::service::kameo::Kameo;
+use super::service::ractor::Ractor;
+use super::service::tellus::Tellus;
+use super::service::throng::Throng;
+use super::service::tokio::Tokio;
+use super::service::{Host, Service};
 use super::tally::{Tally, sum_below};
 use super::{Metric, Workload};
 use crate::memory;
@@ -42,23 +42,39 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Metric { name: "rss_growth_bytes", unit: "bytes" },
     ],
     peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::actix::peer(actix::run),
-        runtimes::kameo::peer(kameo::run),
-        runtimes::ractor::peer(ractor::run),
-        runtimes::tellus::peer(tellus::run),
+        runtimes::throng::peer(|settings| {
+            runtimes::throng::drive(settings, ALIVE_MAX, |runtime, settings| {
+                measure(Throng { runtime }, settings)
+            })
+        }),
+        runtimes::tokio::peer(|settings| {
+            runtimes::tokio::drive(settings, |settings| measure(Tokio, settings))
+        }),
+        runtimes::actix::peer(|settings| {
+            runtimes::actix::drive(settings, |settings| measure(Actix, settings))
+        }),
+        runtimes::kameo::peer(|settings| {
+            runtimes::kameo::drive(settings, |settings| measure(Kameo, settings))
+        }),
+        runtimes::ractor::peer(|settings| {
+            runtimes::ractor::drive(settings, |settings| measure(Ractor, settings))
+        }),
+        runtimes::tellus::peer(|settings| {
+            runtimes::tellus::drive(settings, |desk, settings| measure(Tellus { desk }, settings))
+        }),
         runtimes::erlang::PEER,
     ],
 };
+
+/// Beside the process that is called there may be some whose exit is still under way.
+const ALIVE_MAX: u64 = 1_000_000;
 
 static EXITED: Tally = Tally::new();
 
 /// What each process holds.
 struct State(u64);
 
-impl State {
-    /// What a process replies.
+impl Service for State {
     fn reply(&self, value: u64) -> u64 {
         self.0.wrapping_add(value)
     }
@@ -70,22 +86,15 @@ impl Drop for State {
     }
 }
 
-/// How a runtime does one cycle; called in one of its processes.
-trait Cycle {
-    /// Starts a process that holds this state, calls it with this value, and makes it exit; `None`
-    /// if no reply came.
-    async fn cycle(&self, state: State, value: u64) -> Option<u64>;
-}
-
 /// The workload's order, clocks and checks.
-async fn measure<C: Cycle>(runtime: C, settings: Settings) -> io::Result<Outcome> {
+async fn measure<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
     let warmup = settings.get("warmup");
     let cycles = warmup + settings.count;
-    let mut replies = cycle_all(&runtime, 0..warmup).await;
+    let mut replies = cycle_all(&host, 0..warmup).await;
     let resident_before = memory::resident_bytes()?;
 
     let clock = Instant::now();
-    replies += cycle_all(&runtime, warmup..cycles).await;
+    replies += cycle_all(&host, warmup..cycles).await;
     let elapsed = clock.elapsed();
     let resident = memory::resident_bytes()?;
 
@@ -100,11 +109,13 @@ async fn measure<C: Cycle>(runtime: C, settings: Settings) -> io::Result<Outcome
 
 /// One cycle for each of the values, then waits until all processes so far have exited; the number
 /// of correct replies.
-async fn cycle_all<C: Cycle>(runtime: &C, values: std::ops::Range<u64>) -> u64 {
+async fn cycle_all<H: Host>(host: &H, values: std::ops::Range<u64>) -> u64 {
     let mut replies = 0;
     EXITED.arm(values.end);
     for value in values {
-        let reply = runtime.cycle(State(value), 1).await;
+        let process = host.start(State(value)).await;
+        let reply = host.call(&process, 1).await;
+        host.stop(process);
         replies += u64::from(reply == Some(value + 1));
     }
     EXITED.complete().await;

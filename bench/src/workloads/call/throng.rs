@@ -2,9 +2,8 @@
 
 use std::io;
 
-use throng::{Context, Handle, Message, Process};
-
-use super::{Callees, measure, reply};
+use super::super::service::throng::{Request, Server};
+use super::{Callee, Callees, measure};
 use crate::outcome::Outcome;
 use crate::runtimes::{
     self,
@@ -16,22 +15,25 @@ use crate::settings::Settings;
 const CAPACITY: u64 = 1000;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
     let count = settings.get("callees");
-    runtimes::throng::drive(settings, count + feature::PROCESSES, move |runtime| async move {
-        let settings = settings_inside;
-        if feature::is_supervised(&settings) {
-            let equipment = Equipment::supervise(&runtime, count, || Callee).await?;
-            measure_with(equipment, settings).await
-        } else {
-            let equipment =
-                Equipment::start(&runtime, &settings, count, CAPACITY, || Callee).await?;
-            measure_with(equipment, settings).await
-        }
-    })
+    runtimes::throng::drive(
+        settings,
+        count + feature::PROCESSES,
+        move |runtime, settings| async move {
+            if feature::is_supervised(&settings) {
+                let equipment = Equipment::supervise(&runtime, count, || Server(Callee)).await?;
+                measure_with(equipment, settings).await
+            } else {
+                let equipment =
+                    Equipment::start(&runtime, &settings, count, CAPACITY, || Server(Callee))
+                        .await?;
+                measure_with(equipment, settings).await
+            }
+        },
+    )
 }
 
-async fn measure_with<R: Reach<Callee>>(
+async fn measure_with<R: Reach<Server<Callee>>>(
     equipment: Equipment<R>,
     settings: Settings,
 ) -> io::Result<Outcome> {
@@ -46,23 +48,7 @@ struct Throng<R> {
     callees: Vec<R>,
 }
 
-struct Callee;
-
-impl Process for Callee {}
-
-struct Request(u64);
-
-impl Message for Request {
-    type Reply = u64;
-}
-
-impl Handle<Request> for Callee {
-    async fn handle(&mut self, Request(value): Request, _: &mut Context<Self>) -> u64 {
-        reply(value)
-    }
-}
-
-impl<R: Reach<Callee>> Callees for Throng<R> {
+impl<R: Reach<Server<Callee>>> Callees for Throng<R> {
     async fn call(&self, callee: usize, value: u64) -> Option<u64> {
         self.callees[callee].call(Request(value)).await.ok()
     }

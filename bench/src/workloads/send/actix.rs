@@ -11,8 +11,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings = settings.clone();
-    runtimes::actix::drive(async {
+    runtimes::actix::drive(settings, move |settings| async move {
         measure(Actix { receiver: Receiver { sum: 0 }.start() }, settings).await
     })
 }

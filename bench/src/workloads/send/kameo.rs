@@ -13,10 +13,9 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
-    runtimes::kameo::drive(settings, async {
+    runtimes::kameo::drive(settings, move |settings| async move {
         let receiver = runtimes::kameo::start(Receiver { sum: 0 });
-        measure(Kameo { receiver }, settings_inside).await
+        measure(Kameo { receiver }, settings).await
     })
 }
 

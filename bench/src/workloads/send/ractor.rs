@@ -10,10 +10,9 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
-    runtimes::ractor::drive(settings, async {
+    runtimes::ractor::drive(settings, move |settings| async move {
         let receiver = runtimes::ractor::start(Receiver, ()).await;
-        measure(Ractor { receiver }, settings_inside).await
+        measure(Ractor { receiver }, settings).await
     })
 }
 

@@ -11,10 +11,9 @@ use crate::runtimes::{self, tellus::Step};
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
-    runtimes::tellus::drive(settings, |desk| async move {
+    runtimes::tellus::drive(settings, move |desk, settings| async move {
         let receiver = desk.spawn(Receiver).await;
-        measure(Tellus { desk, receiver }, settings_inside).await
+        measure(Tellus { desk, receiver }, settings).await
     })
 }
 

@@ -14,10 +14,8 @@ use crate::runtimes::{
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
     let processes = settings.get("senders") + 1 + feature::PROCESSES;
-    runtimes::throng::drive(settings, processes, |runtime| async move {
-        let settings = settings_inside;
+    runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
         let receiver = || Receiver { sum: 0 };
         if feature::is_supervised(&settings) {
             let equipment = Equipment::supervise(&runtime, 1, receiver).await?;

@@ -12,8 +12,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
-    runtimes::tokio::drive(settings, async { measure(Tokio::start(), settings_inside).await })
+    runtimes::tokio::drive(settings, |settings| async { measure(Tokio::start(), settings).await })
 }
 
 struct Tokio {

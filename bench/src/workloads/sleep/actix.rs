@@ -11,7 +11,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::actix::drive(measure(Actix, settings.clone()))
+    runtimes::actix::drive(settings, |settings| measure(Actix, settings))
 }
 
 struct Actix;

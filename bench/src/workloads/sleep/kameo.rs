@@ -14,7 +14,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::kameo::drive(settings, measure(Kameo, settings.clone()))
+    runtimes::kameo::drive(settings, |settings| measure(Kameo, settings))
 }
 
 struct Kameo;

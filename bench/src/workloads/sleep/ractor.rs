@@ -11,7 +11,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::ractor::drive(settings, measure(Ractor, settings.clone()))
+    runtimes::ractor::drive(settings, |settings| measure(Ractor, settings))
 }
 
 struct Ractor;

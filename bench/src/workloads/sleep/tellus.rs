@@ -11,8 +11,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
-    runtimes::tellus::drive(settings, |desk| measure(Tellus { desk }, settings_inside))
+    runtimes::tellus::drive(settings, |desk, settings| measure(Tellus { desk }, settings))
 }
 
 struct Tellus {

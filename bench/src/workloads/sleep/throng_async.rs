@@ -10,9 +10,8 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    let settings_inside = settings.clone();
-    runtimes::throng::drive(settings, settings.count, |runtime| {
-        measure(Throng { runtime }, settings_inside)
+    runtimes::throng::drive(settings, settings.count, |runtime, settings| {
+        measure(Throng { runtime }, settings)
     })
 }
 

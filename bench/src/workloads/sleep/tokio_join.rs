@@ -12,7 +12,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::tokio::drive(settings, measure(Tokio, settings.clone()))
+    runtimes::tokio::drive(settings, |settings| measure(Tokio, settings))
 }
 
 struct Tokio;

@@ -98,9 +98,7 @@ impl Scrape {
 
     /// Whether no total is smaller than in the scrape before.
     fn may_follow(&self, before: &Scrape) -> bool {
-        self.spawned >= before.spawned
-            && self.exited >= before.exited
-            && self.turns >= before.turns
+        self.spawned >= before.spawned && self.exited >= before.exited && self.turns >= before.turns
     }
 }
 

@@ -1,0 +1,66 @@
+//! Services in tellus: the request carries the caller's address, and the reply is a message to it;
+//! `ask` is for code outside of actors, and has a timer besides. An actor stops itself when it is
+//! told to. The service belongs to the actor's value, for what tellus calls state is made anew by
+//! each start.
+
+use std::convert::Infallible;
+
+use tellus::{Actor, ActorContext, ActorRef, Control, Incoming, Untimed};
+
+use super::{Host, Service};
+use crate::runtimes::tellus::{Desk, Step};
+
+pub(in super::super) struct Tellus {
+    pub(in super::super) desk: Desk,
+}
+
+struct Server<S>(S);
+
+pub(in super::super) enum Request {
+    Call { value: u64, caller: ActorRef<Step> },
+    Stop,
+}
+
+impl<S: Service> Actor for Server<S> {
+    type Message = Request;
+    type Timers = Untimed;
+    type State = ();
+    type Error = Infallible;
+
+    fn init(&self, _: &ActorContext<Request>) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    fn receive(
+        &self,
+        _: &ActorContext<Request>,
+        incoming: Incoming<Request>,
+        (): (),
+    ) -> Result<Control<()>, Infallible> {
+        match incoming {
+            Incoming::Message(Request::Call { value, caller }) => {
+                caller.tell(Step::Reply(self.0.reply(value)));
+            }
+            Incoming::Message(Request::Stop) => return Ok(Control::Stop),
+            Incoming::Terminated(_) => {}
+        }
+        Ok(Control::Continue(()))
+    }
+}
+
+impl Host for Tellus {
+    type Address<S: Service> = ActorRef<Request>;
+
+    async fn start<S: Service>(&self, service: S) -> ActorRef<Request> {
+        self.desk.spawn(Server(service)).await
+    }
+
+    async fn call<S: Service>(&self, process: &ActorRef<Request>, value: u64) -> Option<u64> {
+        process.tell(Request::Call { value, caller: self.desk.driver() });
+        Some(self.desk.reply().await)
+    }
+
+    fn stop<S: Service>(&self, process: ActorRef<Request>) {
+        process.tell(Request::Stop);
+    }
+}
