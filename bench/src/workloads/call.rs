@@ -14,7 +14,7 @@
 mod throng;
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
@@ -115,7 +115,7 @@ async fn measure_on<H: Host>(host: H, settings: Settings) -> io::Result<Outcome>
 async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outcome> {
     let callee_count = settings.get("callees");
     let samples = settings.get("samples");
-    let mut histogram = Histogram::<u64>::new(3).map_err(io::Error::other)?;
+    let mut latencies = latencies()?;
     let mut pick = Pick::among(callee_count);
     let mut replies = 0;
     for callee in 0..callee_count {
@@ -132,16 +132,25 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
         let callee = pick.next();
         let clock = Instant::now();
         let answer = callees.call(callee, value).await;
-        histogram.saturating_record(clock.elapsed().as_nanos() as u64);
+        latencies.saturating_record(clock.elapsed().as_nanos() as u64);
         replies += u64::from(answer == Some(Callee.reply(value)));
     }
 
     let mut outcome = Outcome::default();
     outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
-    outcome.metric("p50_ns", histogram.value_at_quantile(0.5) as f64);
-    outcome.metric("p99_ns", histogram.value_at_quantile(0.99) as f64);
+    outcome.metric("p50_ns", latencies.value_at_quantile(0.5) as f64);
+    outcome.metric("p99_ns", latencies.value_at_quantile(0.99) as f64);
     outcome.check("correct replies", replies, callee_count + settings.count + samples);
     Ok(outcome)
+}
+
+/// No call takes longer than any runtime would wait for it.
+const LATENCY_MAX: Duration = Duration::from_secs(3600);
+
+/// An empty histogram of nanoseconds, to three digits. It has its whole range from the start, for
+/// recording what saturates it does not make it grow.
+fn latencies() -> io::Result<Histogram<u64>> {
+    Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
 }
 
 /// Random indices below a bound: xorshift64*, always from the same seed.
@@ -167,6 +176,17 @@ impl Pick {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_call_counts_as_slow() {
+        let mut latencies = latencies().expect("the range is one that a histogram can have");
+        for nanoseconds in [100, 5_000, 7_000_000_000] {
+            latencies.saturating_record(nanoseconds);
+        }
+        let at = |quantile| latencies.value_at_quantile(quantile) as f64;
+        assert!((at(0.5) / 5e3 - 1.0).abs() < 0.001, "{}", at(0.5));
+        assert!((at(1.0) / 7e9 - 1.0).abs() < 0.001, "{}", at(1.0));
+    }
 
     #[test]
     fn picks_spread_over_all_indices() {
