@@ -1,8 +1,9 @@
 //! The workloads: what each does, what it measures, and which runtimes can do it.
 //!
 //! A workload's file holds its definition and everything that must be the same for every runtime:
-//! the order of work, the clocks and the checks. The files below it say how one runtime does each
-//! step. To add a workload, add its file, one file per runtime, and a line in [`ALL`].
+//! the order of work, the clocks and the checks. The files below it, or below `service` for those
+//! that call services, say how one runtime does each step. To add a workload, add its file, one file
+//! per runtime, and a line in [`ALL`].
 
 pub(crate) mod call;
 pub(crate) mod churn;
