@@ -49,7 +49,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
-use std::pin::pin;
+use std::mem;
+use std::pin::Pin;
 use std::ptr;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -125,7 +126,7 @@ struct Seldom<M> {
 /// Messages that are out of the mailbox.
 struct Received<M> {
     /// Those that no receive has wanted so far, oldest first.
-    kept: VecDeque<M>,
+    kept: Kept<M>,
     /// One that came after those and has not been looked at; so that a message which is wanted at
     /// once needs no queue.
     fresh: Option<M>,
@@ -134,7 +135,7 @@ struct Received<M> {
 impl<M> Received<M> {
     fn push(&mut self, message: M) {
         if let Some(older) = self.fresh.replace(message) {
-            self.kept.push_back(older);
+            self.kept.push(older);
         }
     }
 
@@ -149,9 +150,33 @@ impl<M> Received<M> {
         if matches(self.fresh.as_ref()?) {
             return self.fresh.take();
         }
-        self.kept.extend(self.fresh.take());
+        if let Some(message) = self.fresh.take() {
+            self.kept.push(message);
+        }
         *passed += 1;
         None
+    }
+}
+
+/// A queue that most processes never need, and so one word until it is: an inbox lies in its
+/// process's future, often more than once.
+struct Kept<M>(Option<Box<VecDeque<M>>>);
+
+impl<M> Kept<M> {
+    fn push(&mut self, message: M) {
+        self.0.get_or_insert_default().push_back(message);
+    }
+
+    fn get(&self, index: usize) -> Option<&M> {
+        self.0.as_ref()?.get(index)
+    }
+
+    fn remove(&mut self, index: usize) -> Option<M> {
+        self.0.as_mut()?.remove(index)
+    }
+
+    fn len(&self) -> usize {
+        self.0.as_ref().map_or(0, |messages| messages.len())
     }
 }
 
@@ -504,9 +529,9 @@ impl RuntimeHandle {
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the function back.
     ///
-    /// Cost: a slot of 64 bytes, and a pooled block for the future, which holds about 50 bytes
-    /// and one message more than it would without an inbox. A message costs one more turn that
-    /// does not suspend.
+    /// Cost: a slot of 64 bytes, and a pooled block for the future, which takes some 90 bytes and
+    /// one message more than it would without an inbox. A message costs one more turn that does not
+    /// suspend.
     pub fn spawn_async<M, F, R>(&self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
     where
         M: Message<Reply = ()>,
@@ -544,6 +569,7 @@ impl<P: Process> Context<P> {
 }
 
 const _: () = assert!(size_of::<AsyncProcess<[u8; 100]>>() <= 16, "fits the smallest slot");
+const _: () = assert!(size_of::<Inbox<u64>>() == 32, "lies in each process's future, often twice");
 
 /// The one turn of an async process.
 struct Begin<F, R>(F, PhantomData<fn() -> R>);
@@ -563,27 +589,62 @@ where
         cx: &mut Context<AsyncProcess<M>>,
     ) -> impl Future<Output = ()> + Send {
         cx.has_begun();
+        Life { stage: Stage::Begins(self.0), cx }
+    }
+}
+
+/// The user's future, and its end as the process's. Written out, for an `async` block would have room
+/// for the inbox and the future twice: where each comes from, and where it is pinned.
+struct Life<'a, M, F, R> {
+    stage: Stage<F, R>,
+    cx: &'a mut Context<AsyncProcess<M>>,
+}
+
+enum Stage<F, R> {
+    /// To be called when polled, for before that the state is still borrowed.
+    Begins(F),
+    Runs(R),
+    /// It has panicked as it was called.
+    Over,
+}
+
+impl<M, F, R> Future for Life<'_, M, F, R>
+where
+    M: Message<Reply = ()>,
+    F: FnOnce(Inbox<M>) -> R,
+    R: Future<Output: IntoExitReason>,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, task: &mut std::task::Context<'_>) -> Poll<()> {
+        // SAFETY: a future that runs is not moved: its stage is not left while this lives. Neither the
+        // function nor the context needs a pin.
+        let Life { stage, cx } = unsafe { self.get_unchecked_mut() };
         let inside = cx.inside();
-        let received = Received { kept: VecDeque::new(), fresh: None };
-        let inbox = Inbox { pid: inside.pid(), received };
-        async move {
-            let mut future = pin!((self.0)(inbox));
-            let after = poll_fn(|task| {
-                // SAFETY: this is the process's turn, no nested one runs, and the reference ends
-                // here.
-                let waiting = unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_waiting();
-                if let Some(waker) = waiting {
-                    waker.wake();
-                }
-                let polled = future.as_mut().poll(task);
-                // SAFETY: the same.
-                match unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
-                    Some(after) => Poll::Ready(after),
-                    None => polled.map(|outcome| After::exit(outcome.into_exit_reason())),
-                }
-            });
-            let after = after.await;
-            cx.end(after);
+        if matches!(stage, Stage::Begins(_))
+            && let Stage::Begins(begin) = mem::replace(stage, Stage::Over)
+        {
+            let received = Received { kept: Kept(None), fresh: None };
+            *stage = Stage::Runs(begin(Inbox { pid: inside.pid(), received }));
         }
+        let Stage::Runs(future) = stage else { unreachable!("is not polled after a panic") };
+        // SAFETY: as above.
+        let future = unsafe { Pin::new_unchecked(future) };
+        // SAFETY: this is the process's turn, no nested one runs, and the reference ends here.
+        let waiting = unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_waiting();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+        let polled = future.poll(task);
+        // SAFETY: the same.
+        let after = match unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
+            Some(after) => after,
+            None => match polled {
+                Poll::Ready(outcome) => After::exit(outcome.into_exit_reason()),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        cx.end(after);
+        Poll::Ready(())
     }
 }

@@ -141,6 +141,31 @@ fn an_exiting_process_says_so() {
 }
 
 #[test]
+fn a_process_that_only_receives_with_a_time_out_takes_a_small_block() {
+    struct Event;
+    impl Message for Event {
+        type Reply = ();
+    }
+    let runtime = runtime();
+    let number = 7_u64;
+    let process = runtime
+        .spawn_async(async move |mut inbox: Inbox<Event>| {
+            let received = inbox.recv_timeout(Duration::from_secs(3600)).await;
+            assert!(received.is_none() || number == 7);
+        })
+        .unwrap();
+    runtime.block_on(async |runtime| {
+        let waiting = loop {
+            let info = runtime.info(process).await.unwrap();
+            if matches!(info.state, ProcessState::Suspended { .. }) {
+                break info;
+            }
+        };
+        assert!(waiting.memory_bytes <= 64 + 256, "takes {} bytes", waiting.memory_bytes);
+    });
+}
+
+#[test]
 fn memory_counts_slots_and_what_does_not_fit_one() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
