@@ -12,24 +12,43 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 
-/// The sizes that are pooled: 64 bytes shifted left by the class. Larger blocks go to the system.
-const CLASSES: usize = 7;
+/// The sizes that are pooled; larger blocks go to the system. Finer where a million suspended turns
+/// lie, as slots are.
+const CLASS_BYTES: [usize; 9] = [64, 128, 192, 256, 384, 512, 1024, 2048, 4096];
+const CLASSES: usize = CLASS_BYTES.len();
+const LARGEST: usize = CLASS_BYTES[CLASSES - 1];
 const ALIGNMENT: usize = 64;
-/// What a class takes from the system at once. A multiple of a page, and small enough that seven
-/// sizes cost an idle program nothing worth counting.
+/// What a class takes from the system at once. A multiple of a page, and small enough that nine
+/// sizes cost an idle program nothing worth counting. Where a size does not divide it, less than a
+/// block is left over.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 const fn class_bytes(class: usize) -> usize {
-    ALIGNMENT << class
+    CLASS_BYTES[class]
 }
 
-/// The class whose blocks hold `bytes`, or `None` if that is more than the pool has.
+/// The class for a size, by how many times the alignment it is. A table, so that a size known to the
+/// compiler is a class known to it.
+const CLASS_BY_UNITS: [u8; LARGEST / ALIGNMENT + 1] = {
+    let mut table = [0; LARGEST / ALIGNMENT + 1];
+    let (mut units, mut class) = (1, 0);
+    while units < table.len() {
+        if units * ALIGNMENT > CLASS_BYTES[class] {
+            class += 1;
+        }
+        table[units] = class as u8;
+        units += 1;
+    }
+    table
+};
+
+/// The class whose blocks hold `layout`, or `None` if that is more than the pool has.
+#[inline(always)]
 const fn class_of(layout: Layout) -> Option<usize> {
-    if layout.align() > ALIGNMENT || layout.size() > class_bytes(CLASSES - 1) || cfg!(miri) {
+    if layout.align() > ALIGNMENT || layout.size() > LARGEST || cfg!(miri) {
         return None;
     }
-    let class = layout.size().next_power_of_two().trailing_zeros() as usize;
-    Some(class.saturating_sub(ALIGNMENT.trailing_zeros() as usize))
+    Some(CLASS_BY_UNITS[layout.size().div_ceil(ALIGNMENT)] as usize)
 }
 
 /// What a block for `layout` takes.
@@ -175,13 +194,14 @@ mod tests_miri {
             return;
         }
         let class = |bytes| class_of(Layout::from_size_align(bytes, 8).expect("small"));
-        assert_eq!([1, 64, 65, 128, 4096].map(class), [0, 0, 1, 1, 6].map(Some));
+        assert_eq!([1, 64, 65, 128, 129, 257, 4096].map(class), [0, 0, 1, 1, 2, 4, 8].map(Some));
+        assert!(CLASS_BYTES.is_sorted() && CLASS_BYTES.iter().all(|bytes| bytes % ALIGNMENT == 0));
         assert_eq!(class(4097), None);
     }
 
     #[test]
     fn blocks_are_distinct_aligned_and_writable_to_the_end() {
-        for bytes in [16, 64, 100, 4096, 5000] {
+        for bytes in [16, 64, 100, 192, 300, 4096, 5000] {
             let layout = Layout::from_size_align(bytes, 16).expect("small");
             let blocks: Vec<_> = (0..200_u8)
                 .map(|fill| {
