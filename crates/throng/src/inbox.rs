@@ -160,6 +160,7 @@ impl<M> Received<M> {
 
 /// A queue that most processes never need, and so one word until it is: an inbox lies in its
 /// process's future, often more than once.
+#[expect(clippy::box_collection, reason = "a queue is four words, and most inboxes have none")]
 struct Kept<M>(Option<Box<VecDeque<M>>>);
 
 impl<M> Kept<M> {
