@@ -1,11 +1,27 @@
 //! [`Batch`]: a list of changes that becomes durable as one.
 //!
-//! Keys and values are copied into one buffer, so a batch costs two allocations however many
-//! operations it holds, and can travel to the writer thread and back without touching them.
+//! Operations lie one behind the other in one buffer, so a batch costs one allocation however many
+//! it holds, and can travel to the writer thread and back without touching them:
+//!
+//! | bytes | content                           |
+//! |-------|-----------------------------------|
+//! | 0     | the operation                     |
+//! | 1     | the kind of the database          |
+//! | 2..6  | the number of its table           |
+//! | 6..8  | the length of the key             |
+//! | 8..12 | the length of the value           |
+//! | 12..  | the key, then the value           |
+//!
+//! Sizes are checked as operations are added. One that can never be stored is not kept: the batch
+//! remembers why, and is refused as a whole.
 
-use crate::{KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
+use crate::database::{Kind, Place};
+use crate::lmdb::Table;
+use crate::{Codec, Database, KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
 
 /// Puts, deletes and additions that are applied atomically and in order: all of them or none.
+///
+/// Those that name no database go to the default one.
 ///
 /// ```
 /// use throng_store::Batch;
@@ -14,35 +30,48 @@ use crate::{KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
-    operations: Vec<Operation>,
-    /// Key, value, key, value… in the order of `operations`.
     buffer: Vec<u8>,
-}
-
-/// The lengths that cut one operation out of the buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Operation {
-    key_bytes: usize,
-    value_bytes: usize,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Put,
-    Delete,
-    Add,
+    operations: usize,
+    /// Of the store whose databases it names.
+    store: Option<u64>,
+    /// It looks at what there is, or must be applied operation by operation.
+    ordered: bool,
+    /// Why it can never be stored.
+    rejection: Option<Rejection>,
 }
 
 /// One operation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Change<'b> {
-    /// Set the key to this value.
+    /// Set the key to this value; in a database of several values under a key, add it.
     Put(&'b [u8]),
+    /// Set the key to this value, or refuse the whole batch if the key is there.
+    PutNew(&'b [u8]),
     /// Remove the key.
     Delete,
+    /// Remove this value of the key.
+    DeleteValue(&'b [u8]),
     /// Add this to the counter under the key.
     Add(i64),
+    /// Remove all keys.
+    Clear,
+}
+
+const HEADER_BYTES: usize = 12;
+
+/// Stands for the table of the default database, whatever its number.
+const DEFAULT: Place = Place { table: Table(0), kind: Kind::Checked };
+
+#[repr(u8)]
+#[derive(Clone, Copy)]
+enum Code {
+    Put,
+    PutNew,
+    Delete,
+    DeleteValue,
+    Add,
+    Clear,
 }
 
 impl Batch {
@@ -52,18 +81,37 @@ impl Batch {
     }
 
     /// Adds: set `key` to `value`, whatever it was before.
-    ///
-    /// Sizes are checked by [`Store::write`](crate::Store::write), not here.
     #[must_use]
     pub fn put(mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Batch {
-        self.push(key.as_ref(), value.as_ref(), Kind::Put);
+        self.push(Code::Put, DEFAULT, key.as_ref(), value.as_ref());
+        self
+    }
+
+    /// Adds: set `key` to `value`, if it is not there; if it is, the batch as a whole is refused
+    /// as [`WriteError::KeyExists`](crate::WriteError::KeyExists).
+    ///
+    /// What counts is what there is before the batch, its own operations aside.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, Store, WriteError};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let claim = || store.write(Batch::new().put_new("name/ada", "1").add("names", 1));
+    /// claim().wait()?;
+    /// assert!(matches!(claim().wait(), Err(WriteError::KeyExists(_))));
+    /// assert_eq!(store.snapshot()?.get(b"names")?, Some(&1i64.to_le_bytes()[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn put_new(mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Batch {
+        self.push(Code::PutNew, DEFAULT, key.as_ref(), value.as_ref());
         self
     }
 
     /// Adds: remove `key`, if it is there.
     #[must_use]
     pub fn delete(mut self, key: impl AsRef<[u8]>) -> Batch {
-        self.push(key.as_ref(), &[], Kind::Delete);
+        self.push(Code::Delete, DEFAULT, key.as_ref(), &[]);
         self
     }
 
@@ -86,69 +134,234 @@ impl Batch {
     /// ```
     #[must_use]
     pub fn add(mut self, key: impl AsRef<[u8]>, difference: i64) -> Batch {
-        self.push(key.as_ref(), &difference.to_le_bytes(), Kind::Add);
+        self.push(Code::Add, DEFAULT, key.as_ref(), &difference.to_le_bytes());
+        self
+    }
+
+    /// Adds: set `key` to `value` in that database; where it has several values under a key, beside
+    /// the others.
+    #[must_use]
+    pub fn put_in<K: Codec, V: Codec>(
+        self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) -> Batch {
+        self.push_in(Code::Put, database, key, Some(value))
+    }
+
+    /// As [`put_new`](Batch::put_new), in that database.
+    #[must_use]
+    pub fn put_new_in<K: Codec, V: Codec>(
+        self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) -> Batch {
+        self.push_in(Code::PutNew, database, key, Some(value))
+    }
+
+    /// Adds: remove `key` from that database, with all its values.
+    #[must_use]
+    pub fn delete_in<K: Codec, V: Codec>(self, database: &Database<K, V>, key: &K::Item) -> Batch {
+        self.push_in(Code::Delete, database, key, None)
+    }
+
+    /// Adds: remove this value of the key, if it is there.
+    #[must_use]
+    pub fn delete_value_in<K: Codec, V: Codec>(
+        self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) -> Batch {
+        self.push_in(Code::DeleteValue, database, key, Some(value))
+    }
+
+    /// As [`add`](Batch::add), in that database, which must have one value under each key.
+    #[must_use]
+    pub fn add_in<K: Codec, V: Codec>(
+        mut self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        difference: i64,
+    ) -> Batch {
+        self.belongs_to(database);
+        let encoded = K::encode(key, |key| {
+            self.push(Code::Add, database.place(), key, &difference.to_le_bytes());
+        });
+        self.encoded(encoded);
+        self
+    }
+
+    /// Adds: remove everything from that database.
+    #[must_use]
+    pub fn clear_in<K: Codec, V: Codec>(mut self, database: &Database<K, V>) -> Batch {
+        self.belongs_to(database);
+        self.push_unchecked(Code::Clear, database.place(), &[], &[]);
         self
     }
 
     /// How many operations it holds.
     pub fn len(&self) -> usize {
-        self.operations.len()
+        self.operations
     }
 
     /// Whether it holds no operation.
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
+        self.operations == 0
     }
 
-    /// The operations in order: a key, and what becomes of it.
+    /// The operations in order: a key, and what becomes of it. Not those that can never be stored.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Change<'_>)> {
+        self.operations(DEFAULT).map(|(_, key, change)| (key, change))
+    }
+
+    /// The operations in order, each with where it belongs.
+    pub(crate) fn operations(
+        &self,
+        default: Place,
+    ) -> impl Iterator<Item = (Place, &[u8], Change<'_>)> {
         let mut rest = self.buffer.as_slice();
-        self.operations.iter().map(move |operation| {
-            let (key, after_key) = rest.split_at(operation.key_bytes);
-            let (value, after) = after_key.split_at(operation.value_bytes);
+        std::iter::from_fn(move || {
+            let (header, after_header) = rest.split_first_chunk::<HEADER_BYTES>()?;
+            let [code, kind, t0, t1, t2, t3, k0, k1, v0, v1, v2, v3] = *header;
+            let key_bytes = usize::from(u16::from_le_bytes([k0, k1]));
+            let value_bytes = u32::from_le_bytes([v0, v1, v2, v3]) as usize;
+            let (key, after_key) = after_header.split_at(key_bytes);
+            let (value, after) = after_key.split_at(value_bytes);
             rest = after;
-            let change = match operation.kind {
-                Kind::Put => Change::Put(value),
-                Kind::Delete => Change::Delete,
-                Kind::Add => Change::Add(counter(value)),
+            let place = match u32::from_le_bytes([t0, t1, t2, t3]) {
+                0 => default,
+                table => Place { table: Table(table), kind: kind_of(kind) },
             };
-            (key, change)
+            let change = match code {
+                code if code == Code::Put as u8 => Change::Put(value),
+                code if code == Code::PutNew as u8 => Change::PutNew(value),
+                code if code == Code::Delete as u8 => Change::Delete,
+                code if code == Code::DeleteValue as u8 => Change::DeleteValue(value),
+                code if code == Code::Add as u8 => Change::Add(counter(value)),
+                _ => Change::Clear,
+            };
+            Some((place, key, change))
         })
+    }
+
+    /// Whether it must be applied by itself, operation by operation.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.ordered
     }
 
     /// What it counts towards the queue's budget.
     pub(crate) fn bytes(&self) -> usize {
-        self.buffer.len() + self.operations.len() * size_of::<Operation>()
+        self.buffer.len() + size_of::<Batch>()
     }
 
-    /// Why the engine could not store it, if so.
-    pub(crate) fn check(&self) -> Result<(), Rejection> {
-        for operation in &self.operations {
-            let bytes = operation.key_bytes;
-            if bytes == 0 {
-                return Err(Rejection::KeyEmpty);
+    /// Why the store with this number could not store it, if so.
+    pub(crate) fn check(&self, store: u64) -> Result<(), Rejection> {
+        match &self.rejection {
+            Some(rejection) => Err(rejection.clone()),
+            None if self.store.is_some_and(|own| own != store) => Err(Rejection::OtherStore),
+            None => Ok(()),
+        }
+    }
+
+    fn push_in<K: Codec, V: Codec>(
+        mut self,
+        code: Code,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: Option<&V::Item>,
+    ) -> Batch {
+        self.belongs_to(database);
+        let place = database.place();
+        let encoded = K::encode(key, |key| match value {
+            Some(value) => V::encode(value, |value| self.push(code, place, key, value)),
+            None => {
+                self.push(code, place, key, &[]);
+                Ok(())
             }
-            if bytes > KEY_BYTES_MAX {
-                return Err(Rejection::KeyTooLong { bytes });
-            }
-            let bytes = operation.value_bytes;
-            if bytes > VALUE_BYTES_MAX {
-                return Err(Rejection::ValueTooLong { bytes });
+        });
+        self.encoded(encoded.and_then(|inner| inner));
+        self
+    }
+
+    fn belongs_to<K: Codec, V: Codec>(&mut self, database: &Database<K, V>) {
+        let store = database.store().id();
+        if *self.store.get_or_insert(store) != store {
+            self.rejection.get_or_insert(Rejection::OtherStore);
+        }
+    }
+
+    fn encoded(&mut self, encoded: Result<(), crate::CodecError>) {
+        if let Err(error) = encoded {
+            self.rejection.get_or_insert(Rejection::Encoding(error));
+        }
+    }
+
+    fn push(&mut self, code: Code, place: Place, key: &[u8], value: &[u8]) {
+        match check(code, place.kind, key, value) {
+            Ok(()) => self.push_unchecked(code, place, key, value),
+            Err(rejection) => {
+                self.rejection.get_or_insert(rejection);
             }
         }
-        Ok(())
     }
 
-    fn push(&mut self, key: &[u8], value: &[u8], kind: Kind) {
-        self.operations.push(Operation { key_bytes: key.len(), value_bytes: value.len(), kind });
+    fn push_unchecked(&mut self, code: Code, place: Place, key: &[u8], value: &[u8]) {
+        self.ordered |= matches!(code, Code::PutNew | Code::Clear);
+        self.operations += 1;
+        let mut header = [0; HEADER_BYTES];
+        header[0] = code as u8;
+        header[1] = place.kind as u8;
+        header[2..6].copy_from_slice(&place.table.0.to_le_bytes());
+        // The lengths were checked: at most 511, and 16 MiB.
+        header[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
+        header[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        self.buffer.reserve(HEADER_BYTES + key.len() + value.len());
+        self.buffer.extend_from_slice(&header);
         self.buffer.extend_from_slice(key);
         self.buffer.extend_from_slice(value);
     }
 }
 
+/// Why an operation can never be stored, if so.
+fn check(code: Code, kind: Kind, key: &[u8], value: &[u8]) -> Result<(), Rejection> {
+    check_key(key)?;
+    let duplicates = kind == Kind::Duplicates;
+    match code {
+        Code::Add if duplicates => return Err(Rejection::Duplicates),
+        Code::DeleteValue if !duplicates => return Err(Rejection::NoDuplicates),
+        _ => {}
+    }
+    check_value(kind, value)
+}
+
+pub(crate) fn check_key(key: &[u8]) -> Result<(), Rejection> {
+    match key.len() {
+        0 => Err(Rejection::KeyEmpty),
+        bytes if bytes > KEY_BYTES_MAX => Err(Rejection::KeyTooLong { bytes }),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_value(kind: Kind, value: &[u8]) -> Result<(), Rejection> {
+    let bytes = value.len();
+    let bytes_max = if kind == Kind::Duplicates { KEY_BYTES_MAX } else { VALUE_BYTES_MAX };
+    if bytes > bytes_max { Err(Rejection::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
+}
+
 /// What a value is worth as a counter.
 pub(crate) fn counter(value: &[u8]) -> i64 {
     value.try_into().map_or(0, i64::from_le_bytes)
+}
+
+fn kind_of(byte: u8) -> Kind {
+    match byte {
+        byte if byte == Kind::Plain as u8 => Kind::Plain,
+        byte if byte == Kind::Duplicates as u8 => Kind::Duplicates,
+        _ => Kind::Checked,
+    }
 }
 
 #[cfg(test)]
@@ -157,29 +370,35 @@ mod tests {
 
     #[test]
     fn operations_come_back_in_order() {
-        let batch = Batch::new().put("a", "1").delete("bb").put("c", "").add("n", -7);
+        let batch =
+            Batch::new().put("a", "1").delete("bb").put("c", "").add("n", -7).put_new("x", "2");
         let operations: Vec<_> = batch.iter().collect();
-        let expected: [(&[u8], _); 4] = [
+        let expected: [(&[u8], _); 5] = [
             (b"a", Change::Put(b"1")),
             (b"bb", Change::Delete),
             (b"c", Change::Put(b"")),
             (b"n", Change::Add(-7)),
+            (b"x", Change::PutNew(b"2")),
         ];
         assert_eq!(operations, expected);
+        assert_eq!(batch.len(), 5);
+        assert!(batch.is_ordered());
     }
 
     #[test]
     fn sizes_are_checked_at_their_edges() {
-        let key = |bytes: usize| Batch::new().put("fine", "fine").delete(vec![7; bytes]).check();
+        let check = |batch: Batch| batch.check(1);
+        let key = |bytes: usize| check(Batch::new().put("fine", "fine").delete(vec![7; bytes]));
         assert_eq!(key(0), Err(Rejection::KeyEmpty));
         assert_eq!(key(1), Ok(()));
         assert_eq!(key(511), Ok(()));
         assert_eq!(key(512), Err(Rejection::KeyTooLong { bytes: 512 }));
 
-        let value = |bytes: usize| Batch::new().put("k", vec![7; bytes]).check();
+        let value = |bytes: usize| check(Batch::new().put("k", vec![7; bytes]));
         assert_eq!(value(0), Ok(()));
         assert_eq!(value(VALUE_BYTES_MAX), Ok(()));
         let bytes = VALUE_BYTES_MAX + 1;
-        assert_eq!(value(bytes), Err(Rejection::ValueTooLong { bytes }));
+        let bytes_max = VALUE_BYTES_MAX;
+        assert_eq!(value(bytes), Err(Rejection::ValueTooLong { bytes, bytes_max }));
     }
 }

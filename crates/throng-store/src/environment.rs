@@ -1,111 +1,295 @@
-//! [`Environment`]: the opened LMDB environment and the claim on its directory.
-//!
-//! The only file of this crate with unsafe code, for the one call that maps the data file.
+//! [`Environment`]: the opened engine, the claim on its directory, and how it is opened anew.
 //!
 //! A data directory holds:
 //!
 //! | file       | content                                                        |
 //! |------------|----------------------------------------------------------------|
-//! | `LOCK`     | empty; locked while a store is open (see `lock.rs`)            |
-//! | `data.mdb` | LMDB: the database `format` (see `format.rs`) and `entries`    |
+//! | `LOCK`     | empty; locked while a store writes there (see `lock.rs`)       |
+//! | `data.mdb` | LMDB: the tables in `format.rs`                                |
 //! | `lock.mdb` | LMDB's table of readers                                        |
 //!
-//! In `entries`, keys are the user's, values are records (see `record.rs`).
+//! The map is as large as the file may ever become: addresses are cheap, and a map that need not
+//! grow needs not wait for its readers to leave. So the file grows by itself up to the quota.
+//! Where so many addresses cannot be had, the map is the largest half, quarter… of it that can.
+//!
+//! When a commit has broken off, the engine refuses everything until it is opened anew. That must
+//! wait until nothing reads from the old map: snapshots hold the engine by `Arc`, the pool lets go
+//! of those that it keeps, and the engine tells when it is closed. See [`reopen`].
+//!
+//! [`reopen`]: Environment::reopen
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use heed::types::Bytes;
-use heed::{CompactionOption, Database, Env, EnvOpenOptions, RoTxn, RwTxn, WithoutTls};
-
-use crate::error::io_error;
-use crate::lock::DirectoryLock;
-use crate::{OpenError, Options, ReadError, format};
+use crate::database::{Kind, Place};
+use crate::lmdb::{self, Closed, Env, ReadTxn, Settings};
+use crate::lock::Claim;
+use crate::pool::{Pool, Pooled};
+use crate::{DatabaseError, OpenError, Options, ReadError, format};
 
 /// The name the engine gives to its data file.
 const DATA_FILE: &str = "data.mdb";
 
-/// The table of the user's keys and values.
-pub(crate) type Entries = Database<'static, Bytes, Bytes>;
-
-/// An open environment. The fields are dropped in order: the map is closed before the claim ends.
+/// An open environment. The fields are dropped in order: the engine is closed before the claim
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Environment {
-    env: Env<WithoutTls>,
-    entries: Entries,
-    _claim: DirectoryLock,
+    pool: Pool,
+    /// Nothing while it is opened anew.
+    current: RwLock<Option<Arc<Env>>>,
+    /// Of `current`; only who opens it anew looks.
+    closed: Mutex<Closed>,
+    entries: Place,
+    named: Mutex<BTreeMap<String, Place>>,
+    settings: Settings,
+    /// What this store is to the handles of its databases.
+    id: u64,
+    verify_reads: bool,
+    snapshot_age_max: Duration,
+    began: Instant,
+    /// When the last commit was, in nanoseconds since `began`.
+    last_commit: AtomicU64,
+    claim: Claim,
 }
 
 impl Environment {
     /// Opens the environment in `directory`, making both if need be.
     pub(crate) fn open(directory: &Path, options: &Options) -> Result<Environment, OpenError> {
         let refused = |source| OpenError::Io { path: directory.into(), source };
-        fs::create_dir_all(directory).map_err(refused)?;
-        let claim = DirectoryLock::acquire(directory)?;
-        let path: PathBuf = fs::canonicalize(directory).map_err(refused)?;
-        let engine = |error| match error {
-            // Someone in this process uses the engine around this crate.
-            heed::Error::EnvAlreadyOpened => OpenError::InUse { path: directory.into() },
-            error => refused(io_error(error)),
+        let claim = if options.read_only {
+            Claim::to_read(directory)?
+        } else {
+            fs::create_dir_all(directory).map_err(refused)?;
+            Claim::to_write(directory)?
         };
-
-        let mut open = EnvOpenOptions::new().read_txn_without_tls();
-        open.map_size(options.map_bytes_rounded())
-            .max_readers(options.snapshots_max)
-            .max_dbs(format::DATABASES);
-        // SAFETY: mapping a file is sound as long as nobody changes it behind the map's back. The
-        // claim taken above keeps every other store out until after this environment is closed,
-        // and the map is read-only (no WRITEMAP), so no stray write of ours can reach it. A user
-        // who edits `data.mdb` by other means while it is open is beyond what a library can
-        // prevent; `Store` documents it.
-        let env = unsafe { open.open(&path) }.map_err(engine)?;
-
-        // Slots of readers that were killed would pin old pages for ever.
-        env.clear_stale_readers().map_err(engine)?;
-        let entries = format::open_entries(&env, directory)?;
-        sync_names(&path).map_err(refused)?;
-        Ok(Environment { env, entries, _claim: claim })
+        let settings = options.settings();
+        let (env, closed) = Env::open(&claim, &settings)
+            .map_err(|error| OpenError::from_engine(error, directory))?;
+        // Slots of readers that were killed would pin old pages for ever. An environment on a
+        // read-only file system has none.
+        if !options.read_only {
+            env.clear_stale_readers().map_err(|error| OpenError::from_engine(error, directory))?;
+        }
+        let databases =
+            format::open_databases(&env, directory, options.read_only, &BTreeMap::new())?;
+        if !options.read_only {
+            sync_names(claim.path()).map_err(refused)?;
+        }
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let environment = Environment {
+            pool: Pool::default(),
+            closed: Mutex::new(closed),
+            entries: databases.entries,
+            named: Mutex::new(databases.named),
+            settings,
+            // Relaxed: only its being different from all others matters.
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            verify_reads: options.verify_reads,
+            snapshot_age_max: options.snapshot_age_max,
+            began: Instant::now(),
+            last_commit: AtomicU64::new(0),
+            claim,
+            current: RwLock::new(None),
+        };
+        environment.pool.sweep(env.last_txn());
+        environment.set_current(Some(env));
+        Ok(environment)
     }
 
-    pub(crate) fn entries(&self) -> &Entries {
-        &self.entries
+    pub(crate) fn entries(&self) -> Place {
+        self.entries
     }
 
-    pub(crate) fn begin_write(&self) -> Result<RwTxn<'_>, heed::Error> {
-        self.env.write_txn()
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
-    /// A read transaction that keeps the environment alive by itself.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.claim.is_read_only()
+    }
+
+    pub(crate) fn verify_reads(&self) -> bool {
+        self.verify_reads
+    }
+
+    /// The engine, unless it is being opened anew.
+    pub(crate) fn env(&self) -> Option<Arc<Env>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A read transaction that sees everything committed so far.
     ///
     /// The caller keeps `self` alive as well, for the claim.
-    pub(crate) fn begin_read(self: &Arc<Self>) -> Result<RoTxn<'static, WithoutTls>, ReadError> {
-        let begin = || self.env.clone().static_read_txn();
-        match begin() {
-            // Another process may have died with slots in its hands; look once more after it.
-            Err(heed::Error::Mdb(heed::MdbError::ReadersFull)) => {
-                self.env.clear_stale_readers().map_err(ReadError::from_engine)?;
-                begin().map_err(ReadError::from_engine)
-            }
-            other => other.map_err(ReadError::from_engine),
+    pub(crate) fn begin_read(&self) -> Result<ReadTxn, ReadError> {
+        match self.pool.take() {
+            // What another process has committed, nobody tells us.
+            Some(Pooled::Fresh(txn)) if !self.is_read_only() => Ok(txn),
+            Some(Pooled::Fresh(txn)) => self.renew(txn.reset()),
+            Some(Pooled::Idle(idle)) => self.renew(idle),
+            None => self.begin_anew(),
         }
     }
 
+    /// Makes a transaction see everything committed so far.
+    pub(crate) fn renew(&self, idle: lmdb::IdleTxn) -> Result<ReadTxn, ReadError> {
+        if idle.env().is_retired() {
+            drop(idle);
+            return self.begin_anew();
+        }
+        idle.renew().map_err(ReadError::from_engine)
+    }
+
+    fn begin_anew(&self) -> Result<ReadTxn, ReadError> {
+        let env = self.env().ok_or(ReadError::BrokenOff)?;
+        match env.begin_read() {
+            Err(lmdb::Error::ReadersFull) => {}
+            other => return other.map_err(ReadError::from_engine),
+        }
+        if let Some(idle) = self.pool.take_anywhere() {
+            return idle.renew().map_err(ReadError::from_engine);
+        }
+        // Another process may have died with slots in its hands.
+        env.clear_stale_readers().map_err(ReadError::from_engine)?;
+        env.begin_read().map_err(ReadError::from_engine)
+    }
+
+    /// Whether a transaction sees everything committed so far.
+    pub(crate) fn is_fresh(&self, txn: &ReadTxn) -> bool {
+        let committed =
+            if self.is_read_only() { txn.env().last_txn() } else { self.pool.committed() };
+        txn.id() == committed && !txn.env().is_retired()
+    }
+
+    /// Keeps a transaction for the next who reads.
+    pub(crate) fn end_read(&self, txn: ReadTxn) {
+        self.pool.give(txn);
+    }
+
+    /// Takes note of a commit.
+    pub(crate) fn committed(&self, env: &Env) {
+        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // Relaxed: a snapshot that expires a moment later does no harm.
+        self.last_commit.store(now, Ordering::Relaxed);
+        self.pool.sweep(env.last_txn());
+    }
+
+    /// When a snapshot that begins at this moment expires, on the clock of `is_expired`.
+    pub(crate) fn expiry(&self) -> u64 {
+        let expiry = self.began.elapsed().checked_add(self.snapshot_age_max);
+        expiry.and_then(|expiry| u64::try_from(expiry.as_nanos()).ok()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether there was a commit after that time: without one, an old snapshot costs nothing.
+    pub(crate) fn is_expired(&self, expiry: u64) -> bool {
+        self.last_commit.load(Ordering::Relaxed) > expiry
+    }
+
+    /// Opens a named database, making it if it is not there; waits for a commit in that case.
+    pub(crate) fn open_database(
+        &self,
+        name: &str,
+        kind: Kind,
+        make: bool,
+    ) -> Result<Place, DatabaseError> {
+        if name.is_empty() || name.len() > DATABASE_NAME_BYTES_MAX || name.contains('\0') {
+            return Err(DatabaseError::Name);
+        }
+        let mut named = self.named();
+        if let Some(place) = named.get(name) {
+            if place.kind != kind {
+                return Err(DatabaseError::Kind { name: name.into() });
+            }
+            return Ok(*place);
+        }
+        let env = self.env().ok_or(DatabaseError::BrokenOff)?;
+        let make = make && !self.is_read_only();
+        let missing = || DatabaseError::Missing { name: name.into() };
+        let place = format::open_database(&env, name, kind, make)
+            .map_err(DatabaseError::from_engine)?
+            .ok_or_else(missing)?;
+        self.committed(&env);
+        named.insert(name.into(), place);
+        Ok(place)
+    }
+
+    /// The named databases, in order.
+    pub(crate) fn databases(&self) -> Vec<(String, Place)> {
+        self.named().iter().map(|(name, place)| (name.clone(), *place)).collect()
+    }
+
+    fn named(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
+        self.named.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether the engine has given up, reading included, until it is opened anew.
-    pub(crate) fn has_broken_off(&self) -> bool {
-        matches!(self.env.write_txn(), Err(heed::Error::Mdb(heed::MdbError::Panic)))
+    pub(crate) fn has_broken_off(env: &Env) -> bool {
+        matches!(env.begin_write(), Err(lmdb::Error::Panic))
+    }
+
+    /// Closes the engine and opens it anew, once the last snapshot is dropped; meanwhile nothing
+    /// can be read. Asks every now and then whether to go on; `false` if not.
+    pub(crate) fn reopen(&self, go_on: impl Fn() -> bool) -> bool {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(env) = self.set_current(None) {
+            env.retire();
+            self.pool.clear();
+            drop(env);
+        }
+        loop {
+            match closed.recv_timeout(REOPEN_PAUSE) {
+                Err(RecvTimeoutError::Disconnected) => {}
+                Err(RecvTimeoutError::Timeout) if go_on() => continue,
+                Err(RecvTimeoutError::Timeout) => return false,
+                Ok(never) => match never {},
+            }
+            if let Some((env, new_closed)) = self.open_again() {
+                *closed = new_closed;
+                self.pool.sweep(env.last_txn());
+                self.set_current(Some(env));
+                return true;
+            }
+            if !go_on() {
+                return false;
+            }
+            std::thread::sleep(REOPEN_PAUSE);
+        }
+    }
+
+    /// Opens the same tables under the same numbers, or nothing.
+    fn open_again(&self) -> Option<(Arc<Env>, Closed)> {
+        let (env, closed) = Env::open(&self.claim, &self.settings).ok()?;
+        let mut named = self.named();
+        let databases = format::open_databases(&env, self.claim.path(), false, &named).ok()?;
+        // The numbers are what handles hold, so their meaning must not change.
+        let same = databases.entries == self.entries
+            && named.iter().all(|(name, place)| databases.named.get(name) == Some(place));
+        if !same {
+            return None;
+        }
+        named.extend(databases.named);
+        Some((env, closed))
+    }
+
+    fn set_current(&self, env: Option<Arc<Env>>) -> Option<Arc<Env>> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *current, env)
     }
 
     /// Copies the current state into a data file in `directory`, durably.
     pub(crate) fn copy_to(&self, directory: &Path) -> io::Result<()> {
+        let env = self.env().ok_or_else(|| io::Error::other(ReadError::BrokenOff.to_string()))?;
         fs::create_dir_all(directory)?;
         let path = directory.join(DATA_FILE);
-        let mut file = File::create_new(&path)?;
-        let copied = self
-            .env
-            .copy_to_file(&mut file, CompactionOption::Enabled)
-            .map_err(io_error)
+        let file = File::create_new(&path)?;
+        let copied = env
+            .copy_to(&file, true)
+            .map_err(lmdb::Error::into_io)
             .and_then(|()| file.sync_all())
             .and_then(|()| sync_names(&fs::canonicalize(directory)?));
         if copied.is_err() {
@@ -117,23 +301,16 @@ impl Environment {
 
     /// The size of the data file, in bytes.
     pub(crate) fn file_bytes(&self) -> Result<u64, ReadError> {
-        self.env.real_disk_size().map_err(ReadError::from_engine)
-    }
-
-    /// The size of the reserved map, in bytes.
-    pub(crate) fn map_bytes(&self) -> u64 {
-        self.env.info().map_size as u64
+        let path = self.claim.path().join(DATA_FILE);
+        fs::metadata(path).map(|metadata| metadata.len()).map_err(ReadError::Io)
     }
 }
 
-/// An environment without a store around it, to put things into that no store would.
-#[cfg(test)]
-pub(crate) fn open_bare(directory: &Path) -> Env<WithoutTls> {
-    let mut options = EnvOpenOptions::new().read_txn_without_tls();
-    options.map_size(1 << 20).max_dbs(8);
-    // SAFETY: as above; each test has a directory of its own, and no store in it.
-    unsafe { options.open(directory) }.unwrap()
-}
+/// The longest name of a database, in bytes.
+const DATABASE_NAME_BYTES_MAX: usize = 500;
+
+/// How often a writer that waits for snapshots to end looks whether the store is closed.
+const REOPEN_PAUSE: Duration = Duration::from_millis(20);
 
 /// Makes the names of new files durable, in the directory and of the directory itself: the engine
 /// flushes only what is inside the files.

@@ -1,9 +1,9 @@
 //! Errors, one enum per operation, each variant a different thing for the caller to do next.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::{Batch, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::{Batch, CodecError, KEY_BYTES_MAX, Ticket, lmdb};
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,30 @@ pub enum OpenError {
         /// The directory asked for.
         path: PathBuf,
     },
+    /// The directory cannot be written: get the permission, or open it
+    /// [to read only](crate::Options::read_only).
+    #[error("the data directory {} cannot be written: {source}", path.display())]
+    ReadOnly {
+        /// The directory asked for.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The directory holds more databases than are allowed: raise
+    /// [`Options::databases_max`](crate::Options::databases_max).
+    #[error("the data in {} has more databases than the options allow", path.display())]
+    TooManyDatabases {
+        /// The directory asked for.
+        path: PathBuf,
+    },
+    /// The data file is not what the engine wrote: restore from a backup.
+    #[error("the data file in {} is damaged: {reason}", path.display())]
+    Corrupt {
+        /// The directory asked for.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The operating system or the engine refused.
     #[error("cannot open the data directory {}: {source}", path.display())]
     Io {
@@ -46,6 +70,68 @@ pub enum OpenError {
         /// What it said.
         source: io::Error,
     },
+}
+
+impl OpenError {
+    pub(crate) fn from_engine(error: lmdb::Error, path: &Path) -> OpenError {
+        let path = path.into();
+        match error {
+            lmdb::Error::TablesFull => OpenError::TooManyDatabases { path },
+            lmdb::Error::Corrupt(reason) => OpenError::Corrupt { path, reason },
+            lmdb::Error::NotData | lmdb::Error::Version | lmdb::Error::Incompatible => {
+                OpenError::Foreign { path }
+            }
+            lmdb::Error::Io(source)
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                OpenError::ReadOnly { path, source }
+            }
+            other => OpenError::Io { path, source: other.into_io() },
+        }
+    }
+}
+
+/// Why a named database could not be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DatabaseError {
+    /// It has no name, a name of more than 500 bytes, or a zero byte in it: choose another.
+    #[error("a database's name has between 1 and 500 bytes, none of them zero")]
+    Name,
+    /// It is there with other [options](crate::DatabaseOptions): ask for those.
+    #[error("the database {name:?} was made with other options")]
+    Kind {
+        /// The name asked for.
+        name: String,
+    },
+    /// It is not there, and must not or cannot be made.
+    #[error("there is no database {name:?}")]
+    Missing {
+        /// The name asked for.
+        name: String,
+    },
+    /// No more can be made: raise [`Options::databases_max`](crate::Options::databases_max).
+    #[error("the store has as many databases as its options allow")]
+    TooMany,
+    /// The store is being opened anew after a commit that broke off: try again later.
+    #[error("the store is being opened anew since a commit broke off")]
+    BrokenOff,
+    /// It could not be made: make room, or see what is wrong with the disk.
+    #[error("cannot make the database: {0}")]
+    Failed(String),
+}
+
+impl DatabaseError {
+    pub(crate) fn from_engine(error: lmdb::Error) -> DatabaseError {
+        match error {
+            lmdb::Error::TablesFull => DatabaseError::TooMany,
+            lmdb::Error::Panic => DatabaseError::BrokenOff,
+            other => DatabaseError::Failed(other.to_string()),
+        }
+    }
 }
 
 /// Why a batch is not known to be durable. Whatever surely was not written is handed back.
@@ -82,13 +168,26 @@ pub enum WriteError {
     /// The store is closed: nothing was written.
     #[error("the store is closed")]
     Closed(Batch),
-    /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written, and
-    /// nothing will be until the store is opened anew.
-    #[error("the store takes no writes since a commit broke off; open it again")]
+    /// The store was opened to read only: nothing was written.
+    #[error("the store was opened to read only")]
+    ReadOnly(Batch),
+    /// A key of a [`put_new`](Batch::put_new) is there: nothing was written.
+    #[error("the key exists already")]
+    KeyExists(Batch),
+    /// It was taken back before the writer came to it: nothing was written.
+    #[error("the write was cancelled before it began")]
+    Cancelled(Batch),
+    /// The time was up while the commit was under way: it is not known yet whether it succeeds.
+    /// Await the ticket to learn it.
+    #[error("the time was up while the write was under way")]
+    UnderWay(Ticket),
+    /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written. The store
+    /// opens its engine anew once the snapshots from before are dropped; try again then.
+    #[error("the store takes no writes until it has recovered from a commit that broke off")]
     BrokenOff(Batch),
     /// The commit broke off while its last page was being written: the batch may be on the disk or
-    /// not, all of it or none. Open the store again and look; until then it takes no writes and
-    /// begins no snapshots, only those there are can still be read.
+    /// not, all of it or none. The store opens its engine anew once the snapshots from before are
+    /// dropped; look then what there is. Until then it takes no writes and begins no snapshots.
     #[error("the commit broke off, the write may or may not be on the disk: {source}")]
     Unknown {
         /// What the system or engine said.
@@ -97,7 +196,8 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// The batch, unless the error is [`Unknown`](WriteError::Unknown).
+    /// The batch, if it was surely not written: unless the error is
+    /// [`Unknown`](WriteError::Unknown) or [`UnderWay`](WriteError::UnderWay).
     pub fn into_batch(self) -> Option<Batch> {
         match self {
             WriteError::Overloaded(batch)
@@ -105,8 +205,11 @@ impl WriteError {
             | WriteError::Full { batch, .. }
             | WriteError::Failed { batch, .. }
             | WriteError::Closed(batch)
+            | WriteError::ReadOnly(batch)
+            | WriteError::KeyExists(batch)
+            | WriteError::Cancelled(batch)
             | WriteError::BrokenOff(batch) => Some(batch),
-            WriteError::Unknown { .. } => None,
+            WriteError::Unknown { .. } | WriteError::UnderWay(_) => None,
         }
     }
 }
@@ -124,12 +227,27 @@ pub enum Rejection {
         /// Its length.
         bytes: usize,
     },
-    /// A value is longer than [`VALUE_BYTES_MAX`].
-    #[error("a value has {bytes} bytes, the longest allowed has {VALUE_BYTES_MAX}")]
+    /// A value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than
+    /// [`KEY_BYTES_MAX`] where a key has several.
+    #[error("a value has {bytes} bytes, the longest allowed has {bytes_max}")]
     ValueTooLong {
         /// Its length.
         bytes: usize,
+        /// The greatest length in this database.
+        bytes_max: usize,
     },
+    /// A codec refused a key or a value.
+    #[error("a key or value has no encoding: {0}")]
+    Encoding(CodecError),
+    /// It names a database of another store.
+    #[error("the batch names a database of another store")]
+    OtherStore,
+    /// It counts in a database that has several values under a key.
+    #[error("there are no counters where a key has several values")]
+    Duplicates,
+    /// It names one value of a key in a database where a key has only one.
+    #[error("a key has only one value in this database")]
+    NoDuplicates,
     /// The batch alone is larger than the whole queue may be.
     #[error("the batch has {bytes} bytes, the whole queue may have {bytes_max}")]
     BatchTooLarge {
@@ -140,6 +258,24 @@ pub enum Rejection {
     },
 }
 
+/// Why an update is not known to be durable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpdateError<E> {
+    /// The closure gave up: nothing was written.
+    #[error("the update was given up: {0}")]
+    Aborted(E),
+    /// The closure panicked: nothing was written.
+    #[error("the update panicked")]
+    Panicked,
+    /// What the closure put can never be stored: nothing was written.
+    #[error("the update cannot be stored: {0}")]
+    Rejected(Rejection),
+    /// As with a batch; the one that is handed back is empty.
+    #[error(transparent)]
+    Write(WriteError),
+}
+
 /// Why something could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -148,10 +284,20 @@ pub enum ReadError {
     /// [`Options::snapshots_max`](crate::Options::snapshots_max).
     #[error("too many snapshots are open at once")]
     TooManySnapshots,
+    /// The snapshot is older than [`Options::snapshot_age_max`](crate::Options::snapshot_age_max),
+    /// and there were commits since: drop it and take another.
+    #[error("the snapshot is too old")]
+    Expired,
     /// A commit ended as [`Unknown`](WriteError::Unknown), so it is not known what there is to
-    /// read: open the store again. The snapshots there are can still be read.
-    #[error("the store cannot be read since a commit broke off; open it again")]
+    /// read: try again once the store has opened its engine anew.
+    #[error("the store cannot be read until it has recovered from a commit that broke off")]
     BrokenOff,
+    /// The snapshot is of another store than the database.
+    #[error("the snapshot is of another store than the database")]
+    OtherStore,
+    /// The codec refused the bytes: they are of another type.
+    #[error("the stored bytes cannot be decoded: {0}")]
+    Decode(#[from] CodecError),
     /// What was read is not what was written: restore from a backup.
     #[error("the stored data is damaged: {0}")]
     Corrupt(String),
@@ -161,24 +307,12 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    pub(crate) fn from_engine(error: heed::Error) -> ReadError {
+    pub(crate) fn from_engine(error: lmdb::Error) -> ReadError {
         match error {
-            heed::Error::Mdb(heed::MdbError::ReadersFull) => ReadError::TooManySnapshots,
-            heed::Error::Mdb(heed::MdbError::Panic) => ReadError::BrokenOff,
-            heed::Error::Mdb(
-                damage @ (heed::MdbError::Corrupted
-                | heed::MdbError::PageNotFound
-                | heed::MdbError::Invalid),
-            ) => ReadError::Corrupt(damage.to_string()),
-            other => ReadError::Io(io_error(other)),
+            lmdb::Error::ReadersFull => ReadError::TooManySnapshots,
+            lmdb::Error::Panic => ReadError::BrokenOff,
+            lmdb::Error::Corrupt(reason) => ReadError::Corrupt(reason),
+            other => ReadError::Io(other.into_io()),
         }
-    }
-}
-
-/// The engine's errors, for callers who shall not need to know the engine.
-pub(crate) fn io_error(error: heed::Error) -> io::Error {
-    match error {
-        heed::Error::Io(error) => error,
-        other => io::Error::other(other.to_string()),
     }
 }

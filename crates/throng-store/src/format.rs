@@ -1,112 +1,188 @@
-//! The version of the layout on disk, and the check that refuses any other.
+//! The version of the layout on disk, and the check that refuses any other; and how databases are
+//! called there.
 //!
-//! The database `format` holds one entry:
+//! The table `format` holds one entry:
 //!
 //! | key       | value                                      |
 //! |-----------|--------------------------------------------|
 //! | `version` | the layout's version, `u32`, little endian |
 //!
+//! The other tables:
+//!
+//! | name      | content                                                                 |
+//! |-----------|-------------------------------------------------------------------------|
+//! | `entries` | the default database, as if it were called so with a `+`                 |
+//! | `+name`   | the database `name`, its values being records (see `record.rs`)         |
+//! | `-name`   | the same without checksums: values as they are                          |
+//! | `*name`   | the same with several values under a key, in order, without checksums   |
+//!
+//! A checksum in front of a value would order the values of a key by their checksums, and one
+//! behind it would change their order as well, so there is none where values have an order.
+//!
 //! The version changes with any change to what older programs would misread: the databases, the
 //! records, the meaning of a key. A changed layout comes with a migration from the one before.
 
+use std::collections::BTreeMap;
 use std::path::Path;
-
-use heed::types::Bytes;
-use heed::{CommitOrAbort, Env, WithoutTls};
+use std::sync::Arc;
 
 use crate::OpenError;
-use crate::environment::Entries;
-use crate::error::io_error;
+use crate::database::{Kind, Place};
+use crate::lmdb::{self, Env, Make, Move, ROOT};
 
 /// The layout this program reads and writes.
 const VERSION: u32 = 1;
 
-/// How many named databases the environment has.
-pub(crate) const DATABASES: u32 = 2;
+/// How many tables there are besides the named databases.
+pub(crate) const OWN_TABLES: u32 = 2;
 
 const FORMAT: &str = "format";
 const ENTRIES: &str = "entries";
 const VERSION_KEY: &[u8] = b"version";
 
-/// Opens the table of entries after checking the layout; makes both in an empty environment.
-pub(crate) fn open_entries(env: &Env<WithoutTls>, directory: &Path) -> Result<Entries, OpenError> {
-    let engine = |error| OpenError::Io { path: directory.into(), source: io_error(error) };
-    let txn = env.write_txn().map_err(engine)?;
-    let opened = env.create_databases_and_commit(txn, |opener, txn| {
-        let root = opener.open_database::<Bytes, Bytes>(txn, None)?;
-        let fresh = match root {
-            Some(root) => root.is_empty(txn)?,
-            None => true,
-        };
-        if !fresh {
-            let version = match opener.open_database::<Bytes, Bytes>(txn, Some(FORMAT)) {
-                Ok(Some(format)) => format.get(txn, VERSION_KEY)?.map(<[u8; 4]>::try_from),
-                // The name exists but is an entry of someone's unnamed database.
-                Ok(None) | Err(heed::Error::Mdb(heed::MdbError::Incompatible)) => None,
-                Err(error) => return Err(error),
-            };
-            let refusal = match version {
-                Some(Ok(bytes)) => match u32::from_le_bytes(bytes) {
-                    VERSION => None,
-                    found => {
-                        Some(OpenError::Format { path: directory.into(), found, known: VERSION })
-                    }
-                },
-                Some(Err(_)) | None => Some(OpenError::Foreign { path: directory.into() }),
-            };
-            if let Some(refusal) = refusal {
-                return Ok(CommitOrAbort::Abort(refusal));
-            }
-        }
-        if fresh {
-            let format = opener.create_database::<Bytes, Bytes>(txn, Some(FORMAT))?;
-            format.put(txn, VERSION_KEY, &VERSION.to_le_bytes())?;
-        }
-        Ok(CommitOrAbort::Commit(opener.create_database::<Bytes, Bytes>(txn, Some(ENTRIES))?))
+/// The databases of an environment.
+#[derive(Debug)]
+pub(crate) struct Databases {
+    pub(crate) entries: Place,
+    pub(crate) named: BTreeMap<String, Place>,
+}
+
+/// Opens all databases after checking the layout; makes the default one in an empty environment.
+///
+/// Tables are numbered as they are opened, so those that are `known` from before come first, in
+/// the order of their numbers.
+pub(crate) fn open_databases(
+    env: &Arc<Env>,
+    directory: &Path,
+    read_only: bool,
+    known: &BTreeMap<String, Place>,
+) -> Result<Databases, OpenError> {
+    let engine = |error| OpenError::from_engine(error, directory);
+    let foreign = || OpenError::Foreign { path: directory.into() };
+    let mut names = names(env).map_err(engine)?;
+    names.sort_by_key(|stored| {
+        let known = Kind::of(stored).and_then(|(_, name)| known.get(name));
+        known.map_or(u32::MAX, |place| place.table.0)
     });
-    match opened.map_err(engine)? {
-        CommitOrAbort::Commit(entries) => Ok(entries),
-        CommitOrAbort::Abort(refusal) => Err(refusal),
+    if names.is_empty() {
+        if read_only {
+            return Err(foreign());
+        }
+        return make(env).map_err(engine);
     }
+
+    let format = match env.open_table(FORMAT, None) {
+        Ok(Some(format)) => format,
+        // The name exists but is an entry of someone's unnamed database.
+        Ok(None) | Err(lmdb::Error::Incompatible) => return Err(foreign()),
+        Err(error) => return Err(engine(error)),
+    };
+    let txn = env.begin_read().map_err(engine)?;
+    let version = txn.get(format, VERSION_KEY).map_err(engine)?;
+    match version.map(<[u8; 4]>::try_from) {
+        Some(Ok(bytes)) => match u32::from_le_bytes(bytes) {
+            VERSION => {}
+            found => {
+                return Err(OpenError::Format { path: directory.into(), found, known: VERSION });
+            }
+        },
+        Some(Err(_)) | None => return Err(foreign()),
+    }
+    drop(txn);
+
+    let entries = env.open_table(ENTRIES, None).map_err(engine)?.ok_or_else(foreign)?;
+    let entries = Place { table: entries, kind: Kind::Checked };
+    let mut named = BTreeMap::new();
+    for stored in &names {
+        if let Some((kind, name)) = Kind::of(stored) {
+            let table = env.open_table(stored, None).map_err(engine)?.ok_or_else(foreign)?;
+            named.insert(name.into(), Place { table, kind });
+        }
+    }
+    Ok(Databases { entries, named })
+}
+
+/// Opens a database by its name, making it if need be.
+pub(crate) fn open_database(
+    env: &Env,
+    name: &str,
+    kind: Kind,
+    make: bool,
+) -> Result<Option<Place>, lmdb::Error> {
+    let make = make.then_some(Make { duplicates: kind == Kind::Duplicates });
+    let table = env.open_table(&format!("{}{name}", kind.mark()), make)?;
+    Ok(table.map(|table| Place { table, kind }))
+}
+
+fn make(env: &Env) -> Result<Databases, lmdb::Error> {
+    let mut txn = env.begin_write()?;
+    let make = Some(Make { duplicates: false });
+    let unmade = || lmdb::Error::Other("the engine made no database".into());
+    let format = txn.open_table(FORMAT, make)?.ok_or_else(unmade)?;
+    let parts = [&VERSION.to_le_bytes()[..], &[]];
+    txn.cursor_mut(format)?.put(VERSION_KEY, parts, lmdb::Put::Over)?;
+    let entries = txn.open_table(ENTRIES, make)?.ok_or_else(unmade)?;
+    txn.commit()?;
+    let entries = Place { table: entries, kind: Kind::Checked };
+    Ok(Databases { entries, named: BTreeMap::new() })
+}
+
+/// The names of all tables; those that are no text cannot be ours, and count as foreign.
+fn names(env: &Arc<Env>) -> Result<Vec<String>, lmdb::Error> {
+    let txn = env.begin_read()?;
+    let mut cursor = txn.cursor(ROOT)?;
+    let mut names = Vec::new();
+    let mut entry = cursor.step(Move::First)?;
+    while let Some((name, _)) = entry {
+        names.push(String::from_utf8_lossy(name).into_owned());
+        entry = cursor.step(Move::Next)?;
+    }
+    Ok(names)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::environment::open_bare;
+    use crate::Options;
+    use crate::lmdb::{Put, Table};
+    use crate::lock::Claim;
 
-    /// Puts one entry into a database, around the store.
-    fn put(env: &Env<WithoutTls>, database: Option<&str>, key: &[u8], value: &[u8]) {
-        let txn = env.write_txn().unwrap();
-        let database = env
-            .create_databases_and_commit(txn, |opener, txn| {
-                opener
-                    .create_database::<Bytes, Bytes>(txn, database)
-                    .map(CommitOrAbort::<_, ()>::Commit)
-            })
-            .unwrap()
-            .unwrap_commit();
-        let mut txn = env.write_txn().unwrap();
-        database.put(&mut txn, key, value).unwrap();
+    /// An environment without a store around it, to put things into that no store would.
+    fn open_bare(directory: &Path) -> (Arc<Env>, Claim) {
+        let claim = Claim::to_write(directory).unwrap();
+        let options = Options::default().map_bytes(1 << 20);
+        (Env::open(&claim, &options.settings()).unwrap().0, claim)
+    }
+
+    /// Puts one entry into a table, around the store.
+    fn put(env: &Env, table: Option<&str>, key: &[u8], value: &[u8]) {
+        let table: Table = match table {
+            None => ROOT,
+            Some(name) => env.open_table(name, Some(Make { duplicates: false })).unwrap().unwrap(),
+        };
+        let mut txn = env.begin_write().unwrap();
+        txn.cursor_mut(table).unwrap().put(key, [value, &[]], Put::Over).unwrap();
         txn.commit().unwrap();
     }
 
     #[test]
     fn a_new_environment_opens_again() {
         let directory = tempfile::tempdir().unwrap();
-        let env = open_bare(directory.path());
-        open_entries(&env, directory.path()).unwrap();
-        open_entries(&env, directory.path()).unwrap();
+        let (env, _claim) = open_bare(directory.path());
+        let first = open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap();
+        let again = open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap();
+        assert_eq!(first.entries, again.entries);
     }
 
     #[test]
     fn another_version_is_refused_with_both_numbers() {
         let directory = tempfile::tempdir().unwrap();
-        let env = open_bare(directory.path());
-        open_entries(&env, directory.path()).unwrap();
+        let (env, _claim) = open_bare(directory.path());
+        open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap();
         for version in [0, VERSION + 1, u32::MAX] {
             put(&env, Some(FORMAT), VERSION_KEY, &version.to_le_bytes());
-            let refusal = open_entries(&env, directory.path()).unwrap_err();
+            let refusal =
+                open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap_err();
             assert!(
                 matches!(refusal, OpenError::Format { found, known: VERSION, .. } if found == version)
             );
@@ -116,16 +192,16 @@ mod tests {
     #[test]
     fn a_strangers_database_is_refused() {
         let named = tempfile::tempdir().unwrap();
-        let env = open_bare(named.path());
+        let (env, _claim) = open_bare(named.path());
         put(&env, Some("theirs"), b"key", b"value");
-        let refusal = open_entries(&env, named.path());
+        let refusal = open_databases(&env, named.path(), false, &BTreeMap::new());
         assert!(matches!(refusal, Err(OpenError::Foreign { .. })));
 
         for key in [&b"key"[..], b"format"] {
             let unnamed = tempfile::tempdir().unwrap();
-            let env = open_bare(unnamed.path());
+            let (env, _claim) = open_bare(unnamed.path());
             put(&env, None, key, b"value");
-            let refusal = open_entries(&env, unnamed.path());
+            let refusal = open_databases(&env, unnamed.path(), false, &BTreeMap::new());
             assert!(matches!(refusal, Err(OpenError::Foreign { .. })), "{refusal:?}");
         }
     }

@@ -27,37 +27,57 @@
 //!
 //! # Invariants
 //!
-//! - A [`Ticket`] resolves to `Ok` only after its batch is flushed to the disk.
+//! - A [`Ticket`] resolves to `Ok` only after its batch is flushed to the disk, unless the store was
+//!   opened as [volatile](Durability::Volatile).
 //! - A [`Batch`] is all there or not there at all, after any crash.
 //! - [`Store::write`] never blocks on the disk: a full queue hands the batch back.
+//! - A write whose time is up is taken back, or said to be under way: never guessed at.
 //! - What cannot be stored is refused before it is queued, so it cannot spoil the batches beside it.
 //! - One open store per data directory, in this process or any other.
-//! - Every value is stored under a checksum that covers its key too, and is checked on each read.
+//! - Every value is stored under a checksum that covers its key too, and is checked on each read,
+//!   except where a database was made [without](DatabaseOptions::without_checksums) or holds
+//!   [several values](DatabaseOptions::duplicates) under a key.
+//! - After a commit that broke off, the store recovers by itself.
 //!
 //! The crate knows no processes and no async runtime: a ticket is a plain future.
 
 mod batch;
+mod codec;
+mod cursor;
+mod database;
 mod environment;
 mod error;
 mod format;
+mod lmdb;
 mod lock;
 mod options;
+mod pool;
 mod queue;
+mod range;
+mod reader;
 mod record;
 mod snapshot;
 mod store;
 mod ticket;
+mod update;
 mod writer;
 
 pub use batch::{Batch, Change};
-pub use error::{OpenError, ReadError, Rejection, WriteError};
-pub use options::Options;
+pub use codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit};
+pub use cursor::Cursor;
+pub use database::{Database, DatabaseOptions};
+pub use error::{DatabaseError, OpenError, ReadError, Rejection, UpdateError, WriteError};
+pub use options::{Durability, Options};
 pub use queue::Room;
-pub use snapshot::{Range, Snapshot};
+pub use range::Range;
+pub use reader::Reader;
+pub use snapshot::Snapshot;
 pub use store::{Stat, Store};
-pub use ticket::Ticket;
+pub use ticket::{Cancel, Ticket};
+pub use update::{Update, Updating};
 
-/// The longest key, in bytes; the shortest has one byte.
+/// The longest key, in bytes; the shortest has one byte. Also the longest of several values under
+/// one key.
 pub const KEY_BYTES_MAX: usize = 511;
 
 /// The longest value, in bytes. A value is stored in consecutive pages, so much longer ones would

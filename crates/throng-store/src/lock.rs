@@ -1,51 +1,118 @@
-//! [`DirectoryLock`]: the claim of one open store on its data directory.
+//! [`Claim`]: the claim of one open store on its data directory.
 //!
-//! The claim is an operating-system lock on the file `LOCK` inside the directory. It belongs to
-//! the open file, not to the path, so it holds against aliases of the directory and against a
-//! second open in the same process, and it vanishes with the process however that ends.
+//! A store that writes holds an operating-system lock on the file `LOCK` inside the directory. It
+//! belongs to the open file, not to the path, so it holds against aliases of the directory and
+//! against a second open in the same process, and it vanishes with the process however that ends.
+//!
+//! A store that only reads may share a directory with one that writes in another process, which
+//! the engine provides for. Within one process it may not: the engine's own locks belong to the
+//! process, and closing one environment would take those of the other. So each process also knows
+//! which directories it has open, by what they are and not by what they are called.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::OpenError;
 
 /// The name of the lock file within the data directory.
 const FILE_NAME: &str = "LOCK";
 
-/// Exclusive ownership of a data directory, until dropped.
+/// The directories that this process has open.
+static OPEN: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
+
+/// Ownership of a data directory, or the right to read it, until dropped.
 #[derive(Debug)]
-pub(crate) struct DirectoryLock {
-    file: File,
+pub(crate) struct Claim {
+    /// Without links and dots.
+    path: PathBuf,
+    /// The lock, of one who writes.
+    file: Option<File>,
+    identity: Identity,
 }
 
-impl DirectoryLock {
-    /// Claims `directory`, which must exist.
-    pub(crate) fn acquire(directory: &Path) -> Result<DirectoryLock, OpenError> {
-        let io_error = |source: io::Error| OpenError::Io { path: directory.into(), source };
-        let path = directory.join(FILE_NAME);
+impl Claim {
+    /// Claims `directory`, which must exist, to write.
+    pub(crate) fn to_write(directory: &Path) -> Result<Claim, OpenError> {
+        let refused = |source: io::Error| match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                OpenError::ReadOnly { path: directory.into(), source }
+            }
+            _ => OpenError::Io { path: directory.into(), source },
+        };
+        let mut claim = Claim::to_read(directory)?;
         // The content is never looked at: a left-over file from a crash is as good as a new one.
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .open(path)
-            .map_err(io_error)?;
+            .open(claim.path.join(FILE_NAME))
+            .map_err(refused)?;
         match file.try_lock() {
-            Ok(()) => Ok(DirectoryLock { file }),
-            Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: directory.into() }),
-            Err(TryLockError::Error(source)) => Err(io_error(source)),
+            Ok(()) => claim.file = Some(file),
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse { path: directory.into() });
+            }
+            Err(TryLockError::Error(source)) => return Err(refused(source)),
         }
+        Ok(claim)
+    }
+
+    /// Claims `directory`, which must exist, to read.
+    pub(crate) fn to_read(directory: &Path) -> Result<Claim, OpenError> {
+        let refused = |source| OpenError::Io { path: directory.into(), source };
+        let path = fs::canonicalize(directory).map_err(refused)?;
+        let identity = identity(&path).map_err(refused)?;
+        if !open().insert(identity.clone()) {
+            return Err(OpenError::InUse { path: directory.into() });
+        }
+        Ok(Claim { path, file: None, identity })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.file.is_none()
     }
 }
 
-impl Drop for DirectoryLock {
+impl Drop for Claim {
     fn drop(&mut self) {
         // Closing alone would leave the lock with a copy of the descriptor that a child process
         // may hold between its fork and its exec. If this fails, closing is all that is left.
-        let _ = self.file.unlock();
+        let _ = self.file.take().map(|file| file.unlock());
+        open().remove(&self.identity);
     }
+}
+
+fn open() -> MutexGuard<'static, BTreeSet<Identity>> {
+    // Inserting and removing leave the set whole even if they panic.
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a directory is, whatever it is called: device and inode.
+#[cfg(unix)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Identity(u64, u64);
+
+#[cfg(unix)]
+fn identity(path: &Path) -> io::Result<Identity> {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).map(|metadata| Identity(metadata.dev(), metadata.ino()))
+}
+
+/// What a directory is, whatever it is called: its canonical path.
+#[cfg(not(unix))]
+type Identity = PathBuf;
+
+#[cfg(not(unix))]
+fn identity(path: &Path) -> io::Result<Identity> {
+    Ok(path.into())
 }
 
 #[cfg(test)]
@@ -55,10 +122,15 @@ mod tests {
     #[test]
     fn a_claim_excludes_others_until_dropped() {
         let directory = tempfile::tempdir().unwrap();
-        let first = DirectoryLock::acquire(directory.path()).unwrap();
-        let second = DirectoryLock::acquire(directory.path());
-        assert!(matches!(second, Err(OpenError::InUse { .. })));
+        let first = Claim::to_write(directory.path()).unwrap();
+        for second in [Claim::to_write(directory.path()), Claim::to_read(directory.path())] {
+            assert!(matches!(second, Err(OpenError::InUse { .. })));
+        }
         drop(first);
-        DirectoryLock::acquire(directory.path()).unwrap();
+        let reader = Claim::to_read(directory.path()).unwrap();
+        assert!(reader.is_read_only());
+        assert!(matches!(Claim::to_write(directory.path()), Err(OpenError::InUse { .. })));
+        drop(reader);
+        Claim::to_write(directory.path()).unwrap();
     }
 }

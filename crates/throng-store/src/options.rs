@@ -1,7 +1,10 @@
 //! [`Options`]: how a store is opened, and the bounds it keeps.
 
 use std::path::Path;
+use std::time::Duration;
 
+use crate::format::OWN_TABLES;
+use crate::lmdb::Settings;
 use crate::{OpenError, Store};
 
 /// How to open a [`Store`]; every bound has a default that suits one node.
@@ -15,19 +18,48 @@ use crate::{OpenError, Store};
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) map_bytes: usize,
+    pub(crate) databases_max: u32,
+    pub(crate) durability: Durability,
+    pub(crate) write_map: bool,
+    pub(crate) read_ahead: bool,
+    pub(crate) read_only: bool,
+    pub(crate) verify_reads: bool,
     pub(crate) snapshots_max: u32,
+    pub(crate) snapshot_age_max: Duration,
     pub(crate) queue_batches_max: usize,
     pub(crate) queue_bytes_max: usize,
+}
+
+/// What a ticket that resolves well promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// The write is on the disk: it survives the loss of power.
+    #[default]
+    Durable,
+    /// The write is with the operating system: it survives the end of this process, however that
+    /// comes. **If the machine goes down, the whole store may be damaged**, not only the last
+    /// writes, for pages reach the disk in any order; [`Store::sync`] is the only safe point, and
+    /// only until the next commit. For data that can be made again. LMDB calls it `MDB_NOSYNC`
+    /// and `MDB_NOMETASYNC`.
+    Volatile,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
             #[cfg(target_pointer_width = "64")]
-            map_bytes: 64 << 30,
+            map_bytes: 1 << 40,
             #[cfg(not(target_pointer_width = "64"))]
             map_bytes: 512 << 20,
+            databases_max: 128,
+            durability: Durability::Durable,
+            write_map: false,
+            read_ahead: true,
+            read_only: false,
+            verify_reads: true,
             snapshots_max: 1024,
+            snapshot_age_max: Duration::from_secs(600),
             queue_batches_max: 16 << 10,
             queue_bytes_max: 64 << 20,
         }
@@ -35,12 +67,79 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The most the data file may grow to, in bytes; rounded up to 64 KiB. 64 GiB by default.
+    /// The most the data file may grow to, in bytes; rounded up to 64 KiB. 1 TiB by default.
     ///
-    /// This reserves addresses, not memory and not disk, so it may far exceed both.
+    /// The file grows by itself up to here; beyond it writes are refused as
+    /// [`WriteError::Full`](crate::WriteError::Full). This reserves addresses, not memory and not
+    /// disk, so it may far exceed both. Where so many addresses cannot be had, half of them are
+    /// tried, and so on; [`Stat::map_bytes`](crate::Stat::map_bytes) says what came out.
     #[must_use]
     pub fn map_bytes(mut self, bytes: usize) -> Options {
         self.map_bytes = bytes;
+        self
+    }
+
+    /// How many named databases there may be. 128 by default.
+    ///
+    /// Each costs some hundred bytes for every snapshot.
+    #[must_use]
+    pub fn databases_max(mut self, databases: u32) -> Options {
+        self.databases_max = databases;
+        self
+    }
+
+    /// What a ticket promises. [`Durability::Durable`] by default.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Options {
+        self.durability = durability;
+        self
+    }
+
+    /// Writes through the map instead of by system calls; only where the store is
+    /// [volatile](Durability::Volatile), otherwise it is ignored. LMDB calls it `MDB_WRITEMAP`.
+    ///
+    /// Fast, but a stray write anywhere in this process can damage the data, and a full disk ends
+    /// the process by a signal instead of refusing a write. The file takes the size of the map at
+    /// once, as a hole; so set [`map_bytes`](Options::map_bytes).
+    #[must_use]
+    pub fn write_map(mut self, write_map: bool) -> Options {
+        self.write_map = write_map;
+        self
+    }
+
+    /// Whether the operating system reads ahead in the data file. On by default; off is better for
+    /// random reads in more data than memory. LMDB calls it `MDB_NORDAHEAD`.
+    #[must_use]
+    pub fn read_ahead(mut self, read_ahead: bool) -> Options {
+        self.read_ahead = read_ahead;
+        self
+    }
+
+    /// Opens what is there without writing, beside a store that writes in another process.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Options {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Whether each read compares what it finds with its checksum. On by default.
+    ///
+    /// Costs some ten nanoseconds for a small value and a nanosecond for each ten to twenty bytes.
+    /// [`Store::verify`] compares in any case.
+    #[must_use]
+    pub fn verify_reads(mut self, verify_reads: bool) -> Options {
+        self.verify_reads = verify_reads;
+        self
+    }
+
+    /// How long a snapshot can be read after it was taken; ten minutes by default.
+    ///
+    /// Afterwards reads answer [`ReadError::Expired`](crate::ReadError::Expired), so that nobody
+    /// goes on holding back old pages. While nothing is committed, none are held back, and so
+    /// nothing expires.
+    #[must_use]
+    pub fn snapshot_age_max(mut self, age: Duration) -> Options {
+        self.snapshot_age_max = age;
         self
     }
 
@@ -74,6 +173,19 @@ impl Options {
     /// [`OpenError`], sorted by what can be done about it.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, OpenError> {
         Store::open_with(path.as_ref(), self)
+    }
+
+    /// What of this is the engine's.
+    pub(crate) fn settings(&self) -> Settings {
+        let volatile = self.durability == Durability::Volatile;
+        Settings {
+            map_bytes: self.map_bytes_rounded(),
+            readers_max: self.snapshots_max,
+            tables_max: self.databases_max.saturating_add(OWN_TABLES),
+            no_sync: volatile,
+            write_map: volatile && self.write_map,
+            no_read_ahead: !self.read_ahead,
+        }
     }
 
     /// The map size as the engine wants it: whole pages, of any page size in use.

@@ -10,13 +10,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::ticket::{Completion, Ticket, ticket};
+use crate::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
 
-/// One accepted batch on its way to the disk.
+/// One accepted piece of work in the writer's hands.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) batch: Batch,
+    pub(crate) work: Work,
     pub(crate) completion: Completion,
 }
 
@@ -28,12 +28,15 @@ pub(crate) struct Queue {
     arrival: Condvar,
     batches_max: usize,
     bytes_max: usize,
+    /// Of the store whose databases a batch may name.
+    store: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    requests: Vec<Request>,
-    /// The sum over `requests`.
+    /// Those that were cancelled count until the writer comes by.
+    entries: Vec<Entry>,
+    /// The sum over `entries`.
     bytes: usize,
     door: Door,
     writer_sleeps: bool,
@@ -69,24 +72,27 @@ impl Future for Room {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Door {
     Open,
-    /// A commit broke off: none until the store is opened anew.
+    /// A commit broke off: none until the engine is opened anew.
     BrokenOff,
+    /// The store was opened to read only.
+    ReadOnly,
     Closed,
 }
 
 impl Queue {
-    pub(crate) fn new(options: &Options) -> Queue {
+    pub(crate) fn new(options: &Options, store: u64) -> Queue {
         Queue {
             waiting: Mutex::new(Waiting {
-                requests: Vec::new(),
+                entries: Vec::new(),
                 bytes: 0,
-                door: Door::Open,
+                door: if options.read_only { Door::ReadOnly } else { Door::Open },
                 writer_sleeps: false,
                 crowd: Vec::new(),
             }),
             arrival: Condvar::new(),
             batches_max: options.queue_batches_max,
             bytes_max: options.queue_bytes_max,
+            store,
         }
     }
 
@@ -96,15 +102,20 @@ impl Queue {
             return Ticket::refused(WriteError::Rejected { batch, reason });
         }
         let bytes = batch.bytes();
-        let (ticket, completion) = ticket();
+        self.push_work(Work::Batch(batch), bytes)
+    }
+
+    /// Queues any work, or hands it back.
+    pub(crate) fn push_work(&self, work: Work, bytes: usize) -> Ticket {
+        let (ticket, entry) = ticket(work);
         let mut waiting = self.lock();
-        let full = !self.fits(&waiting, bytes);
         let refusal: fn(Batch) -> WriteError = match waiting.door {
             Door::Closed => WriteError::Closed,
+            Door::ReadOnly => WriteError::ReadOnly,
             Door::BrokenOff => WriteError::BrokenOff,
-            Door::Open if full => WriteError::Overloaded,
+            Door::Open if !self.fits(&waiting, bytes) => WriteError::Overloaded,
             Door::Open => {
-                waiting.requests.push(Request { batch, completion });
+                waiting.entries.push(entry);
                 waiting.bytes += bytes;
                 let wake = mem::take(&mut waiting.writer_sleeps);
                 drop(waiting);
@@ -114,28 +125,34 @@ impl Queue {
                 return ticket;
             }
         };
-        Ticket::refused(refusal(batch))
+        drop(waiting);
+        let Some((work, completion)) = entry.begin() else { return ticket };
+        let unheard = completion.complete(Err(refusal(work.into_batch())));
+        debug_assert!(unheard.is_none(), "nobody has polled it yet");
+        ticket
     }
 
-    /// Waits for requests and takes all of them, in the order they came, leaving the emptied
-    /// `spare` to gather the next. `None` once the queue is closed and drained.
-    pub(crate) fn take(&self, spare: Vec<Request>) -> Option<Vec<Request>> {
-        debug_assert!(spare.is_empty());
+    /// Waits for work and takes all of it, in the order it came, into `group`, which is empty.
+    /// False once the queue is closed and drained.
+    pub(crate) fn take(&self, group: &mut Vec<Request>, spare: &mut Vec<Entry>) -> bool {
+        debug_assert!(group.is_empty() && spare.is_empty());
         let mut waiting = self.lock();
-        while waiting.requests.is_empty() {
+        while waiting.entries.is_empty() {
             if waiting.door == Door::Closed {
-                return None;
+                return false;
             }
             waiting.writer_sleeps = true;
             waiting = self.arrival.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         waiting.writer_sleeps = false;
         waiting.bytes = 0;
-        let taken = mem::replace(&mut waiting.requests, spare);
+        mem::swap(&mut waiting.entries, spare);
         let crowd = mem::take(&mut waiting.crowd);
         drop(waiting);
         crowd.into_iter().for_each(Waker::wake);
-        Some(taken)
+        let begun = spare.drain(..).filter_map(Entry::begin);
+        group.extend(begun.map(|(work, completion)| Request { work, completion }));
+        true
     }
 
     /// A future that resolves when the batch fits, or when none will be let in any more.
@@ -155,15 +172,41 @@ impl Queue {
         self.lock().door == Door::Open
     }
 
+    /// Whether it is closed for good.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().door == Door::Closed
+    }
+
     /// Lets no more batches in because a commit broke off.
     pub(crate) fn break_off(&self) {
         self.shut(Door::BrokenOff);
     }
 
-    /// Closes the queue and takes what is left, for a writer that ends early.
-    pub(crate) fn abandon(&self) -> Vec<Request> {
+    /// Lets batches in again.
+    pub(crate) fn recover(&self) {
+        let mut waiting = self.lock();
+        if waiting.door == Door::BrokenOff {
+            waiting.door = Door::Open;
+        }
+    }
+
+    /// Takes what waits, without waiting for more.
+    pub(crate) fn take_waiting(&self) -> Vec<Request> {
+        let mut waiting = self.lock();
+        waiting.bytes = 0;
+        let entries = mem::take(&mut waiting.entries);
+        drop(waiting);
+        let begun = entries.into_iter().filter_map(Entry::begin);
+        begun.map(|(work, completion)| Request { work, completion }).collect()
+    }
+
+    /// Closes the queue and hands back what is left, for a writer that ends early.
+    pub(crate) fn abandon(&self) {
         self.shut(Door::Closed);
-        mem::take(&mut self.lock().requests)
+        for Request { work, completion } in self.take_waiting() {
+            let waker = completion.complete(Err(WriteError::Closed(work.into_batch())));
+            waker.into_iter().for_each(Waker::wake);
+        }
     }
 
     fn shut(&self, door: Door) {
@@ -176,12 +219,12 @@ impl Queue {
     }
 
     fn fits(&self, waiting: &Waiting, bytes: usize) -> bool {
-        waiting.requests.len() < self.batches_max
+        waiting.entries.len() < self.batches_max
             && waiting.bytes.saturating_add(bytes) <= self.bytes_max
     }
 
     fn check(&self, batch: &Batch) -> Result<(), Rejection> {
-        batch.check()?;
+        batch.check(self.store)?;
         let (bytes, bytes_max) = (batch.bytes(), self.bytes_max);
         if bytes > bytes_max {
             return Err(Rejection::BatchTooLarge { bytes, bytes_max });
@@ -201,7 +244,14 @@ mod tests {
     use super::*;
 
     fn queue(batches_max: usize, bytes_max: usize) -> Queue {
-        Queue::new(&Options::default().queue_batches_max(batches_max).queue_bytes_max(bytes_max))
+        Queue::new(&Options::default().queue_batches_max(batches_max).queue_bytes_max(bytes_max), 1)
+    }
+
+    /// What the writer would get; `None` at the end.
+    fn take(queue: &Queue) -> Option<Vec<Batch>> {
+        let mut group = Vec::new();
+        let taken = queue.take(&mut group, &mut Vec::new());
+        taken.then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }
 
     fn batch(value_bytes: usize) -> Batch {
@@ -214,10 +264,9 @@ mod tests {
         let accepted = [queue.push(batch(1)), queue.push(batch(2))];
         let refused = queue.push(batch(3)).wait();
         assert!(matches!(refused, Err(WriteError::Overloaded(handed)) if handed == batch(3)));
-        let taken = queue.take(Vec::new()).unwrap();
-        assert!(taken.iter().map(|request| &request.batch).eq([&batch(1), &batch(2)]));
+        assert_eq!(take(&queue), Some(vec![batch(1), batch(2)]));
         drop((accepted, queue.push(batch(3))));
-        assert_eq!(queue.take(Vec::new()).unwrap().len(), 1);
+        assert_eq!(take(&queue).unwrap().len(), 1);
     }
 
     #[test]
@@ -231,9 +280,9 @@ mod tests {
             hopeless,
             Err(WriteError::Rejected { reason: Rejection::BatchTooLarge { .. }, .. })
         ));
-        drop(queue.take(Vec::new()));
+        drop(take(&queue));
         drop(queue.push(batch(600)));
-        assert_eq!(queue.take(Vec::new()).unwrap().len(), 1);
+        assert_eq!(take(&queue).unwrap().len(), 1);
     }
 
     #[test]
@@ -263,7 +312,7 @@ mod tests {
         while queue.lock().crowd.len() < 2 {
             std::thread::yield_now();
         }
-        drop(queue.take(Vec::new()));
+        drop(take(&queue));
         woken.join().unwrap();
 
         drop(queue.push(batch(600)));
@@ -279,8 +328,18 @@ mod tests {
         drop(queue.push(batch(1)));
         queue.close();
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::Closed(_))));
-        assert_eq!(queue.take(Vec::new()).unwrap().len(), 1);
-        assert!(queue.take(Vec::new()).is_none());
+        assert_eq!(take(&queue).unwrap().len(), 1);
+        assert!(take(&queue).is_none());
+    }
+
+    #[test]
+    fn what_was_cancelled_does_not_reach_the_writer() {
+        let queue = queue(4, 1000);
+        let tickets = [queue.push(batch(1)), queue.push(batch(2)), queue.push(batch(3))];
+        let [first, second, third] = tickets;
+        drop(second.cancel_on_drop());
+        assert_eq!(take(&queue), Some(vec![batch(1), batch(3)]));
+        drop((first, third));
     }
 
     #[test]
@@ -290,7 +349,11 @@ mod tests {
         queue.break_off();
         assert!(!queue.is_open());
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::BrokenOff(_))));
+        queue.recover();
+        assert!(queue.is_open());
+        queue.break_off();
         queue.close();
+        queue.recover();
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::Closed(_))));
     }
 }

@@ -20,15 +20,22 @@ pub(crate) fn header(key: &[u8], value: &[u8]) -> [u8; HEADER_BYTES] {
     hasher.finalize().to_le_bytes()
 }
 
+/// The value inside a stored record, without a look at the checksum.
+pub(crate) fn unverified<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], ReadError> {
+    record.get(HEADER_BYTES..).ok_or_else(|| damaged(key))
+}
+
 /// The value inside a stored record, if the record is what was written.
 pub(crate) fn value<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], ReadError> {
     match record.split_first_chunk() {
         Some((stored, value)) if *stored == header(key, value) => Ok(value),
-        _ => Err(ReadError::Corrupt(format!(
-            "wrong checksum under the key \"{}\"",
-            key.escape_ascii()
-        ))),
+        _ => Err(damaged(key)),
     }
+}
+
+#[cold]
+fn damaged(key: &[u8]) -> ReadError {
+    ReadError::Corrupt(format!("wrong checksum under the key \"{}\"", key.escape_ascii()))
 }
 
 #[cfg(test)]

@@ -1,29 +1,45 @@
-//! [`Snapshot`]: a frozen, zero-copy view, and [`Range`], its iterator from both ends.
+//! [`Snapshot`]: a frozen, zero-copy view.
 
-use std::ops::{Bound, RangeBounds};
+use std::fmt;
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use heed::types::Bytes;
-use heed::{RoRange, RoRevRange, RoTxn, WithoutTls};
-
+use crate::database::{Kind, Place};
 use crate::environment::Environment;
-use crate::{KEY_BYTES_MAX, ReadError, record};
+use crate::lmdb::{self, ReadTxn};
+use crate::{Bytes, Cursor, KEY_BYTES_MAX, Range, ReadError, record};
 
 /// The store as it was at one moment. Later commits do not show in it.
 ///
 /// Keys and values are borrowed from the memory map, nothing is copied. A snapshot can move to
 /// another thread but is used by one at a time. Drop it soon, see [`Store::snapshot`].
 ///
+/// Its own methods read the default database; a [`Database`](crate::Database) reads itself in it.
+///
 /// [`Store::snapshot`]: crate::Store::snapshot
 pub struct Snapshot {
-    // Dropped in order: the transaction, then the environment with its claim on the directory.
-    txn: RoTxn<'static, WithoutTls>,
+    /// There until it is dropped.
+    txn: Option<ReadTxn>,
+    /// Outlives the transaction, for the claim on the directory.
     environment: Arc<Environment>,
+    /// See [`Environment::is_expired`].
+    expiry: u64,
 }
 
 impl Snapshot {
     pub(crate) fn begin(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
-        Ok(Snapshot { txn: environment.begin_read()?, environment: environment.clone() })
+        let txn = environment.begin_read()?;
+        Ok(Snapshot {
+            txn: Some(txn),
+            expiry: environment.expiry(),
+            environment: environment.clone(),
+        })
+    }
+
+    /// The same for reading everything, which may take its time.
+    pub(crate) fn begin_unbounded(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
+        let txn = environment.begin_read()?;
+        Ok(Snapshot { txn: Some(txn), expiry: u64::MAX, environment: environment.clone() })
     }
 
     /// The value under `key`.
@@ -32,14 +48,7 @@ impl Snapshot {
     ///
     /// [`ReadError::Corrupt`] if it is not what was written.
     pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Ok(None);
-        }
-        let record = self.environment.entries().get(&self.txn, key);
-        match record.map_err(ReadError::from_engine)? {
-            Some(record) => record::value(key, record).map(Some),
-            None => Ok(None),
-        }
+        self.get_in(self.environment.entries(), key)
     }
 
     /// The entries whose keys lie within `bounds`, in byte order, from either end.
@@ -55,23 +64,22 @@ impl Snapshot {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn range<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Range<'_> {
-        let start = lower_bound(bounds.start_bound().map(|key| *key));
-        let bounds = upper_bound(bounds.end_bound().map(|key| *key)).map(|end| (start, end));
-        Range { snapshot: self, bounds, front: End::new(), back: End::new() }
+        let bounds = (bounds.start_bound().map(|key| *key), bounds.end_bound().map(|key| *key));
+        Range::new(self, self.environment.entries(), bounds)
     }
 
     /// The entries whose keys begin with `prefix`, in byte order, from either end.
     pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
-        // The first key beyond: the prefix without its trailing 0xff, the last byte raised by one.
-        let kept = prefix.iter().rposition(|byte| *byte != 0xff).map_or(0, |last| last + 1);
-        let mut beyond = prefix[..kept].to_vec();
-        match beyond.last_mut() {
-            Some(last) => {
-                *last += 1;
-                self.range((Bound::Included(prefix), Bound::Excluded(beyond.as_slice())))
-            }
-            None => self.range((Bound::Included(prefix), Bound::Unbounded)),
-        }
+        Range::of_prefix(self, self.environment.entries(), prefix)
+    }
+
+    /// A cursor over the default database, which stands nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the engine fails.
+    pub fn cursor(&self) -> Result<Cursor<'_, Bytes, Bytes>, ReadError> {
+        Cursor::new(self, self.environment.entries())
     }
 
     /// How many entries there are.
@@ -80,7 +88,7 @@ impl Snapshot {
     ///
     /// [`ReadError`] if the engine fails.
     pub fn len(&self) -> Result<u64, ReadError> {
-        self.environment.entries().len(&self.txn).map_err(ReadError::from_engine)
+        self.len_in(self.environment.entries())
     }
 
     /// Whether there is no entry.
@@ -91,141 +99,110 @@ impl Snapshot {
     pub fn is_empty(&self) -> Result<bool, ReadError> {
         self.len().map(|len| len == 0)
     }
-}
 
-impl std::fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Snapshot").field("transaction", &self.txn.id()).finish_non_exhaustive()
+    /// The number of the commit it shows; later ones have greater numbers.
+    pub fn commit(&self) -> u64 {
+        self.txn().id()
     }
-}
 
-/// Entries of a [`Snapshot`] in byte order of their keys; `.rev()` or
-/// [`next_back`](DoubleEndedIterator::next_back) take them from the other end.
-///
-/// Yields `Err` for an entry that cannot be read. Stepping costs one move of a tree cursor; each
-/// end opens its cursor when it is first used.
-#[must_use = "iterators do nothing unless they are advanced"]
-pub struct Range<'s> {
-    snapshot: &'s Snapshot,
-    /// `None` when no key can lie between.
-    bounds: Option<Bounds>,
-    front: End<'s, RoRange<'s, Bytes, Bytes>>,
-    back: End<'s, RoRevRange<'s, Bytes, Bytes>>,
-}
-
-/// One end of a range: its cursor, once used, and the key it stands at.
-struct End<'s, Cursor> {
-    cursor: Option<Cursor>,
-    key: Option<&'s [u8]>,
-}
-
-type Bounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
-type Entry<'s> = (&'s [u8], &'s [u8]);
-
-impl<'s> Iterator for Range<'s> {
-    type Item = Result<Entry<'s>, ReadError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let bounds = borrow(self.bounds.as_ref()?);
-        let Snapshot { txn, environment } = self.snapshot;
-        let entry = self.front.step(|| environment.entries().range(txn, &bounds));
-        self.yielded(entry)
+    /// The store it is of.
+    pub(crate) fn store_id(&self) -> u64 {
+        self.environment.id()
     }
-}
 
-impl DoubleEndedIterator for Range<'_> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        let bounds = borrow(self.bounds.as_ref()?);
-        let Snapshot { txn, environment } = self.snapshot;
-        let entry = self.back.step(|| environment.entries().rev_range(txn, &bounds));
-        self.yielded(entry)
+    pub(crate) fn get_in(&self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+        self.check()?;
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Ok(None);
+        }
+        match self.txn().get(place.table, key) {
+            Ok(Some(stored)) => self.value(place, key, stored).map(Some),
+            // It was made after this moment, so it is empty.
+            Ok(None) | Err(lmdb::Error::UnknownTable) => Ok(None),
+            Err(error) => Err(ReadError::from_engine(error)),
+        }
     }
-}
 
-impl<'s> Range<'s> {
-    /// Ends the iteration when one end has run out, failed, or met the other.
-    fn yielded(&mut self, entry: Step<'s>) -> Option<Result<Entry<'s>, ReadError>> {
-        let met =
-            matches!((self.front.key, self.back.key), (Some(front), Some(back)) if front >= back);
-        match entry {
-            // The end that just stepped has reached the key the other one already yielded.
-            Some(Ok(_)) if met => {
-                self.bounds = None;
-                None
-            }
-            Some(Ok((key, stored))) => Some(record::value(key, stored).map(|value| (key, value))),
-            Some(Err(error)) => {
-                self.bounds = None;
-                Some(Err(ReadError::from_engine(error)))
-            }
-            None => {
-                self.bounds = None;
-                None
-            }
+    pub(crate) fn len_in(&self, place: Place) -> Result<u64, ReadError> {
+        self.check()?;
+        match self.txn().len(place.table) {
+            Err(lmdb::Error::UnknownTable) => Ok(0),
+            other => other.map_err(ReadError::from_engine),
+        }
+    }
+
+    pub(crate) fn bytes_in(&self, place: Place) -> Result<u64, ReadError> {
+        self.check()?;
+        match self.txn().bytes(place.table) {
+            Err(lmdb::Error::UnknownTable) => Ok(0),
+            other => other.map_err(ReadError::from_engine),
+        }
+    }
+
+    /// The engine's cursor; `None` where the database was made after this moment.
+    pub(crate) fn cursor_in(&self, place: Place) -> Result<Option<lmdb::Cursor<'_>>, ReadError> {
+        self.check()?;
+        match self.txn().cursor(place.table) {
+            Err(lmdb::Error::UnknownTable) => Ok(None),
+            other => other.map(Some).map_err(ReadError::from_engine),
+        }
+    }
+
+    /// The value in what is stored, compared with its checksum where that is wanted.
+    pub(crate) fn value<'r>(
+        &self,
+        place: Place,
+        key: &[u8],
+        stored: &'r [u8],
+    ) -> Result<&'r [u8], ReadError> {
+        match place.kind {
+            Kind::Checked if self.environment.verify_reads() => record::value(key, stored),
+            Kind::Checked => record::unverified(key, stored),
+            Kind::Plain | Kind::Duplicates => Ok(stored),
+        }
+    }
+
+    /// Whether it can still be read.
+    pub(crate) fn check(&self) -> Result<(), ReadError> {
+        if self.environment.is_expired(self.expiry) { Err(ReadError::Expired) } else { Ok(()) }
+    }
+
+    /// Whether it shows everything committed so far.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.environment.is_fresh(self.txn())
+    }
+
+    /// Reads a database as a whole and compares it with its checksums; how many entries it has.
+    pub(crate) fn verify(&self, place: Place) -> Result<u64, ReadError> {
+        let Some(mut cursor) = self.cursor_in(place)? else { return Ok(0) };
+        let mut entries = 0;
+        let mut entry = cursor.step(lmdb::Move::First).map_err(ReadError::from_engine)?;
+        while let Some((key, stored)) = entry {
+            place.value(key, stored)?;
+            entries += 1;
+            entry = cursor.step(lmdb::Move::Next).map_err(ReadError::from_engine)?;
+        }
+        Ok(entries)
+    }
+
+    fn txn(&self) -> &ReadTxn {
+        match &self.txn {
+            Some(txn) => txn,
+            None => unreachable!("only dropping it takes the transaction"),
         }
     }
 }
 
-type Step<'s> = Option<Result<Entry<'s>, heed::Error>>;
-
-impl<'s, Cursor> End<'s, Cursor>
-where
-    Cursor: Iterator<Item = Result<Entry<'s>, heed::Error>>,
-{
-    fn new() -> Self {
-        End { cursor: None, key: None }
-    }
-
-    /// Moves to the next entry of this end.
-    fn step(&mut self, open: impl FnOnce() -> Result<Cursor, heed::Error>) -> Step<'s> {
-        let cursor = match &mut self.cursor {
-            Some(cursor) => cursor,
-            None => match open() {
-                Ok(cursor) => self.cursor.insert(cursor),
-                Err(error) => return Some(Err(error)),
-            },
-        };
-        let entry = cursor.next();
-        if let Some(Ok((key, _))) = &entry {
-            self.key = Some(key);
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if let Some(txn) = self.txn.take() {
+            self.environment.end_read(txn);
         }
-        entry
     }
 }
 
-impl std::fmt::Debug for Range<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").field("bounds", &self.bounds).finish_non_exhaustive()
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("commit", &self.commit()).finish_non_exhaustive()
     }
-}
-
-fn borrow((start, end): &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    (start.as_ref().map(|key| &**key), end.as_ref().map(|key| &**key))
-}
-
-/// A lower bound that the engine accepts and that admits the same keys.
-fn lower_bound(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
-    match bound {
-        // Every key lies above the empty one.
-        Bound::Included([]) | Bound::Excluded([]) | Bound::Unbounded => Bound::Unbounded,
-        // No key is as long as this bound, so one that is not below it is above its prefix.
-        Bound::Included(key) | Bound::Excluded(key) if key.len() > KEY_BYTES_MAX => {
-            Bound::Excluded(key[..KEY_BYTES_MAX].into())
-        }
-        Bound::Included(key) => Bound::Included(key.into()),
-        Bound::Excluded(key) => Bound::Excluded(key.into()),
-    }
-}
-
-/// An upper bound that the engine accepts and that admits the same keys; `None` if none.
-fn upper_bound(bound: Bound<&[u8]>) -> Option<Bound<Box<[u8]>>> {
-    Some(match bound {
-        Bound::Included([]) | Bound::Excluded([]) => return None,
-        Bound::Unbounded => Bound::Unbounded,
-        Bound::Included(key) | Bound::Excluded(key) if key.len() > KEY_BYTES_MAX => {
-            Bound::Included(key[..KEY_BYTES_MAX].into())
-        }
-        Bound::Included(key) => Bound::Included(key.into()),
-        Bound::Excluded(key) => Bound::Excluded(key.into()),
-    })
 }

@@ -6,10 +6,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use crate::database::DatabaseOptions;
 use crate::environment::Environment;
 use crate::queue::{Queue, Room};
+use crate::ticket::Work;
+use crate::update::{Update, Updating};
 use crate::writer::{self, Counters};
-use crate::{Batch, OpenError, Options, ReadError, Snapshot, Ticket};
+use crate::{
+    Batch, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader, Snapshot, Ticket,
+};
 
 /// An open data directory. Cheap to clone; all clones are the same store.
 ///
@@ -34,16 +39,24 @@ struct Shared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// Keys in the store.
+    /// Keys in the default database.
     pub entries: u64,
+    /// Named databases.
+    pub databases: u64,
     /// The size of the data file.
     pub file_bytes: u64,
+    /// How much of it was ever in use. What is free of that is used again before it grows.
+    pub used_bytes: u64,
     /// What the data file may grow to.
     pub map_bytes: u64,
     /// Batches made durable since the store was opened.
     pub batches: u64,
     /// Transactions, each with its own disk flush, that this took.
     pub commits: u64,
+    /// Slots of snapshots that are taken, of all processes and those kept for later use included.
+    pub snapshots: u64,
+    /// How often the engine was opened anew after a commit that broke off.
+    pub recoveries: u64,
     /// As [`Store::is_writable`] says.
     pub writable: bool,
 }
@@ -72,8 +85,12 @@ impl Store {
 
     pub(crate) fn open_with(path: &Path, options: &Options) -> Result<Store, OpenError> {
         let environment = Arc::new(Environment::open(path, options)?);
-        let queue = Arc::new(Queue::new(options));
+        let queue = Arc::new(Queue::new(options, environment.id()));
         let counters = Arc::new(Counters::default());
+        if environment.is_read_only() {
+            let writer = Mutex::new(None);
+            return Ok(Store(Arc::new(Shared { environment, queue, counters, writer })));
+        }
         let writer = thread::Builder::new()
             .name("throng-store".into())
             .spawn({
@@ -92,6 +109,93 @@ impl Store {
     /// one is durable, or to a [`WriteError`](crate::WriteError) that hands it back.
     pub fn write(&self, batch: Batch) -> Ticket {
         self.0.queue.push(batch)
+    }
+
+    /// Reads and writes in one transaction: runs the closure on the writer thread, at its turn.
+    ///
+    /// What it writes is applied if it returns `Ok`, and durable when the future resolves. It holds
+    /// up everybody who writes, so it should be short; and it runs again if its commit is tried
+    /// again, so what it does besides should bear that. Reading for long beforehand, in a
+    /// snapshot, is cheaper.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, ReadError, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// # store.write(Batch::new().put("ada", [9]).put("alan", [2])).wait()?;
+    /// let moved = store.update(|update| {
+    ///     let ada = update.get(b"ada")?.map_or(0, |value| value[0]);
+    ///     let alan = update.get(b"alan")?.map_or(0, |value| value[0]);
+    ///     update.put(b"ada", &[ada - 5]);
+    ///     update.put(b"alan", &[alan + 5]);
+    ///     Ok::<_, ReadError>(alan + 5)
+    /// });
+    /// assert_eq!(moved.wait()?, 7);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn update<T, E>(
+        &self,
+        closure: impl FnMut(&mut Update<'_>) -> Result<T, E> + Send + 'static,
+    ) -> Updating<T, E>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        Updating::new(closure, |job| self.0.queue.push_work(Work::Update(job), UPDATE_BYTES))
+    }
+
+    /// Waits, as a [`Ticket`], until everything queued before is on the disk, also where the store
+    /// is [volatile](crate::Durability::Volatile).
+    pub fn sync(&self) -> Ticket {
+        self.0.queue.push_work(Work::Sync, 0)
+    }
+
+    /// The database of that name, made if it is not there: one value under each key, with a
+    /// checksum.
+    ///
+    /// Blocks for a commit if it has to be made, so do it when you start.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`], sorted by what can be done about it.
+    pub fn database<K: Codec, V: Codec>(
+        &self,
+        name: &str,
+    ) -> Result<Database<K, V>, DatabaseError> {
+        self.database_with(name, &DatabaseOptions::new())
+    }
+
+    /// The database of that name, which is as the options say.
+    ///
+    /// ```
+    /// use throng_store::{DatabaseOptions, Store, Str, U64};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates())?;
+    /// for post in [7, 3, 5] {
+    ///     tags.put("rust", &post).wait()?;
+    /// }
+    /// let snapshot = store.snapshot()?;
+    /// let posts = tags.values(&snapshot, "rust").map(|entry| Ok(entry?.1));
+    /// assert_eq!(posts.collect::<Result<Vec<_>, throng_store::ReadError>>()?, [3, 5, 7]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`database`](Store::database).
+    pub fn database_with<K: Codec, V: Codec>(
+        &self,
+        name: &str,
+        options: &DatabaseOptions,
+    ) -> Result<Database<K, V>, DatabaseError> {
+        let place = self.0.environment.open_database(name, options.kind(), options.make())?;
+        Ok(Database::new(self.clone(), place))
+    }
+
+    /// The names of all databases, in order.
+    pub fn databases(&self) -> Vec<String> {
+        self.0.environment.databases().into_iter().map(|(name, _)| name).collect()
     }
 
     /// Waits for room in the queue, for those who would rather wait than be handed
@@ -118,25 +222,31 @@ impl Store {
         self.0.queue.room_for(batch)
     }
 
-    /// Whether writes are taken: not after a commit that broke off, nor once it is closed.
+    /// Whether writes are taken: not while it recovers from a commit that broke off, nor once it is
+    /// closed, nor if it was opened to read only.
     ///
-    /// Costs a lock. Unlike [`stat`](Store::stat) it answers also after a commit that broke off,
-    /// when nothing can be read any more.
+    /// Costs a lock. Unlike [`stat`](Store::stat) it answers also while it recovers.
     pub fn is_writable(&self) -> bool {
         self.0.queue.is_open()
     }
 
     /// A frozen view of everything committed so far.
     ///
-    /// Costs under a microsecond. Pages that a snapshot can see are not reused while it lives, so
-    /// one that is kept for long makes the file grow under writes.
+    /// Costs some tens of nanoseconds: threads keep theirs for the next time. Pages that a snapshot
+    /// can see are not reused while it lives, so one that is kept for long makes the file grow under
+    /// writes; so beyond [`Options::snapshot_age_max`] it can no longer be read.
     ///
     /// # Errors
     ///
     /// [`ReadError::TooManySnapshots`] beyond [`Options::snapshots_max`], and
-    /// [`ReadError::BrokenOff`] after a commit that broke off.
+    /// [`ReadError::BrokenOff`] while the store recovers from a commit that broke off.
     pub fn snapshot(&self) -> Result<Snapshot, ReadError> {
         Snapshot::begin(&self.0.environment)
+    }
+
+    /// A view that follows the store, for those who read often.
+    pub fn reader(&self) -> Reader {
+        Reader::new(self.clone())
     }
 
     /// The store in numbers.
@@ -146,17 +256,23 @@ impl Store {
     /// As [`snapshot`](Store::snapshot).
     pub fn stat(&self) -> Result<Stat, ReadError> {
         let Shared { environment, counters, .. } = &*self.0;
+        let env = environment.env().ok_or(ReadError::BrokenOff)?;
         Ok(Stat {
             entries: self.snapshot()?.len()?,
+            databases: environment.databases().len() as u64,
             file_bytes: environment.file_bytes()?,
-            map_bytes: environment.map_bytes(),
+            used_bytes: env.used_bytes(),
+            map_bytes: env.map_bytes(),
+            snapshots: u64::from(env.readers()),
+            recoveries: counters.recoveries.load(Ordering::Relaxed),
             batches: counters.batches.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
             writable: self.is_writable(),
         })
     }
 
-    /// Reads everything and compares it with its checksums; returns how many entries there are.
+    /// Reads everything, in all databases, and compares it with its checksums; returns how many
+    /// entries there are.
     ///
     /// Goes at the speed of the disk, or of memory for what is cached. Writers are not held up.
     ///
@@ -164,11 +280,11 @@ impl Store {
     ///
     /// [`ReadError::Corrupt`] with the first damaged entry.
     pub fn verify(&self) -> Result<u64, ReadError> {
-        let snapshot = self.snapshot()?;
-        let mut entries = 0;
-        for entry in snapshot.range(..) {
-            entry?;
-            entries += 1;
+        let environment = &self.0.environment;
+        let snapshot = Snapshot::begin_unbounded(environment)?;
+        let mut entries = snapshot.verify(environment.entries())?;
+        for (_, place) in environment.databases() {
+            entries += snapshot.verify(place)?;
         }
         Ok(entries)
     }
@@ -194,7 +310,15 @@ impl Store {
     pub fn close(&self) {
         self.0.close();
     }
+
+    /// Tells it from all others in this process.
+    pub(crate) fn id(&self) -> u64 {
+        self.0.environment.id()
+    }
 }
+
+/// What an update counts towards the queue's budget; what it captures nobody knows.
+const UPDATE_BYTES: usize = 256;
 
 impl Shared {
     fn close(&self) {
@@ -220,40 +344,79 @@ impl Drop for Shared {
 }
 
 #[cfg(all(test, target_os = "linux"))]
+// Clippy grants this to tests by itself, but does not see through the condition.
+#[allow(clippy::unwrap_used)]
 mod tests {
     use std::mem;
 
     use super::*;
     use crate::WriteError;
 
+    /// The engine gives up as after a failed commit, here because a thread ended within its
+    /// transaction, which the engine notices by the lock left behind.
+    fn break_off(store: &Store) {
+        let environment = store.0.environment.clone();
+        let leave = thread::spawn(move || {
+            let env = environment.env().unwrap();
+            // The environment is closed all the same.
+            mem::forget(env.begin_write().unwrap());
+        });
+        leave.join().unwrap();
+    }
+
     #[test]
-    fn after_a_commit_that_broke_off_only_old_snapshots_are_read() {
+    fn after_a_commit_that_broke_off_the_store_recovers_when_old_snapshots_end() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
+        let named = store.database::<crate::Str, crate::Str>("named").unwrap();
+        let early = store.database::<crate::Str, crate::Str>("early").unwrap();
+        named.put("key", "value").wait().unwrap();
         store.write(Batch::new().put("key", "value")).wait().unwrap();
         let before = store.snapshot().unwrap();
+        let mut reader = store.reader();
+        assert_eq!(reader.get(b"key").unwrap(), Some(&b"value"[..]));
+        reader.rest();
         assert!(store.is_writable());
 
-        // The engine gives up for good as after a failed commit, here because a thread ended within
-        // its transaction, which it notices by the lock left behind.
-        let environment = store.0.environment.clone();
-        let leave = thread::spawn(move || mem::forget(environment.begin_write().unwrap()));
-        leave.join().unwrap();
-        assert!(store.0.environment.has_broken_off());
-        store.0.queue.break_off();
-
-        assert!(!store.is_writable());
+        break_off(&store);
         let batch = Batch::new().put("late", "value");
         let refused = store.write(batch.clone()).wait();
         assert!(matches!(refused, Err(WriteError::BrokenOff(handed)) if handed == batch));
-        assert!(matches!(store.snapshot(), Err(ReadError::BrokenOff)));
+        assert!(!store.is_writable());
+        let refused = store.write(batch.clone()).wait();
+        assert!(matches!(refused, Err(WriteError::BrokenOff(handed)) if handed == batch));
+        // The old snapshot goes on, and holds the recovery up.
+        while !matches!(store.snapshot(), Err(ReadError::BrokenOff)) {
+            thread::yield_now();
+        }
         assert!(matches!(store.stat(), Err(ReadError::BrokenOff)));
         assert_eq!(before.get(b"key").unwrap(), Some(&b"value"[..]));
+        drop(before);
 
-        drop((before, store));
-        let store = Store::open(directory.path()).unwrap();
-        assert!(store.is_writable());
-        assert_eq!(store.snapshot().unwrap().get(b"key").unwrap(), Some(&b"value"[..]));
+        while !store.is_writable() {
+            thread::yield_now();
+        }
         store.write(batch).wait().unwrap();
+        early.put("still", "itself").wait().unwrap();
+        let snapshot = store.snapshot().unwrap();
+        assert_eq!(snapshot.get(b"late").unwrap(), Some(&b"value"[..]));
+        assert_eq!(named.get(&snapshot, "key").unwrap(), Some("value"));
+        assert_eq!(named.get(&snapshot, "still").unwrap(), None);
+        assert_eq!(early.get(&snapshot, "still").unwrap(), Some("itself"));
+        assert_eq!(reader.get(b"late").unwrap(), Some(&b"value"[..]));
+        assert_eq!(store.stat().unwrap().recoveries, 1);
+    }
+
+    #[test]
+    fn a_store_that_recovers_can_be_closed_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let held = store.snapshot().unwrap();
+        break_off(&store);
+        assert!(store.write(Batch::new().put("key", "value")).wait().is_err());
+        store.close();
+        let refused = store.write(Batch::new().put("key", "value")).wait();
+        assert!(matches!(refused, Err(WriteError::Closed(_))));
+        drop(held);
     }
 }

@@ -1,10 +1,18 @@
-//! [`Ticket`], the future of one write, and its other end, [`Completion`].
+//! [`Ticket`], the future of one write, and its other ends: the [`Entry`] in the queue and the
+//! [`Completion`] in the writer's hands.
 //!
-//! One small allocation is shared by the two. The lock inside is held for a few instructions and
-//! never while foreign code (a waker) runs.
+//! The three share one small allocation, which holds the work as long as it waits and the outcome
+//! afterwards. The lock inside is held for a few instructions and never while foreign code (a
+//! waker, a batch being dropped) runs.
 //!
-//! Invariant: every ticket resolves. A completion that is dropped unused, which happens only if
-//! the writer thread dies, resolves it as [`WriteError::Unknown`].
+//! ```text
+//!  queued ──(the writer takes it)──► under way ──► done ──(polled)──► taken
+//!     └──(cancelled)──► cancelled
+//! ```
+//!
+//! Invariants: every ticket resolves. A completion that is dropped unused, which happens only if
+//! the writer thread dies, resolves it as [`WriteError::Unknown`]. Work that was cancelled is never
+//! begun, and work that has begun is never cancelled.
 
 use std::future::Future;
 use std::io;
@@ -13,21 +21,26 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
 
-use crate::WriteError;
+use crate::update::Job;
+use crate::{Batch, WriteError};
 
 /// The outcome of one [`Store::write`](crate::Store::write): a future that resolves when the batch
 /// is durable, or surely not, or unknowable.
 ///
 /// Dropping a ticket does **not** take the write back: an accepted batch is committed whether
-/// anyone waits for it or not.
+/// anyone waits for it or not. See [`cancel_on_drop`](Ticket::cancel_on_drop).
 ///
 /// # Panics
 ///
 /// When polled again after it has resolved.
 #[must_use = "without its ticket nobody knows whether the write became durable"]
 #[derive(Debug)]
-pub struct Ticket(State);
+pub struct Ticket {
+    state: State,
+    cancel_on_drop: bool,
+}
 
 #[derive(Debug)]
 enum State {
@@ -35,6 +48,30 @@ enum State {
     Refused(Option<Box<WriteError>>),
     Accepted(Arc<Slot>),
 }
+
+/// What came of [`Ticket::cancel`].
+#[derive(Debug)]
+pub enum Cancel {
+    /// The writer had not come to it: nothing was written.
+    TakenBack(Batch),
+    /// It had an outcome already.
+    Resolved(Result<(), WriteError>),
+    /// The commit is under way: not known yet. Here is the ticket again.
+    UnderWay(Ticket),
+}
+
+/// What the writer shall do.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Batch(Batch),
+    Update(Job),
+    /// Flush what is committed.
+    Sync,
+}
+
+/// The end that waits in the queue.
+#[derive(Debug)]
+pub(crate) struct Entry(Arc<Slot>);
 
 /// The end that the writer thread holds.
 #[derive(Debug)]
@@ -45,20 +82,72 @@ struct Slot(Mutex<Progress>);
 
 #[derive(Debug)]
 enum Progress {
-    Waiting(Option<Waker>),
+    Queued(Work, Option<Waker>),
+    UnderWay(Option<Waker>),
     Done(Result<(), WriteError>),
     Taken,
 }
 
 /// A connected pair.
-pub(crate) fn ticket() -> (Ticket, Completion) {
-    let slot = Arc::new(Slot(Mutex::new(Progress::Waiting(None))));
-    (Ticket(State::Accepted(slot.clone())), Completion(Some(slot)))
+pub(crate) fn ticket(work: Work) -> (Ticket, Entry) {
+    let slot = Arc::new(Slot(Mutex::new(Progress::Queued(work, None))));
+    (Ticket { state: State::Accepted(slot.clone()), cancel_on_drop: false }, Entry(slot))
+}
+
+impl Work {
+    /// The batch to hand back; an empty one for what was none.
+    pub(crate) fn into_batch(self) -> Batch {
+        match self {
+            Work::Batch(batch) => batch,
+            Work::Update(_) | Work::Sync => Batch::new(),
+        }
+    }
 }
 
 impl Ticket {
     pub(crate) fn refused(error: WriteError) -> Ticket {
-        Ticket(State::Refused(Some(Box::new(error))))
+        Ticket { state: State::Refused(Some(Box::new(error))), cancel_on_drop: false }
+    }
+
+    /// From here on dropping the ticket takes the write back, if the writer has not come to it.
+    ///
+    /// For a process whose writes shall not outlive it: what it had not been told about when it
+    /// died is dropped with it, unless its commit had begun.
+    pub fn cancel_on_drop(mut self) -> Ticket {
+        self.cancel_on_drop = true;
+        self
+    }
+
+    /// Takes the write back if the writer has not come to it, and says what is known otherwise.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, Cancel, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// match store.write(Batch::new().put("key", "value")).cancel() {
+    ///     Cancel::TakenBack(batch) => assert_eq!(batch.len(), 1),
+    ///     Cancel::Resolved(outcome) => outcome?,
+    ///     Cancel::UnderWay(ticket) => ticket.wait()?,
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel(mut self) -> Cancel {
+        self.cancel_on_drop = false;
+        match &mut self.state {
+            State::Refused(error) => match error.take() {
+                Some(error) => Cancel::Resolved(Err(*error)),
+                None => panic!("a ticket was cancelled after it had resolved"),
+            },
+            State::Accepted(slot) => {
+                let taken = slot.lock().cancel();
+                match taken {
+                    Progress::Queued(work, _) => Cancel::TakenBack(work.into_batch()),
+                    Progress::Done(outcome) => Cancel::Resolved(outcome),
+                    Progress::UnderWay(_) => Cancel::UnderWay(self),
+                    Progress::Taken => panic!("a ticket was cancelled after it had resolved"),
+                }
+            }
+        }
     }
 
     /// Waits on this thread. For code outside async; in a handler, `.await` the ticket instead.
@@ -67,35 +156,84 @@ impl Ticket {
     ///
     /// As awaiting it.
     pub fn wait(self) -> Result<(), WriteError> {
-        struct Unpark(Thread);
-        impl Wake for Unpark {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
-
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let mut ticket = pin!(self);
         loop {
-            match ticket.as_mut().poll(&mut Context::from_waker(&waker)) {
+            match ticket.as_mut().poll(&mut Context::from_waker(&unpark())) {
                 Poll::Ready(outcome) => return outcome,
                 Poll::Pending => thread::park(),
             }
         }
     }
+
+    /// Waits on this thread for so long, then takes the write back if that is still possible.
+    ///
+    /// # Errors
+    ///
+    /// As awaiting it; and [`WriteError::Cancelled`] or [`WriteError::UnderWay`] if the time was
+    /// up.
+    pub fn wait_timeout(mut self, timeout: Duration) -> Result<(), WriteError> {
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            if let Poll::Ready(outcome) =
+                Pin::new(&mut self).poll(&mut Context::from_waker(&unpark()))
+            {
+                return outcome;
+            }
+            match deadline {
+                None => thread::park(),
+                Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
+                    Some(left) if !left.is_zero() => thread::park_timeout(left),
+                    _ => break,
+                },
+            }
+        }
+        match self.cancel() {
+            Cancel::TakenBack(batch) => Err(WriteError::Cancelled(batch)),
+            Cancel::Resolved(outcome) => outcome,
+            Cancel::UnderWay(ticket) => Err(WriteError::UnderWay(ticket)),
+        }
+    }
+}
+
+/// A waker for this thread.
+fn unpark() -> Waker {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    Waker::from(Arc::new(Unpark(thread::current())))
 }
 
 impl Future for Ticket {
     type Output = Result<(), WriteError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
+        match &mut self.state {
             State::Refused(error) => match error.take() {
                 Some(error) => Poll::Ready(Err(*error)),
                 None => panic!("a ticket was polled after it had resolved"),
             },
             State::Accepted(slot) => slot.lock().poll(cx),
         }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let (true, State::Accepted(slot)) = (self.cancel_on_drop, &self.state) {
+            // The work is dropped here, outside of the lock.
+            let _taken = slot.lock().cancel();
+        }
+    }
+}
+
+impl Entry {
+    /// The work and the way to answer, unless it was cancelled.
+    pub(crate) fn begin(self) -> Option<(Work, Completion)> {
+        let work = self.0.lock().begin()?;
+        Some((work, Completion(Some(self.0))))
     }
 }
 
@@ -129,8 +267,10 @@ impl Slot {
 impl Progress {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WriteError>> {
         match self {
-            Progress::Waiting(Some(waker)) => waker.clone_from(cx.waker()),
-            Progress::Waiting(empty) => *empty = Some(cx.waker().clone()),
+            Progress::Queued(_, waker) | Progress::UnderWay(waker) => match waker {
+                Some(waker) => waker.clone_from(cx.waker()),
+                empty => *empty = Some(cx.waker().clone()),
+            },
             Progress::Done(_) => {
                 if let Progress::Done(outcome) = mem::replace(self, Progress::Taken) {
                     return Poll::Ready(outcome);
@@ -141,9 +281,30 @@ impl Progress {
         Poll::Pending
     }
 
+    /// Takes what there is, unless it is under way.
+    fn cancel(&mut self) -> Progress {
+        match self {
+            Progress::UnderWay(_) => Progress::UnderWay(None),
+            _ => mem::replace(self, Progress::Taken),
+        }
+    }
+
+    fn begin(&mut self) -> Option<Work> {
+        match mem::replace(self, Progress::Taken) {
+            Progress::Queued(work, waker) => {
+                *self = Progress::UnderWay(waker);
+                Some(work)
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
     fn finish(&mut self, outcome: Result<(), WriteError>) -> Option<Waker> {
         match mem::replace(self, Progress::Done(outcome)) {
-            Progress::Waiting(waker) => waker,
+            Progress::Queued(_, waker) | Progress::UnderWay(waker) => waker,
             Progress::Done(_) | Progress::Taken => None,
         }
     }
@@ -154,7 +315,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::Batch;
 
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -164,32 +324,76 @@ mod tests {
         }
     }
 
+    fn batch() -> Batch {
+        Batch::new().put("key", "value")
+    }
+
     #[test]
     fn the_latest_waker_is_woken_once() {
-        let (mut ticket, completion) = ticket();
-        let counts: [Arc<Count>; 2] = Default::default();
-        for count in &counts {
+        let (mut ticket, entry) = ticket(Work::Batch(batch()));
+        let counts: [Arc<Count>; 3] = Default::default();
+        let mut poll = |count: &Arc<Count>| {
             let waker = Waker::from(count.clone());
             assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
-        }
+        };
+        poll(&counts[0]);
+        poll(&counts[1]);
+        let (_, completion) = entry.begin().unwrap();
+        poll(&counts[2]);
         completion.complete(Ok(())).unwrap().wake();
         let woken = counts.each_ref().map(|count| count.0.load(Ordering::Relaxed));
-        assert_eq!(woken, [0, 1]);
+        assert_eq!(woken, [0, 0, 1]);
         assert!(matches!(ticket.wait(), Ok(())));
     }
 
     #[test]
     fn a_lost_completion_resolves_as_unknown() {
-        let (ticket, completion) = ticket();
+        let (ticket, entry) = ticket(Work::Batch(batch()));
         let waiting = thread::spawn(move || ticket.wait());
-        drop(completion);
+        drop(entry.begin().unwrap());
         assert!(matches!(waiting.join().unwrap(), Err(WriteError::Unknown { .. })));
     }
 
     #[test]
     fn a_refused_ticket_hands_the_batch_back() {
-        let batch = Batch::new().put("key", "value");
-        let ticket = Ticket::refused(WriteError::Overloaded(batch.clone()));
-        assert_eq!(ticket.wait().unwrap_err().into_batch(), Some(batch));
+        let ticket = Ticket::refused(WriteError::Overloaded(batch()));
+        assert_eq!(ticket.wait().unwrap_err().into_batch(), Some(batch()));
+    }
+
+    #[test]
+    fn what_waits_can_be_taken_back_and_what_is_under_way_cannot() {
+        let (waiting, entry) = ticket(Work::Batch(batch()));
+        assert!(matches!(waiting.cancel(), Cancel::TakenBack(taken) if taken == batch()));
+        assert!(entry.begin().is_none());
+
+        let (waiting, entry) = ticket(Work::Batch(batch()));
+        let (_, completion) = entry.begin().unwrap();
+        let Cancel::UnderWay(waiting) = waiting.cancel() else { panic!("it had begun") };
+        assert!(completion.complete(Ok(())).is_none());
+        assert!(matches!(waiting.cancel(), Cancel::Resolved(Ok(()))));
+    }
+
+    #[test]
+    fn a_ticket_dropped_takes_its_write_along_if_so_asked() {
+        let (kept, entry) = ticket(Work::Batch(batch()));
+        drop(kept);
+        assert!(entry.begin().is_some());
+        let (dropped, entry) = ticket(Work::Batch(batch()));
+        drop(dropped.cancel_on_drop());
+        assert!(entry.begin().is_none());
+    }
+
+    #[test]
+    fn a_time_out_says_cancelled_or_under_way() {
+        let (waiting, _entry) = ticket(Work::Batch(batch()));
+        let outcome = waiting.wait_timeout(Duration::from_millis(1));
+        assert!(matches!(outcome, Err(WriteError::Cancelled(taken)) if taken == batch()));
+
+        let (waiting, entry) = ticket(Work::Batch(batch()));
+        let (_, completion) = entry.begin().unwrap();
+        let outcome = waiting.wait_timeout(Duration::from_millis(1));
+        let Err(WriteError::UnderWay(waiting)) = outcome else { panic!("{outcome:?}") };
+        drop(completion.complete(Ok(())));
+        waiting.wait().unwrap();
     }
 }

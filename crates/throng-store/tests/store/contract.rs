@@ -142,7 +142,7 @@ fn what_cannot_be_stored_is_handed_back_and_harms_nobody() {
         ),
         (
             Batch::new().put("k", vec![0; VALUE_BYTES_MAX + 1]),
-            Rejection::ValueTooLong { bytes: VALUE_BYTES_MAX + 1 },
+            Rejection::ValueTooLong { bytes: VALUE_BYTES_MAX + 1, bytes_max: VALUE_BYTES_MAX },
         ),
     ];
     for (batch, expected) in cases {

@@ -6,9 +6,12 @@
 mod backup;
 mod contract;
 mod crash;
+mod databases;
 mod full;
 mod model;
 mod ownership;
+mod snapshots;
+mod transactions;
 
 use std::path::Path;
 use std::process::Command;

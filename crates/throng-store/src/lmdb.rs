@@ -1,0 +1,51 @@
+//! LMDB with a safe face: [`Env`], [`ReadTxn`], [`WriteTxn`], their cursors, and [`Error`].
+//!
+//! The only unsafe code of this crate is in `lmdb/`. It is a layer of our own, because group
+//! commit and pooled snapshots need what wrappers hide: reset and renew, cursors that put with
+//! `MDB_APPEND` and `MDB_RESERVE`, flags by the call.
+//!
+//! Who may touch what:
+//!
+//! 1. An [`Env`] lives as long as any transaction of it: a [`ReadTxn`] and an [`IdleTxn`] hold it
+//!    by `Arc`, a [`WriteTxn`] by reference. So the map is there while something points into it.
+//! 2. The data file changes only through LMDB: an [`Env`] is opened with the claim on its
+//!    directory in hand, and without one it can only read. Nothing here can keep a stranger's
+//!    editor off the file; [`Store`](crate::Store) documents it.
+//! 3. Read transactions are made with `MDB_NOTLS`, so they may change threads; they are not `Sync`.
+//!    A [`WriteTxn`] holds a lock that belongs to its thread and is not even `Send`.
+//! 4. The bytes of a [`ReadTxn`] are of a frozen tree, and stay until the transaction is reset or
+//!    dropped. Those of a [`WriteTxn`] stay until its next write, so reading borrows it and
+//!    writing borrows it alone.
+//! 5. A table is opened in a write transaction, which excludes all others that open one, or under
+//!    a lock where the environment is read-only; it is never closed. A [`Table`] that a
+//!    transaction does not know is an error, not undefined: LMDB checks the number.
+//!
+//! LMDB trusts its file. A page that was damaged on the disk can send it astray, so what looks
+//! for damage in a suspect file does so in a process of its own.
+
+mod cursor;
+mod env;
+mod error;
+mod txn;
+
+pub(crate) use cursor::{Cursor, Entry, Move, Put, WriteCursor};
+pub(crate) use env::{Closed, Env, Make, Settings};
+pub(crate) use error::Error;
+pub(crate) use txn::{IdleTxn, ReadTxn, WriteTxn};
+
+/// The number of an open table; good for every transaction begun after it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Table(pub(crate) u32);
+
+/// The table of the names of all others.
+pub(crate) const ROOT: Table = Table(1);
+
+/// A pointer to bytes, as LMDB takes it.
+fn borrowed(bytes: &[u8]) -> lmdb_master_sys::MDB_val {
+    lmdb_master_sys::MDB_val { mv_size: bytes.len(), mv_data: bytes.as_ptr().cast_mut().cast() }
+}
+
+/// What LMDB is to fill in.
+fn blank() -> lmdb_master_sys::MDB_val {
+    lmdb_master_sys::MDB_val { mv_size: 0, mv_data: std::ptr::null_mut() }
+}

@@ -1,0 +1,226 @@
+//! [`Range`]: an iterator over the entries between two keys, from both ends.
+//!
+//! Each end has a cursor of its own, opened when it is first used. They have met when one comes to
+//! where the other stands.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Bound;
+
+use crate::database::{Kind, Place};
+use crate::lmdb::{self, Entry, Move};
+use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
+
+/// Entries of a [`Snapshot`] in byte order of their keys; `.rev()` or
+/// [`next_back`](DoubleEndedIterator::next_back) take them from the other end.
+///
+/// Yields `Err` for an entry that cannot be read, and goes on behind it if only that entry is
+/// damaged. Stepping costs one move of a tree cursor.
+#[must_use = "iterators do nothing unless they are advanced"]
+pub struct Range<'s, K: Codec = Bytes, V: Codec = Bytes> {
+    snapshot: &'s Snapshot,
+    place: Place,
+    /// `None` when nothing is left between, or never was.
+    bounds: Option<Bounds>,
+    /// To be yielded first.
+    failed: Option<ReadError>,
+    front: End<'s>,
+    back: End<'s>,
+    codecs: PhantomData<fn() -> (K, V)>,
+}
+
+/// One end of a range: its cursor, once used, and the entry it stands at.
+#[derive(Default)]
+struct End<'s> {
+    cursor: Option<lmdb::Cursor<'s>>,
+    at: Option<Entry<'s>>,
+}
+
+type Bounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+type Decoded<'s, K, V> = Result<(<K as Codec>::Decoded<'s>, <V as Codec>::Decoded<'s>), ReadError>;
+
+impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
+    pub(crate) fn new(
+        snapshot: &'s Snapshot,
+        place: Place,
+        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
+    ) -> Range<'s, K, V> {
+        let bounds = upper_bound(end).map(|end| (lower_bound(start), end));
+        Range {
+            snapshot,
+            place,
+            bounds,
+            failed: None,
+            front: End::default(),
+            back: End::default(),
+            codecs: PhantomData,
+        }
+    }
+
+    pub(crate) fn of_prefix(
+        snapshot: &'s Snapshot,
+        place: Place,
+        prefix: &[u8],
+    ) -> Range<'s, K, V> {
+        // The first key beyond: the prefix without its trailing 0xff, the last byte raised by one.
+        let kept = prefix.iter().rposition(|byte| *byte != 0xff).map_or(0, |last| last + 1);
+        let mut beyond = prefix[..kept].to_vec();
+        let end = match beyond.last_mut() {
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(beyond.as_slice())
+            }
+            None => Bound::Unbounded,
+        };
+        Range::new(snapshot, place, (Bound::Included(prefix), end))
+    }
+
+    /// A range that yields an error and nothing else.
+    pub(crate) fn failed(snapshot: &'s Snapshot, place: Place, error: ReadError) -> Self {
+        let mut range = Range::new(snapshot, place, (Bound::Unbounded, Bound::Unbounded));
+        range.bounds = None;
+        range.failed = Some(error);
+        range
+    }
+
+    fn step_front(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
+        let Some((start, end)) = &self.bounds else { return Ok(None) };
+        self.snapshot.check()?;
+        let entry = match &mut self.front.cursor {
+            Some(cursor) => cursor.step(Move::Next),
+            empty => {
+                let Some(cursor) = self.snapshot.cursor_in(self.place)? else { return Ok(None) };
+                let cursor = empty.insert(cursor);
+                match start {
+                    Bound::Unbounded => cursor.step(Move::First),
+                    Bound::Included(key) => cursor.seek_range(key),
+                    Bound::Excluded(key) => match cursor.seek_range(key) {
+                        Ok(Some((found, _))) if found == &**key => cursor.step(Move::NextKey),
+                        other => other,
+                    },
+                }
+            }
+        };
+        let entry = entry.map_err(ReadError::from_engine)?.filter(|(key, _)| match end {
+            Bound::Unbounded => true,
+            Bound::Included(end) => *key <= &**end,
+            Bound::Excluded(end) => *key < &**end,
+        });
+        self.front.at = entry;
+        Ok(entry.filter(|entry| self.back.at.is_none_or(|back| *entry < back)))
+    }
+
+    fn step_back(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
+        let Some((start, end)) = &self.bounds else { return Ok(None) };
+        self.snapshot.check()?;
+        let entry = match &mut self.back.cursor {
+            Some(cursor) => cursor.step(Move::Prev),
+            empty => {
+                let Some(cursor) = self.snapshot.cursor_in(self.place)? else { return Ok(None) };
+                let cursor = empty.insert(cursor);
+                match end {
+                    Bound::Unbounded => cursor.step(Move::Last),
+                    Bound::Included(key) | Bound::Excluded(key) => match cursor.seek_range(key) {
+                        Ok(Some((found, _)))
+                            if matches!(end, Bound::Included(_)) && found == &**key =>
+                        {
+                            let several = self.place.kind == Kind::Duplicates;
+                            cursor.step(if several { Move::LastValue } else { Move::Current })
+                        }
+                        Ok(Some(_)) => cursor.step(Move::Prev),
+                        Ok(None) => cursor.step(Move::Last),
+                        Err(error) => Err(error),
+                    },
+                }
+            }
+        };
+        let entry = entry.map_err(ReadError::from_engine)?.filter(|(key, _)| match start {
+            Bound::Unbounded => true,
+            Bound::Included(start) => *key >= &**start,
+            Bound::Excluded(start) => *key > &**start,
+        });
+        self.back.at = entry;
+        Ok(entry.filter(|entry| self.front.at.is_none_or(|front| *entry > front)))
+    }
+
+    /// What is yielded for a step; ends the iteration when nothing is left.
+    fn yielded(&mut self, step: Result<Option<Entry<'s>>, ReadError>) -> Option<Decoded<'s, K, V>> {
+        match step {
+            Ok(Some((key, stored))) => Some(decode::<K, V>(self.snapshot, self.place, key, stored)),
+            Ok(None) => {
+                self.bounds = None;
+                None
+            }
+            Err(error) => {
+                self.bounds = None;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+impl<'s, K: Codec, V: Codec> Iterator for Range<'s, K, V> {
+    type Item = Decoded<'s, K, V>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        let step = self.step_front();
+        self.yielded(step)
+    }
+}
+
+impl<K: Codec, V: Codec> DoubleEndedIterator for Range<'_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        let step = self.step_back();
+        self.yielded(step)
+    }
+}
+
+impl<K: Codec, V: Codec> fmt::Debug for Range<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Range").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+/// An entry as its codecs have it.
+pub(crate) fn decode<'s, K: Codec, V: Codec>(
+    snapshot: &Snapshot,
+    place: Place,
+    key: &'s [u8],
+    stored: &'s [u8],
+) -> Decoded<'s, K, V> {
+    let value = snapshot.value(place, key, stored)?;
+    Ok((K::decode(key)?, V::decode(value)?))
+}
+
+/// A lower bound that the engine accepts and that admits the same keys.
+fn lower_bound(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
+    match bound {
+        // Every key lies above the empty one.
+        Bound::Included([]) | Bound::Excluded([]) | Bound::Unbounded => Bound::Unbounded,
+        // No key is as long as this bound, so one that is not below it is above its prefix.
+        Bound::Included(key) | Bound::Excluded(key) if key.len() > KEY_BYTES_MAX => {
+            Bound::Excluded(key[..KEY_BYTES_MAX].into())
+        }
+        Bound::Included(key) => Bound::Included(key.into()),
+        Bound::Excluded(key) => Bound::Excluded(key.into()),
+    }
+}
+
+/// An upper bound that the engine accepts and that admits the same keys; `None` if none.
+fn upper_bound(bound: Bound<&[u8]>) -> Option<Bound<Box<[u8]>>> {
+    Some(match bound {
+        Bound::Included([]) | Bound::Excluded([]) => return None,
+        Bound::Unbounded => Bound::Unbounded,
+        Bound::Included(key) | Bound::Excluded(key) if key.len() > KEY_BYTES_MAX => {
+            Bound::Included(key[..KEY_BYTES_MAX].into())
+        }
+        Bound::Included(key) => Bound::Included(key.into()),
+        Bound::Excluded(key) => Bound::Excluded(key.into()),
+    })
+}

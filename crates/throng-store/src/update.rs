@@ -1,0 +1,257 @@
+//! [`Update`]: reading and writing in one transaction, on the writer thread.
+//!
+//! What a closure writes is kept beside the transaction until it has returned. So one that gives
+//! up, or panics, leaves no trace in the group it runs in, and costs the others nothing.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use crate::database::{Kind, Place};
+use crate::environment::Environment;
+use crate::lmdb::{Table, WriteTxn};
+use crate::{
+    Batch, Codec, Database, KEY_BYTES_MAX, ReadError, Ticket, UpdateError, WriteError, record,
+};
+
+/// What the closure of [`Store::update`](crate::Store::update) works on: the store as it is at
+/// that point of the commit, with the closure's own writes.
+///
+/// What is put and can never be stored (see [`Rejection`](crate::Rejection)) makes the update fail
+/// when the closure has returned.
+pub struct Update<'t> {
+    txn: &'t WriteTxn<'t>,
+    environment: &'t Environment,
+    batch: Batch,
+    /// What it has written where a key has one value, for its own reads.
+    written: HashMap<(Table, Bytes), Option<Bytes>>,
+}
+
+type Bytes = Box<[u8]>;
+
+impl<'t> Update<'t> {
+    pub(crate) fn new(environment: &'t Environment, txn: &'t WriteTxn<'t>) -> Update<'t> {
+        Update { txn, environment, batch: Batch::new(), written: HashMap::new() }
+    }
+
+    /// The value under `key` in the default database.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::Corrupt`] if it is not what was written.
+    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+        self.read(self.environment.entries(), key)
+    }
+
+    /// Sets `key` to `value` in the default database.
+    pub fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.batch = mem::take(&mut self.batch).put(key, value);
+        self.remember(self.environment.entries(), key, Some(value));
+    }
+
+    /// Removes `key` from the default database.
+    pub fn delete(&mut self, key: &[u8]) {
+        self.batch = mem::take(&mut self.batch).delete(key);
+        self.remember(self.environment.entries(), key, None);
+    }
+
+    /// The value under `key` in that database; the first where there are several, which does not
+    /// show what this update has written to them.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`], also where the bytes are none of the codec's.
+    pub fn get_in<K: Codec, V: Codec>(
+        &self,
+        database: &Database<K, V>,
+        key: &K::Item,
+    ) -> Result<Option<V::Decoded<'_>>, ReadError> {
+        if database.store().id() != self.environment.id() {
+            return Err(ReadError::OtherStore);
+        }
+        let bytes = K::encode(key, |key| self.read(database.place(), key))??;
+        bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
+    }
+
+    /// Sets `key` to `value` in that database; beside the others where there are several.
+    pub fn put_in<K: Codec, V: Codec>(
+        &mut self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) {
+        self.batch = mem::take(&mut self.batch).put_in(database, key, value);
+        // One that cannot be encoded is in the batch as a rejection.
+        let _ = K::encode(key, |key| {
+            V::encode(value, |value| self.remember(database.place(), key, Some(value)))
+        });
+    }
+
+    /// Removes `key` from that database, with all its values.
+    pub fn delete_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>, key: &K::Item) {
+        self.batch = mem::take(&mut self.batch).delete_in(database, key);
+        let _ = K::encode(key, |key| self.remember(database.place(), key, None));
+    }
+
+    /// Removes this value of the key, where there are several.
+    pub fn delete_value_in<K: Codec, V: Codec>(
+        &mut self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) {
+        self.batch = mem::take(&mut self.batch).delete_value_in(database, key, value);
+    }
+
+    /// What is to be applied.
+    pub(crate) fn into_batch(self) -> Batch {
+        self.batch
+    }
+
+    fn read(&self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Ok(None);
+        }
+        if !self.written.is_empty()
+            && let Some(written) = self.written.get(&(place.table, Box::from(key)))
+        {
+            return Ok(written.as_deref());
+        }
+        let stored = self.txn.get(place.table, key).map_err(ReadError::from_engine)?;
+        match (stored, place.kind) {
+            (Some(stored), Kind::Checked) => record::value(key, stored).map(Some),
+            (stored, _) => Ok(stored),
+        }
+    }
+
+    fn remember(&mut self, place: Place, key: &[u8], value: Option<&[u8]>) {
+        if place.kind != Kind::Duplicates {
+            self.written.insert((place.table, key.into()), value.map(Box::from));
+        }
+    }
+}
+
+impl fmt::Debug for Update<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Update").field("batch", &self.batch).finish_non_exhaustive()
+    }
+}
+
+/// The outcome of one [`Store::update`](crate::Store::update): a future of what its closure
+/// returned, once that is durable.
+///
+/// # Panics
+///
+/// When polled again after it has resolved.
+#[must_use = "without it nobody knows whether the update became durable"]
+pub struct Updating<T, E> {
+    ticket: Ticket,
+    returned: Returned<T, E>,
+}
+
+/// What the closure said the last time it ran.
+type Returned<T, E> = Arc<Mutex<Option<Result<T, UpdateError<E>>>>>;
+
+impl<T, E> Updating<T, E> {
+    pub(crate) fn new(
+        mut closure: impl FnMut(&mut Update<'_>) -> Result<T, E> + Send + 'static,
+        push: impl FnOnce(Job) -> Ticket,
+    ) -> Updating<T, E>
+    where
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let returned = Returned::default();
+        let job = Job(Box::new({
+            let returned = returned.clone();
+            move |update| {
+                let caught = catch_unwind(AssertUnwindSafe(|| closure(update)));
+                let rejection = update.batch.check(update.environment.id()).err();
+                let outcome = match (caught, rejection) {
+                    (Ok(Ok(_)), Some(rejection)) => Err(UpdateError::Rejected(rejection)),
+                    (Ok(Ok(value)), None) => Ok(value),
+                    (Ok(Err(error)), _) => Err(UpdateError::Aborted(error)),
+                    (Err(panic), _) => {
+                        drop_quietly(panic);
+                        Err(UpdateError::Panicked)
+                    }
+                };
+                let applies = outcome.is_ok();
+                *returned.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+                applies
+            }
+        }));
+        Updating { ticket: push(job), returned }
+    }
+
+    /// Waits on this thread. For code outside async.
+    ///
+    /// # Errors
+    ///
+    /// As awaiting it.
+    pub fn wait(self) -> Result<T, UpdateError<E>> {
+        resolve(self.ticket.wait(), &self.returned)
+    }
+
+    /// As [`Ticket::cancel_on_drop`].
+    pub fn cancel_on_drop(mut self) -> Updating<T, E> {
+        self.ticket = self.ticket.cancel_on_drop();
+        self
+    }
+}
+
+impl<T, E> Future for Updating<T, E> {
+    type Output = Result<T, UpdateError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = Pin::new(&mut self.ticket).poll(cx);
+        outcome.map(|outcome| resolve(outcome, &self.returned))
+    }
+}
+
+impl<T, E> fmt::Debug for Updating<T, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Updating").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+fn resolve<T, E>(
+    outcome: Result<(), WriteError>,
+    returned: &Returned<T, E>,
+) -> Result<T, UpdateError<E>> {
+    outcome.map_err(UpdateError::Write)?;
+    let returned = returned.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match returned {
+        Some(returned) => returned,
+        None => unreachable!("a group is committed after its closures have run"),
+    }
+}
+
+/// A panic's payload may panic as it is dropped.
+fn drop_quietly(payload: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+        mem::forget(again);
+    }
+}
+
+/// A closure for the writer; true if what it wrote shall be applied. Runs again if its group is
+/// tried again.
+pub(crate) struct Job(Box<dyn FnMut(&mut Update<'_>) -> bool + Send>);
+
+impl Job {
+    pub(crate) fn run(&mut self, update: &mut Update<'_>) -> bool {
+        (self.0)(update)
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Job")
+    }
+}

@@ -1,0 +1,183 @@
+//! Named databases: typed, of several values, cleared, and only ever of their own store.
+
+use throng_store::{
+    Batch, Database, DatabaseError, DatabaseOptions, I64, KEY_BYTES_MAX, ReadError, Rejection,
+    Store, Str, U64, Unit, WriteError,
+};
+
+fn tags(store: &Store) -> Database<Str, U64> {
+    store.database_with("tags", &DatabaseOptions::new().duplicates()).unwrap()
+}
+
+#[test]
+fn databases_are_apart_and_stay_what_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let before = store.snapshot().unwrap();
+    let numbers = store.database::<I64, Str>("numbers").unwrap();
+    let plain = DatabaseOptions::new().without_checksums();
+    let bare = store.database_with::<Str, Unit>("bare", &plain).unwrap();
+    let batch = [-7, 300, 5]
+        .into_iter()
+        .fold(Batch::new(), |batch, number| batch.put_in(&numbers, &number, &number.to_string()));
+    store.write(batch.put("own", "default").put_in(&bare, "own", &())).wait().unwrap();
+
+    // What was made after a snapshot is empty in it.
+    assert_eq!(numbers.get(&before, &5).unwrap(), None);
+    assert!(numbers.is_empty(&before).unwrap());
+    assert_eq!(numbers.range(&before, ..).next().map(|entry| entry.unwrap()), None);
+    assert_eq!(numbers.cursor(&before).unwrap().first().unwrap(), None);
+    drop(before);
+
+    let check = |store: &Store, numbers: &Database<I64, Str>| {
+        let snapshot = store.snapshot().unwrap();
+        let found: Vec<_> = numbers.range(&snapshot, ..).map(|entry| entry.unwrap()).collect();
+        assert_eq!(found, [(-7, "-7"), (5, "5"), (300, "300")]);
+        let above: Vec<_> =
+            numbers.range(&snapshot, &0..).rev().map(|entry| entry.unwrap().0).collect();
+        assert_eq!(above, [300, 5]);
+        assert_eq!(snapshot.len().unwrap(), 1);
+        assert_eq!(store.verify().unwrap(), 5);
+        assert_eq!(store.databases(), ["bare", "numbers"]);
+    };
+    check(&store, &numbers);
+    drop((numbers, bare, store));
+    let store = Store::open(directory.path()).unwrap();
+    check(&store, &store.database("numbers").unwrap());
+
+    for (name, options, error) in [
+        ("numbers", plain, DatabaseError::Kind { name: "numbers".into() }),
+        ("none", DatabaseOptions::new().existing(), DatabaseError::Missing { name: "none".into() }),
+        ("", DatabaseOptions::new(), DatabaseError::Name),
+        ("zero\0", DatabaseOptions::new(), DatabaseError::Name),
+    ] {
+        assert_eq!(store.database_with::<Str, Str>(name, &options).unwrap_err(), error);
+    }
+}
+
+#[test]
+fn there_are_only_so_many_databases() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().databases_max(2).open(directory.path()).unwrap();
+    for name in ["one", "two"] {
+        store.database::<Str, Str>(name).unwrap();
+    }
+    let refused = store.database::<Str, Str>("three").unwrap_err();
+    assert_eq!(refused, DatabaseError::TooMany);
+    store.database::<Str, Str>("two").unwrap().put("still", "works").wait().unwrap();
+    drop(store);
+    assert!(Store::options().databases_max(1).open(directory.path()).is_err());
+}
+
+#[test]
+fn a_key_has_several_values_in_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let tags = tags(&store);
+    for (tag, post) in [("b", 2), ("a", 9), ("b", 1), ("b", 2), ("c", 4), ("b", 300)] {
+        tags.put(tag, &post).wait().unwrap();
+    }
+    let snapshot = store.snapshot().unwrap();
+    let all = |range: throng_store::Range<'_, Str, U64>| -> Vec<(String, u64)> {
+        range.map(|entry| entry.map(|(tag, post)| (tag.to_owned(), post)).unwrap()).collect()
+    };
+    let b = |posts: &[u64]| posts.iter().map(|post| ("b".to_owned(), *post)).collect::<Vec<_>>();
+    assert_eq!(all(tags.values(&snapshot, "b")), b(&[1, 2, 300]));
+    assert_eq!(tags.len(&snapshot).unwrap(), 5);
+    let mut backwards = tags.values(&snapshot, "b").rev().map(|entry| entry.unwrap().1);
+    assert!(backwards.by_ref().eq([300, 2, 1]));
+    drop(backwards);
+    let mut range = tags.range(&snapshot, "b"..);
+    assert_eq!(range.next_back().unwrap().unwrap(), ("c", 4));
+    assert_eq!(range.next().unwrap().unwrap(), ("b", 1));
+    assert_eq!(range.next_back().unwrap().unwrap(), ("b", 300));
+    assert_eq!(range.next_back().unwrap().unwrap(), ("b", 2));
+    assert!(range.next().is_none());
+
+    let mut cursor = tags.cursor(&snapshot).unwrap();
+    assert_eq!(cursor.values().unwrap(), 0);
+    assert_eq!(cursor.seek("b").unwrap(), Some(("b", 1)));
+    assert_eq!(cursor.values().unwrap(), 3);
+    assert_eq!(cursor.last_value().unwrap(), Some(("b", 300)));
+    assert_eq!(cursor.next_value().unwrap(), None);
+    assert_eq!(cursor.prev_value().unwrap(), Some(("b", 2)));
+    assert_eq!(cursor.first_value().unwrap(), Some(("b", 1)));
+    assert_eq!(cursor.next_key().unwrap(), Some(("c", 4)));
+    assert_eq!(cursor.prev_key().unwrap(), Some(("b", 300)));
+    assert_eq!(cursor.seek_value_range("b", &3).unwrap(), Some(("b", 300)));
+    assert_eq!(cursor.current().unwrap(), Some(("b", 300)));
+    assert_eq!(cursor.seek_value_range("b", &301).unwrap(), None);
+    assert_eq!(cursor.next().unwrap(), None);
+    assert_eq!(cursor.prev().unwrap(), Some(("c", 4)));
+    drop((range, cursor));
+    drop(snapshot);
+
+    tags.delete_value("b", &2).wait().unwrap();
+    tags.delete_value("b", &77).wait().unwrap();
+    assert_eq!(all(tags.values(&store.snapshot().unwrap(), "b")), b(&[1, 300]));
+    tags.delete("b").wait().unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(all(tags.range(&snapshot, ..)), [("a".to_owned(), 9), ("c".to_owned(), 4)]);
+}
+
+#[test]
+fn what_a_database_cannot_hold_is_refused_at_the_door() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let several =
+        store.database_with::<Str, Str>("several", &DatabaseOptions::new().duplicates()).unwrap();
+    let single = store.database::<Str, Str>("single").unwrap();
+    let refused = |ticket: throng_store::Ticket| match ticket.wait() {
+        Err(WriteError::Rejected { reason, .. }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let long = "v".repeat(KEY_BYTES_MAX + 1);
+    assert_eq!(
+        refused(several.put("key", &long)),
+        Rejection::ValueTooLong { bytes: KEY_BYTES_MAX + 1, bytes_max: KEY_BYTES_MAX }
+    );
+    assert_eq!(refused(single.delete_value("key", "value")), Rejection::NoDuplicates);
+    assert_eq!(
+        refused(store.write(Batch::new().add_in(&several, "key", 1))),
+        Rejection::Duplicates
+    );
+    single.put("key", &long).wait().unwrap();
+
+    let other_directory = tempfile::tempdir().unwrap();
+    let other = Store::open(other_directory.path()).unwrap();
+    assert_eq!(refused(other.write(Batch::new().delete_in(&single, "key"))), Rejection::OtherStore);
+    let snapshot = other.snapshot().unwrap();
+    assert!(matches!(single.get(&snapshot, "key"), Err(ReadError::OtherStore)));
+    assert!(matches!(single.range(&snapshot, ..).next(), Some(Err(ReadError::OtherStore))));
+}
+
+#[test]
+fn clearing_comes_in_its_place_among_the_other_operations() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let names = store.database::<U64, Str>("names").unwrap();
+    let tickets = [
+        names.put(&1, "one"),
+        store.write(
+            Batch::new().put_in(&names, &2, "two").clear_in(&names).put_in(&names, &3, "three"),
+        ),
+        names.put(&4, "four"),
+    ];
+    tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+    let snapshot = store.snapshot().unwrap();
+    let found: Vec<_> = names.range(&snapshot, ..).map(|entry| entry.unwrap()).collect();
+    assert_eq!(found, [(3, "three"), (4, "four")]);
+    names.clear().wait().unwrap();
+    assert!(names.is_empty(&store.snapshot().unwrap()).unwrap());
+    assert_eq!(names.get(&snapshot, &3).unwrap(), Some("three"));
+}
+
+#[test]
+fn a_value_of_another_type_is_an_error_and_not_a_guess() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.database::<Str, Str>("texts").unwrap().put("key", "text").wait().unwrap();
+    let numbers = store.database::<Str, U64>("texts").unwrap();
+    let read = numbers.get(&store.snapshot().unwrap(), "key").map(drop);
+    assert!(matches!(read, Err(ReadError::Decode(_))));
+}

@@ -1,0 +1,133 @@
+//! Views: followed, kept, and too old; stores that only read; volatile ones.
+
+use std::time::Duration;
+
+use throng_store::{Batch, Durability, OpenError, ReadError, Store, Str, WriteError};
+
+#[test]
+fn a_reader_follows_every_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let mut reader = store.reader();
+    for number in 0..100u64 {
+        store.write(Batch::new().put("number", number.to_le_bytes())).wait().unwrap();
+        assert_eq!(reader.get(b"number").unwrap(), Some(&number.to_le_bytes()[..]));
+        let view = reader.view().unwrap();
+        assert_eq!(view.get(b"number").unwrap(), Some(&number.to_le_bytes()[..]));
+    }
+    // Kept ones are used again: they need no more slots than were alive at once.
+    assert!(store.stat().unwrap().snapshots <= 3, "{:?}", store.stat());
+}
+
+#[test]
+fn a_snapshot_that_is_too_old_says_so_once_there_was_a_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().snapshot_age_max(Duration::ZERO).open(directory.path()).unwrap();
+    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let mut cursor = snapshot.cursor().unwrap();
+    let mut range = snapshot.range(..);
+    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
+    store.write(Batch::new().put("key", "other")).wait().unwrap();
+    assert!(matches!(snapshot.get(b"key"), Err(ReadError::Expired)));
+    assert!(matches!(cursor.first(), Err(ReadError::Expired)));
+    assert!(matches!(range.next(), Some(Err(ReadError::Expired))));
+    assert!(range.next().is_none());
+    assert_eq!(store.snapshot().unwrap().get(b"key").unwrap(), Some(&b"other"[..]));
+    assert_eq!(store.verify().unwrap(), 1);
+}
+
+#[test]
+fn a_cursor_goes_both_ways_from_everywhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let letters = store.database::<Str, Str>("letters").unwrap();
+    let batch = ["b", "d", "f"]
+        .into_iter()
+        .fold(Batch::new(), |batch, letter| batch.put_in(&letters, letter, letter));
+    store.write(batch).wait().unwrap();
+    let snapshot = store.snapshot().unwrap();
+    let mut cursor = letters.cursor(&snapshot).unwrap();
+    let entry = |letter| Some((letter, letter));
+    assert_eq!(cursor.current().unwrap(), None);
+    assert_eq!(cursor.prev().unwrap(), None);
+    assert_eq!(cursor.next().unwrap(), entry("b"));
+    assert_eq!(cursor.current().unwrap(), entry("b"));
+    assert_eq!(cursor.values().unwrap(), 1);
+    assert_eq!(cursor.prev().unwrap(), None);
+    assert_eq!(cursor.current().unwrap(), None);
+    assert_eq!(cursor.next().unwrap(), entry("b"));
+    assert_eq!(cursor.last().unwrap(), entry("f"));
+    assert_eq!(cursor.next().unwrap(), None);
+    assert_eq!(cursor.next().unwrap(), None);
+    assert_eq!(cursor.prev().unwrap(), entry("f"));
+    assert_eq!(cursor.seek("d").unwrap(), entry("d"));
+    assert_eq!(cursor.prev().unwrap(), entry("b"));
+    assert_eq!(cursor.seek("c").unwrap(), None);
+    assert_eq!(cursor.seek_range("c").unwrap(), entry("d"));
+    assert_eq!(cursor.seek_range("").unwrap(), entry("b"));
+    assert_eq!(cursor.seek_range("g").unwrap(), None);
+    assert_eq!(cursor.prev().unwrap(), entry("f"));
+    assert_eq!(cursor.seek_value_range("d", "c").unwrap(), entry("d"));
+    assert_eq!(cursor.seek_value_range("d", "e").unwrap(), None);
+}
+
+#[test]
+fn a_store_that_reads_only_reads_beside_nobody_in_this_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let read_only = || Store::options().read_only(true).open(directory.path());
+    assert!(matches!(read_only(), Err(OpenError::Foreign { .. } | OpenError::Io { .. })));
+    let store = Store::open(directory.path()).unwrap();
+    let names = store.database::<Str, Str>("names").unwrap();
+    names.put("key", "value").wait().unwrap();
+    assert!(matches!(read_only(), Err(OpenError::InUse { .. })));
+    drop((names, store));
+
+    let store = read_only().unwrap();
+    assert!(!store.is_writable());
+    let names = store.database::<Str, Str>("names").unwrap();
+    assert_eq!(names.get(&store.snapshot().unwrap(), "key").unwrap(), Some("value"));
+    assert_eq!(names.get(store.reader().view().unwrap(), "key").unwrap(), Some("value"));
+    let refused = names.put("key", "other").wait();
+    assert!(matches!(refused, Err(WriteError::ReadOnly(batch)) if batch.len() == 1));
+    assert!(store.database::<Str, Str>("other").is_err());
+    store.close();
+}
+
+#[test]
+fn a_volatile_store_keeps_what_it_acknowledged_past_its_own_end() {
+    for write_map in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Store::options()
+            .durability(Durability::Volatile)
+            .write_map(write_map)
+            .map_bytes(64 << 20);
+        let store = options.open(directory.path()).unwrap();
+        for number in 0..500u32 {
+            store.write(Batch::new().put(number.to_be_bytes(), "value")).wait().unwrap();
+        }
+        store.sync().wait().unwrap();
+        drop(store);
+        assert_eq!(Store::open(directory.path()).unwrap().verify().unwrap(), 500);
+    }
+}
+
+#[test]
+fn reads_that_do_not_verify_leave_the_search_for_damage_to_verify() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let value: [u8; 100] = std::array::from_fn(|index| index as u8);
+    store.write(Batch::new().put("key", value)).wait().unwrap();
+    drop(store);
+    let path = directory.path().join("data.mdb");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let places: Vec<_> =
+        (0..bytes.len() - 100).filter(|at| bytes[*at..*at + 100] == value).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bytes[at + 50] ^= 1);
+    std::fs::write(&path, bytes).unwrap();
+
+    let store = Store::options().verify_reads(false).open(directory.path()).unwrap();
+    assert_eq!(store.snapshot().unwrap().get(b"key").unwrap().map(<[u8]>::len), Some(100));
+    assert!(matches!(store.verify(), Err(ReadError::Corrupt(_))));
+}

@@ -1,0 +1,134 @@
+//! Updates, `put_new` and counters: what reads before it writes, among everything else.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use throng_store::{
+    Batch, KEY_BYTES_MAX, ReadError, Rejection, Store, Str, U64, UpdateError, WriteError,
+};
+
+#[test]
+fn updates_of_many_threads_lose_none() {
+    const THREADS: u64 = 8;
+    const UPDATES: u64 = 100;
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let counts = store.database::<Str, U64>("counts").unwrap();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, counts) = (&store, &counts);
+            scope.spawn(move || {
+                for number in 0..UPDATES {
+                    let moved = counts.clone();
+                    let counted = store.update(move |update| {
+                        let count = update.get_in(&moved, "all")?.unwrap_or(0);
+                        update.put_in(&moved, "all", &(count + 1));
+                        // Its own write shows.
+                        update.get_in(&moved, "all")
+                    });
+                    // A neighbour in the same group.
+                    let beside = store.write(Batch::new().put(format!("{thread}/{number}"), "1"));
+                    assert!(
+                        counted.wait().unwrap().is_some_and(|count| count <= THREADS * UPDATES)
+                    );
+                    beside.wait().unwrap();
+                }
+            });
+        }
+    });
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(counts.get(&snapshot, "all").unwrap(), Some(THREADS * UPDATES));
+    assert_eq!(snapshot.len().unwrap(), THREADS * UPDATES);
+}
+
+#[test]
+fn an_update_that_gives_up_leaves_no_trace() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.write(Batch::new().put("key", "value")).wait().unwrap();
+
+    let aborted = store.update(|update| -> Result<(), &str> {
+        update.delete(b"key");
+        update.put(b"trace", b"left");
+        assert_eq!(update.get(b"key").unwrap(), None);
+        Err("no")
+    });
+    assert!(matches!(aborted.wait(), Err(UpdateError::Aborted("no"))));
+    let panicked = store.update(|update| -> Result<(), ReadError> {
+        update.put(b"trace", b"left");
+        panic!("on purpose");
+    });
+    assert!(matches!(panicked.wait(), Err(UpdateError::Panicked)));
+    let rejected = store.update(|update| -> Result<(), ReadError> {
+        update.put(b"trace", b"left");
+        update.put(&[b'k'; KEY_BYTES_MAX + 1], b"long");
+        Ok(())
+    });
+    let bytes = KEY_BYTES_MAX + 1;
+    match rejected.wait() {
+        Err(UpdateError::Rejected(reason)) => assert_eq!(reason, Rejection::KeyTooLong { bytes }),
+        other => panic!("{other:?}"),
+    }
+
+    let kept = store.update(|update| -> Result<Vec<u8>, ReadError> {
+        let value = update.get(b"key")?.unwrap_or_default().to_vec();
+        update.delete(b"key");
+        Ok(value)
+    });
+    assert_eq!(kept.wait().unwrap(), b"value");
+    let snapshot = store.snapshot().unwrap();
+    assert!(snapshot.is_empty().unwrap(), "{:?}", snapshot.range(..).next());
+}
+
+#[test]
+fn of_many_who_make_a_key_one_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let made = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for thread in 0..16u64 {
+            let (store, made) = (&store, &made);
+            scope.spawn(move || {
+                for number in 0..20 {
+                    let batch = Batch::new()
+                        .put_new(format!("name/{number}"), thread.to_le_bytes())
+                        .add("made", 1);
+                    match store.write(batch.clone()).wait() {
+                        Ok(()) => drop(made.fetch_add(1, Ordering::Relaxed)),
+                        Err(WriteError::KeyExists(handed)) => assert_eq!(handed, batch),
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(made.into_inner(), 20);
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.get(b"made").unwrap(), Some(&20i64.to_le_bytes()[..]));
+    assert_eq!(snapshot.len().unwrap(), 21);
+    // Deleted, it can be made again, also within one group.
+    let tickets = [
+        store.write(Batch::new().delete("name/0")),
+        store.write(Batch::new().put_new("name/0", "again")),
+        store.write(Batch::new().put_new("name/0", "too late")),
+    ];
+    let outcomes = tickets.map(throng_store::Ticket::wait);
+    assert!(matches!(outcomes, [Ok(()), Ok(()), Err(WriteError::KeyExists(_))]), "{outcomes:?}");
+}
+
+#[test]
+fn keys_in_order_fill_their_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    for chunk in 0..10u32 {
+        let batch = (0..2000).fold(Batch::new(), |batch, number| {
+            batch.put((chunk * 2000 + number).to_be_bytes(), [7; 16])
+        });
+        store.write(batch).wait().unwrap();
+    }
+    let stat = store.stat().unwrap();
+    // 34 bytes of each entry in the page; half-full pages would take twice as much. Two more copies
+    // of what was last touched are to be expected.
+    assert!(stat.used_bytes < 20_000 * 45, "{stat:?}");
+    assert_eq!(store.verify().unwrap(), 20_000);
+}
