@@ -1,6 +1,6 @@
 //! [`Error`]: LMDB's codes, sorted by what this crate does about them.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::io;
 
 use lmdb_master_sys as ffi;
@@ -79,12 +79,13 @@ impl Error {
             ffi::MDB_PANIC => Error::Panic,
             ffi::MDB_BAD_DBI => Error::UnknownTable,
             ffi::MDB_INCOMPATIBLE => Error::Incompatible,
-            ffi::MDB_CORRUPTED | ffi::MDB_PAGE_NOTFOUND => Error::Corrupt(sentence(code)),
+            ffi::MDB_CORRUPTED => Error::Corrupt("a page is of the wrong kind".into()),
+            ffi::MDB_PAGE_NOTFOUND => Error::Corrupt("a page is missing".into()),
             ffi::MDB_VERSION_MISMATCH => Error::Version,
             ffi::MDB_INVALID => Error::NotData,
             // LMDB's own codes are negative, those of the system positive.
             code if code > 0 => Error::Io(io::Error::from_raw_os_error(code)),
-            code => Error::Other(sentence(code)),
+            code => Error::Other(format!("the engine answered with its error {code}")),
         }
     }
 
@@ -96,12 +97,6 @@ impl Error {
             other => io::Error::other(other.to_string()),
         }
     }
-}
-
-fn sentence(code: c_int) -> String {
-    // SAFETY: for every negative code it returns a constant string of LMDB's.
-    let text = unsafe { CStr::from_ptr(ffi::mdb_strerror(code)) };
-    text.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
