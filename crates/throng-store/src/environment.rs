@@ -55,6 +55,8 @@ pub(crate) struct Environment {
     began: Instant,
     /// When the last commit was, in nanoseconds since `began`.
     last_commit: AtomicU64,
+    /// When readers of dead processes were last looked for, on the same clock.
+    last_look: AtomicU64,
     claim: Claim,
 }
 
@@ -94,6 +96,7 @@ impl Environment {
             snapshot_age_max: options.snapshot_age_max,
             began: Instant::now(),
             last_commit: AtomicU64::new(0),
+            last_look: AtomicU64::new(0),
             claim,
             current: RwLock::new(None),
         };
@@ -177,6 +180,14 @@ impl Environment {
         // Relaxed: a snapshot that expires a moment later does no harm.
         self.last_commit.store(now, Ordering::Relaxed);
         self.pool.sweep(env.last_txn());
+        // Relaxed: one look too many does no harm.
+        let last_look = self.last_look.load(Ordering::Relaxed);
+        if Duration::from_nanos(now.saturating_sub(last_look)) > STALE_PAUSE {
+            self.last_look.store(now, Ordering::Relaxed);
+            // A process that was killed while it read would hold its pages back for ever. If they
+            // cannot be told, the next look may do better.
+            let _ = env.clear_stale_readers();
+        }
     }
 
     /// When a snapshot that begins at this moment expires, on the clock of `is_expired`.
@@ -308,6 +319,9 @@ impl Environment {
 
 /// The longest name of a database, in bytes.
 const DATABASE_NAME_BYTES_MAX: usize = 500;
+
+/// How often commits look for readers whose processes are dead.
+const STALE_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often a writer that waits for snapshots to end looks whether the store is closed.
 const REOPEN_PAUSE: Duration = Duration::from_millis(20);

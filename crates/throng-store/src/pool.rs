@@ -86,9 +86,12 @@ impl Pool {
     }
 
     /// Says that there is another commit, and lets go of what sees an older one.
+    ///
+    /// Who makes a database commits beside the writer, so the two may come here in either order.
     pub(crate) fn sweep(&self, committed: u64) {
         // Release: see `committed`.
-        self.committed.store(committed, Ordering::Release);
+        let before = self.committed.fetch_max(committed, Ordering::Release);
+        let committed = committed.max(before);
         for shelf in &self.shelves {
             let mut shelf = lock(shelf);
             if let Some(txn) = shelf.fresh.take_if(|txn| txn.id() != committed) {

@@ -53,7 +53,8 @@ pub struct Stat {
     pub batches: u64,
     /// Transactions, each with its own disk flush, that this took.
     pub commits: u64,
-    /// Slots of snapshots that are taken, of all processes and those kept for later use included.
+    /// The most snapshots there were at once, those of other processes and those kept for later use
+    /// included.
     pub snapshots: u64,
     /// How often the engine was opened anew after a commit that broke off.
     pub recoveries: u64,
