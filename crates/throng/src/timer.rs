@@ -17,9 +17,11 @@
 //! further off than the wheel reaches (12 days) rings at its end and is set anew by whoever still
 //! waits.
 
+mod bucket;
+
+use self::bucket::{Bucket, Outlet};
 use crate::sync::Epoch;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Milliseconds since the runtime's start, wrapping. Never zero, which means "no alarm".
@@ -147,11 +149,11 @@ pub(crate) struct Wheel<T> {
     /// The tick up to which all alarms have rung or stand in `reached`.
     now: Tick,
     length: usize,
-    levels: [[Vec<(Tick, T)>; LEVEL_SLOTS]; LEVELS],
+    levels: [[Bucket<(Tick, T)>; LEVEL_SLOTS]; LEVELS],
     /// A bit per slot that is not empty.
     occupied: [u64; LEVELS],
     /// What stood in the slots that the time has reached, until it is rung or moved down.
-    reached: VecDeque<(Tick, T)>,
+    reached: Outlet<(Tick, T)>,
     /// Where the weeding goes on: level, slot, entry.
     weeding: (usize, usize, usize),
 }
@@ -161,9 +163,9 @@ impl<T> Wheel<T> {
         Wheel {
             now,
             length: 0,
-            levels: std::array::from_fn(|_| std::array::from_fn(|_| Vec::new())),
+            levels: std::array::from_fn(|_| std::array::from_fn(|_| Bucket::new())),
             occupied: [0; LEVELS],
-            reached: VecDeque::new(),
+            reached: Outlet::new(),
             weeding: (0, 0, 0),
         }
     }
@@ -216,9 +218,6 @@ impl<T> Wheel<T> {
                     self.length -= 1;
                     if entries.is_empty() {
                         self.occupied[*level] &= !(1 << *slot);
-                        *entries = Vec::new();
-                    } else if entries.len() < entries.capacity() / 4 {
-                        entries.shrink_to(entries.capacity() / 2);
                     }
                 }
                 Some(_) => *entry += 1,
@@ -262,7 +261,7 @@ impl<T> Wheel<T> {
     pub(crate) fn advance(&mut self, now: Tick, most: usize, mut ring: impl FnMut(Tick, T)) {
         let (mut rings, mut moves) = (most, most.saturating_mul(MOVES_PER_RING));
         loop {
-            while let Some((at, whom)) = self.reached.pop_front() {
+            while let Some((at, whom)) = self.reached.pop() {
                 if at.is_due(self.now) {
                     self.length -= 1;
                     ring(at, whom);
@@ -294,12 +293,8 @@ impl<T> Wheel<T> {
             let reached = next.0 & ((1_u32 << shift) - 1) == 0;
             if reached && self.occupied[level] & (1 << slot) != 0 {
                 self.occupied[level] &= !(1 << slot);
-                let entries = std::mem::take(&mut self.levels[level][slot]);
-                if self.reached.is_empty() {
-                    self.reached = entries.into();
-                } else {
-                    self.reached.extend(entries);
-                }
+                let entries = std::mem::replace(&mut self.levels[level][slot], Bucket::new());
+                self.reached.extend(entries);
             }
         }
     }

@@ -1,0 +1,116 @@
+//! [`Bucket`]: the alarms in one slot of a wheel.
+//!
+//! A list of short lists instead of one long: half a million entries never move to grow, and as they
+//! are taken out, what they took is free for those that are put in elsewhere. So a million alarms
+//! that come up together take little more than their own size even while they move down the wheel.
+//!
+//! Invariant: all chunks but the last are full, and none is empty.
+
+use std::collections::VecDeque;
+use std::vec;
+
+/// Entries in a chunk: a kilobyte of alarms.
+const CHUNK: usize = 64;
+
+/// See the file's head.
+pub(super) struct Bucket<E> {
+    chunks: Vec<Vec<E>>,
+}
+
+impl<E> Bucket<E> {
+    pub(super) const fn new() -> Self {
+        Bucket { chunks: Vec::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    pub(super) fn push(&mut self, entry: E) {
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(entry),
+            // A bucket with one entry, the usual case of a quiet wheel, is small.
+            None => self.chunks.push(vec![entry]),
+            Some(_) => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(entry);
+                self.chunks.push(chunk);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&E> {
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+    }
+
+    /// Takes an entry out and puts the last one in its place.
+    ///
+    /// # Panics
+    /// If there is none at the index.
+    pub(super) fn swap_remove(&mut self, index: usize) -> E {
+        let last_chunk = self.chunks.last_mut().expect("there is an entry");
+        let last = last_chunk.pop().expect("no chunk is empty");
+        if last_chunk.is_empty() {
+            self.chunks.pop();
+        }
+        match self.chunks.get_mut(index / CHUNK).and_then(|chunk| chunk.get_mut(index % CHUNK)) {
+            Some(entry) => std::mem::replace(entry, last),
+            None => last,
+        }
+    }
+}
+
+/// Entries taken from buckets, to be handed over in the order in which they were put in.
+pub(super) struct Outlet<E> {
+    chunks: VecDeque<vec::IntoIter<E>>,
+}
+
+impl<E> Outlet<E> {
+    pub(super) const fn new() -> Self {
+        Outlet { chunks: VecDeque::new() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    pub(super) fn extend(&mut self, bucket: Bucket<E>) {
+        self.chunks.extend(bucket.chunks.into_iter().map(Vec::into_iter));
+    }
+
+    pub(super) fn pop(&mut self) -> Option<E> {
+        let chunk = self.chunks.front_mut()?;
+        let entry = chunk.next();
+        if chunk.len() == 0 {
+            self.chunks.pop_front();
+        }
+        entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_in_comes_out_in_order_but_for_what_was_removed() {
+        for count in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 3] {
+            for removed in [0, CHUNK / 2, CHUNK, count.saturating_sub(1)] {
+                let mut bucket = Bucket::new();
+                (0..count).for_each(|entry| bucket.push(entry));
+                let mut expected: Vec<_> = (0..count).collect();
+                assert!((0..count).all(|index| bucket.get(index) == Some(&index)));
+                assert_eq!(bucket.get(count), None);
+                if removed < count {
+                    assert_eq!(bucket.swap_remove(removed), expected.swap_remove(removed));
+                }
+                assert_eq!(bucket.is_empty(), expected.is_empty());
+                let mut outlet = Outlet::new();
+                outlet.extend(bucket);
+                assert_eq!(outlet.is_empty(), expected.is_empty());
+                assert_eq!(std::iter::from_fn(|| outlet.pop()).collect::<Vec<_>>(), expected);
+                assert!(outlet.is_empty());
+            }
+        }
+    }
+}
