@@ -469,6 +469,13 @@ impl<P: Process> Address<P> {
         self.into()
     }
 
+    /// Sends what no bound and no budget holds up, in order with what this turn has sent before;
+    /// the message comes back if the process has exited.
+    pub(crate) fn push<T: Turn<P>>(self, message: T) -> Result<(), T> {
+        scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+        Cast::<P, T>::push(self.raw, message)
+    }
+
     /// [`send`](Self::send), for whoever has forgotten the process's type.
     pub(crate) fn send_to<T: Turn<P>>(to: RawAddress, message: T) -> Result<(), SendError<T>> {
         Address::<P>::from_raw(to).send(message)
@@ -478,10 +485,12 @@ impl<P: Process> Address<P> {
     ///
     /// There is room for this in a full mailbox too.
     pub fn stop(self) -> bool {
-        scheduler::with_worker(|worker| worker.map(Worker::end_streak));
-        let told = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
-        scheduler::with_worker(|worker| worker.map(|worker| worker.leave(self.raw.parts().1)));
-        told
+        scheduler::with_worker(|worker| {
+            worker.map(Worker::end_streak);
+            let told = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
+            worker.map(|worker| worker.leave(self.raw.parts().1));
+            told
+        })
     }
 
     /// Whether the process has not exited yet.

@@ -28,9 +28,9 @@
 /// # }
 /// ```
 ///
-/// Only what users send and call counts against the bound. What the runtime says (timers, a
-/// process's end, a request to exit) is neither refused nor dropped, and keeps its place in the
-/// order.
+/// Only what others send and call counts against the bound. What the process itself has asked for
+/// (timers, [piped](crate::Context::pipe) results, the end of another, changes of a group) and a
+/// request to exit are neither refused nor dropped, and keep their place in the order.
 ///
 /// Cost: a bounded mailbox is a queue under a lock: some tens of nanoseconds for each message, some
 /// two hundred while a flood and its process both want the lock; and about 200 bytes beside its

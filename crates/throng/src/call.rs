@@ -9,7 +9,7 @@ use crate::message::{Awaited, Failure, GivenUp, Outcome, Route};
 use crate::scheduler;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A call under way: with a `T`, for an `R`. Made by [`Address::call`](crate::Address::call).
@@ -25,6 +25,8 @@ pub struct Call<T, R> {
 
 enum Stage<T, R> {
     Unsent(Route<T, R>, T),
+    /// The same, of one that counts against no bound.
+    UnsentUncounted(Route<T, R>, T),
     /// There is nobody to send it to.
     Refused(T),
     Waiting(Awaited<T, R>, Chase),
@@ -37,6 +39,11 @@ impl<T, R> Unpin for Call<T, R> {}
 impl<T, R> Call<T, R> {
     pub(crate) fn new(route: Route<T, R>, turn: T) -> Self {
         Call { stage: Stage::Unsent(route, turn), deadline: Deadline::usual() }
+    }
+
+    /// A call that no bound and no budget holds up.
+    pub(crate) fn uncounted(route: Route<T, R>, turn: T) -> Self {
+        Call { stage: Stage::UnsentUncounted(route, turn), deadline: Deadline::usual() }
     }
 
     pub(crate) fn refused(turn: T) -> Self {
@@ -63,12 +70,14 @@ impl<T, R> Future for Call<T, R> {
         let this = &mut *self;
         let waited = match std::mem::replace(&mut this.stage, Stage::Over) {
             Stage::Unsent(route, turn) => {
-                if begin(route.address()) {
-                    return Poll::Ready(Err(CallError::Cycle(Some(turn))));
+                match set_out(Awaited::send, route, turn, &mut this.deadline, cx) {
+                    Ok(waited) => waited,
+                    Err(error) => return Poll::Ready(Err(error)),
                 }
-                let chase = Chase::new(route.address());
-                match Awaited::send(route, turn, cx.waker()) {
-                    Ok(awaited) => wait(awaited, chase, &mut this.deadline, cx),
+            }
+            Stage::UnsentUncounted(route, turn) => {
+                match set_out(Awaited::push, route, turn, &mut this.deadline, cx) {
+                    Ok(waited) => waited,
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
@@ -87,6 +96,23 @@ impl<T, R> Future for Call<T, R> {
             }
         }
     }
+}
+
+/// Sends a call, one way or the other, and begins to wait.
+#[inline(always)]
+fn set_out<T, R>(
+    send: impl FnOnce(Route<T, R>, T, &Waker) -> Result<Awaited<T, R>, CallError<T>>,
+    route: Route<T, R>,
+    turn: T,
+    deadline: &mut Deadline,
+    cx: &mut Context<'_>,
+) -> Result<Waited<T, R>, CallError<T>> {
+    if begin(route.address()) {
+        return Err(CallError::Cycle(Some(turn)));
+    }
+    let chase = Chase::new(route.address());
+    let awaited = send(route, turn, cx.waker())?;
+    Ok(wait(awaited, chase, deadline, cx))
 }
 
 /// How waiting for an outcome went.
@@ -135,26 +161,48 @@ pub(crate) fn poll<T, R>(
     }
 }
 
+/// Why it is no use to wait any longer.
+pub(crate) enum Vain {
+    /// Time is over.
+    Late,
+    /// Whoever is waited for waits for the one who waits.
+    Cycle,
+}
+
+/// Sees to it that waiting ends; none if it is too early for that.
+#[inline]
+pub(crate) fn give_up(
+    chase: &mut Chase,
+    deadline: &mut Deadline,
+    cx: &mut Context<'_>,
+) -> Option<Vain> {
+    let in_process = scheduler::with_polling(cx.waker(), |worker, cell| {
+        (chase.has_come_round(worker, cell), deadline.is_late_in(worker, cell))
+    });
+    match in_process.unwrap_or_else(|| (false, deadline.is_late(cx))) {
+        (true, _) => Some(Vain::Cycle),
+        (false, true) => Some(Vain::Late),
+        (false, false) => None,
+    }
+}
+
 /// Waits for an outcome that was not there just now, unless it is late or never comes.
+#[inline]
 fn wait<T, R>(
     awaited: Awaited<T, R>,
     mut chase: Chase,
     deadline: &mut Deadline,
     cx: &mut Context<'_>,
 ) -> Waited<T, R> {
-    let in_process = scheduler::with_polling(cx.waker(), |worker, cell| {
-        (chase.has_come_round(worker, cell), deadline.is_late_in(worker, cell))
-    });
-    let (is_cycle, is_late) = in_process.unwrap_or_else(|| (false, deadline.is_late(cx)));
-    if !is_cycle && !is_late {
+    let Some(vain) = give_up(&mut chase, deadline, cx) else {
         return Waited::Pending(awaited, chase);
-    }
-    match awaited.give_up() {
-        GivenUp::Over(outcome) => outcome.into(),
-        GivenUp::Enqueued if is_cycle => Waited::Cycle(None),
-        GivenUp::Enqueued => Waited::Late { enqueued: true },
-        GivenUp::Withdrawn(turn) if is_cycle => Waited::Cycle(Some(turn)),
-        GivenUp::Withdrawn(turn) => {
+    };
+    match (awaited.give_up(), vain) {
+        (GivenUp::Over(outcome), _) => outcome.into(),
+        (GivenUp::Enqueued, Vain::Cycle) => Waited::Cycle(None),
+        (GivenUp::Enqueued, Vain::Late) => Waited::Late { enqueued: true },
+        (GivenUp::Withdrawn(turn), Vain::Cycle) => Waited::Cycle(Some(turn)),
+        (GivenUp::Withdrawn(turn), Vain::Late) => {
             drop_users(turn);
             Waited::Late { enqueued: false }
         }

@@ -149,7 +149,7 @@ impl<P: Process> Group<P> {
     }
 
     /// Has a process told of all that happens from now on, by a [`GroupEvent`] each; the members of
-    /// this moment are returned. Ends when that process exits.
+    /// this moment are returned. Ends when that process exits. No event is held up by a full mailbox.
     ///
     /// ```
     /// # use throng::{GroupChange, GroupEvent, prelude::*};
@@ -180,7 +180,7 @@ impl<P: Process> Group<P> {
         who: Address<Q>,
     ) -> (GroupMonitor, Vec<Address<P>>) {
         // Who has exited is about to lose its monitor.
-        let tell = Box::new(move |event| drop(who.send(event)));
+        let tell = Box::new(move |event| drop(who.push(event)));
         self.0.monitor(Recipient { pid: who.pid(), tell })
     }
 

@@ -596,6 +596,17 @@ impl<T, R> Awaited<T, R> {
         }
     }
 
+    /// Queues a call that no bound and no budget holds up.
+    pub(crate) fn push(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, CallError<T>> {
+        let message = Called::<T, R>::allocate(route.dispatch, turn, waker);
+        // SAFETY: as in `send`.
+        match unsafe { route.address.push(message.cast()) } {
+            Ok(()) => Ok(Awaited { message, place: None }),
+            // SAFETY: the same.
+            Err(Gone) => Err(unsafe { Self::refused(message, Refusal::Gone) }),
+        }
+    }
+
     /// # Safety
     /// As [`Called::withdraw`].
     #[cold]

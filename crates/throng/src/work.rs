@@ -4,7 +4,7 @@
 use crate::address::{Address, Pid};
 use crate::context::Context;
 use crate::error::{BlockingError, SpawnError};
-use crate::exit::ExitReason;
+use crate::exit::{ExitReason, drop_users};
 use crate::process::{Process, Turn};
 use std::future::Future;
 
@@ -55,6 +55,9 @@ impl<P: Process> Context<P> {
     /// process exits first, the future runs to its end and the result is dropped. If the future
     /// panics, that is logged and no message comes; whoever must know [monitors](Self::monitor)
     /// the pid, and cancels by [killing](Pid::kill) it.
+    ///
+    /// What comes out was asked for, and so counts against no bound: a full mailbox takes it, and so
+    /// does one over the budget of all mailboxes.
     ///
     /// # Errors
     /// [`SpawnError`] hands the future back.
@@ -126,7 +129,9 @@ where
     async fn run(self, _: &mut Pipe, cx: &mut Context<Pipe>) {
         cx.has_begun();
         // Whoever asked for it may have exited.
-        let _ = self.to.send(self.future.await);
+        if let Err(unwanted) = self.to.push(self.future.await) {
+            drop_users(unwanted);
+        }
         cx.stop(ExitReason::Normal);
     }
 }

@@ -9,10 +9,12 @@ use super::engine::{Cause, Engine, Key, Settings, State, Strategy, Verdict};
 use super::error::{ChildError, SupervisorError};
 use super::spec::{ChildSpec, Grace, Rules};
 use crate::address::{Address, Pid};
+use crate::call::Call;
 use crate::context::Context;
 use crate::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::ExitReason;
+use crate::message::Route;
 use crate::process::{self, Exit, Process, Turn};
 use crate::registry::{Name, RegisterError};
 use crate::sync::Epoch;
@@ -201,7 +203,7 @@ impl Supervisor {
             self.engine.start_failed(key);
             // By way of the mailbox, so that others get a hearing: perhaps somebody who wants us
             // to stop.
-            if cx.runtime().is_shutting_down() || cx.address().send(Retry(key)).is_err() {
+            if cx.runtime().is_shutting_down() || cx.address().push(Retry(key)).is_err() {
                 cx.stop(ExitReason::Shutdown);
             }
         }
@@ -378,7 +380,8 @@ impl<P: Process> Turn<P> for Ready {
 /// # Errors
 /// Why it has exited, if it did in there.
 pub(crate) async fn ready<P: Process>(address: Address<P>) -> Result<(), ExitReason> {
-    match address.call(Ready).within(UNLIMITED).await {
+    // That there is no room for messages is no reason to start nothing.
+    match Call::uncounted(Route::to(address), Ready).within(UNLIMITED).await {
         Ok(()) => Ok(()),
         Err(CallError::Died(reason)) => Err(reason),
         Err(error) => {
