@@ -120,14 +120,14 @@ impl RawAddress {
     pub(crate) unsafe fn line_up(
         self,
         message: NonNull<Link>,
-        waker: Option<Waker>,
+        waker: Option<&Waker>,
     ) -> Result<Option<Place>, Refusal> {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
             // SAFETY: passed on.
             return unsafe {
                 self.offer_slowly(message, |lobby, generation, message| {
-                    lobby.line_up(generation, message, waker)
+                    lobby.line_up(generation, message, waker.cloned())
                 })
             };
         }
@@ -422,8 +422,8 @@ impl<P: Process> Address<P> {
     /// # Errors
     /// As [`send`](Self::send); [`SendError::NoProcess`] also if the process exits before there is
     /// room.
-    pub fn deliver<T: Turn<P>>(self, message: T) -> Delivery<P, T> {
-        Delivery::new(self.raw, message)
+    pub fn deliver<T: Turn<P>>(self, message: T) -> Delivery<T> {
+        Delivery::new(self.raw, Cast::<P, T>::line_up, message)
     }
 
     /// Sends a message and waits for the reply.
@@ -458,7 +458,7 @@ impl<P: Process> Address<P> {
         self,
         question: impl FnOnce(ReplyTo<R>) -> T,
     ) -> Ask<T, R> {
-        Ask::new(self.raw, Self::send_to, question)
+        Ask::new(self.raw, Cast::<P, T>::line_up, question)
     }
 
     /// This process as one of all those that handle an `M`.

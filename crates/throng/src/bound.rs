@@ -63,7 +63,7 @@ impl MailboxBound {
 
 /// What becomes of a message that comes to a full mailbox.
 ///
-/// | | `send` | `deliver` | `call` |
+/// | | `send` | `deliver` | `call`, `ask` |
 /// |---|---|---|---|
 /// | `Wait` | `Overloaded` | waits for room | waits for room, within its deadline |
 /// | `Reject` | `Overloaded` | `Overloaded` | `Overloaded` |
@@ -71,7 +71,8 @@ impl MailboxBound {
 /// | `DropOldest` | the oldest is dropped | the oldest is dropped | the oldest is dropped |
 ///
 /// `Overloaded` hands the message back. If the oldest, dropped for a newer one, was a call, its
-/// caller gets `Overloaded` and the message too: a call is never lost silently.
+/// caller gets `Overloaded` and the message too: a call is never lost silently. (A question that
+/// is dropped so is [`Unanswered`](crate::CallError::Unanswered): the message is gone with it.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overflow {
     /// Whoever can wait does, in the order of coming.

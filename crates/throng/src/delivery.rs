@@ -2,8 +2,9 @@
 
 use crate::address::RawAddress;
 use crate::error::SendError;
-use crate::message::{Cast, CastInLine};
-use crate::process::{Process, Turn};
+use crate::exit::drop_users;
+use crate::lobby::Refusal;
+use crate::message::{CastInLine, LineUp};
 use crate::scheduler;
 use crate::worker::Worker;
 use std::future::Future;
@@ -13,38 +14,54 @@ use std::task::{Context, Poll};
 
 /// A message on its way to a mailbox with room. Made by [`Address::deliver`](crate::Address::deliver).
 #[must_use = "a message is not delivered until that is awaited"]
-pub struct Delivery<P: Process, T: Turn<P>> {
-    stage: Stage<P, T>,
+pub struct Delivery<T> {
+    stage: Stage<T>,
 }
 
-enum Stage<P: Process, T: Turn<P>> {
-    Unsent(RawAddress, T),
-    Lined(CastInLine<P, T>),
+enum Stage<T> {
+    Unsent(RawAddress, LineUp<T>, T),
+    /// There is nobody to send it to.
+    Refused(T),
+    Lined(CastInLine<T>),
     Over,
 }
 
 // Nothing in here is pinned in place: the message has a block of its own.
-impl<P: Process, T: Turn<P>> Unpin for Delivery<P, T> {}
+impl<T> Unpin for Delivery<T> {}
 
-impl<P: Process, T: Turn<P>> Delivery<P, T> {
-    pub(crate) fn new(address: RawAddress, turn: T) -> Self {
-        Delivery { stage: Stage::Unsent(address, turn) }
+impl<T> Delivery<T> {
+    pub(crate) fn new(to: RawAddress, line_up: LineUp<T>, message: T) -> Self {
+        Delivery { stage: Stage::Unsent(to, line_up, message) }
+    }
+
+    pub(crate) fn refused(message: T) -> Self {
+        Delivery { stage: Stage::Refused(message) }
     }
 }
 
-impl<P: Process, T: Turn<P>> Future for Delivery<P, T> {
+impl<T> Future for Delivery<T> {
     type Output = Result<(), SendError<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let lined = match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Unsent(address, turn) => {
+            Stage::Unsent(to, line_up, message) => {
                 scheduler::with_worker(|worker| worker.map(Worker::end_streak));
-                match Cast::<P, T>::line_up(address, turn, cx.waker()) {
+                match line_up(to, message, cx.waker()) {
                     Ok(None) => return Poll::Ready(Ok(())),
                     Ok(Some(lined)) => lined,
-                    Err(error) => return Poll::Ready(Err(error)),
+                    Err((Refusal::Dropped, message)) => {
+                        drop_users(message);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Err((Refusal::Full, message)) => {
+                        return Poll::Ready(Err(SendError::Overloaded(message)));
+                    }
+                    Err((Refusal::Gone, message)) => {
+                        return Poll::Ready(Err(SendError::NoProcess(message)));
+                    }
                 }
             }
+            Stage::Refused(message) => return Poll::Ready(Err(SendError::NoProcess(message))),
             Stage::Lined(lined) => match lined.ask(cx.waker()) {
                 Some(outcome) => return Poll::Ready(outcome.map_err(SendError::NoProcess)),
                 None => lined,

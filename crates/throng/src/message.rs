@@ -299,14 +299,14 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         to: RawAddress,
         turn: T,
         waker: &Waker,
-    ) -> Result<Option<CastInLine<P, T>>, SendError<T>> {
+    ) -> Result<Option<CastInLine<T>>, (Refusal, T)> {
         let message = Self::allocate(turn);
         // SAFETY: as in `send`.
-        let place = unsafe {
-            to.line_up(message, Some(waker.clone()))
-                .or_else(|refusal| Self::refused(message, refusal).map(|()| None))
-        }?;
-        Ok(place.map(|place| CastInLine { place, process: PhantomData, turn: PhantomData }))
+        match unsafe { to.line_up(message, Some(waker)) } {
+            Ok(place) => Ok(place.map(|place| CastInLine { place, cast: PhantomData })),
+            // SAFETY: the same.
+            Err(refusal) => Err((refusal, unsafe { Self::take(message) })),
+        }
     }
 
     /// # Safety
@@ -334,21 +334,6 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         message.cast()
     }
 
-    /// Takes the turn out and frees the block.
-    ///
-    /// # Safety
-    /// The caller owns the message, and it is one of these.
-    #[inline(always)]
-    unsafe fn take(message: NonNull<Link>) -> T {
-        let message = message.cast::<Self>();
-        // SAFETY: by the contract; moved out once.
-        unsafe {
-            let turn = (&raw const (*message.as_ptr()).turn).read();
-            block::free(message.cast(), Layout::new::<Self>());
-            turn
-        }
-    }
-
     unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
         // SAFETY: the dispatch functions are those of the message's type.
@@ -370,15 +355,36 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     }
 }
 
-/// A cast that stands in the line of a full mailbox. Dropping it gives the place up, and with it
-/// the cast if that still stands there.
-pub(crate) struct CastInLine<P: Process, T: Turn<P>> {
-    place: Place,
-    process: Exactly<P>,
-    turn: PhantomData<fn() -> T>,
+impl<P, T> Cast<P, T> {
+    /// Takes the turn out and frees the block.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one of these, for whatever type of process: the
+    /// layout does not depend on that.
+    #[inline(always)]
+    unsafe fn take(message: NonNull<Link>) -> T {
+        let message = message.cast::<Self>();
+        // SAFETY: by the contract; moved out once.
+        unsafe {
+            let turn = (&raw const (*message.as_ptr()).turn).read();
+            block::free(message.cast(), Layout::new::<Self>());
+            turn
+        }
+    }
 }
 
-impl<P: Process, T: Turn<P>> CastInLine<P, T> {
+/// [`Cast::line_up`], for a process whose type is known no more.
+pub(crate) type LineUp<T> =
+    fn(RawAddress, T, &Waker) -> Result<Option<CastInLine<T>>, (Refusal, T)>;
+
+/// A cast that stands in the line of a full mailbox. Dropping it gives the place up, and with it
+/// the cast if that still stands there.
+pub(crate) struct CastInLine<T> {
+    place: Place,
+    cast: PhantomData<fn() -> T>,
+}
+
+impl<T> CastInLine<T> {
     /// Whether it was admitted, or the turn comes back because the process has exited first; none
     /// while it stands there, and then the waker is called when that is over.
     pub(crate) fn ask(&self, waker: &Waker) -> Option<Result<(), T>> {
@@ -386,16 +392,21 @@ impl<P: Process, T: Turn<P>> CastInLine<P, T> {
             Stands::Lined => None,
             Stands::Admitted => Some(Ok(())),
             // SAFETY: the place is that of such a cast, and the lobby has given it up.
-            Stands::Returned(message) => Some(Err(unsafe { Cast::<P, T>::take(message) })),
+            Stands::Returned(message) => Some(Err(unsafe { Cast::<(), T>::take(message) })),
         }
+    }
+
+    /// Gives the place up: the turn comes back, unless it was admitted first.
+    pub(crate) fn withdraw(&self) -> Option<T> {
+        // SAFETY: as in `ask`.
+        self.place.leave().map(|message| unsafe { Cast::<(), T>::take(message) })
     }
 }
 
-impl<P: Process, T: Turn<P>> Drop for CastInLine<P, T> {
+impl<T> Drop for CastInLine<T> {
     fn drop(&mut self) {
-        if let Some(message) = self.place.leave() {
-            // SAFETY: as in `ask`.
-            drop_users(unsafe { Cast::<P, T>::take(message) });
+        if let Some(turn) = self.withdraw() {
+            drop_users(turn);
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::address::{Address, RawAddress};
 use crate::call::Call;
+use crate::delivery::Delivery;
 use crate::error::SendError;
-use crate::message::Route;
+use crate::message::{Cast, LineUp, Route};
 use crate::process::{Handle, Message};
-use crate::reply::{self, Ask, ReplyTo};
+use crate::reply::{Ask, ReplyTo};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -65,7 +66,8 @@ impl Message for Never {
 
 /// What is to be known of the process's type.
 struct Kind<M: Message> {
-    send: reply::SendTo<M>,
+    send: fn(RawAddress, M) -> Result<(), SendError<M>>,
+    line_up: LineUp<M>,
     route: fn(RawAddress) -> Route<M, M::Reply>,
 }
 
@@ -76,6 +78,14 @@ impl<M: Message> Recipient<M> {
     /// As for [`Address::send`].
     pub fn send(self, message: M) -> Result<(), SendError<M>> {
         (self.kind.send)(self.raw, message)
+    }
+
+    /// Sends a message, and waits for room where there is none; see [`Address::deliver`].
+    ///
+    /// # Errors
+    /// As for [`Address::deliver`].
+    pub fn deliver(self, message: M) -> Delivery<M> {
+        Delivery::new(self.raw, self.kind.line_up, message)
     }
 
     /// Sends a message and waits for the reply; see [`Address::call`].
@@ -97,7 +107,7 @@ impl<M: Message> Recipient<M> {
     /// # Panics
     /// As for [`Address::call`].
     pub fn ask<R: Send + 'static>(self, question: impl FnOnce(ReplyTo<R>) -> M) -> Ask<M, R> {
-        Ask::new(self.raw, self.kind.send, question)
+        Ask::new(self.raw, self.kind.line_up, question)
     }
 
     /// Whether the process has not exited yet.
@@ -111,6 +121,7 @@ impl<P: Handle<M>, M: Message> From<Address<P>> for Recipient<M> {
         let kind = const {
             &Kind {
                 send: Address::<P>::send_to::<M>,
+                line_up: Cast::<P, M>::line_up,
                 route: |raw| Route::to(Address::<P>::from_raw(raw)),
             }
         };

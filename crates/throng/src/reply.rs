@@ -1,14 +1,16 @@
 //! Answers that need not come from the turn that was asked: later, from elsewhere, or never.
 
 use crate::address::RawAddress;
-use crate::call::{self, Waited};
+use crate::call::{self, Vain, Waited};
 use crate::cycle::Chase;
 use crate::deadline::Deadline;
-use crate::error::{CallError, SendError};
+use crate::error::CallError;
 use crate::exit::{ExitReason, drop_users};
-use crate::message::{self, Awaited, Failure, Owed};
+use crate::lobby::Refusal;
+use crate::message::{self, Awaited, CastInLine, Failure, LineUp, Owed};
 use std::fmt;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -111,34 +113,44 @@ impl<R> fmt::Debug for ReplyTo<R> {
 
 /// A question under way: with a `T`, for an `R`. Made by [`Address::ask`](crate::Address::ask).
 ///
-/// Its deadline is a [`Call`](crate::Call)'s.
+/// Its deadline is a [`Call`](crate::Call)'s, and like a call it waits within that for room in a
+/// mailbox that is full and bounded with [`Overflow::Wait`](crate::Overflow::Wait).
 #[must_use = "a question is not sent until it is awaited"]
 pub struct Ask<T, R> {
     stage: Stage<T, R>,
     deadline: Deadline,
 }
 
-/// Sends to a process whose type is known no more.
-pub(crate) type SendTo<T> = fn(RawAddress, T) -> Result<(), SendError<T>>;
-
 enum Stage<T, R> {
-    Unsent { to: RawAddress, send: SendTo<T>, message: T, awaited: Awaited<(), R> },
+    Unsent { to: RawAddress, line_up: LineUp<T>, message: T, awaited: Awaited<(), R> },
+    /// There is nobody to send it to.
+    Refused(T),
+    /// It stands in line.
+    Lined(CastInLine<T>, Awaited<(), R>, Chase),
     Waiting(Awaited<(), R>, Chase),
     Over,
 }
 
-// Nothing in here is pinned in place: the outcome has a block of its own.
+type Outcome<T, R> = Result<R, CallError<T>>;
+
+// Nothing in here is pinned in place: message and outcome have blocks of their own.
 impl<T, R> Unpin for Ask<T, R> {}
 
 impl<T, R> Ask<T, R> {
     pub(crate) fn new(
         to: RawAddress,
-        send: SendTo<T>,
+        line_up: LineUp<T>,
         question: impl FnOnce(ReplyTo<R>) -> T,
     ) -> Self {
         let (awaited, owed) = message::question(Waker::noop());
         let message = question(ReplyTo(Some(owed)));
-        let stage = Stage::Unsent { to, send, message, awaited };
+        let stage = Stage::Unsent { to, line_up, message, awaited };
+        Ask { stage, deadline: Deadline::usual() }
+    }
+
+    pub(crate) fn refused(question: impl FnOnce(ReplyTo<R>) -> T) -> Self {
+        let (_, owed) = message::question(Waker::noop());
+        let stage = Stage::Refused(question(ReplyTo(Some(owed))));
         Ask { stage, deadline: Deadline::usual() }
     }
 
@@ -147,36 +159,89 @@ impl<T, R> Ask<T, R> {
         self.deadline = Deadline::within(deadline);
         self
     }
+
+    /// Goes on from a stage: to another, or to the end.
+    fn go_on(
+        &mut self,
+        stage: Stage<T, R>,
+        cx: &mut Context<'_>,
+    ) -> Result<Stage<T, R>, Outcome<T, R>> {
+        match stage {
+            Stage::Unsent { to, line_up, message, awaited } => {
+                if call::begin(to) {
+                    return Err(Err(CallError::Cycle(Some(message))));
+                }
+                let chase = Chase::new(to);
+                match line_up(to, message, cx.waker()) {
+                    Ok(None) => self.wait(awaited, chase, cx),
+                    Ok(Some(lined)) => self.stand(lined, awaited, chase, cx),
+                    Err((Refusal::Gone, message)) => Err(Err(CallError::NoProcess(message))),
+                    Err((Refusal::Full | Refusal::Dropped, message)) => {
+                        Err(Err(CallError::Overloaded(message)))
+                    }
+                }
+            }
+            Stage::Refused(message) => Err(Err(CallError::NoProcess(message))),
+            Stage::Lined(lined, awaited, chase) => match lined.ask(cx.waker()) {
+                None => self.stand(lined, awaited, chase, cx),
+                Some(Ok(())) => self.wait(awaited, chase, cx),
+                Some(Err(message)) => Err(Err(CallError::NoProcess(message))),
+            },
+            Stage::Waiting(awaited, chase) => self.wait(awaited, chase, cx),
+            Stage::Over => panic!("a question was polled after it was over"),
+        }
+    }
+
+    /// Stands in line.
+    fn stand(
+        &mut self,
+        lined: CastInLine<T>,
+        awaited: Awaited<(), R>,
+        mut chase: Chase,
+        cx: &mut Context<'_>,
+    ) -> Result<Stage<T, R>, Outcome<T, R>> {
+        let Some(vain) = call::give_up(&mut chase, &mut self.deadline, cx) else {
+            return Ok(Stage::Lined(lined, awaited, chase));
+        };
+        match (lined.withdraw(), vain) {
+            (Some(message), Vain::Cycle) => Err(Err(CallError::Cycle(Some(message)))),
+            (Some(message), Vain::Late) => {
+                drop_users(message);
+                Err(Err(CallError::TimedOut { enqueued: false }))
+            }
+            // Let in at this moment: as one that had been before.
+            (None, _) => self.wait(awaited, chase, cx),
+        }
+    }
+
+    /// Waits for the answer.
+    fn wait(
+        &mut self,
+        awaited: Awaited<(), R>,
+        chase: Chase,
+        cx: &mut Context<'_>,
+    ) -> Result<Stage<T, R>, Outcome<T, R>> {
+        Err(match call::poll(awaited, chase, &mut self.deadline, cx) {
+            Waited::Replied(reply) => Ok(reply),
+            Waited::Failed(_) => Err(CallError::Unanswered),
+            Waited::Late { .. } => Err(CallError::TimedOut { enqueued: true }),
+            Waited::Cycle(_) => Err(CallError::Cycle(None)),
+            Waited::Pending(awaited, chase) => return Ok(Stage::Waiting(awaited, chase)),
+        })
+    }
 }
 
 impl<T, R> Future for Ask<T, R> {
     type Output = Result<R, CallError<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let (awaited, chase) = match std::mem::replace(&mut this.stage, Stage::Over) {
-            Stage::Unsent { to, send, message, awaited } => {
-                if call::begin(to) {
-                    return Poll::Ready(Err(CallError::Cycle(Some(message))));
-                }
-                let chase = Chase::new(to);
-                if let Err(error) = send(to, message) {
-                    return Poll::Ready(Err(error.into()));
-                }
-                (awaited, chase)
-            }
-            Stage::Waiting(awaited, chase) => (awaited, chase),
-            Stage::Over => panic!("a question was polled after it was over"),
-        };
-        match call::poll(awaited, chase, &mut this.deadline, cx) {
-            Waited::Replied(reply) => Poll::Ready(Ok(reply)),
-            Waited::Failed(_) => Poll::Ready(Err(CallError::Unanswered)),
-            Waited::Late { .. } => Poll::Ready(Err(CallError::TimedOut { enqueued: true })),
-            Waited::Cycle(_) => Poll::Ready(Err(CallError::Cycle(None))),
-            Waited::Pending(awaited, chase) => {
-                this.stage = Stage::Waiting(awaited, chase);
+        let stage = mem::replace(&mut self.stage, Stage::Over);
+        match self.go_on(stage, cx) {
+            Ok(stage) => {
+                self.stage = stage;
                 Poll::Pending
             }
+            Err(outcome) => Poll::Ready(outcome),
         }
     }
 }

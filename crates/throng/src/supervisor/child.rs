@@ -3,8 +3,10 @@
 use super::engine::Key;
 use crate::address::{Address, AtomicPid, Pid};
 use crate::call::Call;
+use crate::delivery::Delivery;
 use crate::error::SendError;
-use crate::process::{Exactly, Process, Turn};
+use crate::process::{Process, Turn};
+use crate::reply::{Ask, ReplyTo};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -108,6 +110,33 @@ impl<P: Process> Child<P> {
         match self.last() {
             Some(address) => address.call(message),
             None => Call::refused(message),
+        }
+    }
+
+    /// Sends a message to the incarnation that is present now, and waits for room where there is
+    /// none; see [`Address::deliver`].
+    ///
+    /// # Errors
+    /// As [`Address::deliver`]; [`SendError::NoProcess`] also if none runs at the moment.
+    pub fn deliver<T: Turn<P>>(&self, message: T) -> Delivery<T> {
+        match self.last() {
+            Some(address) => address.deliver(message),
+            None => Delivery::refused(message),
+        }
+    }
+
+    /// Asks the incarnation that is present now; see [`Address::ask`].
+    ///
+    /// # Errors
+    /// As [`Address::ask`]; [`CallError::NoProcess`](crate::CallError::NoProcess) also if none
+    /// runs at the moment.
+    pub fn ask<T: Turn<P>, R: Send + 'static>(
+        &self,
+        question: impl FnOnce(ReplyTo<R>) -> T,
+    ) -> Ask<T, R> {
+        match self.last() {
+            Some(address) => address.ask(question),
+            None => Ask::refused(question),
         }
     }
 

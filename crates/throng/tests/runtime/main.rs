@@ -15,6 +15,7 @@ mod limits;
 mod recipients;
 mod registry;
 mod replies;
+mod room;
 mod signals;
 mod stress;
 mod supervisors;

@@ -1,0 +1,296 @@
+//! Who waits for room in a full mailbox, and what needs none.
+
+use crate::runtime;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{ChildSpec, GroupEvent, MailboxBound, Overflow, SpawnOptions, Supervisor};
+use tokio::sync::Notify;
+
+/// Takes no message while it is in a turn that waits for its gate; writes down what it hears.
+#[derive(Default)]
+struct Desk {
+    heard: Arc<Mutex<Vec<String>>>,
+    gate: Arc<Notify>,
+    entered: Arc<Notify>,
+}
+impl Process for Desk {}
+
+impl Desk {
+    fn hear(&self, what: impl Into<String>) {
+        self.heard.lock().unwrap().push(what.into());
+    }
+}
+
+struct Hold;
+impl Message for Hold {
+    type Reply = ();
+}
+impl Handle<Hold> for Desk {
+    async fn handle(&mut self, _: Hold, _: &mut Context<Self>) {
+        self.entered.notify_one();
+        self.gate.notified().await;
+    }
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct Note(&'static str);
+impl Message for Note {
+    type Reply = ();
+}
+impl Handle<Note> for Desk {
+    async fn handle(&mut self, Note(text): Note, _: &mut Context<Self>) {
+        self.hear(text);
+    }
+}
+
+#[derive(Debug)]
+struct Count {
+    reply: ReplyTo<usize>,
+}
+impl Message for Count {
+    type Reply = ();
+}
+impl Handle<Count> for Desk {
+    async fn handle(&mut self, Count { reply }: Count, _: &mut Context<Self>) {
+        let count = self.heard.lock().unwrap().len();
+        let _ = reply.send(count);
+    }
+}
+
+/// Has a result piped to itself as soon as the second gate opens, and then holds.
+struct PipeAndHold(Arc<Notify>);
+impl Message for PipeAndHold {
+    type Reply = Pid;
+}
+impl Handle<PipeAndHold> for Desk {
+    async fn handle(&mut self, PipeAndHold(done): PipeAndHold, cx: &mut Context<Self>) -> Pid {
+        let pipe = cx.pipe(async move {
+            done.notified().await;
+            Note("piped")
+        });
+        pipe.expect("there is room for a process")
+    }
+}
+
+impl Handle<GroupEvent<Visitor>> for Desk {
+    async fn handle(&mut self, event: GroupEvent<Visitor>, _: &mut Context<Self>) {
+        self.hear(format!("{:?}", event.change));
+    }
+}
+
+struct Visitor;
+impl Process for Visitor {}
+
+/// A desk in a long turn, its mailbox full.
+struct Full {
+    desk: Address<Desk>,
+    heard: Arc<Mutex<Vec<String>>>,
+    gate: Arc<Notify>,
+}
+
+impl Full {
+    /// Spawns it, has it prepare itself, and fills the mailbox.
+    async fn spawn(
+        runtime: &RuntimeHandle,
+        overflow: Overflow,
+        prepare: impl AsyncFnOnce(Address<Desk>),
+    ) -> Full {
+        let desk = Desk::default();
+        let (heard, gate, entered) = (desk.heard.clone(), desk.gate.clone(), desk.entered.clone());
+        let options = SpawnOptions::new().mailbox(MailboxBound::new(1, overflow));
+        let desk = runtime.spawn_with(desk, options).unwrap();
+        prepare(desk).await;
+        desk.send(Hold).unwrap();
+        entered.notified().await;
+        desk.send(Note("first")).unwrap();
+        Full { desk, heard, gate }
+    }
+
+    /// Lets it handle all that waits, and asks what that was.
+    async fn read(self) -> Vec<String> {
+        self.gate.notify_one();
+        self.desk.stop();
+        self.desk.pid().exited().await;
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+#[test]
+fn a_piped_result_needs_no_room() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let done = Arc::new(Notify::new());
+        let mut pipe = None;
+        let full = Full::spawn(runtime, Overflow::Reject, async |desk| {
+            pipe = Some(desk.call(PipeAndHold(done.clone())).await.unwrap());
+        });
+        let full = full.await;
+        assert!(matches!(full.desk.send(Note("second")), Err(SendError::Overloaded(_))));
+        done.notify_one();
+        pipe.unwrap().exited().await;
+        assert_eq!(full.read().await, ["first", "piped"]);
+    });
+}
+
+#[test]
+fn a_piped_result_is_not_held_up_by_the_budget_of_all_mailboxes() {
+    let runtime = Runtime::builder().workers(2).mailbox_budget(16 * 1024).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let done = Arc::new(Notify::new());
+        let desk = Desk::default();
+        let (heard, gate, entered) = (desk.heard.clone(), desk.gate.clone(), desk.entered.clone());
+        let desk = runtime.spawn(desk).unwrap();
+        let pipe = desk.call(PipeAndHold(done.clone())).await.unwrap();
+        desk.send(Hold).unwrap();
+        entered.notified().await;
+        while desk.send(Note("more")).is_ok() {}
+        done.notify_one();
+        pipe.exited().await;
+        gate.notify_one();
+        desk.stop();
+        desk.pid().exited().await;
+        assert_eq!(heard.lock().unwrap().last().map(String::as_str), Some("piped"));
+    });
+}
+
+#[test]
+fn what_happens_in_a_group_needs_no_room() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let group = runtime.group::<Visitor>("visitors");
+        let full = Full::spawn(runtime, Overflow::Reject, async |desk| {
+            group.monitor(desk);
+        });
+        let full = full.await;
+        let visitor = runtime.spawn(Visitor).unwrap();
+        assert!(group.join(visitor));
+        assert!(group.leave(visitor));
+        assert_eq!(full.read().await, ["first", "Joined", "Left"]);
+    });
+}
+
+#[test]
+fn a_child_is_started_again_although_the_budget_of_all_mailboxes_is_used_up() {
+    /// Is started by a turn, for which its supervisor waits.
+    struct Child_;
+    impl Process for Child_ {
+        async fn started(&mut self, _: &mut Context<Self>) {}
+    }
+    let runtime = Runtime::builder().workers(2).mailbox_budget(16 * 1024).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let child = ChildSpec::new(|| Child_);
+        let handle = child.handle();
+        let supervisor = Supervisor::one_for_one().child("child", child);
+        let supervisor = supervisor.start_async(runtime).await.unwrap();
+        let first = handle.address().unwrap();
+
+        let desk = Desk::default();
+        let (gate, entered) = (desk.gate.clone(), desk.entered.clone());
+        let desk = runtime.spawn(desk).unwrap();
+        desk.send(Hold).unwrap();
+        entered.notified().await;
+        while desk.send(Note("more")).is_ok() {}
+
+        first.kill();
+        crate::eventually(|| handle.address().is_some_and(|second| second != first)).await;
+        assert!(matches!(desk.send(Note("more")), Err(SendError::Overloaded(_))));
+        gate.notify_one();
+        let count = loop {
+            match supervisor.count_children().await {
+                Ok(count) => break count,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        assert_eq!(count.active, 1);
+    });
+}
+
+#[test]
+fn a_question_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
+        let count = |reply| Count { reply };
+        let hasty = full.desk.ask(count).within(Duration::from_millis(5));
+        assert!(matches!(hasty.await, Err(CallError::TimedOut { enqueued: false })));
+        let patient = tokio::spawn(full.desk.ask(count).within(Duration::from_secs(60)));
+        let recipient = full.desk.recipient::<Count>();
+        let other = tokio::spawn(recipient.ask(count).within(Duration::from_secs(60)));
+        tokio::task::yield_now().await;
+        full.gate.notify_one();
+        assert_eq!(patient.await.unwrap().unwrap(), 1);
+        assert_eq!(other.await.unwrap().unwrap(), 1);
+        assert_eq!(full.read().await, ["first"]);
+    });
+}
+
+#[test]
+fn a_question_that_stands_in_line_as_the_process_exits_comes_back() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
+        let mut lined = Box::pin(full.desk.ask(|reply| Count { reply }));
+        assert!(futures_poll(lined.as_mut()).is_pending());
+        full.desk.kill();
+        let Err(CallError::NoProcess(Count { reply })) = lined.await else {
+            panic!("it was not handed back");
+        };
+        assert!(!reply.is_awaited());
+    });
+}
+
+/// Polls once, to be woken by nobody.
+fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
+    future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+}
+
+#[test]
+fn a_question_for_which_there_is_no_room_comes_back_whatever_is_dropped() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for overflow in [Overflow::Reject, Overflow::DropNewest] {
+            let full = Full::spawn(runtime, overflow, async |_| {}).await;
+            let asked = full.desk.ask(|reply| Count { reply }).await;
+            assert!(matches!(asked, Err(CallError::Overloaded(Count { .. }))), "{overflow:?}");
+            assert_eq!(full.read().await, ["first"]);
+        }
+    });
+}
+
+#[test]
+fn a_recipient_delivers_when_there_is_room() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
+        let recipient = full.desk.recipient::<Note>();
+        assert!(matches!(recipient.send(Note("no")), Err(SendError::Overloaded(Note("no")))));
+        let mut delivery = Box::pin(recipient.deliver(Note("second")));
+        assert!(futures_poll(delivery.as_mut()).is_pending());
+        full.gate.notify_one();
+        delivery.await.unwrap();
+        assert_eq!(full.read().await, ["first", "second"]);
+        let gone = recipient.deliver(Note("third")).await;
+        assert!(matches!(gone, Err(SendError::NoProcess(Note("third")))));
+    });
+}
+
+#[test]
+fn a_childs_handle_delivers_and_asks_and_hands_back_when_none_runs() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+        let child = ChildSpec::new({
+            let heard = heard.clone();
+            move || Desk { heard: heard.clone(), ..Desk::default() }
+        });
+        let handle = child.handle();
+        let early = handle.ask(|reply| Count { reply }).await;
+        assert!(matches!(early, Err(CallError::NoProcess(Count { .. }))));
+        let early = handle.deliver(Note("early")).await;
+        assert!(matches!(early, Err(SendError::NoProcess(Note("early")))));
+        Supervisor::one_for_one().child("desk", child).start_async(runtime).await.unwrap();
+        handle.deliver(Note("now")).await.unwrap();
+        assert_eq!(handle.ask(|reply| Count { reply }).await.unwrap(), 1);
+    });
+}
