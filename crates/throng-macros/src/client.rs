@@ -1,6 +1,7 @@
-//! The typed client: what an address offers for each message, in one trait per visibility.
+//! The typed client: what an address, and a supervised child's handle, offers for each message, in
+//! one trait per visibility.
 //!
-//! An address is a type of throng's, so methods on it need a trait. All methods of a trait are as
+//! Both are types of throng's, so methods on them need a trait. All methods of a trait are as
 //! visible as the trait, so messages of different visibility are in different traits; in their own
 //! module all of them are in scope.
 
@@ -49,6 +50,9 @@ const ADDRESS_METHODS: &[&str] = &[
     "type_id",
 ];
 
+/// The same of a supervised child's handle, which has these besides.
+const CHILD_METHODS: &[&str] = &["address"];
+
 /// Refuses a message that cannot be told from an earlier one, or whose client an address has already.
 pub(crate) fn refuse_collision(
     message: &MessageMethod,
@@ -61,6 +65,13 @@ pub(crate) fn refuse_collision(
             let text = format!(
                 "an address has a method `{name}` already, which is not this: \
                  give the method another name"
+            );
+            return Err(Error::new_spanned(method, text));
+        }
+        if CHILD_METHODS.contains(&name.as_str()) {
+            let text = format!(
+                "the handle of a supervised child has a method `{name}` already, which is not \
+                 this: give the method another name"
             );
             return Err(Error::new_spanned(method, text));
         }
@@ -88,7 +99,8 @@ pub(crate) fn refuse_collision(
     Ok(())
 }
 
-/// The traits, and their implementations for the process's address.
+/// The traits, and their implementations for the process's address and for a supervised child's
+/// handle.
 pub(crate) fn expand(messages: &[MessageMethod], block: &Block) -> TokenStream {
     let mut groups: Vec<(&Visibility, Vec<&MessageMethod>)> = Vec::new();
     for message in messages {
@@ -118,18 +130,25 @@ fn expand_group(
     let Block { krate, self_ty: process, conditions, generics, .. } = block;
     let (parameters, arguments, clause) = generics.split_for_impl();
     let about = format!(
-        "What can be asked of a `{}`, on its [`Address`]({}::Address).",
+        "What can be asked of a `{0}`, on its [`Address`]({1}::Address) and on the handle of a \
+         supervised one, a [`Child`]({1}::Child).",
         block.name,
         path(krate)
     );
-    let methods: Vec<Method> =
-        messages.iter().flat_map(|message| expand_methods(message, block)).collect();
+    let methods_on = |target: TokenStream| -> Vec<Method> {
+        messages.iter().flat_map(|message| expand_methods(message, block, &target)).collect()
+    };
+    let methods = methods_on(quote!(#krate::Address::<#process>));
+    let child_methods = methods_on(quote!(#krate::Child::<#process>));
     let declared = methods
         .iter()
         .map(|Method { conditions, notes, signature, .. }| quote!(#conditions #notes #signature;));
-    let defined = methods
-        .iter()
-        .map(|Method { conditions, signature, body, .. }| quote!(#conditions #signature { #body }));
+    fn define(methods: &[Method]) -> impl Iterator<Item = TokenStream> {
+        methods.iter().map(
+            |Method { conditions, signature, body, .. }| quote!(#conditions #signature { #body }),
+        )
+    }
+    let (defined, child_defined) = (define(&methods), define(&child_methods));
     quote! {
         #(#conditions)*
         #[doc = #about]
@@ -144,10 +163,18 @@ fn expand_group(
         impl #parameters #name #arguments for #krate::Address<#process> #clause {
             #(#defined)*
         }
+
+        // By reference, as all of a handle's methods are: it is found on a handle and on a
+        // reference to one.
+        #(#conditions)*
+        #[allow(deprecated)]
+        impl #parameters #name #arguments for &#krate::Child<#process> #clause {
+            #(#child_defined)*
+        }
     }
 }
 
-/// A method on an address, as the trait declares it and its implementation defines it.
+/// A method of the client, as the trait declares it and its implementation defines it.
 struct Method {
     conditions: TokenStream,
     notes: TokenStream,
@@ -155,9 +182,9 @@ struct Method {
     body: TokenStream,
 }
 
-/// What a message has on an address: a method that calls and one that sends.
-fn expand_methods(message: &MessageMethod, block: &Block) -> Vec<Method> {
-    let Block { krate, self_ty: process, .. } = block;
+/// What a message has on a target, an address or a handle: a method that calls and one that sends.
+fn expand_methods(message: &MessageMethod, block: &Block, target: &TokenStream) -> Vec<Method> {
+    let krate = &block.krate;
     let (method, reply) = (&message.method, &message.reply);
     let (ty, construction) = (message.ty(), message.construction());
     let parameters: Vec<TokenStream> =
@@ -173,7 +200,7 @@ fn expand_methods(message: &MessageMethod, block: &Block) -> Vec<Method> {
         signature: quote! {
             fn #name(self, #(#parameters),*) -> ::core::result::Result<(), #krate::SendError<#ty>>
         },
-        body: quote!(#krate::Address::<#process>::send(self, #construction)),
+        body: quote!(#target::send(self, #construction)),
     };
     if message.is_only_sent {
         return vec![send(method, notes)];
@@ -184,7 +211,7 @@ fn expand_methods(message: &MessageMethod, block: &Block) -> Vec<Method> {
                 fn #method(self, #(#parameters),*)
                     -> #krate::Call<#ty, #reply>
             },
-            quote!(#krate::Address::<#process>::call(self, #construction)),
+            quote!(#target::call(self, #construction)),
         ),
         Some((question, answer)) => {
             let others = message.fields().filter(|field| field.name != question.name);
@@ -192,7 +219,7 @@ fn expand_methods(message: &MessageMethod, block: &Block) -> Vec<Method> {
             let variable = &question.name;
             (
                 quote!(fn #method(self, #(#parameters),*) -> #krate::Ask<#ty, #answer>),
-                quote!(#krate::Address::<#process>::ask(self, move |#variable| #construction)),
+                quote!(#target::ask(self, move |#variable| #construction)),
             )
         }
     };
@@ -266,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_method_is_hidden_by_one_of_an_address() {
+    fn no_client_method_is_hidden_by_one_of_an_address_or_a_handle() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../throng/src");
         let mut files = vec![source];
         let mut methods = Vec::new();
@@ -278,13 +305,15 @@ mod tests {
             }
         }
         assert!(methods.contains(&"is_alive".to_owned()));
-        methods.retain(|method| !ADDRESS_METHODS.contains(&method.as_str()));
-        assert!(methods.is_empty(), "add to ADDRESS_METHODS: {methods:?}");
+        methods.retain(|method| {
+            !ADDRESS_METHODS.contains(&method.as_str()) && !CHILD_METHODS.contains(&method.as_str())
+        });
+        assert!(methods.is_empty(), "add to ADDRESS_METHODS or CHILD_METHODS: {methods:?}");
     }
 
-    /// The public methods that addresses of all processes have.
+    /// The public methods that addresses of all processes have, and handles of supervised ones.
     fn methods_of_an_address(source: &str) -> Vec<String> {
-        let is_address = |ty: &Type| matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Address"));
+        let is_address = |ty: &Type| matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Address" || last.ident == "Child"));
         let is_general = |block: &ItemImpl| block.generics.type_params().next().is_some();
         let items = syn::parse_file(source).unwrap().items.into_iter();
         let blocks = items.filter_map(|item| match item {

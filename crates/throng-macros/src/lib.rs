@@ -79,6 +79,35 @@ use proc_macro::TokenStream;
 /// - `account.deposit(5)`, a `Call`: await it, perhaps `.within(deadline)`.
 /// - `account.send_deposit(5)?`, which sends and does not wait.
 ///
+/// The handle of a supervised child has the same methods, which go to whichever incarnation runs:
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// #[derive(Default)]
+/// struct Account { balance: u64 }
+///
+/// #[process]
+/// impl Account {
+///     #[message]
+///     fn deposit(&mut self, amount: u64) -> u64 {
+///         self.balance += amount;
+///         self.balance
+///     }
+/// }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// # let runtime = Runtime::builder().workers(1).start()?;
+/// let spec = ChildSpec::new(Account::default);
+/// let account: Child<Account> = spec.handle();
+/// Supervisor::one_for_one().child("account", spec).start(&runtime)?;
+/// runtime.block_on(async |_| {
+///     assert_eq!(account.deposit(5).await?, 5);
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
 /// Everything is made where the block stands. The methods on the address are those of a trait
 /// `AccountClient`, which other modules import. If methods differ in visibility, the widest are in
 /// `AccountClient` and the others in traits of their own, `AccountClientCrate` for `pub(crate)`,

@@ -8,6 +8,7 @@
 #![allow(unreachable_pub, clippy::multiple_bound_locations)]
 #![allow(clippy::needless_arbitrary_self_type, clippy::needless_lifetimes)]
 
+mod children;
 mod generics;
 mod hooks;
 mod messages;

@@ -17,6 +17,9 @@ impl Account {
 
     #[message(name = Copied)]
     fn clone(&self) {}
+
+    #[message(name = Located)]
+    fn address(&self) {}
 }
 
 fn main() {}
