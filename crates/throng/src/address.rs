@@ -392,7 +392,7 @@ impl<P: Process> Address<P> {
     /// deadline: a process that waits for room in its own mailbox waits for ever.
     ///
     /// ```
-    /// use throng::{MailboxBound, Overflow, SpawnOptions, prelude::*};
+    /// use throng::{MailboxBound, Overflow, prelude::*};
     /// # struct Counter(u64);
     /// # impl Process for Counter {}
     /// struct Add(u64);
@@ -406,8 +406,8 @@ impl<P: Process> Address<P> {
     ///
     /// # fn main() -> Result<(), throng::Error> {
     /// # let runtime = Runtime::builder().start()?;
-    /// let options = SpawnOptions::new().mailbox(MailboxBound::new(10, Overflow::Wait));
-    /// let counter = runtime.spawn_with(Counter(0), options)?;
+    /// let bound = MailboxBound::new(10, Overflow::Wait);
+    /// let counter = runtime.spawner().mailbox(bound).spawn(Counter(0))?;
     /// let sum = runtime.block_on(async |_| {
     ///     for number in 0..1000 {
     ///         counter.deliver(Add(number)).await?;
@@ -488,7 +488,9 @@ impl<P: Process> Address<P> {
         scheduler::with_worker(|worker| {
             worker.map(Worker::end_streak);
             let told = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
-            worker.map(|worker| worker.leave(self.raw.parts().1));
+            if let Some(worker) = worker {
+                worker.leave(self.raw.parts().1);
+            }
             told
         })
     }

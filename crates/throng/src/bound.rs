@@ -3,7 +3,7 @@
 /// A mailbox's bound: how many messages may wait, and what becomes of one more.
 ///
 /// ```
-/// use throng::{MailboxBound, Overflow, SpawnOptions, prelude::*};
+/// use throng::{MailboxBound, Overflow, prelude::*};
 /// # struct Account;
 /// # impl Process for Account {}
 /// # struct Deposit(u64);
@@ -14,8 +14,8 @@
 ///
 /// # fn main() -> Result<(), throng::Error> {
 /// let runtime = Runtime::builder().start()?;
-/// let options = SpawnOptions::new().mailbox(MailboxBound::new(100, Overflow::Reject));
-/// let account = runtime.spawn_with(Account, options)?;
+/// let bound = MailboxBound::new(100, Overflow::Reject);
+/// let account = runtime.spawner().mailbox(bound).spawn(Account)?;
 /// let refused = loop {
 ///     match account.send(Deposit(5)) {
 ///         Ok(()) => {}

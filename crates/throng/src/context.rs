@@ -2,11 +2,9 @@
 
 use crate::address::{Address, Pid};
 use crate::cell::Inside;
-use crate::error::SpawnError;
 use crate::exit::ExitReason;
-use crate::extension::{Extension, TellDown};
+use crate::extension::TellDown;
 use crate::frame::After;
-use crate::links::Links;
 use crate::message::Cast;
 use crate::message_timer::Timer;
 use crate::process::{DownTurn, Exactly, MonitorRef, Process, Turn};
@@ -208,44 +206,6 @@ impl<P: Process> Context<P> {
         signal::send(other.into(), Signal::Exit { from, reason, by_link: false });
     }
 
-    /// Spawns a process linked to this one, which is its parent.
-    ///
-    /// # Errors
-    /// As [`RuntimeHandle::spawn`].
-    pub fn spawn_linked<Q: Process>(&mut self, child: Q) -> Result<Address<Q>, SpawnError<Q>> {
-        self.link_spawned(|runtime, extension| runtime.spawn_extended(child, extension))
-    }
-
-    /// Links what is spawned with the extension given, and is its parent.
-    pub(crate) fn link_spawned<Q: Process, E>(
-        &mut self,
-        spawn: impl FnOnce(&RuntimeHandle, Extension) -> Result<Address<Q>, E>,
-    ) -> Result<Address<Q>, E> {
-        let me = self.pid();
-        let mut links = Links::default();
-        links.on_link(me);
-        let parent = Some(me);
-        let extension = Extension { parent, links, obeys_parent: true, ..Extension::default() };
-        let child = spawn(self.runtime(), extension)?;
-        self.inside.with_extension(|own| own.links.on_link(child.pid()));
-        Ok(child)
-    }
-
-    /// Spawns a process monitored by this one, which is its parent.
-    ///
-    /// # Errors
-    /// As [`RuntimeHandle::spawn`].
-    pub fn spawn_monitored<Q: Process>(
-        &mut self,
-        child: Q,
-    ) -> Result<(Address<Q>, MonitorRef), SpawnError<Q>> {
-        let parent = Some(self.pid());
-        let extension = Extension { parent, ..Extension::default() };
-        let child = self.runtime().spawn_extended(child, extension)?;
-        let monitor = self.monitor(child);
-        Ok((child, monitor))
-    }
-
     /// The first turn of the process runs.
     pub(crate) fn has_begun(&self) {
         self.inside.has_begun();
@@ -270,7 +230,7 @@ impl<P: Process> Context<P> {
 }
 
 /// How a `P` is told that a process it monitors is down.
-fn tell_down<P: Process>() -> TellDown {
+pub(crate) fn tell_down<P: Process>() -> TellDown {
     |to, down| {
         let _ = Cast::<P, _>::push(to.raw(), DownTurn(down));
     }

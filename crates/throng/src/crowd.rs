@@ -104,14 +104,6 @@ impl RuntimeHandle {
         &self,
         processes: impl IntoIterator<Item = P>,
     ) -> Result<Vec<Address<P>>, SpawnManyError<P>> {
-        // The states first: to make one may itself mean to spawn, and that takes the same locks.
-        let mut processes = processes.into_iter().collect::<Vec<_>>().into_iter();
-        let mut spawned = Vec::with_capacity(processes.len());
-        let refused =
-            scheduler::batched(|| self.spawn_each(&mut processes, |address| spawned.push(address)));
-        match refused {
-            None => Ok(spawned),
-            Some(error) => Err(SpawnManyError::new(spawned, error, processes)),
-        }
+        self.spawner().spawn_many(processes)
     }
 }

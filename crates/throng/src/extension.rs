@@ -79,12 +79,18 @@ impl Extension {
             + self.backlog.capacity() * size_of::<MessageList>()
     }
 
-    /// The number of a new monitor on `pid`.
+    /// A new monitor on `pid`.
     pub(crate) fn monitor(&mut self, pid: Pid) -> u32 {
+        let number = self.number_monitor();
+        self.monitors.insert(number, pid);
+        number
+    }
+
+    /// The number of a new monitor, to be entered under it.
+    pub(crate) fn number_monitor(&mut self) -> u32 {
         loop {
             self.last_monitor = self.last_monitor.wrapping_add(1);
             if self.monitors.get(&self.last_monitor).is_none() {
-                self.monitors.insert(self.last_monitor, pid);
                 return self.last_monitor;
             }
         }

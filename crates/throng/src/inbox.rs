@@ -43,6 +43,7 @@ use crate::frame::After;
 use crate::process::{Down, Exit, Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler::{self, Phase};
+use crate::spawner::Spawner;
 use crate::waker;
 use crate::worker::Worker;
 use std::collections::VecDeque;
@@ -539,33 +540,24 @@ impl RuntimeHandle {
         F: FnOnce(Inbox<M>) -> R + Send + 'static,
         R: Future<Output: IntoExitReason> + Send + 'static,
     {
-        let process = AsyncProcess { arriving: ptr::null_mut(), seldom: None };
-        self.spawn_first(process, Begin(begin, PhantomData))
-            .map_err(|error| error.map(|(_, Begin(begin, _))| begin))
+        self.spawner().spawn_async(begin)
     }
 }
 
-impl<P: Process> Context<P> {
-    /// [`spawn_async`](RuntimeHandle::spawn_async), linked as by
-    /// [`spawn_linked`](Self::spawn_linked).
+impl Spawner<'_> {
+    /// Spawns a process that is written as a future; see [`RuntimeHandle::spawn_async`].
     ///
     /// # Errors
     /// As [`RuntimeHandle::spawn_async`].
-    pub fn spawn_async_linked<M, F, R>(
-        &mut self,
-        begin: F,
-    ) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
+    pub fn spawn_async<M, F, R>(self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
     where
         M: Message<Reply = ()>,
         F: FnOnce(Inbox<M>) -> R + Send + 'static,
         R: Future<Output: IntoExitReason> + Send + 'static,
     {
         let process = AsyncProcess { arriving: ptr::null_mut(), seldom: None };
-        let begin = Begin(begin, PhantomData);
-        self.link_spawned(|runtime, extension| {
-            runtime.spawn_first_extended(process, begin, Some(Box::new(extension)))
-        })
-        .map_err(|error| error.map(|(_, Begin(begin, _))| begin))
+        self.spawn_first(process, Begin(begin, PhantomData))
+            .map_err(|error| error.map(|(_, Begin(begin, _))| begin))
     }
 }
 

@@ -185,7 +185,7 @@ mod slab;
 #[cfg(not(throng_loom))]
 mod spare;
 #[cfg(not(throng_loom))]
-mod spawn_options;
+mod spawner;
 #[cfg(not(throng_loom))]
 mod supervisor;
 #[cfg(not(throng_loom))]
@@ -220,13 +220,13 @@ pub use crate::{
     inbox::{AsyncProcess, Inbox},
     inspect::{Branch, By, List, ProcessInfo, ProcessState},
     message_timer::Timer,
-    metrics::{Metrics, WorkerMetrics},
+    metrics::{Exposition, Metrics, WorkerMetrics},
     process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
     recipient::Recipient,
     registry::{Name, RegisterError, Registered},
     reply::{Ask, ReplyTo},
     runtime::{Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
-    spawn_options::SpawnOptions,
+    spawner::Spawner,
     supervisor::{
         AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,
         IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,

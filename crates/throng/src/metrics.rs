@@ -166,23 +166,34 @@ fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
-/// A text being written, family by family.
-#[derive(Default)]
-struct Exposition {
+/// A text for Prometheus being written, family by family; also for what a layer on top counts.
+///
+/// ```
+/// let mut text = throng::Exposition::default();
+/// text.gauge("bank_accounts", "Accounts that are open.", 7);
+/// assert!(text.into_text().ends_with("# TYPE bank_accounts gauge\nbank_accounts 7\n"));
+/// ```
+#[derive(Default, Debug)]
+pub struct Exposition {
     text: String,
 }
 
 impl Exposition {
     /// A number to be compared.
-    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+    pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, help);
         self.line(format_args!("{name} {value}"));
     }
 
-    /// A number to take the rate of.
-    fn counter(&mut self, name: &str, help: &str, value: impl Display) {
+    /// A number to take the rate of; its name ends in `_total`.
+    pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         debug_assert!(name.ends_with(TOTAL), "{name} only grows");
         self.gauge(name, help, value);
+    }
+
+    /// What has been written.
+    pub fn into_text(self) -> String {
+        self.text
     }
 
     fn by_worker<V: Display>(

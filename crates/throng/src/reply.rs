@@ -122,7 +122,12 @@ pub struct Ask<T, R> {
 }
 
 enum Stage<T, R> {
-    Unsent { to: RawAddress, line_up: LineUp<T>, message: T, awaited: Awaited<(), R> },
+    Unsent {
+        to: RawAddress,
+        line_up: LineUp<T>,
+        message: T,
+        awaited: Awaited<(), R>,
+    },
     /// There is nobody to send it to.
     Refused(T),
     /// It stands in line.

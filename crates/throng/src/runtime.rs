@@ -35,7 +35,6 @@ use crate::registry::Registry;
 use crate::scheduler::{Phase, Scheduler};
 use crate::slab::{Slab, SlotCache};
 use crate::spare::Activated;
-use crate::spawn_options::SpawnOptions;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{JoinHandle, Mutex, ThreadBuilder, lock};
 use crate::worker::Worker;
@@ -100,7 +99,8 @@ pub struct RuntimeHandle(Arc<Shared>);
 impl RuntimeHandle {
     /// Spawns a process.
     ///
-    /// It belongs to nobody and lives until it stops, panics, or the runtime ends.
+    /// It belongs to nobody and lives until it stops, panics, or the runtime ends. For more to be
+    /// said of it, a bounded mailbox for one, there is [`spawner`](Self::spawner).
     ///
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the state back.
@@ -110,18 +110,6 @@ impl RuntimeHandle {
     #[inline]
     pub fn spawn<P: Process>(&self, process: P) -> Result<Address<P>, SpawnError<P>> {
         self.spawn_process(process, None, None)
-    }
-
-    /// Spawns a process as the options say, with a bounded mailbox for one.
-    ///
-    /// # Errors
-    /// As [`spawn`](Self::spawn).
-    pub fn spawn_with<P: Process>(
-        &self,
-        process: P,
-        options: SpawnOptions,
-    ) -> Result<Address<P>, SpawnError<P>> {
-        self.spawn_process(process, None, options.mailbox)
     }
 
     /// Spawns a process with something beside its state, which a layer on top keeps there and its
@@ -137,14 +125,7 @@ impl RuntimeHandle {
         attachment: A,
     ) -> Result<Address<P>, SpawnError<P>> {
         let attachment = Some(Box::new(attachment) as _);
-        self.spawn_extended(process, Extension { attachment, ..Extension::default() })
-    }
-
-    pub(crate) fn spawn_extended<P: Process>(
-        &self,
-        process: P,
-        extension: Extension,
-    ) -> Result<Address<P>, SpawnError<P>> {
+        let extension = Extension { attachment, ..Extension::default() };
         self.spawn_process(process, Some(Box::new(extension)), None)
     }
 

@@ -69,7 +69,7 @@ impl<P: Process> Context<P> {
         F: Future<Output = T> + Send + 'static,
     {
         let piped = Piped { future, to: self.address() };
-        match self.runtime().spawn_first(Pipe, piped) {
+        match self.runtime().spawner().spawn_first(Pipe, piped) {
             Ok(pipe) => Ok(pipe.pid()),
             Err(error) => Err(error.map(|(Pipe, piped)| piped.future)),
         }

@@ -17,7 +17,7 @@ use crate::sync::lock;
 
 impl RuntimeHandle {
     #[inline(always)]
-    pub(super) fn spawn_process<P: Process>(
+    pub(crate) fn spawn_process<P: Process>(
         &self,
         process: P,
         extension: Option<Box<Extension>>,
@@ -31,19 +31,12 @@ impl RuntimeHandle {
         &self,
         process: P,
         first: T,
-    ) -> Result<Address<P>, SpawnError<(P, T)>> {
-        self.spawn_first_extended(process, first, None)
-    }
-
-    pub(crate) fn spawn_first_extended<P: Process, T: Turn<P>>(
-        &self,
-        process: P,
-        first: T,
         extension: Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
     ) -> Result<Address<P>, SpawnError<(P, T)>> {
         const { assert!(!process::has_started::<P>(), "a process has one first turn") };
         match self.create(process, extension) {
-            Ok(token) => Ok(open_with::<P, T>(token, first, None)),
+            Ok(token) => Ok(open_with::<P, T>(token, first, bound)),
             Err(error) => Err(error.map(|process| (process, first))),
         }
     }
@@ -62,12 +55,14 @@ impl RuntimeHandle {
     pub(crate) fn spawn_each<P: Process>(
         &self,
         processes: &mut impl Iterator<Item = P>,
+        mut extension: impl FnMut() -> Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
         mut each: impl FnMut(Address<P>),
     ) -> Option<SpawnError<P>> {
         let refused = self.with_nursery::<P, _>(|nursery| {
-            processes.find_map(|process| match nursery.create(process, None) {
+            processes.find_map(|process| match nursery.create(process, extension()) {
                 Ok(token) => {
-                    each(open(token, None));
+                    each(open(token, bound));
                     None
                 }
                 Err(refused) => Some(refused),

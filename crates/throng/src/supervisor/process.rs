@@ -448,7 +448,11 @@ impl<P: Process> Startable for ChildSpec<P> {
     }
 
     fn spawn(&self, cx: &mut Context<Supervisor>) -> Result<Spawned, ExitReason> {
-        let address = (self.spawn)(cx)?;
+        let spawner = match self.mailbox {
+            Some(bound) => cx.linked().mailbox(bound),
+            None => cx.linked(),
+        };
+        let address = (self.spawn)(spawner)?;
         if let Some(name) = &self.name {
             // One that has died already is not our concern here: its exit is on its way.
             if let Err(error @ RegisterError::Taken { .. }) =

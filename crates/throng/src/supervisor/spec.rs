@@ -4,13 +4,14 @@ use super::child::{Child, Place};
 use super::engine::{Settings, Strategy};
 use super::process::{Starter, Supervisor, Template};
 use crate::address::Address;
-use crate::context::Context;
+use crate::bound::MailboxBound;
 use crate::error::SpawnError;
 use crate::exit::IntoExitReason;
 use crate::exit::{self, ExitReason};
 use crate::inbox::{AsyncProcess, Inbox};
 use crate::process::{Message, Process};
 use crate::registry::Name;
+use crate::spawner::Spawner;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -81,11 +82,11 @@ pub struct ChildSpec<P> {
     pub(crate) place: Arc<Place>,
     pub(crate) rules: Rules,
     pub(crate) name: Option<Name>,
+    pub(crate) mailbox: Option<MailboxBound>,
 }
 
-/// Spawns a process, linked, or says why it cannot.
-pub(crate) type Spawn<P> =
-    dyn Fn(&mut Context<Supervisor>) -> Result<Address<P>, ExitReason> + Send + Sync;
+/// Spawns a process by what its supervisor lends for that, or says why it cannot.
+pub(crate) type Spawn<P> = dyn Fn(Spawner<'_>) -> Result<Address<P>, ExitReason> + Send + Sync;
 
 /// What a spec says besides how the child is made.
 #[derive(Clone, Copy, Debug)]
@@ -118,21 +119,19 @@ impl<P: Process> ChildSpec<P> {
     pub fn fallible<E: fmt::Display>(
         make: impl Fn() -> Result<P, E> + Send + Sync + 'static,
     ) -> ChildSpec<P> {
-        ChildSpec::spawned_by(move |cx| {
+        ChildSpec::spawned_by(move |spawner| {
             let made = exit::catch(|| make().map_err(|error| ExitReason::other(error.to_string())));
-            cx.spawn_linked(made??).map_err(not_spawned)
+            spawner.spawn(made??).map_err(not_spawned)
         })
     }
 
     fn spawned_by(
-        spawn: impl Fn(&mut Context<Supervisor>) -> Result<Address<P>, ExitReason>
-        + Send
-        + Sync
-        + 'static,
+        spawn: impl Fn(Spawner<'_>) -> Result<Address<P>, ExitReason> + Send + Sync + 'static,
     ) -> ChildSpec<P> {
         let (restart, grace) = (Restart::Permanent, Grace::Within(GRACE));
         let rules = Rules { restart, significant: false, grace };
-        ChildSpec { spawn: Arc::new(spawn), place: Arc::default(), rules, name: None }
+        let spawn = Arc::new(spawn);
+        ChildSpec { spawn, place: Arc::default(), rules, name: None, mailbox: None }
     }
 
     /// When it is started again; [`Restart::Permanent`] by default.
@@ -172,6 +171,12 @@ impl<P: Process> ChildSpec<P> {
         self
     }
 
+    /// Bounds its mailbox, which otherwise takes what comes.
+    pub fn mailbox(mut self, bound: MailboxBound) -> Self {
+        self.mailbox = Some(bound);
+        self
+    }
+
     /// The handle by which it will be reached, whichever incarnation runs: to be given to those
     /// who need it, also to its siblings, before anything is started.
     pub fn handle(&self) -> Child<P> {
@@ -203,9 +208,9 @@ impl<M: Message<Reply = ()>> ChildSpec<AsyncProcess<M>> {
         R: Future<Output: IntoExitReason> + Send + 'static,
     {
         let begin = Arc::new(begin);
-        ChildSpec::spawned_by(move |cx| {
+        ChildSpec::spawned_by(move |spawner| {
             let begin = begin.clone();
-            cx.spawn_async_linked(move |inbox| begin(inbox)).map_err(not_spawned)
+            spawner.spawn_async(move |inbox| begin(inbox)).map_err(not_spawned)
         })
     }
 }

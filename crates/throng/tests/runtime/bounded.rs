@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{MailboxBound, Overflow, SpawnOptions};
+use throng::{MailboxBound, Overflow};
 
 /// Writes down what it hears; while its gate is shut, a `Hold` keeps it in one long turn.
 struct Scribe {
@@ -76,7 +76,7 @@ impl Held {
         let (heard, gate) = <(Arc<Mutex<Vec<u64>>>, Arc<Gate>)>::default();
         let process = Scribe { heard: heard.clone(), gate: gate.clone() };
         let scribe = match bound {
-            Some(bound) => runtime.spawn_with(process, SpawnOptions::new().mailbox(bound)).unwrap(),
+            Some(bound) => runtime.spawner().mailbox(bound).spawn(process).unwrap(),
             None => runtime.spawn(process).unwrap(),
         };
         scribe.send(Hold).unwrap();
@@ -360,8 +360,8 @@ fn stale_addresses_of_bounded_processes_reach_nobody() {
     let mut old: Vec<Address<Scribe>> = Vec::new();
     let spawn = |bound: Option<MailboxBound>| {
         let process = Scribe { heard: Arc::default(), gate: Arc::default() };
-        let options = bound.map_or(SpawnOptions::new(), |bound| SpawnOptions::new().mailbox(bound));
-        runtime.spawn_with(process, options).unwrap()
+        let spawner = runtime.spawner();
+        bound.map_or(runtime.spawner(), |bound| spawner.mailbox(bound)).spawn(process).unwrap()
     };
     runtime.block_on(async |runtime| {
         for round in 0..scaled(300) {
@@ -397,8 +397,8 @@ fn many_senders_keep_their_order_and_lose_only_what_they_are_told() {
         let (refused, heard) = runtime.block_on(async |runtime| {
             let heard: Arc<Mutex<Vec<u64>>> = Arc::default();
             let process = Scribe { heard: heard.clone(), gate: Arc::default() };
-            let options = SpawnOptions::new().mailbox(MailboxBound::new(16, overflow));
-            let scribe = runtime.spawn_with(process, options).unwrap();
+            let bound = MailboxBound::new(16, overflow);
+            let scribe = runtime.spawner().mailbox(bound).spawn(process).unwrap();
             let senders: Vec<_> = (0..senders)
                 .map(|sender| {
                     let sender = runtime.spawn(Sender { to: scribe, name: sender }).unwrap();
@@ -477,8 +477,9 @@ fn an_idle_exit_of_a_bounded_process_loses_nothing() {
         for _ in 0..rounds {
             let mut handed_over = 0;
             while handed_over < 5 {
-                let options = SpawnOptions::new().mailbox(MailboxBound::new(2, Overflow::Wait));
-                let fleeting = runtime.spawn_with(Fleeting(handled.clone()), options).unwrap();
+                let bound = MailboxBound::new(2, Overflow::Wait);
+                let fleeting =
+                    runtime.spawner().mailbox(bound).spawn(Fleeting(handled.clone())).unwrap();
                 while handed_over < 5 && fleeting.deliver(Once).await.is_ok() {
                     handed_over += 1;
                 }
@@ -581,9 +582,9 @@ fn a_processs_end_and_its_signals_reach_a_full_mailbox_in_their_order() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let (seen, gate) = <(Arc<Mutex<Vec<Seen>>>, Arc<Gate>)>::default();
-        let options = SpawnOptions::new().mailbox(MailboxBound::new(2, Overflow::Reject));
+        let bound = MailboxBound::new(2, Overflow::Reject);
         let witness = Witness { seen: seen.clone(), gate: gate.clone() };
-        let witness = runtime.spawn_with(witness, options).unwrap();
+        let witness = runtime.spawner().mailbox(bound).spawn(witness).unwrap();
         let accomplice = runtime.spawn(Accomplice(witness)).unwrap();
         witness.call(Watch(accomplice)).await.unwrap();
         witness.send(Hold).unwrap();

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::mpsc;
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{By, MailboxBound, Overflow, ProcessState, SpawnOptions};
+use throng::{By, MailboxBound, Overflow, ProcessState};
 use tokio::sync::oneshot;
 
 /// Does what it is told, and has a state of some size.
@@ -417,8 +417,8 @@ fn supervised_processes_stand_below_their_supervisor_with_their_names() {
 fn what_waits_for_a_bounded_process_is_counted_too() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
-        let options = SpawnOptions::new().mailbox(MailboxBound::new(5, Overflow::Reject));
-        let worker = runtime.spawn_with(Worker::<8>::new(), options).unwrap();
+        let bound = MailboxBound::new(5, Overflow::Reject);
+        let worker = runtime.spawner().mailbox(bound).spawn(Worker::<8>::new()).unwrap();
         assert_eq!(runtime.info(worker).await.unwrap().state, ProcessState::Idle);
         assert_eq!(runtime.find(&worker.pid().to_string()), Some(worker.pid()));
         let (begun, begins) = oneshot::channel();

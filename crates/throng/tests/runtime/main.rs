@@ -17,6 +17,7 @@ mod registry;
 mod replies;
 mod room;
 mod signals;
+mod spawning;
 mod stress;
 mod supervisors;
 mod timers;

@@ -4,7 +4,7 @@ use crate::runtime;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{ChildSpec, GroupEvent, MailboxBound, Overflow, SpawnOptions, Supervisor};
+use throng::{ChildSpec, GroupEvent, MailboxBound, Overflow, Supervisor};
 use tokio::sync::Notify;
 
 /// Takes no message while it is in a turn that waits for its gate; writes down what it hears.
@@ -98,8 +98,8 @@ impl Full {
     ) -> Full {
         let desk = Desk::default();
         let (heard, gate, entered) = (desk.heard.clone(), desk.gate.clone(), desk.entered.clone());
-        let options = SpawnOptions::new().mailbox(MailboxBound::new(1, overflow));
-        let desk = runtime.spawn_with(desk, options).unwrap();
+        let bound = MailboxBound::new(1, overflow);
+        let desk = runtime.spawner().mailbox(bound).spawn(desk).unwrap();
         prepare(desk).await;
         desk.send(Hold).unwrap();
         entered.notified().await;

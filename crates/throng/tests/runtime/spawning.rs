@@ -1,0 +1,165 @@
+//! Every way to say what is spawned, with every way to say how.
+
+use crate::{Counter, Fail, eventually, runtime};
+use std::sync::{Arc, Mutex};
+use throng::prelude::*;
+use throng::{AsyncProcess, MailboxBound, Overflow, Spawner};
+
+const BOUND: MailboxBound = MailboxBound::new(1, Overflow::Reject);
+
+/// Spawns what it is told to, and writes down how that ends.
+#[derive(Default)]
+struct Parent {
+    ends: Arc<Mutex<Vec<(Pid, ExitReason)>>>,
+}
+impl Process for Parent {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        cx.trap_exits(true);
+    }
+    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+        self.ends.lock().unwrap().push((down.pid, down.reason));
+    }
+    async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+        let pid = exit.pid.expect("from a process");
+        self.ends.lock().unwrap().push((pid, exit.reason));
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Tie {
+    Linked,
+    Monitored,
+}
+
+/// What each of the three ways has spawned.
+#[derive(Clone)]
+struct Children {
+    one: Address<Counter>,
+    many: Vec<Address<Counter>>,
+    loops: Address<AsyncProcess<Line>>,
+}
+
+struct Line;
+impl Message for Line {
+    type Reply = ();
+}
+
+struct Spawn(Tie);
+impl Message for Spawn {
+    type Reply = Children;
+}
+impl Handle<Spawn> for Parent {
+    async fn handle(&mut self, Spawn(tie): Spawn, cx: &mut Context<Self>) -> Children {
+        fn spawner(tie: Tie, cx: &mut Context<Parent>) -> Spawner<'_> {
+            match tie {
+                Tie::Linked => cx.linked().mailbox(BOUND),
+                Tie::Monitored => cx.monitored().mailbox(BOUND),
+            }
+        }
+        let one = spawner(tie, cx).spawn(Counter { count: 0 }).unwrap();
+        let many = spawner(tie, cx).spawn_many((0..3).map(|count| Counter { count })).unwrap();
+        let loops = spawner(tie, cx).spawn_async(|_: Inbox<Line>| std::future::pending::<()>());
+        Children { one, many, loops: loops.unwrap() }
+    }
+}
+
+#[test]
+fn ties_and_bounds_go_with_all_that_can_be_spawned() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for tie in [Tie::Linked, Tie::Monitored] {
+            let parent = Parent::default();
+            let ends = parent.ends.clone();
+            let parent = runtime.spawn(parent).unwrap();
+            let Children { one, many, loops } = parent.call(Spawn(tie)).await.unwrap();
+            let mut pids = vec![one.pid(), loops.pid()];
+            pids.extend(many.iter().map(|child| child.pid()));
+            for &pid in &pids {
+                assert_eq!(runtime.info(pid).await.unwrap().parent, Some(parent.pid()));
+            }
+            // It receives nothing, so that the second message finds no room.
+            loops.send(Line).unwrap();
+            assert!(matches!(loops.send(Line), Err(SendError::Overloaded(Line))));
+            pids.iter().for_each(|pid| pid.kill());
+            eventually(|| ends.lock().unwrap().len() == pids.len()).await;
+            let mut told = ends.lock().unwrap().clone();
+            told.sort_by_key(|(pid, _)| *pid);
+            pids.sort();
+            assert!(told.iter().map(|(pid, _)| pid).eq(&pids));
+            assert!(told.iter().all(|(_, reason)| *reason == ExitReason::Killed));
+            assert!(parent.is_alive());
+            parent.kill();
+        }
+    });
+}
+
+/// Spawns a process that fails at once, and goes on only when it is dead.
+struct SpawnAndWait;
+impl Message for SpawnAndWait {
+    type Reply = Vec<Pid>;
+}
+impl Handle<SpawnAndWait> for Parent {
+    async fn handle(&mut self, _: SpawnAndWait, cx: &mut Context<Self>) -> Vec<Pid> {
+        struct Fails;
+        impl Process for Fails {
+            async fn started(&mut self, _: &mut Context<Self>) {
+                panic!("at once");
+            }
+        }
+        let (one, _) = cx.spawn_monitored(Fails).unwrap();
+        let other = cx.monitored().spawn(Fails).unwrap();
+        one.pid().exited().await;
+        other.pid().exited().await;
+        vec![one.pid(), other.pid()]
+    }
+}
+
+#[test]
+fn why_a_monitored_child_ends_is_told_however_soon_it_does() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let parent = Parent::default();
+        let ends = parent.ends.clone();
+        let parent = runtime.spawn(parent).unwrap();
+        let pids = parent.call(SpawnAndWait).await.unwrap();
+        eventually(|| ends.lock().unwrap().len() == 2).await;
+        let mut told = ends.lock().unwrap().clone();
+        told.sort_by_key(|(pid, _)| pids.iter().position(|other| other == pid));
+        let panicked = ExitReason::Panicked("at once".into());
+        assert_eq!(told, [(pids[0], panicked.clone()), (pids[1], panicked)]);
+    });
+}
+
+#[test]
+fn a_supervised_child_has_its_bound_after_a_restart_too() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let child = ChildSpec::from_async(|_: Inbox<Line>| std::future::pending::<()>());
+        let child = child.mailbox(BOUND);
+        let handle = child.handle();
+        Supervisor::one_for_one().child("loop", child).start_async(runtime).await.unwrap();
+        let first = handle.address().unwrap();
+        for _ in 0..2 {
+            eventually(|| handle.address().is_some()).await;
+            handle.send(Line).unwrap();
+            assert!(matches!(handle.send(Line), Err(SendError::Overloaded(Line))));
+            handle.address().unwrap().kill();
+            eventually(|| handle.address() != Some(first)).await;
+        }
+    });
+}
+
+#[test]
+fn many_from_outside_take_a_bound() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let counters = runtime.spawner().mailbox(BOUND);
+        let counters = counters.spawn_many((0..5).map(|count| Counter { count })).unwrap();
+        assert_eq!(counters.len(), 5);
+        for counter in counters {
+            counter.deliver(Fail("on purpose")).await.unwrap();
+            let reason = counter.pid().exited().await;
+            assert!(matches!(reason, ExitReason::Panicked(_) | ExitReason::NoProcess));
+        }
+    });
+}
