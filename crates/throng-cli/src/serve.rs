@@ -153,7 +153,7 @@ impl Serve {
             .await
             .map_err(|source| ServeError::Listen { address: self.listen, source })?;
         let routes = social::routes(social, Settings { signer, token_ttl: self.token_ttl });
-        let routes = routes.merge(metrics_route(runtime.clone()));
+        let routes = routes.merge(metrics_route(runtime.clone(), node.clone()));
         let serving = server.start(routes, runtime.tokio());
         announce(serving.address(), data);
 
@@ -169,10 +169,24 @@ impl Serve {
     }
 }
 
-/// `GET /metrics`: the runtime's counts, for Prometheus.
-fn metrics_route(runtime: RuntimeHandle) -> Router {
+/// `GET /metrics`: the counts of the runtime and of the node, for Prometheus.
+fn metrics_route(runtime: RuntimeHandle, node: Node) -> Router {
     let media_type = [(header::CONTENT_TYPE, Metrics::PROMETHEUS_MEDIA_TYPE)];
-    let metrics = async move || (media_type, runtime.metrics().to_prometheus());
+    let metrics = move || {
+        let (runtime, node) = (runtime.clone(), node.clone());
+        async move {
+            let mut text = runtime.metrics().to_prometheus();
+            let tokio = runtime.tokio().clone();
+            // It reads the store, perhaps from the disk.
+            match tokio.spawn_blocking(move || node.stat()).await {
+                Ok(Ok(stat)) => text.push_str(&stat.to_prometheus()),
+                Ok(Err(error)) => tracing::warn!(%error, "the store's figures cannot be read"),
+                // The node goes down.
+                Err(_) => {}
+            }
+            (media_type, text)
+        }
+    };
     Router::new().route("/metrics", get(metrics))
 }
 

@@ -12,7 +12,7 @@
 //! so that the next message activates the entity anew, and hands back what is still in its mailbox.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use throng::{Address, Context, SpawnError};
 use throng_store::{Batch, WriteError};
@@ -41,6 +41,9 @@ pub(crate) struct Activation<P: Durable> {
     /// Known from the first turn on.
     address: Option<Address<P>>,
     retired: bool,
+    /// Whether it was asked to leave, and nobody has wanted anything since.
+    leaving: bool,
+    passivations: Arc<AtomicU64>,
     // Last, so that the count falls only after everything above is gone.
     _counted: Counted,
 }
@@ -91,6 +94,8 @@ pub(crate) fn start<P: Durable>(
         turn: Some(Node::from_inner(node.clone()).hold()),
         address: None,
         retired: false,
+        leaving: false,
+        passivations: node.passivations.clone(),
         _counted: Counted::new(&node.live),
     };
     node.runtime.spawn_attached(process, activation).map_err(|error| match error {
@@ -112,12 +117,18 @@ impl<P: Durable> Activation<P> {
         }
         self.address = Some(address);
         self.turn = Some(hold);
+        self.leaving = false;
         Ok(())
     }
 
     /// Ends a turn that has been committed.
     pub(crate) fn leave(&mut self) {
         self.turn = None;
+    }
+
+    /// It leaves, unless a message comes first.
+    pub(crate) fn passivate(&mut self) {
+        self.leaving = !self.retired;
     }
 
     /// Gives the activation up, with everything that is not on disk.
@@ -152,6 +163,9 @@ impl<P: Durable> Activation<P> {
 
 impl<P: Durable> Drop for Activation<P> {
     fn drop(&mut self) {
+        if self.leaving {
+            self.passivations.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(address) = self.address.take() {
             self.directory.remove(&self.key, address);
         }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use throng::RuntimeHandle;
+use throng::{Exposition, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 
 use crate::directory::{Directory, Kind, Nanos, SHARDS};
@@ -47,6 +47,8 @@ pub(crate) struct Inner {
     began: Instant,
     /// How many activations there have been.
     activations: AtomicU64,
+    /// How many of them have ended in order. Shared with them, for they may outlive the node.
+    pub(crate) passivations: Arc<AtomicU64>,
     /// When somebody last looked for the longest idle. Held while looking.
     looked: Mutex<Look>,
 }
@@ -84,6 +86,11 @@ pub struct NodeStat {
     pub live: usize,
     /// How many may be, before the longest idle ones are passivated.
     pub live_max: usize,
+    /// How often an entity was brought into memory since the node was started.
+    pub activations: u64,
+    /// How often one left memory in order, because nobody had anything to say to it for long, or
+    /// to make room. The others of those that left have failed.
+    pub passivations: u64,
     /// Entities on disk by kind, live or at rest. One that was never changed is not on disk.
     pub stored: BTreeMap<String, u64>,
     /// The store in numbers: its `entries` are the records of all states, cells and counts.
@@ -95,6 +102,48 @@ impl NodeStat {
     /// were.
     pub fn at_rest(&self) -> u64 {
         self.stored.values().sum::<u64>().saturating_sub(self.live as u64)
+    }
+
+    /// The numbers as Prometheus reads them.
+    pub fn to_prometheus(&self) -> String {
+        let mut text = Exposition::default();
+        text.gauge("throng_entities_live", "Entities in memory.", self.live);
+        text.gauge(
+            "throng_entities_live_limit",
+            "Entities that may be in memory before the longest idle ones are passivated.",
+            self.live_max,
+        );
+        text.gauge(
+            "throng_entities_stored",
+            "Entities on disk.",
+            self.stored.values().sum::<u64>(),
+        );
+        text.counter(
+            "throng_entities_activated_total",
+            "Times an entity was brought into memory.",
+            self.activations,
+        );
+        text.counter(
+            "throng_entities_passivated_total",
+            "Times an entity left memory in order.",
+            self.passivations,
+        );
+        let store = &self.store;
+        text.gauge("throng_store_entries", "Keys in the store.", store.entries);
+        text.gauge("throng_store_file_bytes", "Size of the data file.", store.file_bytes);
+        text.gauge("throng_store_map_bytes", "What the data file may grow to.", store.map_bytes);
+        text.counter("throng_store_batches_total", "Batches made durable.", store.batches);
+        text.counter(
+            "throng_store_commits_total",
+            "Transactions, each with its own flush, that the batches took.",
+            store.commits,
+        );
+        text.gauge(
+            "throng_store_writable",
+            "Whether the store takes writes: 1 if it does.",
+            u8::from(store.writable),
+        );
+        text.into_text()
     }
 }
 
@@ -139,6 +188,7 @@ impl Options {
             closed: AtomicBool::new(false),
             began: Instant::now(),
             activations: AtomicU64::new(0),
+            passivations: Arc::default(),
             looked: Mutex::default(),
         });
         runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
@@ -204,6 +254,8 @@ impl Node {
         Ok(NodeStat {
             live: self.live(),
             live_max: self.0.live_max,
+            activations: self.0.activations.load(Ordering::Relaxed),
+            passivations: self.0.passivations.load(Ordering::Relaxed),
             stored: counts.collect::<Result<_, ReadError>>()?,
             store: self.0.store.stat()?,
         })

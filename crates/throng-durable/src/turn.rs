@@ -58,6 +58,9 @@ impl<P: Durable> Turn<P> for Passivate {
     type Reply = ();
 
     async fn run(self, _: &mut P, cx: &mut Context<P>) {
+        if let Some(activation) = Activation::of(cx) {
+            activation.passivate();
+        }
         cx.stop_if_idle();
     }
 }

@@ -169,6 +169,18 @@ async fn prometheus_finds_what_it_reads() {
     assert!(value("throng_processes") >= 1.0);
     assert!(value("throng_processes_spawned_total") >= value("throng_processes"));
     assert!(value("throng_worker_turns_total{worker=\"0\"}") >= 0.0);
+    // The user and what else registering it has changed.
+    assert!(value("throng_entities_activated_total") >= 1.0);
+    assert!(value("throng_entities_live") >= 1.0);
+    assert!(value("throng_entities_live") <= value("throng_entities_activated_total"));
+    assert_eq!(value("throng_entities_passivated_total"), 0.0);
+    assert!(value("throng_store_entries") >= value("throng_entities_stored"));
+    assert!(value("throng_entities_stored") >= 1.0);
+    assert!(value("throng_store_batches_total") >= value("throng_store_commits_total"));
+    assert!(value("throng_store_commits_total") >= 1.0);
+    assert!(value("throng_store_file_bytes") > 0.0);
+    assert!(value("throng_store_file_bytes") <= value("throng_store_map_bytes"));
+    assert_eq!(value("throng_store_writable"), 1.0);
 }
 
 #[test]

@@ -149,6 +149,8 @@ fn more_entities_than_may_live_are_all_right() {
             assert!(stat.live > 0 && stat.live <= LIVE_MAX, "{stat:?}");
             assert_eq!(stat.stored["counter"], MANY);
             assert_eq!(stat.at_rest(), MANY - stat.live as u64);
+            assert!(stat.activations >= MANY && stat.activations >= stat.passivations, "{stat:?}");
+            assert!(stat.passivations >= stat.at_rest(), "who is at rest has left: {stat:?}");
         },
     );
 }
