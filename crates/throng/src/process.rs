@@ -215,7 +215,7 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
 /// called with, another may keep.
 ///
 /// ```
-/// use throng::{Child, Delivery, Turn, prelude::*};
+/// use throng::{Child, prelude::*};
 ///
 /// struct Holder<F>(F);
 /// impl<F: Send + 'static> Process for Holder<F> {}
@@ -228,13 +228,6 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
 /// fn address(process: Address<Keeps>) -> Address<Keeps> { process }
 /// fn context<'c>(process: &'c Context<Keeps>) -> &'c Context<Keeps> { process }
 /// fn child(process: Child<Keeps>) -> Child<Keeps> { process }
-///
-/// struct Use;
-/// impl<F: Send + 'static> Turn<Holder<F>> for Use {
-///     type Reply = ();
-///     async fn run(self, _: &mut Holder<F>, _: &mut Context<Holder<F>>) {}
-/// }
-/// fn delivery(process: Delivery<Keeps, Use>) -> Delivery<Keeps, Use> { process }
 /// ```
 ///
 /// ```compile_fail,E0308
@@ -264,19 +257,6 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
 /// fn child(process: Child<Keeps>) -> Child<Borrows> { process }
 /// ```
 ///
-/// ```compile_fail,E0308
-/// # use throng::{Delivery, Turn, prelude::*};
-/// # struct Holder<F>(F);
-/// # impl<F: Send + 'static> Process for Holder<F> {}
-/// # type Keeps = Holder<fn(&'static u8)>;
-/// # type Borrows = Holder<for<'a> fn(&'a u8)>;
-/// struct Use;
-/// impl<F: Send + 'static> Turn<Holder<F>> for Use {
-///     type Reply = ();
-///     async fn run(self, _: &mut Holder<F>, _: &mut Context<Holder<F>>) {}
-/// }
-/// fn delivery(process: Delivery<Keeps, Use>) -> Delivery<Borrows, Use> { process }
-/// ```
 pub(crate) type Exactly<P> = PhantomData<fn(P) -> P>;
 
 /// The future of a hook nobody has written: told from any other, at compile time, by a layout that
