@@ -17,8 +17,8 @@
 //! a call that finds its callee at rest, and a load to any other.
 //!
 //! What bounds the probes: each goes [`HOPS`] far; a call passes one on once; one that sends probes
-//! of its own passes none of a smaller pid's, so that of a ring closed from several sides at once
-//! mostly one call fails and not all. A probe that meets a process between two turns is dropped, for that one does not wait;
+//! of its own passes none of a call's with a smaller number, so that of a ring closed from several
+//! sides at once mostly one call fails and not all. A probe that meets a process between two turns is dropped, for that one does not wait;
 //! further ones follow, at twice the interval each time up to a second.
 
 use crate::address::{Pid, RawAddress};
@@ -37,18 +37,21 @@ const HOPS: u8 = 64;
 /// How many of the probes passed on a call remembers.
 const REMEMBERED: usize = 8;
 
-/// See the file's head. The number tells it from all others of its runtime.
+/// See the file's head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     sender: Pid,
-    number: u64,
+    number: Number,
     hops: u8,
 }
 
-impl Probe {
-    fn is_same(&self, other: Probe) -> bool {
-        (self.sender, self.number) == (other.sender, other.number)
-    }
+/// What tells a probe from all others of its runtime.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Number {
+    /// The same for all probes of a call. Pids would do as well to tell which call yields, but they
+    /// are addresses, so that a simulated run would not repeat.
+    call: u64,
+    round: u8,
 }
 
 /// What a waiting call does to find out whether it is part of a ring.
@@ -64,7 +67,7 @@ pub(crate) struct Chase {
 #[derive(Default)]
 struct Trail {
     /// The number of the last probe sent.
-    own: Option<u64>,
+    own: Option<Number>,
     passed: Vec<Probe>,
 }
 
@@ -95,8 +98,8 @@ impl Chase {
             if probe.sender == me {
                 return trail.own == Some(probe.number);
             }
-            let yields = trail.own.is_some() && me > probe.sender;
-            let known = trail.passed.iter().any(|passed| passed.is_same(probe));
+            let yields = trail.own.is_some_and(|own| own.call > probe.number.call);
+            let known = trail.passed.iter().any(|passed| passed.number == probe.number);
             if !yields && !known && probe.hops > 0 {
                 if trail.passed.len() == REMEMBERED {
                     trail.passed.remove(0);
@@ -114,8 +117,12 @@ impl Chase {
         if !worker.set_alarm(cell, next) {
             return;
         }
-        let number = worker.number_probe();
-        self.trail.get_or_insert_default().own = Some(number);
+        let trail = self.trail.get_or_insert_default();
+        let number = match trail.own {
+            Some(Number { call, round }) => Number { call, round: round.wrapping_add(1) },
+            None => Number { call: worker.number_probe(), round: 0 },
+        };
+        trail.own = Some(number);
         send(self.to, Probe { sender: cell.pid(), number, hops: HOPS });
         let interval = (2 * interval).min(INTERVAL_MOST);
         self.interval_ms = interval.as_millis() as u32;
