@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::prelude::*;
 use throng::sim::{self, Sim};
+use throng::{ChildSpec, IntoChildSpec, Supervisor, SupervisorError};
 
 /// Under Miri a run takes a thousand times as long.
 const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
@@ -193,6 +194,50 @@ fn links_and_monitors_hold_in_every_schedule() {
 }
 
 #[test]
+fn supervisors_count_restarts_in_virtual_time() {
+    sim::check(3, async |sim| {
+        let worker = ChildSpec::new(|| Worker { name: 'a', log: Log::default() });
+        let child = worker.handle();
+        let spec = Supervisor::one_for_one().intensity(1, Duration::from_secs(5));
+        let supervisor = spec.child("a", worker).start_async(sim.runtime()).await.unwrap();
+        for wait in [6, 6, 3, 1] {
+            assert!(supervisor.is_alive());
+            child.address().unwrap().kill();
+            tokio::time::sleep(Duration::from_secs(wait)).await;
+        }
+        assert!(!supervisor.is_alive(), "two within five seconds are more than it bears");
+    });
+}
+
+#[test]
+fn a_handle_follows_the_supervisor_that_lives() {
+    /// Takes its time to stop.
+    struct Slow;
+    impl Process for Slow {
+        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    sim::check(SEEDS, async |sim| {
+        let (first, second) = (ChildSpec::new(|| Slow), ChildSpec::new(|| Slow));
+        let handles = [first.handle(), second.handle()];
+        let inner = Supervisor::one_for_all().child("first", first).child("second", second);
+        let middle = Supervisor::one_for_one().child("inner", inner).into_child_spec();
+        let middle_handle = middle.handle();
+        let root = Supervisor::one_for_one().child("middle", middle);
+        root.start_async(sim.runtime()).await.unwrap();
+        // The inner supervisor is busy with a restart when its own is killed.
+        handles[0].address().unwrap().kill();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        middle_handle.address().unwrap().kill();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        for handle in &handles {
+            assert!(handle.address().is_some(), "{handle:?}");
+        }
+    });
+}
+
+#[test]
 fn a_ring_of_calls_is_broken_at_the_same_place_each_time() {
     struct Round {
         place: usize,
@@ -230,4 +275,17 @@ fn a_ring_of_calls_is_broken_at_the_same_place_each_time() {
         // The processes are where those of the last run were, but not each where it was.
         assert_eq!(run(seed), first, "seed {seed} repeats");
     }
+}
+
+#[test]
+fn a_start_that_fails_for_a_taken_name_leaves_nothing_behind() {
+    sim::check(SEEDS, async |sim| {
+        let runtime = sim.runtime();
+        let squatter = runtime.spawn(Worker { name: 's', log: Log::default() }).unwrap();
+        runtime.register("desk", squatter).unwrap();
+        let clerk = ChildSpec::new(|| Worker { name: 'c', log: Log::default() }).register("desk");
+        let office = Supervisor::one_for_one().child("clerk", clerk).start_async(runtime).await;
+        assert!(matches!(office, Err(SupervisorError::Child { .. })), "{office:?}");
+        assert_eq!(runtime.process_count(), 1, "the squatter");
+    });
 }

@@ -6,7 +6,7 @@ use crate::call::Call;
 use crate::delivery::Delivery;
 use crate::error::SendError;
 use crate::process::{Process, Turn};
-use crate::reply::{Ask, ReplyTo};
+use crate::sync::{Mutex, lock};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -15,20 +15,37 @@ use std::sync::{Arc, OnceLock};
 ///
 /// It keeps the last incarnation's pid when that has died: it cannot reach anybody else, and whoever
 /// sends there is told.
+///
+/// Invariant: it belongs to the supervisor that took it last, which was the present one at its own
+/// place then. A supervisor whose own was killed goes on until it hears of that: it may start children
+/// again, and among them supervisors, when those that replace them all have been started.
 #[derive(Default, Debug)]
 pub(crate) struct Place {
     pid: AtomicPid,
+    /// Whose child it is.
+    supervisor: Mutex<Option<Pid>>,
     /// Which child of its supervisor it is: the same of each incarnation of the supervisor, for
     /// only what is in its spec outlives that.
     key: OnceLock<Key>,
 }
 
 impl Place {
-    pub(crate) fn set(&self, pid: Pid) {
-        self.pid.store(pid);
+    /// The child's process has been started, by this supervisor.
+    pub(crate) fn set(&self, pid: Pid, supervisor: Pid) {
+        let owner = lock(&self.supervisor);
+        if *owner == Some(supervisor) {
+            // Within the lock, so that no other takes the place in between.
+            self.pid.store(pid);
+        }
     }
 
-    pub(crate) fn set_key(&self, key: Key) {
+    /// A supervisor has this child from here on; `own` is where it is a child itself.
+    pub(crate) fn take(&self, key: Key, supervisor: Pid, own: Option<&Place>) {
+        // Held while the child's changes hands. Locks are taken downwards only.
+        let _held = own.map(|own| lock(&own.supervisor));
+        if own.is_none_or(|own| own.last() == Some(supervisor)) {
+            *lock(&self.supervisor) = Some(supervisor);
+        }
         let known = *self.key.get_or_init(|| key);
         assert_eq!(known, key, "a child has one place among its siblings");
     }

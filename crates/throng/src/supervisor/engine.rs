@@ -145,6 +145,8 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
             self.names.insert(name.clone(), key);
         }
         let state = State::Stopped;
+        // A permanent child never ends for good: to wait for its end would be to wait for ever.
+        let significant = significant && restart != Restart::Permanent;
         self.children.insert(key, Child { name, restart, significant, state, content });
         Ok(key)
     }
@@ -457,6 +459,8 @@ mod tests {
                 (Restart::Temporary, false),
                 (Restart::Temporary, true),
                 (Restart::Transient, true),
+                // It never ends for good, so nobody waits for it.
+                (Restart::Permanent, true),
             ];
             for ((restart, significant), pid) in kinds.into_iter().zip(1..) {
                 let key = engine.add(None, restart, significant, ()).expect("nameless");

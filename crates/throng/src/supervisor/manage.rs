@@ -114,7 +114,7 @@ impl SupervisorSpec {
         spawn: impl FnOnce(Supervisor) -> Result<Address<Supervisor>, SpawnError<Supervisor>>,
     ) -> Result<(Address<Supervisor>, Outcome), SupervisorError> {
         let (report, outcome): (Report, _) = mpsc::channel();
-        let supervisor = spawn(Supervisor::new(Arc::new(self.template), Some(report)));
+        let supervisor = spawn(Supervisor::new(Arc::new(self.template), None, Some(report)));
         match supervisor {
             Ok(supervisor) => Ok((supervisor, outcome)),
             Err(error) => Err(SupervisorError::Supervisor(ExitReason::other(error.to_string()))),

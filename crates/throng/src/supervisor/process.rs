@@ -17,7 +17,6 @@ use crate::exit::ExitReason;
 use crate::message::Route;
 use crate::process::{self, Exit, Process, Turn};
 use crate::registry::{Name, RegisterError};
-use crate::sync::Epoch;
 use std::any::{TypeId, type_name};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -80,16 +79,20 @@ pub(crate) type Report = mpsc::Sender<Result<(), SupervisorError>>;
 pub struct Supervisor {
     /// Boxed, so that the slot of one among many supervisors is small.
     engine: Box<Engine<Pid, Starter>>,
-    /// What its restarts are timed by.
-    epoch: Epoch,
     template: Arc<Template>,
+    /// Where it is to be found, if it is a supervisor's child.
+    place: Option<Arc<Place>>,
     report: Option<Report>,
 }
 
 impl Supervisor {
-    pub(crate) fn new(template: Arc<Template>, report: Option<Report>) -> Supervisor {
+    pub(crate) fn new(
+        template: Arc<Template>,
+        place: Option<Arc<Place>>,
+        report: Option<Report>,
+    ) -> Supervisor {
         let engine = Box::new(Engine::new(template.settings));
-        Supervisor { engine, epoch: Epoch::now(), template, report }
+        Supervisor { engine, template, place, report }
     }
 
     pub(crate) fn engine(&self) -> &Engine<Pid, Starter> {
@@ -100,7 +103,7 @@ impl Supervisor {
     async fn start_all(&mut self, cx: &mut Context<Self>) -> Result<(), SupervisorError> {
         for (id, starter) in self.template.clone().children.iter() {
             let key = self
-                .add(Some(id.clone()), starter.clone())
+                .add(Some(id.clone()), starter.clone(), cx)
                 .map_err(|_| SupervisorError::DuplicateId { id: id.clone() })?;
             if let Err(reason) = self.start(key, cx).await {
                 return Err(SupervisorError::Child { id: id.clone(), reason });
@@ -110,13 +113,13 @@ impl Supervisor {
     }
 
     /// Adds a child, stopped; whoever has its id if that is taken.
-    pub(crate) fn add(&mut self, id: Option<Name>, starter: Starter) -> Result<Key, Key> {
+    fn add(&mut self, id: Option<Name>, starter: Starter, cx: &Context<Self>) -> Result<Key, Key> {
         let (rules, place) = (starter.0.rules(), starter.0.place().clone());
         let key = self
             .engine
             .add(id, rules.restart, rules.significant, starter)
             .map_err(|(taken, _)| taken)?;
-        place.set_key(key);
+        place.take(key, cx.pid(), self.place.as_deref());
         Ok(key)
     }
 
@@ -127,7 +130,7 @@ impl Supervisor {
         starter: Starter,
         cx: &mut Context<Self>,
     ) -> Result<(), ChildError> {
-        let key = self.add(id, starter).map_err(|taken| self.why_not_startable(taken))?;
+        let key = self.add(id, starter, cx).map_err(|taken| self.why_not_startable(taken))?;
         self.start(key, cx).await.map_err(|reason| {
             self.engine.remove(key);
             ChildError::Failed(reason)
@@ -241,7 +244,7 @@ impl Supervisor {
     async fn stop_child(&mut self, key: Key, cx: &mut Context<Self>) {
         if let Some((pid, grace)) = self.running(key) {
             ask_to_stop(pid, grace, cx);
-            wait_for_end(pid, grace, Epoch::now(), cx).await;
+            wait_for_end(pid, grace, now(cx), cx).await;
         }
     }
 
@@ -254,7 +257,7 @@ impl Supervisor {
             }
             return;
         }
-        let asked = Epoch::now();
+        let asked = now(cx);
         let running: Vec<_> = keys.into_iter().filter_map(|key| self.running(key)).collect();
         running.iter().for_each(|&(pid, grace)| ask_to_stop(pid, grace, cx));
         for (pid, grace) in running {
@@ -278,6 +281,10 @@ impl Supervisor {
 impl Process for Supervisor {
     async fn started(&mut self, cx: &mut Context<Self>) {
         cx.trap_exits(true);
+        // Its own supervisor does the same, but perhaps not yet.
+        if let (Some(place), Some(parent)) = (&self.place, cx.parent()) {
+            place.set(cx.pid(), parent);
+        }
         let outcome = self.start_all(cx).await;
         if let Err(error) = &outcome {
             self.stop_all(cx).await;
@@ -301,8 +308,7 @@ impl Process for Supervisor {
             // Somebody's opinion, not somebody's end.
             Some(pid) if pid.is_alive() => {}
             Some(pid) => {
-                let verdict =
-                    self.engine.exited(pid, is_orderly(&exit.reason), self.epoch.elapsed());
+                let verdict = self.engine.exited(pid, is_orderly(&exit.reason), now(cx));
                 self.carry_out(verdict, cx).await;
             }
         }
@@ -318,6 +324,11 @@ fn is_orderly(reason: &ExitReason) -> bool {
     matches!(reason, ExitReason::Normal | ExitReason::Shutdown)
 }
 
+/// The time that restarts and stops are measured by: the runtime's, which a simulation has leap.
+fn now(cx: &Context<Supervisor>) -> Duration {
+    cx.runtime().scheduler().clock.elapsed()
+}
+
 fn ask_to_stop(pid: Pid, grace: Grace, cx: &mut Context<Supervisor>) {
     match grace {
         // It exits when its mailbox is empty, as all do then; asked, it would drop what is in there.
@@ -328,11 +339,11 @@ fn ask_to_stop(pid: Pid, grace: Grace, cx: &mut Context<Supervisor>) {
 }
 
 /// Waits until a process has exited that was asked to at `asked`; kills it when its time is over.
-async fn wait_for_end(pid: Pid, grace: Grace, asked: Epoch, cx: &mut Context<Supervisor>) {
+async fn wait_for_end(pid: Pid, grace: Grace, asked: Duration, cx: &mut Context<Supervisor>) {
     match grace {
         // How long that may take is for the runtime to say, which kills who is late.
         Grace::Within(grace) if !cx.runtime().is_shutting_down() => {
-            if !exits_within(pid, grace.saturating_sub(asked.elapsed())).await {
+            if !exits_within(pid, grace.saturating_sub(now(cx).saturating_sub(asked))).await {
                 tracing::warn!(?pid, "a child did not stop in time and is killed");
                 pid.kill();
                 pid.exited().await;
@@ -361,7 +372,7 @@ impl Turn<Supervisor> for Retry {
     type Reply = ();
 
     async fn run(self, supervisor: &mut Supervisor, cx: &mut Context<Supervisor>) {
-        let verdict = supervisor.engine.retry(self.0, supervisor.epoch.elapsed());
+        let verdict = supervisor.engine.retry(self.0, now(cx));
         supervisor.carry_out(verdict, cx).await;
     }
 }
@@ -460,10 +471,16 @@ impl<P: Process> Startable for ChildSpec<P> {
             {
                 cx.unlink(address);
                 address.kill();
-                return Err(ExitReason::other(error.to_string()));
+                let reason = ExitReason::other(error.to_string());
+                // The start has failed when nothing of it is left, or the next would be beside it.
+                let gone = async move {
+                    address.pid().exited().await;
+                    Err(reason)
+                };
+                return Ok(Spawned { pid: address.pid(), ready: Some(Box::pin(gone)) });
             }
         }
-        self.place.set(address.pid());
+        self.place.set(address.pid(), cx.pid());
         let ready = const { process::has_started::<P>() }.then(|| Box::pin(ready(address)) as _);
         Ok(Spawned { pid: address.pid(), ready })
     }

@@ -251,8 +251,11 @@ impl IntoChildSpec for SupervisorSpec {
     type Process = Supervisor;
 
     fn into_child_spec(self) -> ChildSpec<Supervisor> {
-        let template = Arc::new(self.template);
-        ChildSpec::new(move || Supervisor::new(template.clone(), None)).shutdown_unlimited()
+        let (template, place) = (Arc::new(self.template), Arc::<Place>::default());
+        let own = place.clone();
+        let spec =
+            ChildSpec::new(move || Supervisor::new(template.clone(), Some(own.clone()), None));
+        ChildSpec { place, ..spec }.shutdown_unlimited()
     }
 }
 
