@@ -10,6 +10,7 @@ pub(crate) const SMALL: &[(&str, u64)] = &[
     ("panics", 20_000),
     ("blocking", 300),
     ("flood", 2),
+    ("trees", 300),
 ];
 
 /// Runs one of them, or all, optimised.

@@ -5,6 +5,7 @@
 //! cargo xtask stress                    all of them, at full size
 //! cargo xtask stress monitors           one of them
 //! cargo xtask stress monitors 1000      one of them, at another size
+//! THRONG_SIM_SEED=7 cargo xtask stress trees      one tree alone
 //! ```
 
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod monitors;
 mod panics;
 mod resident;
 mod spawn_exit;
+mod trees;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -61,6 +63,12 @@ const ALL: &[Stress] = &[
         about: "seconds a slow consumer is flooded, with resident memory flat at the mailbox budget",
         size: 60,
         run: flood::run,
+    },
+    Stress {
+        name: "trees",
+        about: "supervision trees drawn at random, in the simulator, with crashes injected",
+        size: 10_000,
+        run: trees::run,
     },
 ];
 
