@@ -330,6 +330,9 @@ fn check(code: Code, kind: Kind, key: &[u8], value: &[u8]) -> Result<(), Rejecti
     check_key(key)?;
     let duplicates = kind == Kind::Duplicates;
     match code {
+        Code::Put | Code::PutNew if duplicates && value.is_empty() => {
+            return Err(Rejection::ValueEmpty);
+        }
         Code::Add if duplicates => return Err(Rejection::Duplicates),
         Code::DeleteValue if !duplicates => return Err(Rejection::NoDuplicates),
         _ => {}

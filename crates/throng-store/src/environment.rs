@@ -7,6 +7,7 @@
 //! | `LOCK`     | empty; locked while a store writes there (see `lock.rs`)       |
 //! | `data.mdb` | LMDB: the tables in `format.rs`                                |
 //! | `lock.mdb` | LMDB's table of readers                                        |
+//! | `draft`    | a directory in which `data.mdb` is made, before it has its name |
 //!
 //! The map is as large as the file may ever become: addresses are cheap, and a map that need not
 //! grow needs not wait for its readers to leave. So the file grows by itself up to the quota.
@@ -30,8 +31,9 @@ use std::time::{Duration, Instant};
 use crate::database::{Kind, Place};
 use crate::lmdb::{self, Closed, Env, ReadTxn, Settings};
 use crate::lock::Claim;
+use crate::pages::{self, Damage};
 use crate::pool::{Pool, Pooled};
-use crate::{DatabaseError, OpenError, Options, ReadError, format};
+use crate::{Check, DatabaseError, OpenError, Options, ReadError, format};
 
 /// The name the engine gives to its data file.
 const DATA_FILE: &str = "data.mdb";
@@ -64,12 +66,33 @@ impl Environment {
     /// Opens the environment in `directory`, making both if need be.
     pub(crate) fn open(directory: &Path, options: &Options) -> Result<Environment, OpenError> {
         let refused = |source| OpenError::Io { path: directory.into(), source };
-        let claim = if options.read_only {
-            Claim::to_read(directory)?
-        } else {
-            fs::create_dir_all(directory).map_err(refused)?;
-            Claim::to_write(directory)?
+        let mut claim = match options {
+            Options { read_only: false, .. } => {
+                fs::create_dir_all(directory).map_err(refused)?;
+                Claim::to_write(directory)?
+            }
+            // Pages that are written meanwhile would look damaged.
+            Options { check: true, .. } => Claim::to_read_alone(directory)?,
+            _ => Claim::to_read(directory)?,
         };
+        let data_file = claim.path().join(DATA_FILE);
+        match fs::metadata(&data_file) {
+            Ok(metadata) if metadata.len() == 0 => {
+                // The engine would take it for a new one; those have content once they have a name.
+                let reason = "it is empty".into();
+                return Err(OpenError::Corrupt { path: directory.into(), reason });
+            }
+            Ok(_) if options.check => {
+                check_file(&data_file, directory)?;
+                claim.share();
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !options.read_only => {
+                make_data_file(&claim, directory, options)?;
+            }
+            // The engine says so too.
+            Err(_) => {}
+        }
         let settings = options.settings();
         let (env, closed) = Env::open(&claim, &settings)
             .map_err(|error| OpenError::from_engine(error, directory))?;
@@ -103,6 +126,12 @@ impl Environment {
         environment.pool.sweep(env.last_txn());
         environment.set_current(Some(env));
         Ok(environment)
+    }
+
+    /// Looks at the data file in `directory` without opening it.
+    pub(crate) fn check(directory: &Path) -> Result<Check, OpenError> {
+        let claim = Claim::to_read_alone(directory)?;
+        check_file(&claim.path().join(DATA_FILE), directory)
     }
 
     pub(crate) fn entries(&self) -> Place {
@@ -317,6 +346,9 @@ impl Environment {
     }
 }
 
+/// The directory in which a new data file is made.
+const DRAFT: &str = "draft";
+
 /// The longest name of a database, in bytes.
 const DATABASE_NAME_BYTES_MAX: usize = 500;
 
@@ -325,6 +357,40 @@ const STALE_PAUSE: Duration = Duration::from_secs(10);
 
 /// How often a writer that waits for snapshots to end looks whether the store is closed.
 const REOPEN_PAUSE: Duration = Duration::from_millis(20);
+
+fn check_file(data_file: &Path, directory: &Path) -> Result<Check, OpenError> {
+    let path = directory.into();
+    pages::check(data_file).map_err(|damage| match damage {
+        Damage::Foreign => OpenError::Foreign { path },
+        Damage::Found(reason) => OpenError::Corrupt { path, reason },
+        Damage::Io(source) => OpenError::Io { path, source },
+    })
+}
+
+/// Makes the data file, which has its name only once it is whole and on the disk: the engine could
+/// not open one of which only a part is there.
+fn make_data_file(claim: &Claim, directory: &Path, options: &Options) -> Result<(), OpenError> {
+    let refused = |source| OpenError::Io { path: directory.into(), source };
+    let draft = claim.path().join(DRAFT);
+    let remove_draft = || match fs::remove_dir_all(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    // A crash may have left one.
+    remove_draft().and_then(|()| fs::create_dir(&draft)).map_err(refused)?;
+    let claim_draft = Claim::to_write(&draft)?;
+    let settings = Settings { no_sync: false, write_map: false, ..options.settings() };
+    let (env, _) = Env::open(&claim_draft, &settings)
+        .map_err(|error| OpenError::from_engine(error, directory))?;
+    format::open_databases(&env, directory, false, &BTreeMap::new())?;
+    drop((env, claim_draft));
+    let path = draft.join(DATA_FILE);
+    File::open(&path)
+        .and_then(|file| file.sync_all())
+        .and_then(|()| fs::rename(&path, claim.path().join(DATA_FILE)))
+        .and_then(|()| remove_draft())
+        .map_err(refused)
+}
 
 /// Makes the names of new files durable, in the directory and of the directory itself: the engine
 /// flushes only what is inside the files.

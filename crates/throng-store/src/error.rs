@@ -227,6 +227,10 @@ pub enum Rejection {
         /// Its length.
         bytes: usize,
     },
+    /// A value has no bytes, in a database of several values under a key, where values are ordered
+    /// like keys.
+    #[error("a value is empty in a database with several values under a key")]
+    ValueEmpty,
     /// A value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than
     /// [`KEY_BYTES_MAX`] where a key has several.
     #[error("a value has {bytes} bytes, the longest allowed has {bytes_max}")]

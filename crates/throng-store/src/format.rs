@@ -102,6 +102,16 @@ pub(crate) fn open_databases(
     Ok(Databases { entries, named })
 }
 
+/// What the table of that name holds: a database of that kind, or the format; `None` for what is
+/// none of ours.
+pub(crate) fn kind(stored: &str) -> Option<Option<Kind>> {
+    match stored {
+        FORMAT => Some(None),
+        ENTRIES => Some(Some(Kind::Checked)),
+        _ => Kind::of(stored).map(|(kind, _)| Some(kind)),
+    }
+}
+
 /// Opens a database by its name, making it if need be.
 pub(crate) fn open_database(
     env: &Env,

@@ -38,6 +38,9 @@
 //!   except where a database was made [without](DatabaseOptions::without_checksums) or holds
 //!   [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit that broke off, the store recovers by itself.
+//! - A data file is whole from the moment it has its name on.
+//! - A damaged one is found by [`Store::check`] and by opening it with [`Options::check`], before the
+//!   engine, which trusts it, comes to see it.
 //!
 //! The crate knows no processes and no async runtime: a ticket is a plain future.
 
@@ -51,6 +54,7 @@ mod format;
 mod lmdb;
 mod lock;
 mod options;
+mod pages;
 mod pool;
 mod queue;
 mod range;
@@ -68,6 +72,7 @@ pub use cursor::Cursor;
 pub use database::{Database, DatabaseOptions};
 pub use error::{DatabaseError, OpenError, ReadError, Rejection, UpdateError, WriteError};
 pub use options::{Durability, Options};
+pub use pages::Check;
 pub use queue::Room;
 pub use range::Range;
 pub use reader::Reader;

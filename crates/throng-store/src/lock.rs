@@ -30,6 +30,8 @@ pub(crate) struct Claim {
     path: PathBuf,
     /// The lock, of one who writes.
     file: Option<File>,
+    /// The lock, of one who reads and keeps others from writing.
+    alone: Option<File>,
     identity: Identity,
 }
 
@@ -69,7 +71,31 @@ impl Claim {
         if !open().insert(identity.clone()) {
             return Err(OpenError::InUse { path: directory.into() });
         }
-        Ok(Claim { path, file: None, identity })
+        Ok(Claim { path, file: None, alone: None, identity })
+    }
+
+    /// Claims `directory`, which must exist and nobody may write to meanwhile, to read alone.
+    pub(crate) fn to_read_alone(directory: &Path) -> Result<Claim, OpenError> {
+        let mut claim = Claim::to_read(directory)?;
+        // Without the file, or the right to open it, nobody has claimed it to write.
+        if let Ok(file) = File::open(claim.path.join(FILE_NAME)) {
+            match file.try_lock_shared() {
+                Ok(()) => claim.alone = Some(file),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(OpenError::InUse { path: directory.into() });
+                }
+                Err(TryLockError::Error(source)) => {
+                    return Err(OpenError::Io { path: directory.into(), source });
+                }
+            }
+        }
+        Ok(claim)
+    }
+
+    /// Lets others write, of a claim to read alone.
+    pub(crate) fn share(&mut self) {
+        // If this fails, closing is all that is left.
+        let _ = self.alone.take().map(|file| file.unlock());
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -86,6 +112,7 @@ impl Drop for Claim {
         // Closing alone would leave the lock with a copy of the descriptor that a child process
         // may hold between its fork and its exec. If this fails, closing is all that is left.
         let _ = self.file.take().map(|file| file.unlock());
+        self.share();
         open().remove(&self.identity);
     }
 }

@@ -24,6 +24,7 @@ pub struct Options {
     pub(crate) read_ahead: bool,
     pub(crate) read_only: bool,
     pub(crate) verify_reads: bool,
+    pub(crate) check: bool,
     pub(crate) snapshots_max: u32,
     pub(crate) snapshot_age_max: Duration,
     pub(crate) queue_batches_max: usize,
@@ -58,6 +59,7 @@ impl Default for Options {
             read_ahead: true,
             read_only: false,
             verify_reads: true,
+            check: false,
             snapshots_max: 1024,
             snapshot_age_max: Duration::from_secs(600),
             queue_batches_max: 16 << 10,
@@ -129,6 +131,17 @@ impl Options {
     #[must_use]
     pub fn verify_reads(mut self, verify_reads: bool) -> Options {
         self.verify_reads = verify_reads;
+        self
+    }
+
+    /// Whether the data file is checked as [`Store::check`] does, before the engine opens it. Off by
+    /// default.
+    ///
+    /// The engine trusts its file: damaged pages can make it crash the process. So check a file
+    /// that was copied, restored, or on a disk that is in doubt. Costs the time to read it.
+    #[must_use]
+    pub fn check(mut self, check: bool) -> Options {
+        self.check = check;
         self
     }
 

@@ -13,7 +13,8 @@ use crate::ticket::Work;
 use crate::update::{Update, Updating};
 use crate::writer::{self, Counters};
 use crate::{
-    Batch, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader, Snapshot, Ticket,
+    Batch, Check, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader, Snapshot,
+    Ticket,
 };
 
 /// An open data directory. Cheap to clone; all clones are the same store.
@@ -288,6 +289,36 @@ impl Store {
             entries += snapshot.verify(place)?;
         }
         Ok(entries)
+    }
+
+    /// Looks at the data file in the directory `path` without opening it: at every page, whether it
+    /// is what it should be, and at every value, whether it is what its checksum says.
+    ///
+    /// Unlike [`verify`](Store::verify) it does so without the engine, which trusts its file, and
+    /// which damaged pages can make crash the process. Goes at the speed of the disk, and takes
+    /// memory for the largest value, and some bytes for each free page.
+    ///
+    /// What it cannot notice: other bytes of the same length and order in keys and values that have
+    /// [no](crate::DatabaseOptions::without_checksums)
+    /// [checksums](crate::DatabaseOptions::duplicates), and a whole file put back to an earlier one.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, OpenError, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// let store = Store::open(directory.path())?;
+    /// store.write(Batch::new().put("key", "value")).wait()?;
+    /// assert!(matches!(Store::check(directory.path()), Err(OpenError::InUse { .. })));
+    /// drop(store);
+    /// assert_eq!(Store::check(directory.path())?.entries, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError::Corrupt`] with the first damage found; otherwise as for [`open`](Store::open),
+    /// also [`OpenError::InUse`] while the store is open anywhere.
+    pub fn check(path: impl AsRef<Path>) -> Result<Check, OpenError> {
+        Environment::check(path.as_ref())
     }
 
     /// Writes a copy of everything committed so far into the directory `path`, which is made and

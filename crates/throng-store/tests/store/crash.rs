@@ -1,20 +1,63 @@
 //! Killed at any moment, the store keeps every write it acknowledged, whole.
+//!
+//! A child writes from many threads and says on its standard output what was acknowledged, after
+//! it was. The parent kills it at random moments, opens the same store again and looks. Each
+//! thread has keys of its own and writes them over and over, under ever higher versions; so under
+//! each key there must be the version acknowledged last, or one that was written after it.
+//!
+//! `THRONG_STORE_KILLS` says how often, `THRONG_STORE_SEED` which random moments.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
-use throng_store::{Batch, Store};
+use throng_store::{Batch, Bytes, Snapshot, Store, Str};
 
-const ROUNDS: usize = 5;
-const THREADS: usize = 4;
+use super::number_or;
 
-/// A value that shows any tear: its length and all its bytes follow from the number. The largest
-/// span several pages.
-fn value(number: u64) -> Vec<u8> {
-    let bytes = 10 + (number.wrapping_mul(2_654_435_761) % 9_000) as usize;
-    number.to_le_bytes().into_iter().cycle().take(bytes).collect()
+const THREADS: u64 = 8;
+/// How many keys each thread writes, in turn.
+const SLOTS: u64 = 24;
+
+/// A value that tells by itself whether it is whole: a checksum, the version, the length, and that
+/// many bytes. The longest span several pages. Every seventh version is a deletion, which has none.
+fn value(version: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(version);
+    let bytes = if random.u8(..8) == 0 { random.usize(..20_000) } else { random.usize(..400) };
+    let mut value = vec![0; 4];
+    value.extend_from_slice(&version.to_le_bytes());
+    value.extend_from_slice(&(bytes as u32).to_le_bytes());
+    value.extend(std::iter::repeat_with(|| random.u8(..)).take(bytes));
+    let checksum = crc32fast::hash(&value[4..]);
+    value[..4].copy_from_slice(&checksum.to_le_bytes());
+    value
+}
+
+/// The version of a value, if it is whole.
+fn version_of(value: &[u8]) -> Option<u64> {
+    let (checksum, rest) = value.split_first_chunk::<4>()?;
+    let (version, rest) = rest.split_first_chunk::<8>()?;
+    let (bytes, body) = rest.split_first_chunk::<4>()?;
+    let whole = u32::from_le_bytes(*checksum) == crc32fast::hash(&value[4..])
+        && u32::from_le_bytes(*bytes) as usize == body.len();
+    whole.then(|| u64::from_le_bytes(*version))
+}
+
+fn is_deletion(version: u64) -> bool {
+    version % 7 == 3
+}
+
+/// The version under each key: as it is beside the values, in plain numbers.
+fn versions(store: &Store, snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    let counts = store.database::<Str, throng_store::U64>("versions").unwrap();
+    let entries = counts.range(snapshot, ..).map(|entry| {
+        let (key, version) = entry.unwrap();
+        (key.to_owned(), version)
+    });
+    entries.collect()
 }
 
 #[test]
@@ -22,62 +65,104 @@ fn value(number: u64) -> Vec<u8> {
 fn writing_child() {
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::open(directory).unwrap();
-    let first = store.stat().unwrap().entries;
+    let copies = store.database::<Str, Bytes>("copies").unwrap();
+    let counts = store.database::<Str, throng_store::U64>("versions").unwrap();
+    let begun = versions(&store, &store.snapshot().unwrap());
     thread::scope(|scope| {
-        for thread in 0..THREADS as u64 {
-            let store = &store;
+        for thread in 0..THREADS {
+            let (store, copies, counts, begun) = (&store, &copies, &counts, &begun);
             scope.spawn(move || {
-                for number in (first + thread..).step_by(THREADS) {
-                    let batch = Batch::new()
-                        .put(format!("left/{number:020}"), value(number))
-                        .put(format!("right/{number:020}"), value(number));
-                    store.write(batch).wait().unwrap();
-                    let mut out = std::io::stdout().lock();
-                    writeln!(out, "\nacknowledged {number}").unwrap();
-                    out.flush().unwrap();
+                for round in 1.. {
+                    for slot in 0..SLOTS {
+                        let key = format!("{thread}/{slot:03}");
+                        let version = begun.get(&key).copied().unwrap_or(0) + round;
+                        let batch = Batch::new().put_in(counts, &key, &version);
+                        let batch = if is_deletion(version) {
+                            batch.delete(&key).delete_in(copies, &key)
+                        } else {
+                            let value = value(version);
+                            batch.put(&key, &value).put_in(copies, &key, &value)
+                        };
+                        store.write(batch).wait().unwrap();
+                        let mut out = std::io::stdout().lock();
+                        writeln!(out, "\nacknowledged {key} {version}").unwrap();
+                        out.flush().unwrap();
+                    }
                 }
             });
         }
     });
 }
 
-#[test]
-fn killed_writers_lose_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut acknowledged = Vec::new();
-    for round in 0..ROUNDS {
-        let mut child = super::child("crash::writing_child", directory.path(), "")
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut numbers = lines.filter_map(|line| {
-            line.unwrap().strip_prefix("acknowledged ").map(|number| number.parse::<u64>().unwrap())
-        });
-        acknowledged.extend(numbers.by_ref().take(50 + 37 * round));
-        child.kill().unwrap();
-        // What was printed before the kill took effect counts as well.
-        acknowledged.extend(numbers);
-        assert!(!child.wait().unwrap().success());
-
-        let store = Store::open(directory.path()).unwrap();
-        let snapshot = store.snapshot().unwrap();
-        let side = |side: &str| -> BTreeMap<u64, Vec<u8>> {
-            let entries = snapshot.prefix(side.as_bytes()).map(|entry| {
-                let (key, value) = entry.unwrap();
-                let number = std::str::from_utf8(&key[side.len()..]).unwrap();
-                (number.parse().unwrap(), value.to_vec())
-            });
-            entries.collect()
-        };
-        let (left, right) = (side("left/"), side("right/"));
-        assert!(left == right, "a batch was torn in round {round}");
-        for (number, stored) in &left {
-            assert!(*stored == value(*number), "value {number} is torn in round {round}");
+/// Lets a child write into the directory, and kills it; adds what it said to `acknowledged`.
+fn write_and_kill(
+    directory: &std::path::Path,
+    random: &mut fastrand::Rng,
+    acknowledged: &mut BTreeMap<String, u64>,
+) {
+    let mut child =
+        super::child("crash::writing_child", directory, "").stdout(Stdio::piped()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let (sender, said) = mpsc::channel();
+    // What the child said before the kill took effect counts as well, to the last whole line.
+    let listener = thread::spawn(move || {
+        for line in output.lines().map_while(Result::ok) {
+            let mut words = line.split(' ');
+            if let (Some("acknowledged"), Some(key), Some(version), None) =
+                (words.next(), words.next(), words.next(), words.next())
+            {
+                let _ = sender.send((key.to_owned(), version.parse::<u64>().unwrap()));
+            }
         }
-        for number in &acknowledged {
-            assert!(left.contains_key(number), "{number} was lost in round {round}");
+    });
+    // Mostly amid the writing; now and then while the store is only just being opened.
+    if random.u8(..5) > 0 {
+        for _ in 0..random.usize(1..400) {
+            let Ok((key, version)) = said.recv() else { break };
+            acknowledged.insert(key, version);
         }
     }
-    assert!(acknowledged.len() > 50 * ROUNDS);
+    thread::sleep(Duration::from_micros(random.u64(..20_000)));
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success());
+    listener.join().unwrap();
+    acknowledged.extend(said);
+}
+
+#[test]
+fn killed_writers_lose_nothing() {
+    let kills = number_or("THRONG_STORE_KILLS", 20);
+    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
+    println!("{kills} kills, THRONG_STORE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let mut acknowledged = BTreeMap::new();
+    for kill in 0..kills {
+        write_and_kill(directory.path(), &mut random, &mut acknowledged);
+
+        let store = Store::options().check(true).open(directory.path()).unwrap();
+        store.verify().unwrap();
+        let snapshot = store.snapshot().unwrap();
+        let found = versions(&store, &snapshot);
+        for (key, version) in &acknowledged {
+            assert!(found.get(key) >= Some(version), "kill {kill}: {key} lost version {version}");
+        }
+        let copies = store.database::<Str, Bytes>("copies").unwrap();
+        let mut values = 0;
+        for (key, version) in &found {
+            let stored = snapshot.get(key.as_bytes()).unwrap();
+            assert!(
+                copies.get(&snapshot, key).unwrap() == stored,
+                "kill {kill}: the batch of {key} was torn"
+            );
+            assert_eq!(stored.is_none(), is_deletion(*version), "kill {kill}: {key} {version}");
+            if let Some(stored) = stored {
+                assert_eq!(version_of(stored), Some(*version), "kill {kill}: {key} is torn");
+                values += 1;
+            }
+        }
+        assert_eq!(snapshot.len().unwrap(), values, "kill {kill}: values of nobody");
+    }
+    // Every thread got to write.
+    assert!(acknowledged.len() as u64 > THREADS, "{}", acknowledged.len());
 }

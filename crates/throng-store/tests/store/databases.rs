@@ -1,8 +1,8 @@
 //! Named databases: typed, of several values, cleared, and only ever of their own store.
 
 use throng_store::{
-    Batch, Database, DatabaseError, DatabaseOptions, I64, KEY_BYTES_MAX, ReadError, Rejection,
-    Store, Str, U64, Unit, WriteError,
+    Batch, Bytes, Database, DatabaseError, DatabaseOptions, I64, KEY_BYTES_MAX, ReadError,
+    Rejection, Store, Str, U64, Unit, WriteError,
 };
 
 fn tags(store: &Store) -> Database<Str, U64> {
@@ -180,4 +180,20 @@ fn a_value_of_another_type_is_an_error_and_not_a_guess() {
     let numbers = store.database::<Str, U64>("texts").unwrap();
     let read = numbers.get(&store.snapshot().unwrap(), "key").map(drop);
     assert!(matches!(read, Err(ReadError::Decode(_))));
+}
+
+#[test]
+fn an_empty_value_among_several_is_refused_and_spoils_nothing_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let several = DatabaseOptions::new().duplicates();
+    let tags = store.database_with::<Str, Bytes>("tags", &several).unwrap();
+    let empty = Batch::new().put_in(&tags, "key", &[][..]);
+    let beside = store.write(Batch::new().put("key", ""));
+    let refused = store.write(empty).wait();
+    assert!(
+        matches!(refused, Err(WriteError::Rejected { reason: Rejection::ValueEmpty, .. })),
+        "{refused:?}"
+    );
+    beside.wait().unwrap();
 }

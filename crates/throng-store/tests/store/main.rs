@@ -6,6 +6,7 @@
 mod backup;
 mod contract;
 mod crash;
+mod damage;
 mod databases;
 mod full;
 mod model;
@@ -32,3 +33,8 @@ fn child(test: &str, directory: &Path, limit: &str) -> Command {
 
 /// Names the data directory to a child.
 const DIRECTORY: &str = "THRONG_STORE_TEST_DIRECTORY";
+
+/// What an environment variable says, such as how often to do a thing.
+fn number_or(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
+}

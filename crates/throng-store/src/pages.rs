@@ -1,0 +1,607 @@
+//! The data file looked at page by page, without the engine, which trusts its file: a damaged page
+//! can send it anywhere in memory. Here every number is compared with its bounds before it is used.
+//!
+//! The file is a row of pages of the same size. Numbers are in the machine's own order; a *word*
+//! is as long as an address.
+//!
+//! | page     | content                                                                      |
+//! |----------|------------------------------------------------------------------------------|
+//! | all      | its number (a word), padding (2), its kind (2), then 4 bytes by kind         |
+//! | meta     | pages 0 and 1: magic and version (4 each), two words, the trees of the free pages and of the names, the last page, the number of the commit (a word each) |
+//! | branch   | lower and upper bound of its gap (2 each), offsets of nodes in order (2 each), the gap, nodes |
+//! | leaf     | the same                                                                     |
+//! | overflow | how many pages it spans (4), then a value                                    |
+//!
+//! A node has the length of its value (4), flags (2), the length of its key (2), the key, and the
+//! value or the page where that begins. In a branch the first six bytes are the child's page. A
+//! tree is described by padding (4), flags (2), depth (2), and in a word each the branch, leaf and
+//! overflow pages, the entries, and the root.
+//!
+//! What must hold, and is checked: of the two meta pages the newer one counts, and the older one is
+//! of the commit before; each page is used once, or free, at most; a tree has the depth and the
+//! numbers it is described with; keys ascend, within the bounds that the branches above set; each
+//! value is what its checksum says. What cannot be noticed: other bytes of the same length and order
+//! where there are no checksums; and a file that was put back as a whole to what it was before.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::database::Kind;
+use crate::{KEY_BYTES_MAX, format, record};
+
+/// What a data file holds, from [`Store::check`](crate::Store::check).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Check {
+    /// The commit that the file shows.
+    pub commit: u64,
+    /// Keys in all databases; values, where there are several under a key.
+    pub entries: u64,
+    /// Pages in use.
+    pub pages_used: u64,
+    /// Pages that the next commits use again.
+    pub pages_free: u64,
+    /// Pages that are neither: a waste, but no damage.
+    pub pages_lost: u64,
+}
+
+/// Why a file cannot be used.
+#[derive(Debug)]
+pub(crate) enum Damage {
+    /// None of the engine's files.
+    Foreign,
+    /// What is wrong.
+    Found(String),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Damage {
+    fn from(error: io::Error) -> Damage {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => found("a page lies beyond the end of the file"),
+            _ => Damage::Io(error),
+        }
+    }
+}
+
+fn found(what: impl Into<String>) -> Damage {
+    Damage::Found(what.into())
+}
+
+/// Looks at everything in the file, which nobody may write to meanwhile.
+pub(crate) fn check(path: &Path) -> Result<Check, Damage> {
+    let mut file = File::open(path)?;
+    let metas = metas(&mut file)?;
+    let newest = metas[usize::from(metas[1].commit > metas[0].commit)];
+    let file_pages = (file.metadata()?.len() as usize).div_ceil(newest.page_bytes);
+    let mut walk = Walk {
+        file,
+        page_bytes: newest.page_bytes,
+        page_last: newest.page_last,
+        file_pages,
+        used: vec![0; file_pages.div_ceil(64)],
+        free: BTreeSet::new(),
+        pages_used: 2,
+        newest_free: None,
+    };
+    walk.take(0, 2)?;
+    walk.pages_used = 2;
+    walk.tree(&newest.free, Content::Free)?;
+    let entries = walk.tree(&newest.names, Content::Names)?;
+
+    // Each commit but the first replaces pages, and so lists some as free under its own number.
+    if newest.commit > 1 && walk.newest_free != Some(newest.commit) {
+        return Err(found("the number of the commit is not that of its free pages"));
+    }
+    let known = walk.pages_used + walk.free.len();
+    let pages = newest.page_last.saturating_add(1);
+    if newest.page_last > 1 && !walk.is_known(newest.page_last) || known > pages {
+        return Err(found("the last page is not the last one in use"));
+    }
+    Ok(Check {
+        commit: newest.commit as u64,
+        entries,
+        pages_used: walk.pages_used as u64,
+        pages_free: walk.free.len() as u64,
+        pages_lost: (pages - known) as u64,
+    })
+}
+
+const WORD_BYTES: usize = size_of::<usize>();
+const HEADER_BYTES: usize = WORD_BYTES + 8;
+const NODE_BYTES: usize = 8;
+const TREE_BYTES: usize = 8 + 5 * WORD_BYTES;
+const META_BYTES: usize = HEADER_BYTES + 8 + 2 * WORD_BYTES + 2 * TREE_BYTES + 2 * WORD_BYTES;
+
+const MAGIC: u32 = 0xBEEF_C0DE;
+const VERSION: u32 = 1;
+
+/// Kinds of pages.
+const BRANCH: u16 = 0x01;
+const LEAF: u16 = 0x02;
+const OVERFLOW: u16 = 0x04;
+const META: u16 = 0x08;
+/// A leaf of several values inside a node.
+const SUB_PAGE: u16 = 0x52;
+
+/// Flags of nodes.
+const BIG: u16 = 0x01;
+const TREE: u16 = 0x02;
+const SEVERAL: u16 = 0x04;
+
+/// Flags of trees.
+const WITH_SEVERAL: u16 = 0x04;
+const INTEGER_KEYS: u16 = 0x08;
+
+/// The root of a tree that is empty.
+const NOWHERE: usize = usize::MAX;
+/// The engine's cursors are no deeper.
+const DEPTH_MAX: u16 = 32;
+
+/// A piece of a page; whatever lies outside is damage.
+#[derive(Clone, Copy)]
+struct Piece<'p>(&'p [u8]);
+
+impl<'p> Piece<'p> {
+    fn bytes(self, start: usize, length: usize) -> Result<&'p [u8], Damage> {
+        let end = start.checked_add(length);
+        end.and_then(|end| self.0.get(start..end)).ok_or_else(|| found("a node leaves its page"))
+    }
+
+    fn array<const N: usize>(self, start: usize) -> Result<[u8; N], Damage> {
+        let bytes = self.bytes(start, N)?;
+        bytes.try_into().map_err(|_| found("a node leaves its page"))
+    }
+
+    fn u16(self, start: usize) -> Result<u16, Damage> {
+        self.array(start).map(u16::from_ne_bytes)
+    }
+
+    fn u32(self, start: usize) -> Result<u32, Damage> {
+        self.array(start).map(u32::from_ne_bytes)
+    }
+
+    fn word(self, start: usize) -> Result<usize, Damage> {
+        self.array(start).map(usize::from_ne_bytes)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tree {
+    flags: u16,
+    depth: u16,
+    branches: usize,
+    leaves: usize,
+    overflows: usize,
+    entries: usize,
+    root: usize,
+}
+
+impl Tree {
+    /// Reads a description, and the padding in front of it.
+    fn read(piece: Piece<'_>, start: usize) -> Result<(Tree, u32), Damage> {
+        let word = |index: usize| piece.word(start + 8 + index * WORD_BYTES);
+        let tree = Tree {
+            flags: piece.u16(start + 4)?,
+            depth: piece.u16(start + 6)?,
+            branches: word(0)?,
+            leaves: word(1)?,
+            overflows: word(2)?,
+            entries: word(3)?,
+            root: word(4)?,
+        };
+        Ok((tree, piece.u32(start)?))
+    }
+
+    /// As it is found to be, so far.
+    fn begun(&self) -> Tree {
+        Tree { branches: 0, leaves: 0, overflows: 0, entries: 0, ..*self }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Meta {
+    page_bytes: usize,
+    free: Tree,
+    names: Tree,
+    page_last: usize,
+    commit: usize,
+}
+
+/// The two meta pages, which agree with each other.
+fn metas(file: &mut File) -> Result<[Meta; 2], Damage> {
+    let mut read = |start: usize, number: usize| {
+        let mut bytes = [0; META_BYTES];
+        file.seek(SeekFrom::Start(start as u64))?;
+        file.read_exact(&mut bytes)?;
+        meta(Piece(&bytes), number)
+    };
+    let first = read(0, 0)?;
+    let second = read(first.page_bytes, 1)?;
+    if second.page_bytes != first.page_bytes {
+        return Err(found("the meta pages differ in the size of pages"));
+    }
+    let is_new = first.commit == 0 && second.commit == 0;
+    if !is_new
+        && (first.commit.abs_diff(second.commit) != 1
+            || !first.commit.is_multiple_of(2)
+            || second.commit.is_multiple_of(2))
+    {
+        return Err(found("the meta pages are not of commits that follow each other"));
+    }
+    Ok([first, second])
+}
+
+fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
+    let start = HEADER_BYTES;
+    if page.u32(start)? != MAGIC {
+        return Err(Damage::Foreign);
+    }
+    if page.u32(start + 4)? != VERSION
+        || page.word(0)? != number
+        || page.u16(WORD_BYTES + 2)? != META
+    {
+        return Err(found("a meta page is none"));
+    }
+    let trees = start + 8 + 2 * WORD_BYTES;
+    let (free, page_bytes) = Tree::read(page, trees)?;
+    let (names, padding) = Tree::read(page, trees + TREE_BYTES)?;
+    let page_bytes = page_bytes as usize;
+    let is_page_size = page_bytes.is_power_of_two() && (512..=64 << 10).contains(&page_bytes);
+    if !is_page_size || free.flags != INTEGER_KEYS || names.flags != 0 || padding != 0 {
+        return Err(found("a meta page describes no trees"));
+    }
+    let numbers = trees + 2 * TREE_BYTES;
+    let page_last = page.word(numbers)?;
+    let commit = page.word(numbers + WORD_BYTES)?;
+    Ok(Meta { page_bytes, free, names, page_last, commit })
+}
+
+/// What the entries of a tree are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Content {
+    /// Lists of free pages under the numbers of commits.
+    Free,
+    /// Descriptions of trees under their names.
+    Names,
+    /// Values under checksums.
+    Checked,
+    /// Anything.
+    Plain,
+    /// Several values under a key.
+    Several,
+    /// Those values, as keys.
+    Values,
+}
+
+/// One node of a leaf.
+struct Node<'p> {
+    flags: u16,
+    key: &'p [u8],
+    value_bytes: usize,
+    /// The value, or the number of its page.
+    value: &'p [u8],
+}
+
+struct Walk {
+    file: File,
+    page_bytes: usize,
+    page_last: usize,
+    /// How many pages the file is long.
+    file_pages: usize,
+    /// A bit for each of these.
+    used: Vec<u64>,
+    free: BTreeSet<usize>,
+    pages_used: usize,
+    /// The newest commit that made pages free.
+    newest_free: Option<usize>,
+}
+
+impl Walk {
+    /// Walks a tree, compares it with its description, and counts what users put there.
+    fn tree(&mut self, tree: &Tree, content: Content) -> Result<u64, Damage> {
+        let mut seen = tree.begun();
+        let mut entries = 0;
+        if tree.root == NOWHERE {
+            seen.depth = 0;
+        } else if (1..=DEPTH_MAX).contains(&tree.depth) {
+            entries = self.page(tree.root, tree.depth, content, &mut seen, None, None)?;
+        } else {
+            return Err(found("a tree has no depth"));
+        }
+        if seen != *tree {
+            return Err(found("a tree is not as it is described"));
+        }
+        Ok(match content {
+            Content::Free => 0,
+            Content::Names => entries,
+            _ => seen.entries as u64,
+        })
+    }
+
+    /// Walks a page and all below it, whose keys are not below `low` and are below `high`.
+    fn page(
+        &mut self,
+        number: usize,
+        depth: u16,
+        content: Content,
+        seen: &mut Tree,
+        low: Option<&[u8]>,
+        high: Option<&[u8]>,
+    ) -> Result<u64, Damage> {
+        self.take(number, 1)?;
+        let bytes = self.read(number, self.page_bytes)?;
+        let page = Piece(&bytes);
+        let kind = page.u16(WORD_BYTES + 2)?;
+        if page.word(0)? != number || kind != if depth > 1 { BRANCH } else { LEAF } {
+            return Err(found("a page is of another place or kind"));
+        }
+        if kind == LEAF {
+            seen.leaves += 1;
+            return self.leaf(page, content, seen, low, high);
+        }
+        seen.branches += 1;
+        let nodes = nodes(page, true)?;
+        if nodes.len() < if content == Content::Free { 1 } else { 2 } {
+            return Err(found("a branch has too few children"));
+        }
+        let mut children = Vec::with_capacity(nodes.len());
+        for (index, start) in nodes.into_iter().enumerate() {
+            let child = page.u32(start)? as usize;
+            #[cfg(target_pointer_width = "64")]
+            let child = child | (usize::from(page.u16(start + 4)?) << 32);
+            let key = page.bytes(start + NODE_BYTES, page.u16(start + 6)?.into())?;
+            // The first has no lower bound of its own, whatever key it may have.
+            let key = if index == 0 { None } else { Some(sortable(key, content)?) };
+            children.push((key, child));
+        }
+        let mut entries = 0;
+        for (index, (key, child)) in children.iter().enumerate() {
+            let next = children.get(index + 1).and_then(|(key, _)| key.as_deref());
+            let (from, to) = (key.as_deref().or(low), next.or(high));
+            if let (Some(from), Some(to)) = (from, to)
+                && from >= to
+            {
+                return Err(found("the keys of a branch are not in order"));
+            }
+            entries += self.page(*child, depth - 1, content, seen, from, to)?;
+        }
+        Ok(entries)
+    }
+
+    fn leaf(
+        &mut self,
+        page: Piece<'_>,
+        content: Content,
+        seen: &mut Tree,
+        low: Option<&[u8]>,
+        high: Option<&[u8]>,
+    ) -> Result<u64, Damage> {
+        let nodes = nodes(page, false)?;
+        if nodes.is_empty() {
+            return Err(found("a leaf is empty"));
+        }
+        let mut entries = 0;
+        let mut last: Option<Vec<u8>> = None;
+        for start in nodes {
+            let node = node(page, start)?;
+            if node.key.is_empty() || node.key.len() > KEY_BYTES_MAX {
+                return Err(found("a key has no right length"));
+            }
+            let key = sortable(node.key, content)?;
+            if last.is_some_and(|last| last >= key)
+                || low.is_some_and(|low| *key < *low)
+                || high.is_some_and(|high| *key >= *high)
+            {
+                return Err(found("the keys of a leaf are not in order"));
+            }
+            last = Some(key);
+            entries += self.node(&node, content, seen)?;
+        }
+        Ok(entries)
+    }
+
+    /// Looks at a value; how many entries users have in it, if it is a tree.
+    fn node(&mut self, node: &Node<'_>, content: Content, seen: &mut Tree) -> Result<u64, Damage> {
+        let wrong = || found("a value is of the wrong kind");
+        seen.entries += 1;
+        match (content, node.flags) {
+            (Content::Free | Content::Checked | Content::Plain, 0) => {
+                self.value(node.key, node.value, content)?;
+            }
+            (Content::Free | Content::Checked | Content::Plain, BIG) => {
+                let (value, pages) = self.overflow(node)?;
+                seen.overflows += pages;
+                self.value(node.key, &value, content)?;
+            }
+            (Content::Names, TREE) => return self.named(node),
+            (Content::Values, 0) if node.value.is_empty() => {}
+            (Content::Several, 0) if node.value.len() <= KEY_BYTES_MAX => {}
+            (Content::Several, SEVERAL) => {
+                let page = Piece(node.value);
+                if page.u16(WORD_BYTES + 2)? != SUB_PAGE {
+                    return Err(wrong());
+                }
+                let mut values = Tree { entries: 0, ..seen.begun() };
+                self.leaf(page, Content::Values, &mut values, None, None)?;
+                seen.entries += values.entries - 1;
+            }
+            (Content::Several, flags) if flags == TREE | SEVERAL => {
+                let tree = described(node)?;
+                if tree.flags != 0 || tree.root == NOWHERE {
+                    return Err(wrong());
+                }
+                self.tree(&tree, Content::Values)?;
+                // Every value is one; the node itself was counted above.
+                seen.entries += tree.entries.wrapping_sub(1);
+            }
+            _ => return Err(wrong()),
+        }
+        Ok(0)
+    }
+
+    /// A database, by its name.
+    fn named(&mut self, node: &Node<'_>) -> Result<u64, Damage> {
+        let tree = described(node)?;
+        let name = std::str::from_utf8(node.key).map_err(|_| Damage::Foreign)?;
+        let content = match format::kind(name) {
+            Some(Some(Kind::Checked)) => Content::Checked,
+            Some(Some(Kind::Duplicates)) => Content::Several,
+            Some(Some(Kind::Plain) | None) => Content::Plain,
+            None => return Err(Damage::Foreign),
+        };
+        if tree.flags != if content == Content::Several { WITH_SEVERAL } else { 0 } {
+            return Err(found("a database has the wrong flags"));
+        }
+        let entries = self.tree(&tree, content)?;
+        Ok(if format::kind(name) == Some(None) { 0 } else { entries })
+    }
+
+    fn value(&mut self, key: &[u8], value: &[u8], content: Content) -> Result<(), Damage> {
+        match content {
+            Content::Free => self.list(key, value),
+            Content::Checked => match record::value(key, value) {
+                Ok(_) => Ok(()),
+                Err(error) => Err(found(error.to_string())),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// A list of free pages: how many, then their numbers, descending.
+    fn list(&mut self, key: &[u8], list: &[u8]) -> Result<(), Damage> {
+        let commit = Piece(key).word(0)?;
+        self.newest_free = self.newest_free.max(Some(commit));
+        let list = Piece(list);
+        let pages = list.word(0)?;
+        let mut above = usize::MAX;
+        for index in 0..pages {
+            let start = index.saturating_add(1).saturating_mul(WORD_BYTES);
+            let page = list.word(start)?;
+            if page >= above || page < 2 || page > self.page_last || self.is_known(page) {
+                return Err(found("a page is free that cannot be"));
+            }
+            self.free.insert(page);
+            above = page;
+        }
+        Ok(())
+    }
+
+    /// A value that has pages of its own; and how many.
+    fn overflow(&mut self, node: &Node<'_>) -> Result<(Vec<u8>, usize), Damage> {
+        let number = Piece(node.value).word(0)?;
+        self.in_file(number, 1)?;
+        let header = self.read(number, HEADER_BYTES)?;
+        let header = Piece(&header);
+        let pages = header.u32(WORD_BYTES + 4)? as usize;
+        let needed = (HEADER_BYTES - 1 + node.value_bytes) / self.page_bytes + 1;
+        if header.word(0)? != number || header.u16(WORD_BYTES + 2)? != OVERFLOW || pages < needed {
+            return Err(found("a long value is not where it should be"));
+        }
+        self.take(number, pages)?;
+        let mut value = self.read(number, HEADER_BYTES + node.value_bytes)?;
+        value.drain(..HEADER_BYTES);
+        Ok((value, pages))
+    }
+
+    fn in_file(&self, number: usize, pages: usize) -> Result<usize, Damage> {
+        let end = number.checked_add(pages);
+        end.filter(|end| *end <= self.file_pages && *end - 1 <= self.page_last)
+            .ok_or_else(|| found("a page lies beyond the end of the file"))
+    }
+
+    /// Marks pages as used; they must not be yet.
+    fn take(&mut self, number: usize, pages: usize) -> Result<(), Damage> {
+        for page in number..self.in_file(number, pages)? {
+            if self.is_known(page) {
+                return Err(found("a page is used twice"));
+            }
+            if let Some(bits) = self.used.get_mut(page / 64) {
+                *bits |= 1 << (page % 64);
+            }
+            self.pages_used += 1;
+        }
+        Ok(())
+    }
+
+    /// Whether a page is used or free.
+    fn is_known(&self, page: usize) -> bool {
+        let bits = self.used.get(page / 64).copied().unwrap_or(0);
+        bits & 1 << (page % 64) != 0 || self.free.contains(&page)
+    }
+
+    fn read(&mut self, page: usize, bytes: usize) -> Result<Vec<u8>, Damage> {
+        // Within the file, which was checked, so neither product nor buffer is out of bounds.
+        let mut buffer = vec![0; bytes];
+        self.file.seek(SeekFrom::Start(page as u64 * self.page_bytes as u64))?;
+        self.file.read_exact(&mut buffer)?;
+        Ok(buffer)
+    }
+}
+
+/// Where the nodes of a page begin, in order; they fill the page from its gap to the end.
+fn nodes(page: Piece<'_>, is_branch: bool) -> Result<Vec<usize>, Damage> {
+    let lower = usize::from(page.u16(WORD_BYTES + 4)?);
+    let upper = usize::from(page.u16(WORD_BYTES + 6)?);
+    let end = page.0.len();
+    if lower < HEADER_BYTES || !lower.is_multiple_of(2) || lower > upper || upper > end {
+        return Err(found("the gap of a page is none"));
+    }
+    let mut starts = Vec::with_capacity((lower - HEADER_BYTES) / 2);
+    let mut extents = Vec::with_capacity(starts.capacity());
+    for offset in (HEADER_BYTES..lower).step_by(2) {
+        let start = usize::from(page.u16(offset)?);
+        let length = if is_branch {
+            NODE_BYTES + usize::from(page.u16(start + 6)?)
+        } else {
+            let node = node(page, start)?;
+            NODE_BYTES + node.key.len() + node.value.len()
+        };
+        starts.push(start);
+        extents.push((start, start + length.next_multiple_of(2)));
+    }
+    extents.sort_unstable();
+    let mut next = upper;
+    for (start, end) in extents {
+        if start != next {
+            return Err(found("the nodes of a page do not follow each other"));
+        }
+        next = end;
+    }
+    // Pages of several values may have an odd length.
+    if next.next_multiple_of(2) != end.next_multiple_of(2) {
+        return Err(found("the nodes of a page do not fill it"));
+    }
+    Ok(starts)
+}
+
+fn node<'p>(page: Piece<'p>, start: usize) -> Result<Node<'p>, Damage> {
+    let value_bytes = page.u32(start)? as usize;
+    let flags = page.u16(start + 4)?;
+    let key_bytes = usize::from(page.u16(start + 6)?);
+    let key = page.bytes(start + NODE_BYTES, key_bytes)?;
+    let stored_bytes = if flags & BIG != 0 { WORD_BYTES } else { value_bytes };
+    let value = page.bytes(start + NODE_BYTES + key_bytes, stored_bytes)?;
+    Ok(Node { flags, key, value_bytes, value })
+}
+
+/// The tree that a node describes.
+fn described(node: &Node<'_>) -> Result<Tree, Damage> {
+    if node.value.len() != TREE_BYTES {
+        return Err(found("the description of a tree has another length"));
+    }
+    let (tree, padding) = Tree::read(Piece(node.value), 0)?;
+    if padding == 0 { Ok(tree) } else { Err(found("a tree is not as it is described")) }
+}
+
+/// A key whose bytes are in the order of the keys.
+fn sortable(key: &[u8], content: Content) -> Result<Vec<u8>, Damage> {
+    if content != Content::Free {
+        return Ok(key.to_vec());
+    }
+    let commit = <[u8; WORD_BYTES]>::try_from(key);
+    let commit = commit.map_err(|_| found("the number of a commit has another length"))?;
+    Ok(usize::from_ne_bytes(commit).to_be_bytes().to_vec())
+}

@@ -1,0 +1,276 @@
+//! The power fails at any moment: what was acknowledged is there, all of each batch or none.
+//!
+//! A store works while everything that it writes and flushes is noted. Then, for each moment of
+//! that time, files are built that a disk might hold had the power failed there (see `disk.rs`),
+//! and opened. What they hold must be exactly what there was after some batch: not before the last
+//! that was acknowledged, nor after the last that was given.
+//!
+//! `THRONG_STORE_CUTS` says how many files at least, `THRONG_STORE_SEED` which.
+
+// Clippy grants this to tests by itself, but not to the functions they share.
+#![allow(clippy::unwrap_used)]
+#![cfg(target_os = "linux")]
+
+mod disk;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use disk::{DATA_FILE, Disk, Event, Loss, Mark};
+use throng_store::{
+    Batch, Bytes, Database, DatabaseOptions, Durability, ReadError, Snapshot, Store, Str, Ticket,
+};
+
+/// The trace belongs to the process, so one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// What a store holds, beside it.
+#[derive(Clone, Default)]
+struct Model {
+    entries: BTreeMap<String, Vec<u8>>,
+    named: BTreeMap<String, Vec<u8>>,
+    tags: BTreeSet<(String, Vec<u8>)>,
+}
+
+/// All a store or a model holds, in one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Digest(u64);
+
+/// Everything in order: the number of the database, the key, the value.
+fn digest<'e>(all: impl Iterator<Item = (u8, &'e [u8], &'e [u8])>) -> Digest {
+    let mut hasher = DefaultHasher::new();
+    all.for_each(|entry| entry.hash(&mut hasher));
+    Digest(hasher.finish())
+}
+
+impl Model {
+    fn digest(&self) -> Digest {
+        let entries = self.entries.iter().map(|(key, value)| (0, key.as_bytes(), &value[..]));
+        let named = self.named.iter().map(|(key, value)| (1, key.as_bytes(), &value[..]));
+        let tags = self.tags.iter().map(|(key, value)| (2, key.as_bytes(), &value[..]));
+        digest(entries.chain(named).chain(tags))
+    }
+}
+
+/// The databases of the work below.
+struct Databases {
+    named: Database<Str, Bytes>,
+    tags: Database<Str, Bytes>,
+}
+
+impl Databases {
+    fn of(store: &Store) -> Databases {
+        let several = DatabaseOptions::new().duplicates();
+        let tags = store.database_with("tags", &several).unwrap();
+        Databases { named: store.database("named").unwrap(), tags }
+    }
+
+    fn digest(&self, snapshot: &Snapshot) -> Result<Digest, ReadError> {
+        let entries = snapshot.range(..).collect::<Result<Vec<_>, _>>()?;
+        let named = self.named.range(snapshot, ..).collect::<Result<Vec<_>, _>>()?;
+        let tags = self.tags.range(snapshot, ..).collect::<Result<Vec<_>, _>>()?;
+        let entries = entries.iter().map(|(key, value)| (0, *key, *value));
+        let named = named.iter().map(|(key, value)| (1, key.as_bytes(), *value));
+        let tags = tags.iter().map(|(key, value)| (2, key.as_bytes(), *value));
+        Ok(digest(entries.chain(named).chain(tags)))
+    }
+}
+
+/// One batch, in the model as well: several keys, some with values of many pages, deletions, and
+/// now and then a database emptied as a whole.
+fn batch(databases: &Databases, model: &mut Model, random: &mut fastrand::Rng) -> Batch {
+    let mut batch = Batch::new();
+    let Databases { named, tags } = databases;
+    if random.u8(..16) == 0 {
+        batch = batch.clear_in(named);
+        model.named.clear();
+    }
+    for _ in 0..random.usize(1..8) {
+        let key = format!("key {:03}", random.u8(..160));
+        let bytes = if random.u8(..12) == 0 { random.usize(..12_000) } else { random.usize(..300) };
+        let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(bytes).collect();
+        match random.u8(..9) {
+            0..4 => {
+                batch = batch.put(&key, &value);
+                model.entries.insert(key, value);
+            }
+            4 | 5 => {
+                batch = batch.put_in(named, &key, &value);
+                model.named.insert(key, value);
+            }
+            6 => {
+                let tag = [&[7], &value[..bytes.min(40)]].concat();
+                // Few keys, so that some get a tree of their own.
+                let key = key[..5].to_owned();
+                batch = batch.put_in(tags, &key, &tag);
+                model.tags.insert((key, tag));
+            }
+            7 => {
+                batch = batch.delete(&key);
+                model.entries.remove(&key);
+            }
+            _ => {
+                batch = batch.delete_in(named, &key);
+                model.named.remove(&key);
+            }
+        }
+    }
+    batch
+}
+
+/// What happened while a store worked, and what it held after each batch.
+struct Work {
+    events: Vec<Event>,
+    states: Vec<Digest>,
+}
+
+fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let mut model = Model::default();
+    let mut states = vec![model.digest()];
+    disk::begin(directory.path());
+    let store = Store::options().durability(durability).open(directory.path()).unwrap();
+    let databases = Databases::of(&store);
+    for _ in 0..rounds {
+        let mut tickets: Vec<Ticket> = Vec::new();
+        let batches: Vec<Batch> = (0..random.usize(1..5))
+            .map(|_| {
+                let batch = batch(&databases, &mut model, &mut random);
+                states.push(model.digest());
+                batch
+            })
+            .collect();
+        disk::mark(Mark::Given(states.len() - 1));
+        tickets.extend(batches.into_iter().map(|batch| store.write(batch)));
+        let first = states.len() - tickets.len();
+        for (number, ticket) in tickets.into_iter().enumerate() {
+            ticket.wait().unwrap();
+            disk::mark(Mark::Acknowledged(first + number));
+        }
+    }
+    assert_eq!(databases.digest(&store.snapshot().unwrap()).unwrap(), model.digest());
+    let events = disk::end();
+    Work { events, states }
+}
+
+/// Opens what the power cut left; what it holds, or what is wrong with it.
+fn reopen(directory: &Path, is_used: bool) -> Result<Digest, Box<dyn Error>> {
+    let store = Store::options().check(true).open(directory)?;
+    store.verify()?;
+    // The databases are made one by one before the first batch, so the last may be missing.
+    if store.databases().len() < 2 && store.stat()?.entries == 0 {
+        return Ok(Model::default().digest());
+    }
+    let databases = Databases::of(&store);
+    let found = databases.digest(&store.snapshot()?)?;
+    if is_used {
+        // It goes on from there.
+        let batch = (0..200)
+            .fold(Batch::new(), |batch, number| batch.put(format!("later {number}"), [7; 100]));
+        store.write(batch).wait()?;
+        store.verify()?;
+    }
+    Ok(found)
+}
+
+/// What came of the cuts.
+#[derive(Debug, Default)]
+struct Cuts {
+    files: u64,
+    moments: usize,
+    faults: Vec<String>,
+}
+
+/// Lets the power fail at each moment of the work, `per_moment` times.
+fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) -> Cuts {
+    let mut random = fastrand::Rng::with_seed(seed);
+    // The files are only looked at, so memory will do for a disk.
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let mut cuts = Cuts::default();
+    let mut disk = Disk::default();
+    let (mut given, mut acknowledged, mut named) = (0, 0, false);
+    for (moment, event) in work.events.iter().enumerate() {
+        match event {
+            Event::Write { offset, bytes, .. } => disk.write(*offset, bytes),
+            Event::Length(bytes) => disk.set_length(*bytes),
+            Event::Named => named = true,
+            Event::Mark(Mark::Given(batches)) => given = *batches,
+            Event::Mark(Mark::Acknowledged(batches)) => acknowledged = *batches,
+            // The moment before it is one more in which all may be lost.
+            Event::Flush => {}
+        }
+        // Without its name the file is none that anybody would open.
+        if named && !matches!(event, Event::Mark(Mark::Given(_))) {
+            cuts.moments += 1;
+            let mut losses = vec![Loss::Nothing];
+            if !disk.is_flushed() {
+                losses.push(Loss::Everything);
+                let others = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most];
+                losses.extend((0..per_moment).map(|_| others[random.usize(..others.len())]));
+            }
+            for loss in losses {
+                let image = disk.after_power_cut(loss, &mut random);
+                fs::write(directory.path().join(DATA_FILE), image).unwrap();
+                let found = reopen(directory.path(), cuts.files % 8 == 0);
+                cuts.files += 1;
+                let fitting = &work.states[acknowledged..=given];
+                if !found.as_ref().is_ok_and(|found| fitting.contains(found)) {
+                    let held =
+                        found.map(|found| work.states.iter().rposition(|state| *state == found));
+                    cuts.faults.push(format!(
+                        "moment {moment}, {loss:?} lost: it holds the state after batch {held:?}, \
+                         acknowledged were {acknowledged}, given {given}"
+                    ));
+                    if cuts.faults.len() >= faults_max {
+                        return cuts;
+                    }
+                }
+            }
+        }
+        match event {
+            Event::Flush => disk.flush(),
+            Event::Write { offset, bytes, is_flushed: true } => {
+                disk.flush_write(*offset, bytes.len());
+            }
+            _ => {}
+        }
+    }
+    cuts
+}
+
+fn number_or(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
+}
+
+#[test]
+fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = number_or("THRONG_STORE_CUTS", 2_000);
+    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
+    println!("at least {files} files, THRONG_STORE_SEED={seed}");
+    let mut done = 0;
+    for seed in seed.. {
+        let work = work(70, Durability::Durable, seed);
+        let cuts = cut_everywhere(&work, 3, seed, 10);
+        println!("{} files at {} moments, seed {seed}", cuts.files, cuts.moments);
+        assert!(cuts.faults.is_empty(), "seed {seed}: {:#?}", cuts.faults);
+        done += cuts.files;
+        if done >= files {
+            break;
+        }
+    }
+}
+
+/// The same test, of a store that acknowledges before it flushes: it must be found out.
+#[test]
+fn a_store_that_does_not_flush_is_found_out() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let work = work(10, Durability::Volatile, 7);
+    let cuts = cut_everywhere(&work, 3, 7, 3);
+    assert_eq!(cuts.faults.len(), 3, "{cuts:?}");
+}

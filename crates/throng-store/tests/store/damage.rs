@@ -1,0 +1,158 @@
+//! Each byte of a data file damaged in turn: found, or without consequence; never a crash.
+//!
+//! `THRONG_STORE_FLIP_STRIDE` says at what distance bytes are damaged; 1 are all of them.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use throng_store::{Batch, Bytes, DatabaseOptions, OpenError, ReadError, Store, Str};
+
+use super::number_or;
+
+const DATA_FILE: &str = "data.mdb";
+
+/// A small store with some of everything: pages of all kinds, free ones, several values under a
+/// key, in a node and in a tree of their own.
+fn fill(directory: &Path) {
+    let store = Store::open(directory).unwrap();
+    let named = store.database::<Str, Bytes>("named").unwrap();
+    let several = DatabaseOptions::new().duplicates();
+    let tags = store.database_with::<Str, Bytes>("tags", &several).unwrap();
+    let put = |numbers: std::ops::Range<u32>| {
+        let batch = numbers.fold(Batch::new(), |batch, number| {
+            let key = format!("key {:03}", number * 7 % 200);
+            let bytes = if number % 40 == 0 { 9_000 } else { number as usize % 90 };
+            let tag = vec![number as u8; 1 + number as usize % 200];
+            let batch = batch.put(&key, vec![number as u8; bytes]);
+            batch
+                .put_in(&named, &key, &tag)
+                .put_in(&tags, &key[..5], &tag)
+                .put_in(&tags, "all", &tag)
+        });
+        store.write(batch).wait().unwrap();
+    };
+    put(0..100);
+    put(50..200);
+    let batch =
+        (0..60).fold(Batch::new(), |batch, number| batch.delete(format!("key {number:03}")));
+    store.write(batch).wait().unwrap();
+    put(0..3);
+}
+
+/// Everything in a store, in order.
+fn content(store: &Store) -> Result<Vec<(String, Vec<u8>, Vec<u8>)>, ReadError> {
+    let snapshot = store.snapshot()?;
+    let mut all = Vec::new();
+    for entry in snapshot.range(..) {
+        let (key, value) = entry?;
+        // A read by its key finds the same.
+        let got = snapshot.get(key)?;
+        assert_eq!(got, Some(value), "{}", key.escape_ascii());
+        all.push((String::new(), key.to_vec(), value.to_vec()));
+    }
+    let options = [DatabaseOptions::new(), DatabaseOptions::new().duplicates()];
+    for (name, options) in ["named", "tags"].iter().zip(options) {
+        let database = store.database_with::<Bytes, Bytes>(name, &options.existing()).unwrap();
+        for entry in database.range(&snapshot, ..) {
+            let (key, value) = entry?;
+            // Several values under a key have no checksums, so only their lengths are looked after.
+            if *name == "tags" {
+                all.push(((*name).to_owned(), vec![0; key.len()], vec![0; value.len()]));
+                continue;
+            }
+            all.push(((*name).to_owned(), key.to_vec(), value.to_vec()));
+        }
+    }
+    Ok(all)
+}
+
+#[test]
+#[ignore = "the child of a_damaged_byte_is_found_or_harmless_and_never_crashes"]
+fn damaging_child() {
+    let directory = std::env::var(super::DIRECTORY).unwrap();
+    let directory = Path::new(&directory);
+    let path = directory.join(DATA_FILE);
+    let whole = content(&Store::open(directory).unwrap()).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let stride = number_or("THRONG_STORE_FLIP_STRIDE", 151) as usize;
+    let checked = Store::options().check(true);
+    let (mut found, mut harmless) = (0, 0);
+    // The meta pages, the first bytes of each page, and the rest by the stride.
+    let is_damaged = |offset: &usize| {
+        let in_page = offset % 4096;
+        in_page < 24 || *offset < 8192 && in_page < 160 || offset % stride == 0
+    };
+    for offset in (0..bytes.len()).filter(is_damaged) {
+        for damage in [0xFF, 1 << (offset % 8)] {
+            // To standard output, whose last line tells where it crashed.
+            println!("\ndamaging byte {offset} by {damage:#x}");
+            let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            file.write_all_at(&[bytes[offset] ^ damage], offset as u64).unwrap();
+            match checked.open(directory) {
+                Ok(store) => {
+                    harmless += 1;
+                    store.verify().unwrap();
+                    assert!(content(&store).unwrap() == whole, "byte {offset} by {damage:#x}");
+                    if harmless % 8 > 0 && stride > 1 {
+                        drop(store);
+                        fs::write(&path, &bytes).unwrap();
+                        continue;
+                    }
+                    // Writing goes well, too, in all pages of values and in the free ones.
+                    let batch = whole.iter().filter(|(name, ..)| name.is_empty());
+                    let batch = batch.fold(Batch::new(), |batch, (_, key, _)| batch.delete(key));
+                    store.write(batch.put("large", vec![1; 100_000])).wait().unwrap();
+                    store.verify().unwrap();
+                    drop(store);
+                    Store::check(directory).unwrap();
+                    fs::write(&path, &bytes).unwrap();
+                }
+                Err(OpenError::Corrupt { .. } | OpenError::Foreign { .. }) => {
+                    found += 1;
+                    file.write_all_at(&[bytes[offset]], offset as u64).unwrap();
+                }
+                Err(other) => panic!("byte {offset} by {damage:#x}: {other}"),
+            }
+        }
+    }
+    println!("{found} found, {harmless} harmless");
+    assert!(found > 100 && harmless > 20);
+}
+
+#[test]
+fn a_damaged_byte_is_found_or_harmless_and_never_crashes() {
+    // The file is only looked at, so memory will do for a disk.
+    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    fill(directory.path());
+    let output = super::child("damage::damaging_child", directory.path(), "").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last: Vec<_> = said.lines().rev().take(8).collect();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let sum = said.lines().find(|line| line.ends_with("harmless"));
+    println!("{}", sum.unwrap_or("it did not come to its end"));
+    assert!(output.status.success(), "{}: {last:#?}\n{errors}", output.status);
+}
+
+#[test]
+fn a_truncated_file_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path());
+    let path = directory.path().join(DATA_FILE);
+    let whole = fs::read(&path).unwrap();
+    let check = Store::check(directory.path()).unwrap();
+    assert!(check.pages_free > 0 && check.entries > 100, "{check:?}");
+    let mut found = 0;
+    for pages in 0..whole.len() / 4096 {
+        fs::write(&path, &whole[..pages * 4096]).unwrap();
+        // Only free pages may be missing at the end.
+        match Store::check(directory.path()) {
+            Ok(same) => assert_eq!(same, check),
+            Err(OpenError::Corrupt { .. }) => found += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(found > 2);
+    fs::write(&path, []).unwrap();
+    assert!(matches!(Store::open(directory.path()), Err(OpenError::Corrupt { .. })));
+}
