@@ -339,6 +339,19 @@ impl Environment {
         copied
     }
 
+    /// Whether the disk has less room than that, as far as it tells.
+    #[cfg(unix)]
+    pub(crate) fn lacks_room(&self, bytes: u64) -> bool {
+        let disk = rustix::fs::statvfs(self.claim.path());
+        disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < bytes)
+    }
+
+    /// Where a write that found too little room is an error by itself, there is nothing to ask.
+    #[cfg(not(unix))]
+    pub(crate) fn lacks_room(&self, _: u64) -> bool {
+        false
+    }
+
     /// The size of the data file, in bytes.
     pub(crate) fn file_bytes(&self) -> Result<u64, ReadError> {
         let path = self.claim.path().join(DATA_FILE);

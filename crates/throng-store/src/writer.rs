@@ -111,7 +111,7 @@ impl Writer<'_> {
                 self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
                 return self.tell(group, &committed.outcomes, &env);
             }
-            Err(failure) => failure,
+            Err(failure) => failure.explained(self.environment, group),
         };
         if matches!(failure, Failure::Full(_) | Failure::TooLarge(_)) && group.len() > 1 {
             let mut later = group.split_off(group.len() / 2);
@@ -162,6 +162,20 @@ impl Failure {
         }
     }
 
+    /// The engine takes a write of which only the beginning found room for an error of the disk; so
+    /// one of those counts as a lack of room where there is less than the group may need.
+    fn explained(self, environment: &Environment, group: &[Request]) -> Failure {
+        match self {
+            Failure::Failed(error)
+                if error.raw_os_error() == Some(SHORT_WRITE)
+                    && environment.lacks_room(room_for(group)) =>
+            {
+                Failure::Full(io::ErrorKind::StorageFull.into())
+            }
+            other => other,
+        }
+    }
+
     /// Sorts an error of the engine that was followed by a roll-back.
     fn rolled_back(error: lmdb::Error) -> Failure {
         match error {
@@ -178,6 +192,19 @@ impl Failure {
             }
         }
     }
+}
+
+/// `EIO`, which is 5 on every Unix.
+const SHORT_WRITE: i32 = 5;
+
+/// The most that a group may need on the disk, in bytes, roughly: besides the batches themselves
+/// the pages from the root to each leaf, and the free ones.
+fn room_for(group: &[Request]) -> u64 {
+    let bytes = group.iter().map(|request| match &request.work {
+        Work::Batch(batch) => batch.bytes() + batch.len() * (32 << 10),
+        Work::Update(_) | Work::Sync => 64 << 10,
+    });
+    (1 << 20) + bytes.sum::<usize>() as u64
 }
 
 /// `io::Error` cannot be cloned, and each batch of a group gets its own.

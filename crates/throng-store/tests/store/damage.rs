@@ -75,13 +75,13 @@ fn damaging_child() {
     let path = directory.join(DATA_FILE);
     let whole = content(&Store::open(directory).unwrap()).unwrap();
     let bytes = fs::read(&path).unwrap();
-    let stride = number_or("THRONG_STORE_FLIP_STRIDE", 151) as usize;
+    let stride = number_or("THRONG_STORE_FLIP_STRIDE", 353) as usize;
     let checked = Store::options().check(true);
     let (mut found, mut harmless) = (0, 0);
     // The meta pages, the first bytes of each page, and the rest by the stride.
     let is_damaged = |offset: &usize| {
         let in_page = offset % 4096;
-        in_page < 24 || *offset < 8192 && in_page < 160 || offset % stride == 0
+        in_page < 18 || *offset < 8192 && in_page < 160 || offset % stride == 0
     };
     for offset in (0..bytes.len()).filter(is_damaged) {
         for damage in [0xFF, 1 << (offset % 8)] {
