@@ -40,8 +40,11 @@ fn fill(directory: &Path) {
     put(0..3);
 }
 
+/// The database, the key, the value.
+type Entry = (String, Vec<u8>, Vec<u8>);
+
 /// Everything in a store, in order.
-fn content(store: &Store) -> Result<Vec<(String, Vec<u8>, Vec<u8>)>, ReadError> {
+fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
     let snapshot = store.snapshot()?;
     let mut all = Vec::new();
     for entry in snapshot.range(..) {
@@ -81,7 +84,7 @@ fn damaging_child() {
     // The meta pages, the first bytes of each page, and the rest by the stride.
     let is_damaged = |offset: &usize| {
         let in_page = offset % 4096;
-        in_page < 18 || *offset < 8192 && in_page < 160 || offset % stride == 0
+        in_page < 18 || *offset < 8192 && in_page < 160 || offset.is_multiple_of(stride)
     };
     for offset in (0..bytes.len()).filter(is_damaged) {
         for damage in [0xFF, 1 << (offset % 8)] {
