@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 
 use crate::database::{Kind, Place};
 use crate::lmdb::{self, Entry, Move};
-use crate::range::decode;
+use crate::range::{Source, decode};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
 /// A place in a database of a [`Snapshot`]: at an entry, before the first, or behind the last.
@@ -283,7 +283,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     fn arrive(&mut self, entry: Option<Entry<'s>>, otherwise: Stands) -> Decoded<'s, K, V> {
         self.stands = if entry.is_some() { Stands::At } else { otherwise };
         let Some((key, stored)) = entry else { return Ok(None) };
-        decode::<K, V>(self.snapshot, self.place, key, stored).map(Some)
+        decode::<K, V>(Source::Snapshot(self.snapshot), self.place, key, stored).map(Some)
     }
 }
 

@@ -8,7 +8,10 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::lmdb::Table;
-use crate::{Batch, Bytes, Codec, Cursor, Range, ReadError, Snapshot, Store, Ticket};
+use crate::range::{OwnedBounds, Source, borrow};
+use crate::{
+    Batch, Bytes, Children, Codec, Cursor, Matches, Range, ReadError, Scan, Snapshot, Store, Ticket,
+};
 
 /// A named database of a [`Store`]: an ordered map beside others, written in the same batches.
 ///
@@ -167,26 +170,75 @@ impl<K: Codec, V: Codec> Database<K, V> {
     where
         K::Item: 'k,
     {
-        if let Err(error) = self.check(snapshot) {
-            return Range::failed(snapshot, self.place, error);
-        }
-        let start = encode_bound::<K>(bounds.start_bound().map(|key| *key));
-        let end = encode_bound::<K>(bounds.end_bound().map(|key| *key));
-        match (start, end) {
-            (Ok(start), Ok(end)) => {
-                let borrow = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
-                Range::new(snapshot, self.place, borrow)
-            }
-            (Err(error), _) | (_, Err(error)) => Range::failed(snapshot, self.place, error.into()),
+        let source = Source::Snapshot(snapshot);
+        match self.check(snapshot).and_then(|()| encode_bounds::<K>(bounds)) {
+            Ok((start, end)) => Range::new(source, self.place, (borrow(&start), borrow(&end))),
+            Err(error) => Range::failed(source, self.place, error),
         }
     }
 
     /// The entries whose encoded keys begin with these bytes, from either end.
     pub fn prefix<'s>(&self, snapshot: &'s Snapshot, prefix: &[u8]) -> Range<'s, K, V> {
+        let source = Source::Snapshot(snapshot);
         match self.check(snapshot) {
-            Ok(()) => Range::of_prefix(snapshot, self.place, prefix),
-            Err(error) => Range::failed(snapshot, self.place, error),
+            Ok(()) => Range::of_prefix(source, self.place, prefix),
+            Err(error) => Range::failed(source, self.place, error),
         }
+    }
+
+    /// The entries whose keys lie within the bounds, in chunks, each from a snapshot of its own.
+    ///
+    /// A key that has no encoding bounds nothing, and the first chunk says so.
+    ///
+    /// ```
+    /// use throng_store::{Batch, Store, Str, U64};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let squares = store.database::<U64, U64>("squares")?;
+    /// let batch = Batch::new();
+    /// store.write((0..9).fold(batch, |batch, n| batch.put_in(&squares, &n, &(n * n)))).wait()?;
+    /// let mut sums = Vec::new();
+    /// for chunk in squares.scan(&1..).chunk(3).backward() {
+    ///     let mut sum = 0;
+    ///     for entry in &chunk? {
+    ///         sum += entry?.1;
+    ///     }
+    ///     sums.push(sum);
+    /// }
+    /// assert_eq!(sums, [64 + 49 + 36, 25 + 16 + 9, 4 + 1]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn scan<'k>(&self, bounds: impl RangeBounds<&'k K::Item>) -> Scan<K, V>
+    where
+        K::Item: 'k,
+    {
+        Scan::new(self.store.clone(), self.place, encode_bounds::<K>(bounds))
+    }
+
+    /// As [`Snapshot::children`], of its encoded keys.
+    pub fn children<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        prefix: &[u8],
+        separator: u8,
+    ) -> Children<'s> {
+        let children = Children::new(snapshot, self.place, prefix, separator);
+        match self.check(snapshot) {
+            Ok(()) => children,
+            Err(error) => children.failed(error),
+        }
+    }
+
+    /// As [`Snapshot::matching`], of its encoded keys and values; where a key has several values,
+    /// one of them is to be the pattern's.
+    pub fn matching<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        prefix: &[u8],
+        separator: u8,
+        patterns: &[(&[u8], &[u8])],
+    ) -> Matches<'s> {
+        self.children(snapshot, prefix, separator).matching(patterns)
     }
 
     /// The values of one key, from either end; at most one unless it is a database of
@@ -270,10 +322,19 @@ impl Kind {
     }
 }
 
-fn encode_bound<K: Codec>(bound: Bound<&K::Item>) -> Result<Bound<Vec<u8>>, crate::CodecError> {
-    Ok(match bound {
-        Bound::Included(key) => Bound::Included(K::encode(key, <[u8]>::to_vec)?),
-        Bound::Excluded(key) => Bound::Excluded(K::encode(key, <[u8]>::to_vec)?),
-        Bound::Unbounded => Bound::Unbounded,
-    })
+/// The bounds as bytes.
+pub(crate) fn encode_bounds<'k, K: Codec>(
+    bounds: impl RangeBounds<&'k K::Item>,
+) -> Result<OwnedBounds, ReadError>
+where
+    K::Item: 'k,
+{
+    let encode = |bound: Bound<&&K::Item>| {
+        Ok::<_, ReadError>(match bound {
+            Bound::Included(key) => Bound::Included(K::encode(key, <[u8]>::to_vec)?),
+            Bound::Excluded(key) => Bound::Excluded(K::encode(key, <[u8]>::to_vec)?),
+            Bound::Unbounded => Bound::Unbounded,
+        })
+    };
+    Ok((encode(bounds.start_bound())?, encode(bounds.end_bound())?))
 }

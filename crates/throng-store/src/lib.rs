@@ -45,6 +45,7 @@
 //! The crate knows no processes and no async runtime: a ticket is a plain future.
 
 mod batch;
+mod children;
 mod codec;
 mod cursor;
 mod database;
@@ -60,13 +61,16 @@ mod queue;
 mod range;
 mod reader;
 mod record;
+mod scan;
 mod snapshot;
 mod store;
 mod ticket;
 mod update;
+mod update_range;
 mod writer;
 
 pub use batch::{Batch, Change};
+pub use children::{Child, Children, Matches};
 pub use codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit};
 pub use cursor::Cursor;
 pub use database::{Database, DatabaseOptions};
@@ -76,10 +80,12 @@ pub use pages::Check;
 pub use queue::Room;
 pub use range::Range;
 pub use reader::Reader;
+pub use scan::{Chunk, Entries, Scan};
 pub use snapshot::Snapshot;
 pub use store::{Stat, Store};
 pub use ticket::{Cancel, Ticket};
 pub use update::{Update, Updating};
+pub use update_range::{UpdateCursor, UpdateRange};
 
 /// The longest key, in bytes; the shortest has one byte. Also the longest of several values under
 /// one key.

@@ -8,8 +8,16 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Entry, Move};
+use crate::lmdb::{self, Entry, Move, WriteTxn};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
+
+/// Where entries are read.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'s> {
+    Snapshot(&'s Snapshot),
+    /// On the writer thread, as the commit under way has them.
+    Update(&'s WriteTxn<'s>),
+}
 
 /// Entries of a [`Snapshot`] in byte order of their keys; `.rev()` or
 /// [`next_back`](DoubleEndedIterator::next_back) take them from the other end.
@@ -18,7 +26,7 @@ use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 /// damaged. Stepping costs one move of a tree cursor.
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Range<'s, K: Codec = Bytes, V: Codec = Bytes> {
-    snapshot: &'s Snapshot,
+    source: Source<'s>,
     place: Place,
     /// `None` when nothing is left between, or never was.
     bounds: Option<Bounds>,
@@ -37,17 +45,19 @@ struct End<'s> {
 }
 
 type Bounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
+/// Bounds as they were asked for, kept.
+pub(crate) type OwnedBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 type Decoded<'s, K, V> = Result<(<K as Codec>::Decoded<'s>, <V as Codec>::Decoded<'s>), ReadError>;
 
 impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
     pub(crate) fn new(
-        snapshot: &'s Snapshot,
+        source: Source<'s>,
         place: Place,
         (start, end): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Range<'s, K, V> {
         let bounds = upper_bound(end).map(|end| (lower_bound(start), end));
         Range {
-            snapshot,
+            source,
             place,
             bounds,
             failed: None,
@@ -57,39 +67,27 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         }
     }
 
-    pub(crate) fn of_prefix(
-        snapshot: &'s Snapshot,
-        place: Place,
-        prefix: &[u8],
-    ) -> Range<'s, K, V> {
-        // The first key beyond: the prefix without its trailing 0xff, the last byte raised by one.
-        let kept = prefix.iter().rposition(|byte| *byte != 0xff).map_or(0, |last| last + 1);
-        let mut beyond = prefix[..kept].to_vec();
-        let end = match beyond.last_mut() {
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(beyond.as_slice())
-            }
-            None => Bound::Unbounded,
-        };
-        Range::new(snapshot, place, (Bound::Included(prefix), end))
+    pub(crate) fn of_prefix(source: Source<'s>, place: Place, prefix: &[u8]) -> Range<'s, K, V> {
+        let (start, end) = prefix_bounds(prefix);
+        Range::new(source, place, (borrow(&start), borrow(&end)))
     }
 
     /// A range that yields an error and nothing else.
-    pub(crate) fn failed(snapshot: &'s Snapshot, place: Place, error: ReadError) -> Self {
-        let mut range = Range::new(snapshot, place, (Bound::Unbounded, Bound::Unbounded));
+    pub(crate) fn failed(source: Source<'s>, place: Place, error: ReadError) -> Self {
+        let mut range = Range::new(source, place, (Bound::Unbounded, Bound::Unbounded));
         range.bounds = None;
         range.failed = Some(error);
         range
     }
 
-    fn step_front(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
+    /// The next entry as it is stored; an error does not end it.
+    pub(crate) fn step_front(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
         let Some((start, end)) = &self.bounds else { return Ok(None) };
-        self.snapshot.check()?;
+        self.source.check()?;
         let entry = match &mut self.front.cursor {
             Some(cursor) => cursor.step(Move::Next),
             empty => {
-                let Some(cursor) = self.snapshot.cursor_in(self.place)? else { return Ok(None) };
+                let Some(cursor) = self.source.cursor(self.place)? else { return Ok(None) };
                 let cursor = empty.insert(cursor);
                 match start {
                     Bound::Unbounded => cursor.step(Move::First),
@@ -110,13 +108,14 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         Ok(entry.filter(|entry| self.back.at.is_none_or(|back| *entry < back)))
     }
 
-    fn step_back(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
+    /// The same from the other end.
+    pub(crate) fn step_back(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
         let Some((start, end)) = &self.bounds else { return Ok(None) };
-        self.snapshot.check()?;
+        self.source.check()?;
         let entry = match &mut self.back.cursor {
             Some(cursor) => cursor.step(Move::Prev),
             empty => {
-                let Some(cursor) = self.snapshot.cursor_in(self.place)? else { return Ok(None) };
+                let Some(cursor) = self.source.cursor(self.place)? else { return Ok(None) };
                 let cursor = empty.insert(cursor);
                 match end {
                     Bound::Unbounded => cursor.step(Move::Last),
@@ -146,7 +145,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
     /// What is yielded for a step; ends the iteration when nothing is left.
     fn yielded(&mut self, step: Result<Option<Entry<'s>>, ReadError>) -> Option<Decoded<'s, K, V>> {
         match step {
-            Ok(Some((key, stored))) => Some(decode::<K, V>(self.snapshot, self.place, key, stored)),
+            Ok(Some((key, stored))) => Some(decode::<K, V>(self.source, self.place, key, stored)),
             Ok(None) => {
                 self.bounds = None;
                 None
@@ -187,14 +186,59 @@ impl<K: Codec, V: Codec> fmt::Debug for Range<'_, K, V> {
     }
 }
 
+impl<'s> Source<'s> {
+    /// The engine's cursor; `None` where the database was made after this moment.
+    fn cursor(self, place: Place) -> Result<Option<lmdb::Cursor<'s>>, ReadError> {
+        match self {
+            Source::Snapshot(snapshot) => snapshot.cursor_in(place),
+            Source::Update(txn) => {
+                txn.cursor(place.table).map(Some).map_err(ReadError::from_engine)
+            }
+        }
+    }
+
+    fn check(self) -> Result<(), ReadError> {
+        match self {
+            Source::Snapshot(snapshot) => snapshot.check(),
+            Source::Update(_) => Ok(()),
+        }
+    }
+
+    fn value<'v>(self, place: Place, key: &[u8], stored: &'v [u8]) -> Result<&'v [u8], ReadError> {
+        match self {
+            Source::Snapshot(snapshot) => snapshot.value(place, key, stored),
+            Source::Update(_) => place.value(key, stored),
+        }
+    }
+}
+
+/// The bounds of the keys that begin with the prefix.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> OwnedBounds {
+    let end = beyond(prefix.to_vec()).map_or(Bound::Unbounded, Bound::Excluded);
+    (Bound::Included(prefix.to_vec()), end)
+}
+
+/// The first key above all that begin with these bytes, if there can be one: without the 0xff at
+/// their end, the last byte raised by one.
+pub(crate) fn beyond(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    prefix.truncate(last + 1);
+    prefix[last] += 1;
+    Some(prefix)
+}
+
+pub(crate) fn borrow(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
 /// An entry as its codecs have it.
 pub(crate) fn decode<'s, K: Codec, V: Codec>(
-    snapshot: &Snapshot,
+    source: Source<'_>,
     place: Place,
     key: &'s [u8],
     stored: &'s [u8],
 ) -> Decoded<'s, K, V> {
-    let value = snapshot.value(place, key, stored)?;
+    let value = source.value(place, key, stored)?;
     Ok((K::decode(key)?, V::decode(value)?))
 }
 

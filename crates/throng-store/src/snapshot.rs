@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::database::{Kind, Place};
 use crate::environment::Environment;
 use crate::lmdb::{self, ReadTxn};
-use crate::{Bytes, Cursor, KEY_BYTES_MAX, Range, ReadError, record};
+use crate::range::Source;
+use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError, record};
 
 /// The store as it was at one moment. Later commits do not show in it.
 ///
@@ -65,12 +66,70 @@ impl Snapshot {
     /// ```
     pub fn range<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Range<'_> {
         let bounds = (bounds.start_bound().map(|key| *key), bounds.end_bound().map(|key| *key));
-        Range::new(self, self.environment.entries(), bounds)
+        Range::new(Source::Snapshot(self), self.environment.entries(), bounds)
     }
 
     /// The entries whose keys begin with `prefix`, in byte order, from either end.
     pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
-        Range::of_prefix(self, self.environment.entries(), prefix)
+        Range::of_prefix(Source::Snapshot(self), self.environment.entries(), prefix)
+    }
+
+    /// What lies directly below the path `prefix`, where keys are paths whose parts stand between
+    /// separators. The prefix ends with its separator, or is empty for the outermost parts.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let keys = ["users/ada", "users/ada/born", "users/ada/name", "users/alan/name", "zoo"];
+    /// store.write(keys.iter().fold(Batch::new(), |batch, key| batch.put(key, "…"))).wait()?;
+    /// let snapshot = store.snapshot()?;
+    /// let names = |prefix: &[u8]| {
+    ///     let children = snapshot.children(prefix, b'/');
+    ///     children.map(|child| Ok(child?.name)).collect::<Result<Vec<_>, throng_store::ReadError>>()
+    /// };
+    /// assert_eq!(names(b"")?, [&b"users"[..], b"zoo"]);
+    /// assert_eq!(names(b"users/")?, [&b"ada"[..], b"alan"]);
+    /// assert_eq!(names(b"users/ada/")?, [b"born", b"name"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn children(&self, prefix: &[u8], separator: u8) -> Children<'_> {
+        Children::new(self, self.environment.entries(), prefix, separator)
+    }
+
+    /// The children of `prefix` below which all of these fields have these values: the paths `p`
+    /// where the key made of `p`, the separator and a field has the field's value, for each pattern.
+    /// Without patterns, all children.
+    ///
+    /// This is a search by field where each thing has its fields below its own path. It visits each
+    /// child once, by a seek past its other fields; see [`Matches`] for the cost. For many more
+    /// children than matches, keep an index: a database of
+    /// [several values](crate::DatabaseOptions::duplicates) from field and value to path.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let batch = Batch::new()
+    ///     .put("posts/1/author", "ada")
+    ///     .put("posts/1/tag", "engines")
+    ///     .put("posts/2/author", "ada")
+    ///     .put("posts/2/tag", "poems")
+    ///     .put("posts/3/author", "alan")
+    ///     .put("posts/3/tag", "engines");
+    /// store.write(batch).wait()?;
+    /// let snapshot = store.snapshot()?;
+    /// let found = snapshot.matching(b"posts/", b'/', &[(b"tag", b"engines"), (b"author", b"ada")]);
+    /// assert_eq!(found.collect::<Result<Vec<_>, _>>()?, [b"posts/1"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn matching(
+        &self,
+        prefix: &[u8],
+        separator: u8,
+        patterns: &[(&[u8], &[u8])],
+    ) -> Matches<'_> {
+        self.children(prefix, separator).matching(patterns)
     }
 
     /// A cursor over the default database, which stands nowhere yet.
@@ -120,6 +179,18 @@ impl Snapshot {
             // It was made after this moment, so it is empty.
             Ok(None) | Err(lmdb::Error::UnknownTable) => Ok(None),
             Err(error) => Err(ReadError::from_engine(error)),
+        }
+    }
+
+    /// Whether there is the key; its value is not looked at.
+    pub(crate) fn has_in(&self, place: Place, key: &[u8]) -> Result<bool, ReadError> {
+        self.check()?;
+        if key.is_empty() || key.len() > KEY_BYTES_MAX {
+            return Ok(false);
+        }
+        match self.txn().get(place.table, key) {
+            Err(lmdb::Error::UnknownTable) => Ok(false),
+            other => other.map(|stored| stored.is_some()).map_err(ReadError::from_engine),
         }
     }
 

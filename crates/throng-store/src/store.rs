@@ -1,20 +1,21 @@
 //! [`Store`]: the handle that everything else hangs on.
 
 use std::io;
+use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::database::DatabaseOptions;
+use crate::database::{DatabaseOptions, encode_bounds};
 use crate::environment::Environment;
 use crate::queue::{Queue, Room};
 use crate::ticket::Work;
 use crate::update::{Update, Updating};
 use crate::writer::{self, Counters};
 use crate::{
-    Batch, Check, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader, Snapshot,
-    Ticket,
+    Batch, Bytes, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader, Scan,
+    Snapshot, Ticket,
 };
 
 /// An open data directory. Cheap to clone; all clones are the same store.
@@ -244,6 +245,12 @@ impl Store {
     /// [`ReadError::BrokenOff`] while the store recovers from a commit that broke off.
     pub fn snapshot(&self) -> Result<Snapshot, ReadError> {
         Snapshot::begin(&self.0.environment)
+    }
+
+    /// The entries of the default database whose keys lie within the bounds, in chunks, each from a
+    /// snapshot of its own.
+    pub fn scan<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Scan {
+        Scan::new(self.clone(), self.0.environment.entries(), encode_bounds::<Bytes>(bounds))
     }
 
     /// A view that follows the store, for those who read often.

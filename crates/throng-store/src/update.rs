@@ -4,20 +4,22 @@
 //! up, or panics, leaves no trace in the group it runs in, and costs the others nothing.
 
 use std::any::Any;
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::mem;
+use std::ops::RangeBounds;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::database::{Kind, Place};
+use crate::database::{Place, encode_bounds};
 use crate::environment::Environment;
-use crate::lmdb::{Table, WriteTxn};
+use crate::lmdb::WriteTxn;
+use crate::range::prefix_bounds;
+use crate::update_range::{UpdateCursor, UpdateRange, Written};
 use crate::{
-    Batch, Codec, Database, KEY_BYTES_MAX, ReadError, Ticket, UpdateError, WriteError, record,
+    Batch, Bytes, Codec, Database, KEY_BYTES_MAX, ReadError, Ticket, UpdateError, WriteError,
 };
 
 /// What the closure of [`Store::update`](crate::Store::update) works on: the store as it is at
@@ -29,15 +31,13 @@ pub struct Update<'t> {
     txn: &'t WriteTxn<'t>,
     environment: &'t Environment,
     batch: Batch,
-    /// What it has written where a key has one value, for its own reads.
-    written: HashMap<(Table, Bytes), Option<Bytes>>,
+    /// For its own reads.
+    written: Written,
 }
-
-type Bytes = Box<[u8]>;
 
 impl<'t> Update<'t> {
     pub(crate) fn new(environment: &'t Environment, txn: &'t WriteTxn<'t>) -> Update<'t> {
-        Update { txn, environment, batch: Batch::new(), written: HashMap::new() }
+        Update { txn, environment, batch: Batch::new(), written: Written::default() }
     }
 
     /// The value under `key` in the default database.
@@ -52,13 +52,13 @@ impl<'t> Update<'t> {
     /// Sets `key` to `value` in the default database.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         self.batch = mem::take(&mut self.batch).put(key, value);
-        self.remember(self.environment.entries(), key, Some(value));
+        self.written.insert(self.environment.entries(), key, Some(value));
     }
 
     /// Removes `key` from the default database.
     pub fn delete(&mut self, key: &[u8]) {
         self.batch = mem::take(&mut self.batch).delete(key);
-        self.remember(self.environment.entries(), key, None);
+        self.written.insert(self.environment.entries(), key, None);
     }
 
     /// The value under `key` in that database; the first where there are several, which does not
@@ -72,9 +72,7 @@ impl<'t> Update<'t> {
         database: &Database<K, V>,
         key: &K::Item,
     ) -> Result<Option<V::Decoded<'_>>, ReadError> {
-        if database.store().id() != self.environment.id() {
-            return Err(ReadError::OtherStore);
-        }
+        self.check(database)?;
         let bytes = K::encode(key, |key| self.read(database.place(), key))??;
         bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
     }
@@ -89,14 +87,14 @@ impl<'t> Update<'t> {
         self.batch = mem::take(&mut self.batch).put_in(database, key, value);
         // One that cannot be encoded is in the batch as a rejection.
         let _ = K::encode(key, |key| {
-            V::encode(value, |value| self.remember(database.place(), key, Some(value)))
+            V::encode(value, |value| self.written.insert(database.place(), key, Some(value)))
         });
     }
 
     /// Removes `key` from that database, with all its values.
     pub fn delete_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>, key: &K::Item) {
         self.batch = mem::take(&mut self.batch).delete_in(database, key);
-        let _ = K::encode(key, |key| self.remember(database.place(), key, None));
+        let _ = K::encode(key, |key| self.written.insert(database.place(), key, None));
     }
 
     /// Removes this value of the key, where there are several.
@@ -109,6 +107,77 @@ impl<'t> Update<'t> {
         self.batch = mem::take(&mut self.batch).delete_value_in(database, key, value);
     }
 
+    /// The entries of the default database whose keys lie within the bounds, from either end.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, ReadError, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// store.write(Batch::new().put("job/1", "a").put("job/2", "b")).wait()?;
+    /// // Takes the first job from the queue, so that nobody else can.
+    /// let taken = store.update(|update| {
+    ///     let first = update.prefix(b"job/").next().transpose()?;
+    ///     let first = first.map(|(key, job)| (key.to_vec(), job.to_vec()));
+    ///     Ok::<_, ReadError>(first.map(|(key, job)| {
+    ///         update.delete(&key);
+    ///         job
+    ///     }))
+    /// });
+    /// assert_eq!(taken.wait()?, Some(b"a".to_vec()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn range<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> UpdateRange<'_> {
+        let bounds = encode_bounds::<Bytes>(bounds);
+        UpdateRange::new(self.txn, &self.written, self.environment.entries(), bounds)
+    }
+
+    /// The entries of the default database whose keys begin with `prefix`, from either end.
+    pub fn prefix(&self, prefix: &[u8]) -> UpdateRange<'_> {
+        let bounds = prefix_bounds(prefix);
+        UpdateRange::new(self.txn, &self.written, self.environment.entries(), Ok(bounds))
+    }
+
+    /// A cursor over the default database, which stands nowhere yet.
+    pub fn cursor(&self) -> UpdateCursor<'_> {
+        UpdateCursor::new(self.txn, &self.written, self.environment.entries())
+    }
+
+    /// The entries of that database whose keys lie within the bounds, from either end.
+    pub fn range_in<'k, K: Codec, V: Codec>(
+        &self,
+        database: &Database<K, V>,
+        bounds: impl RangeBounds<&'k K::Item>,
+    ) -> UpdateRange<'_, K, V>
+    where
+        K::Item: 'k,
+    {
+        let bounds = self.check(database).and_then(|()| encode_bounds::<K>(bounds));
+        UpdateRange::new(self.txn, &self.written, database.place(), bounds)
+    }
+
+    /// The entries of that database whose encoded keys begin with `prefix`, from either end.
+    pub fn prefix_in<K: Codec, V: Codec>(
+        &self,
+        database: &Database<K, V>,
+        prefix: &[u8],
+    ) -> UpdateRange<'_, K, V> {
+        let bounds = self.check(database).map(|()| prefix_bounds(prefix));
+        UpdateRange::new(self.txn, &self.written, database.place(), bounds)
+    }
+
+    /// A cursor over that database, which stands nowhere yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError::OtherStore`] if it is not of this store.
+    pub fn cursor_in<K: Codec, V: Codec>(
+        &self,
+        database: &Database<K, V>,
+    ) -> Result<UpdateCursor<'_, K, V>, ReadError> {
+        self.check(database)?;
+        Ok(UpdateCursor::new(self.txn, &self.written, database.place()))
+    }
+
     /// What is to be applied.
     pub(crate) fn into_batch(self) -> Batch {
         self.batch
@@ -118,22 +187,16 @@ impl<'t> Update<'t> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        if !self.written.is_empty()
-            && let Some(written) = self.written.get(&(place.table, Box::from(key)))
-        {
-            return Ok(written.as_deref());
+        if let Some(written) = self.written.get(place.table, key) {
+            return Ok(written);
         }
         let stored = self.txn.get(place.table, key).map_err(ReadError::from_engine)?;
-        match (stored, place.kind) {
-            (Some(stored), Kind::Checked) => record::value(key, stored).map(Some),
-            (stored, _) => Ok(stored),
-        }
+        stored.map(|stored| place.value(key, stored)).transpose()
     }
 
-    fn remember(&mut self, place: Place, key: &[u8], value: Option<&[u8]>) {
-        if place.kind != Kind::Duplicates {
-            self.written.insert((place.table, key.into()), value.map(Box::from));
-        }
+    fn check<K: Codec, V: Codec>(&self, database: &Database<K, V>) -> Result<(), ReadError> {
+        let own = database.store().id() == self.environment.id();
+        if own { Ok(()) } else { Err(ReadError::OtherStore) }
     }
 }
 

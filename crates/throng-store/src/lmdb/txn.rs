@@ -163,6 +163,13 @@ impl<'e> WriteTxn<'e> {
         unsafe { get(self.as_ptr(), table, key) }
     }
 
+    /// A cursor to read with; nothing can be written while it is there.
+    pub(crate) fn cursor(&self, table: Table) -> Result<Cursor<'_>, Error> {
+        // SAFETY: the transaction is alive, and borrowed for as long as the cursor is. So nothing
+        // is written before the cursor is closed, and the bytes stay (invariant 4).
+        unsafe { Cursor::open(self.as_ptr(), table) }
+    }
+
     /// A cursor to write with.
     pub(crate) fn cursor_mut(&mut self, table: Table) -> Result<WriteCursor<'_>, Error> {
         // SAFETY: the transaction is alive, and borrowed alone for as long as the cursor is.

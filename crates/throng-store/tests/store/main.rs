@@ -11,6 +11,7 @@ mod databases;
 mod full;
 mod model;
 mod ownership;
+mod scans;
 mod snapshots;
 mod transactions;
 

@@ -1,0 +1,256 @@
+//! [`Children`] and [`Matches`]: keys read as paths, without walking what lies below.
+//!
+//! A key such as `users/ada/name` is a path whose parts stand between separators. The keys below
+//! one path lie side by side, so whoever has seen one of them can seek past all of them: listing
+//! costs by the child, however much there is below each.
+//!
+//! A path that is a key itself need not lie beside the keys below it: `ada`, `ada-b`, `ada/name`
+//! are in order. It is yielded where it lies as a key; so where keys below a path are met, a lookup
+//! tells whether that child has its place elsewhere.
+
+use std::fmt;
+
+use crate::database::{Kind, Place};
+use crate::lmdb::{self, Move};
+use crate::range::beyond;
+use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
+
+/// What lies directly below a path, from [`Snapshot::children`]: each child once, from either end.
+///
+/// In the order of the keys: a child that is a key itself comes where that key is, another where
+/// the first key below it is. Costs a seek for each child, and a lookup for each that has keys
+/// below it, whatever their number.
+#[must_use = "iterators do nothing unless they are advanced"]
+pub struct Children<'s> {
+    snapshot: &'s Snapshot,
+    place: Place,
+    separator: u8,
+    /// How long the path is that they are children of.
+    prefix: usize,
+    /// What is left: from here, and below there if that is a key. Nothing once they are gone.
+    left: Option<(From, Option<Vec<u8>>)>,
+    /// To be yielded first.
+    failed: Option<ReadError>,
+    cursor: Option<lmdb::Cursor<'s>>,
+}
+
+/// Where what is left begins.
+enum From {
+    At(Vec<u8>),
+    Behind(Vec<u8>),
+}
+
+/// One of [`Children`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Child<'s> {
+    /// The path they were asked for, and the name behind it.
+    pub path: &'s [u8],
+    /// What stands between that path and the next separator or the end of the key.
+    pub name: &'s [u8],
+    /// Whether the path is a key itself. If not, there are only keys below it.
+    pub is_key: bool,
+}
+
+impl<'s> Children<'s> {
+    pub(crate) fn new(
+        snapshot: &'s Snapshot,
+        place: Place,
+        prefix: &[u8],
+        separator: u8,
+    ) -> Children<'s> {
+        // No key is as long as such a prefix.
+        let left = (prefix.len() <= KEY_BYTES_MAX)
+            .then(|| (From::At(prefix.to_vec()), beyond(prefix.to_vec())));
+        let prefix = prefix.len();
+        Children { snapshot, place, separator, prefix, left, failed: None, cursor: None }
+    }
+
+    /// No children but an error.
+    pub(crate) fn failed(mut self, error: ReadError) -> Children<'s> {
+        self.left = None;
+        self.failed = Some(error);
+        self
+    }
+
+    /// Those of them that have these values.
+    pub(crate) fn matching(self, patterns: &[(&[u8], &[u8])]) -> Matches<'s> {
+        let patterns = patterns
+            .iter()
+            .map(|(field, value)| ([&[self.separator], *field].concat(), value.to_vec()))
+            .collect();
+        Matches { children: self, patterns }
+    }
+
+    /// The next child from one end. Keys below a child that has its place elsewhere are passed.
+    fn step(&mut self, forward: bool) -> Result<Option<Child<'s>>, ReadError> {
+        loop {
+            let Some(key) = self.outermost(forward)? else {
+                self.left = None;
+                return Ok(None);
+            };
+            let rest = &key[self.prefix..];
+            let Some(end) = rest.iter().position(|byte| *byte == self.separator) else {
+                self.exclude(key.to_vec(), forward);
+                return Ok(Some(Child { path: key, name: rest, is_key: true }));
+            };
+            let path = &key[..self.prefix + end];
+            let below = key[..=self.prefix + end].to_vec();
+            if forward {
+                let end = self.left.take().and_then(|(_, end)| end);
+                self.left = beyond(below).map(|from| (From::At(from), end));
+            } else {
+                self.exclude(below, false);
+            }
+            if !self.snapshot.has_in(self.place, path)? {
+                return Ok(Some(Child { path, name: &rest[..end], is_key: false }));
+            }
+        }
+    }
+
+    /// The first or the last key of what is left.
+    fn outermost(&mut self, forward: bool) -> Result<Option<&'s [u8]>, ReadError> {
+        let Some((from, below)) = &self.left else { return Ok(None) };
+        self.snapshot.check()?;
+        let cursor = match &mut self.cursor {
+            Some(cursor) => cursor,
+            empty => match self.snapshot.cursor_in(self.place)? {
+                Some(cursor) => empty.insert(cursor),
+                None => return Ok(None),
+            },
+        };
+        let found = if forward {
+            match from {
+                From::At(key) => cursor.seek_range(key),
+                From::Behind(key) => match cursor.seek_range(key) {
+                    Ok(Some((found, _))) if found == key.as_slice() => cursor.step(Move::NextKey),
+                    other => other,
+                },
+            }
+        } else {
+            match below {
+                None => cursor.step(Move::Last),
+                Some(key) => match cursor.seek_range(key) {
+                    Ok(Some(_)) => cursor.step(Move::PrevKey),
+                    Ok(None) => cursor.step(Move::Last),
+                    Err(error) => Err(error),
+                },
+            }
+        };
+        let key = found.map_err(ReadError::from_engine)?.map(|(key, _)| key);
+        Ok(key.filter(|key| {
+            below.as_ref().is_none_or(|below| *key < below.as_slice())
+                && match from {
+                    From::At(from) => *key >= from.as_slice(),
+                    From::Behind(from) => *key > from.as_slice(),
+                }
+        }))
+    }
+
+    /// Nothing is left up to this key, itself included; or from it on.
+    fn exclude(&mut self, key: Vec<u8>, forward: bool) {
+        if let Some((from, below)) = &mut self.left {
+            if forward {
+                *from = From::Behind(key);
+            } else {
+                *below = Some(key);
+            }
+        }
+    }
+
+    fn yielded(&mut self, forward: bool) -> Option<Result<Child<'s>, ReadError>> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        let step = self.step(forward);
+        if step.is_err() {
+            self.left = None;
+        }
+        step.transpose()
+    }
+}
+
+impl<'s> Iterator for Children<'s> {
+    type Item = Result<Child<'s>, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.yielded(true)
+    }
+}
+
+impl DoubleEndedIterator for Children<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.yielded(false)
+    }
+}
+
+impl fmt::Debug for Children<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = char::from(self.separator);
+        f.debug_struct("Children").field("separator", &separator).finish_non_exhaustive()
+    }
+}
+
+/// The [`Children`] that have certain values in certain fields, from [`Snapshot::matching`].
+///
+/// Yields their paths, in the order of children. Costs what those cost, and for each child one
+/// lookup by pattern up to the first that does not hold; so put the rarest first.
+#[must_use = "iterators do nothing unless they are advanced"]
+#[derive(Debug)]
+pub struct Matches<'s> {
+    children: Children<'s>,
+    /// What is added to a child's path, and the value that is to be there.
+    patterns: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<'s> Matches<'s> {
+    fn matches(&mut self, path: &[u8]) -> Result<bool, ReadError> {
+        let Children { snapshot, place, cursor, .. } = &mut self.children;
+        let mut key = path.to_vec();
+        for (field, value) in &self.patterns {
+            key.truncate(path.len());
+            key.extend_from_slice(field);
+            let holds = match cursor {
+                // Any of the values will do.
+                Some(cursor) if place.kind == Kind::Duplicates => {
+                    key.len() <= KEY_BYTES_MAX
+                        && value.len() <= KEY_BYTES_MAX
+                        && cursor.seek_pair(&key, value).map_err(ReadError::from_engine)?
+                }
+                _ => snapshot.get_in(*place, &key)? == Some(value),
+            };
+            if !holds {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn yielded(&mut self, forward: bool) -> Option<Result<&'s [u8], ReadError>> {
+        loop {
+            let child = match self.children.yielded(forward)? {
+                Ok(child) => child,
+                Err(error) => return Some(Err(error)),
+            };
+            match self.matches(child.path) {
+                Ok(true) => return Some(Ok(child.path)),
+                Ok(false) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+    }
+}
+
+impl<'s> Iterator for Matches<'s> {
+    type Item = Result<&'s [u8], ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.yielded(true)
+    }
+}
+
+impl DoubleEndedIterator for Matches<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.yielded(false)
+    }
+}

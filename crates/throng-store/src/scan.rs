@@ -1,0 +1,185 @@
+//! [`Scan`]: a walk over many entries, by chunks, each in a snapshot of its own.
+//!
+//! Only the last key passes from one chunk to the next. So a scan holds back no old pages longer
+//! than a chunk is kept, and goes on over whatever was committed meanwhile.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Bound;
+
+use crate::database::Place;
+use crate::range::{OwnedBounds, Range, Source, borrow};
+use crate::{Bytes, Codec, ReadError, Snapshot, Store};
+
+/// The entries between two keys in [`Chunk`]s, from [`Store::scan`] or
+/// [`Database::scan`](crate::Database::scan).
+///
+/// **It is not one snapshot**: each chunk shows the moment at which it was taken, and the next goes
+/// on behind its last key. So every key that is there all the time comes exactly once, and what
+/// is put or deleted during the scan may come or not. For one moment's view of everything, use a
+/// [`Range`], which holds old pages back for as long.
+///
+/// ```
+/// # use throng_store::{Batch, Store};
+/// # let directory = tempfile::tempdir()?;
+/// # let store = Store::open(directory.path())?;
+/// let batch = (0..10u8).fold(Batch::new(), |batch, number| batch.put([number], "value"));
+/// store.write(batch).wait()?;
+///
+/// let mut numbers = Vec::new();
+/// for chunk in store.scan(..).chunk(4) {
+///     let chunk = chunk?;
+///     for entry in &chunk {
+///         let (key, _) = entry?;
+///         numbers.push(key[0]);
+///         store.write(Batch::new().delete(key)).wait()?;
+///     }
+/// }
+/// assert!(numbers.into_iter().eq(0..10));
+/// assert!(store.snapshot()?.is_empty()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Yields `Err` once, and then nothing, where no snapshot can be had or the keys cannot be walked.
+/// Costs two moves of a tree cursor by entry, since a chunk's end is found first.
+#[must_use = "iterators do nothing unless they are advanced"]
+pub struct Scan<K: Codec = Bytes, V: Codec = Bytes> {
+    store: Store,
+    place: Place,
+    /// What is left; nothing once it was all yielded.
+    left: Option<OwnedBounds>,
+    /// To be yielded first.
+    failed: Option<ReadError>,
+    entries: usize,
+    backward: bool,
+    codecs: PhantomData<fn() -> (K, V)>,
+}
+
+/// Some entries of a [`Scan`], as they were at one moment. Drop it before you take the next.
+pub struct Chunk<K: Codec = Bytes, V: Codec = Bytes> {
+    snapshot: Snapshot,
+    place: Place,
+    bounds: OwnedBounds,
+    backward: bool,
+    codecs: PhantomData<fn() -> (K, V)>,
+}
+
+/// The entries of a [`Chunk`], in the direction of its scan.
+#[must_use = "iterators do nothing unless they are advanced"]
+#[derive(Debug)]
+pub struct Entries<'c, K: Codec = Bytes, V: Codec = Bytes> {
+    range: Range<'c, K, V>,
+    backward: bool,
+}
+
+/// How many entries a chunk has unless it is said.
+const ENTRIES: usize = 1_000;
+
+impl<K: Codec, V: Codec> Scan<K, V> {
+    pub(crate) fn new(
+        store: Store,
+        place: Place,
+        bounds: Result<OwnedBounds, ReadError>,
+    ) -> Scan<K, V> {
+        let (left, failed) = match bounds {
+            Ok(bounds) => (Some(bounds), None),
+            Err(error) => (None, Some(error)),
+        };
+        let (entries, backward) = (ENTRIES, false);
+        Scan { store, place, left, failed, entries, backward, codecs: PhantomData }
+    }
+
+    /// Takes so many entries at a time, at least one; 1,000 by default.
+    ///
+    /// The values of one key are never parted, so a chunk of a database of
+    /// [several](crate::DatabaseOptions::duplicates) may have more.
+    pub fn chunk(mut self, entries: usize) -> Scan<K, V> {
+        self.entries = entries.max(1);
+        self
+    }
+
+    /// Goes from the last key to the first.
+    pub fn backward(mut self) -> Scan<K, V> {
+        self.backward = true;
+        self
+    }
+
+    fn next_chunk(&mut self) -> Result<Option<Chunk<K, V>>, ReadError> {
+        let Some((start, end)) = self.left.take() else { return Ok(None) };
+        let snapshot = self.store.snapshot()?;
+        let bounds = (borrow(&start), borrow(&end));
+        let mut walk = Range::<Bytes, Bytes>::new(Source::Snapshot(&snapshot), self.place, bounds);
+        let mut last = None;
+        for _ in 0..self.entries {
+            let entry = if self.backward { walk.step_back() } else { walk.step_front() }?;
+            let Some((key, _)) = entry else { break };
+            last = Some(key);
+        }
+        let Some(last) = last.map(<[u8]>::to_vec) else { return Ok(None) };
+        drop(walk);
+        let (bounds, left) = if self.backward {
+            ((Bound::Included(last.clone()), end), (start, Bound::Excluded(last)))
+        } else {
+            ((start, Bound::Included(last.clone())), (Bound::Excluded(last), end))
+        };
+        self.left = Some(left);
+        let (place, backward) = (self.place, self.backward);
+        Ok(Some(Chunk { snapshot, place, bounds, backward, codecs: PhantomData }))
+    }
+}
+
+impl<K: Codec, V: Codec> Iterator for Scan<K, V> {
+    type Item = Result<Chunk<K, V>, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.failed.take() {
+            return Some(Err(error));
+        }
+        self.next_chunk().transpose()
+    }
+}
+
+impl<K: Codec, V: Codec> fmt::Debug for Scan<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scan").field("left", &self.left).finish_non_exhaustive()
+    }
+}
+
+impl<K: Codec, V: Codec> Chunk<K, V> {
+    /// Its entries, at least one.
+    pub fn iter(&self) -> Entries<'_, K, V> {
+        let bounds = (borrow(&self.bounds.0), borrow(&self.bounds.1));
+        Entries {
+            range: Range::new(Source::Snapshot(&self.snapshot), self.place, bounds),
+            backward: self.backward,
+        }
+    }
+
+    /// The moment it shows.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl<'c, K: Codec, V: Codec> IntoIterator for &'c Chunk<K, V> {
+    type Item = <Entries<'c, K, V> as Iterator>::Item;
+    type IntoIter = Entries<'c, K, V>;
+
+    fn into_iter(self) -> Entries<'c, K, V> {
+        self.iter()
+    }
+}
+
+impl<K: Codec, V: Codec> fmt::Debug for Chunk<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chunk").field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+impl<'c, K: Codec, V: Codec> Iterator for Entries<'c, K, V> {
+    type Item = <Range<'c, K, V> as Iterator>::Item;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.backward { self.range.next_back() } else { self.range.next() }
+    }
+}

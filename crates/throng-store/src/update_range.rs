@@ -1,0 +1,319 @@
+//! [`UpdateRange`] and [`UpdateCursor`]: walking a store in the midst of an update.
+//!
+//! What the update has written is kept beside the transaction until its closure has returned
+//! ([`Written`]). So a walk merges two orders, what is there and what was written: where both have
+//! a key, the written one counts, and hides it if it is a deletion.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, HashMap, btree_map};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Bound;
+
+use crate::database::{Kind, Place};
+use crate::lmdb::{Table, WriteTxn};
+use crate::range::{OwnedBounds, Range, Source, borrow};
+use crate::{Codec, ReadError};
+
+type Bytes = Box<[u8]>;
+
+/// What an update has written where a key has one value: that value, or nothing if it was deleted.
+#[derive(Debug, Default)]
+pub(crate) struct Written(HashMap<Table, BTreeMap<Bytes, Option<Bytes>>>);
+
+impl Written {
+    /// What was written under the key, if anything was.
+    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
+        self.0.get(&table)?.get(key).map(Option::as_deref)
+    }
+
+    pub(crate) fn insert(&mut self, place: Place, key: &[u8], value: Option<&[u8]>) {
+        if place.kind != Kind::Duplicates {
+            let table = self.0.entry(place.table).or_default();
+            table.insert(key.into(), value.map(Box::from));
+        }
+    }
+
+    fn range(
+        &self,
+        table: Table,
+        bounds: &OwnedBounds,
+    ) -> btree_map::Range<'_, Bytes, Option<Bytes>> {
+        static NONE: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
+        let (start, end) = bounds;
+        let table = match (start, end) {
+            // The map would panic.
+            (Bound::Excluded(start), Bound::Excluded(end)) if start >= end => &NONE,
+            (
+                Bound::Included(start) | Bound::Excluded(start),
+                Bound::Included(end) | Bound::Excluded(end),
+            ) if start > end => &NONE,
+            _ => self.0.get(&table).unwrap_or(&NONE),
+        };
+        if table.is_empty() {
+            return NONE.range::<[u8], _>(..);
+        }
+        table.range::<[u8], _>((borrow(start), borrow(end)))
+    }
+}
+
+/// Entries as an [`Update`](crate::Update) finds them, its own writes included, in byte order of
+/// their keys and from either end.
+///
+/// A database of [several values](crate::DatabaseOptions::duplicates) under a key shows what it had
+/// before this update. Stepping costs one move of a tree cursor.
+#[must_use = "iterators do nothing unless they are advanced"]
+pub struct UpdateRange<'u, K: Codec = crate::Bytes, V: Codec = crate::Bytes> {
+    there: Ends<Range<'u>>,
+    written: Ends<btree_map::Range<'u, Bytes, Option<Bytes>>>,
+    codecs: PhantomData<fn() -> (K, V)>,
+}
+
+/// An iterator whose outermost items can be put back, at both ends.
+struct Ends<I: DoubleEndedIterator> {
+    rest: I,
+    front: Option<I::Item>,
+    back: Option<I::Item>,
+}
+
+type Decoded<'u, K, V> = (<K as Codec>::Decoded<'u>, <V as Codec>::Decoded<'u>);
+
+impl<I: DoubleEndedIterator> Ends<I> {
+    fn new(rest: I) -> Ends<I> {
+        Ends { rest, front: None, back: None }
+    }
+
+    fn take(&mut self, forward: bool) -> Option<I::Item> {
+        if forward {
+            self.front.take().or_else(|| self.rest.next()).or_else(|| self.back.take())
+        } else {
+            self.back.take().or_else(|| self.rest.next_back()).or_else(|| self.front.take())
+        }
+    }
+
+    /// Undoes a `take` from the same end.
+    fn put_back(&mut self, item: Option<I::Item>, forward: bool) {
+        *(if forward { &mut self.front } else { &mut self.back }) = item;
+    }
+}
+
+impl<'u, K: Codec, V: Codec> UpdateRange<'u, K, V> {
+    pub(crate) fn new(
+        txn: &'u WriteTxn<'u>,
+        written: &'u Written,
+        place: Place,
+        bounds: Result<OwnedBounds, ReadError>,
+    ) -> UpdateRange<'u, K, V> {
+        let source = Source::Update(txn);
+        let (there, written) = match bounds {
+            Ok(bounds) => {
+                let there = Range::new(source, place, (borrow(&bounds.0), borrow(&bounds.1)));
+                (there, written.range(place.table, &bounds))
+            }
+            Err(error) => {
+                let nothing = (Bound::Unbounded, Bound::Excluded(Vec::new()));
+                (Range::failed(source, place, error), written.range(place.table, &nothing))
+            }
+        };
+        UpdateRange { there: Ends::new(there), written: Ends::new(written), codecs: PhantomData }
+    }
+
+    fn step(&mut self, forward: bool) -> Option<Result<Decoded<'u, K, V>, ReadError>> {
+        loop {
+            let there = match self.there.take(forward) {
+                Some(Err(error)) => return Some(Err(error)),
+                Some(Ok(entry)) => Some(entry),
+                None => None,
+            };
+            let written = self.written.take(forward);
+            // Whether one comes before the other, seen from this end.
+            let order = match (&there, &written) {
+                (None, None) => return None,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((there, _)), Some((written, _))) => {
+                    let order = (*there).cmp(&***written);
+                    if forward { order } else { order.reverse() }
+                }
+            };
+            if order.is_lt() {
+                self.written.put_back(written, forward);
+                return there.map(|(key, value)| decode::<K, V>(key, value));
+            }
+            if order.is_gt() {
+                self.there.put_back(there.map(Ok), forward);
+            }
+            if let Some((key, Some(value))) = written {
+                return Some(decode::<K, V>(key, value));
+            }
+        }
+    }
+}
+
+fn decode<'u, K: Codec, V: Codec>(
+    key: &'u [u8],
+    value: &'u [u8],
+) -> Result<Decoded<'u, K, V>, ReadError> {
+    Ok((K::decode(key)?, V::decode(value)?))
+}
+
+impl<'u, K: Codec, V: Codec> Iterator for UpdateRange<'u, K, V> {
+    type Item = Result<Decoded<'u, K, V>, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(true)
+    }
+}
+
+impl<K: Codec, V: Codec> DoubleEndedIterator for UpdateRange<'_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(false)
+    }
+}
+
+impl<K: Codec, V: Codec> fmt::Debug for UpdateRange<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpdateRange").finish_non_exhaustive()
+    }
+}
+
+/// A place among the keys of an [`Update`](crate::Update), its own writes included: at an entry,
+/// before the first, or behind the last.
+///
+/// Each method moves and returns the entry at which it then stands. It goes from key to key, and
+/// shows the first of several values. Each move costs a search from the root, unlike those of a
+/// [`Cursor`](crate::Cursor); for many in a row take a range.
+pub struct UpdateCursor<'u, K: Codec = crate::Bytes, V: Codec = crate::Bytes> {
+    txn: &'u WriteTxn<'u>,
+    written: &'u Written,
+    place: Place,
+    stands: Stands,
+    codecs: PhantomData<fn() -> (K, V)>,
+}
+
+#[derive(Debug)]
+enum Stands {
+    Before,
+    At(Vec<u8>),
+    Behind,
+}
+
+type Moved<'u, K, V> = Result<Option<Decoded<'u, K, V>>, ReadError>;
+
+// A cursor is no iterator: it goes both ways, and what it returns can fail.
+#[allow(clippy::should_implement_trait)]
+impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
+    pub(crate) fn new(txn: &'u WriteTxn<'u>, written: &'u Written, place: Place) -> Self {
+        UpdateCursor { txn, written, place, stands: Stands::Before, codecs: PhantomData }
+    }
+
+    /// The first entry.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`], as for all moves.
+    pub fn first(&mut self) -> Moved<'u, K, V> {
+        self.go((Bound::Unbounded, Bound::Unbounded), true)
+    }
+
+    /// The last entry.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    pub fn last(&mut self) -> Moved<'u, K, V> {
+        self.go((Bound::Unbounded, Bound::Unbounded), false)
+    }
+
+    /// The entry of the next key; the first, from before it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    pub fn next(&mut self) -> Moved<'u, K, V> {
+        match &self.stands {
+            Stands::Before => self.first(),
+            Stands::At(key) => self.go((Bound::Excluded(key.clone()), Bound::Unbounded), true),
+            Stands::Behind => Ok(None),
+        }
+    }
+
+    /// The entry of the key before; the last, from behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    pub fn prev(&mut self) -> Moved<'u, K, V> {
+        match &self.stands {
+            Stands::Before => Ok(None),
+            Stands::At(key) => self.go((Bound::Unbounded, Bound::Excluded(key.clone())), false),
+            Stands::Behind => self.last(),
+        }
+    }
+
+    /// The entry at which it stands.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    pub fn current(&mut self) -> Moved<'u, K, V> {
+        match &self.stands {
+            Stands::At(key) => {
+                let key = Bound::Included(key.clone());
+                self.go((key.clone(), key), true)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The entry of this very key; where there is none, it then stands behind the last.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    pub fn seek(&mut self, key: &K::Item) -> Moved<'u, K, V> {
+        let key = Bound::Included(K::encode(key, <[u8]>::to_vec)?);
+        self.go((key.clone(), key), true)
+    }
+
+    /// The first entry whose key is not below this one.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`].
+    pub fn seek_range(&mut self, key: &K::Item) -> Moved<'u, K, V> {
+        let key = K::encode(key, <[u8]>::to_vec)?;
+        self.go((Bound::Included(key), Bound::Unbounded), true)
+    }
+
+    fn go(&mut self, bounds: OwnedBounds, forward: bool) -> Moved<'u, K, V> {
+        let mut range = UpdateRange::<crate::Bytes, crate::Bytes>::new(
+            self.txn,
+            self.written,
+            self.place,
+            Ok(bounds),
+        );
+        let entry = if forward { range.next() } else { range.next_back() };
+        match entry.transpose()? {
+            // From above one comes to the last of its values.
+            Some((key, _)) if !forward && self.place.kind == Kind::Duplicates => {
+                let key = Bound::Included(key.to_vec());
+                self.go((key.clone(), key), true)
+            }
+            Some((key, value)) => {
+                self.stands = Stands::At(key.to_vec());
+                decode::<K, V>(key, value).map(Some)
+            }
+            None => {
+                self.stands = if forward { Stands::Behind } else { Stands::Before };
+                Ok(None)
+            }
+        }
+    }
+}
+
+impl<K: Codec, V: Codec> fmt::Debug for UpdateCursor<'_, K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UpdateCursor").field("stands", &self.stands).finish_non_exhaustive()
+    }
+}
