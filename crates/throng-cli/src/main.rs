@@ -2,12 +2,14 @@
 //!
 //! Answers (where to point the browser) go to standard output, everything else to standard error.
 //! The exit status is 0 after a clean stop, 1 when a node cannot start or run, was told twice to
-//! stop before it was at rest, or is not there to be looked at; 2 for a wrong command line.
+//! stop before it was at rest, or is not there to be looked at, and when a store is damaged or has
+//! not what was asked for; 2 for a wrong command line.
 #![forbid(unsafe_code)]
 
 mod admin;
 mod duration;
 mod serve;
+mod store;
 mod top;
 
 use std::error::Error;
@@ -38,6 +40,8 @@ enum Command {
     Serve(serve::Serve),
     /// Show what goes on in a running node: processes, messages, workers
     Top(top::Top),
+    /// Look into a store, check it, copy it; also while a node uses it
+    Store(store::Store),
 }
 
 fn main() -> ExitCode {
@@ -46,12 +50,13 @@ fn main() -> ExitCode {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
     tracing_subscriber::registry().with(log).with(lines).init();
-    let outcome: Result<(), Box<dyn Error>> = match command {
-        Command::Serve(serve) => serve.run().map_err(Into::into),
-        Command::Top(top) => top.run().map_err(Into::into),
+    let outcome: Result<ExitCode, Box<dyn Error>> = match command {
+        Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Top(top) => top.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Store(store) => store.run().map_err(Into::into),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("throng: {}", sentence(&*error));
             ExitCode::FAILURE

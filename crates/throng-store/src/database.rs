@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
 use crate::lmdb::Table;
-use crate::range::{OwnedBounds, Source, borrow};
+use crate::range::{OwnedBounds, Source, borrow, prefix_bounds};
 use crate::{
     Batch, Bytes, Children, Codec, Cursor, Matches, Range, ReadError, Scan, Snapshot, Store, Ticket,
 };
@@ -94,6 +94,20 @@ impl DatabaseOptions {
     pub fn existing(mut self) -> DatabaseOptions {
         self.make = false;
         self
+    }
+
+    /// Whether it has checksums.
+    pub fn has_checksums(&self) -> bool {
+        self.kind == Kind::Checked
+    }
+
+    /// Whether it has several values under a key.
+    pub fn has_duplicates(&self) -> bool {
+        self.kind == Kind::Duplicates
+    }
+
+    pub(crate) fn of(kind: Kind) -> DatabaseOptions {
+        DatabaseOptions { kind, make: true }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -213,6 +227,11 @@ impl<K: Codec, V: Codec> Database<K, V> {
         K::Item: 'k,
     {
         Scan::new(self.store.clone(), self.place, encode_bounds::<K>(bounds))
+    }
+
+    /// As [`scan`](Database::scan), of the encoded keys that begin with `prefix`.
+    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan<K, V> {
+        Scan::new(self.store.clone(), self.place, Ok(prefix_bounds(prefix)))
     }
 
     /// As [`Snapshot::children`], of its encoded keys.

@@ -42,6 +42,20 @@
 //! - A damaged one is found by [`Store::check`] and by opening it with [`Options::check`], before the
 //!   engine, which trusts it, comes to see it.
 //!
+//! # Where to look
+//!
+//! | for | see |
+//! |---|---|
+//! | one write that is durable when its ticket resolves | [`Store::write`], [`Batch`], [`Ticket`] |
+//! | many readers, again and again | [`Store::reader`] |
+//! | one moment's view of everything | [`Store::snapshot`], [`Snapshot::range`], [`Cursor`] |
+//! | types instead of bytes, several values under a key | [`Store::database_with`], [`Codec`] |
+//! | reading before writing, undisturbed | [`Store::update`] |
+//! | keys that are paths | [`Snapshot::children`], [`Snapshot::matching`] |
+//! | all entries of a store that is being written | [`Store::scan`] |
+//! | a copy, a check, numbers | [`Store::backup`], [`Store::verify`], [`Store::stat`] |
+//! | coming from elmdb | [`elmdb`] |
+//!
 //! The crate knows no processes and no async runtime: a ticket is a plain future.
 
 mod batch;
@@ -69,6 +83,9 @@ mod update;
 mod update_range;
 mod writer;
 
+#[doc = include_str!("elmdb.md")]
+pub mod elmdb {}
+
 pub use batch::{Batch, Change};
 pub use children::{Child, Children, Matches};
 pub use codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit};
@@ -82,7 +99,7 @@ pub use range::Range;
 pub use reader::Reader;
 pub use scan::{Chunk, Entries, Scan};
 pub use snapshot::Snapshot;
-pub use store::{Stat, Store};
+pub use store::{DatabaseStat, Stat, Store};
 pub use ticket::{Cancel, Ticket};
 pub use update::{Update, Updating};
 pub use update_range::{UpdateCursor, UpdateRange};
@@ -94,3 +111,31 @@ pub const KEY_BYTES_MAX: usize = 511;
 /// The longest value, in bytes. A value is stored in consecutive pages, so much longer ones would
 /// be slow to place in a file that has seen some use; split them over several keys.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    /// The page's program is run as a documentation test; so what it calls is there.
+    #[test]
+    fn whatever_the_page_for_elmdb_promises_its_program_calls() {
+        let page = include_str!("elmdb.md");
+        let (tables, program) = page.split_once("```rust").unwrap();
+        let mut promised = 0;
+        for row in tables.lines().filter(|line| line.starts_with('|')) {
+            let here = row.split('|').nth(2).unwrap();
+            for link in here.split("](crate::").skip(1) {
+                let path = link.split(')').next().unwrap();
+                let name = path.rsplit("::").next().unwrap();
+                // Types begin with a capital, and are linked; functions are called.
+                if name.starts_with(char::is_lowercase) {
+                    assert!(
+                        program.contains(&format!("{name}("))
+                            || program.contains(&format!("{name}::<")),
+                        "{path} is not called"
+                    );
+                    promised += 1;
+                }
+            }
+        }
+        assert!(promised > 40, "{promised}");
+    }
+}

@@ -243,14 +243,21 @@ impl Snapshot {
         self.environment.is_fresh(self.txn())
     }
 
-    /// Reads a database as a whole and compares it with its checksums; how many entries it has.
-    pub(crate) fn verify(&self, place: Place) -> Result<u64, ReadError> {
-        let Some(mut cursor) = self.cursor_in(place)? else { return Ok(0) };
-        let mut entries = 0;
+    /// Reads a database as a whole and compares it with its checksums; counts on from `entries`.
+    pub(crate) fn verify(
+        &self,
+        place: Place,
+        mut entries: u64,
+        progress: &mut impl FnMut(u64),
+    ) -> Result<u64, ReadError> {
+        let Some(mut cursor) = self.cursor_in(place)? else { return Ok(entries) };
         let mut entry = cursor.step(lmdb::Move::First).map_err(ReadError::from_engine)?;
         while let Some((key, stored)) = entry {
             place.value(key, stored)?;
             entries += 1;
+            if entries.is_multiple_of(PROGRESS_ENTRIES) {
+                progress(entries);
+            }
             entry = cursor.step(lmdb::Move::Next).map_err(ReadError::from_engine)?;
         }
         Ok(entries)
@@ -263,6 +270,9 @@ impl Snapshot {
         }
     }
 }
+
+/// After how many entries one who waits for all of them hears how many they are.
+const PROGRESS_ENTRIES: u64 = 1_024;
 
 impl Drop for Snapshot {
     fn drop(&mut self) {

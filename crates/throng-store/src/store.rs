@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use crate::database::{DatabaseOptions, encode_bounds};
 use crate::environment::Environment;
 use crate::queue::{Queue, Room};
+use crate::range::prefix_bounds;
 use crate::ticket::Work;
 use crate::update::{Update, Updating};
 use crate::writer::{self, Counters};
@@ -62,6 +63,20 @@ pub struct Stat {
     pub recoveries: u64,
     /// As [`Store::is_writable`] says.
     pub writable: bool,
+}
+
+/// One database of a store in numbers, from [`Store::stat_databases`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DatabaseStat {
+    /// Its name; the default database has none.
+    pub name: Option<String>,
+    /// What it is like.
+    pub options: DatabaseOptions,
+    /// How many entries it has; of several values under a key, each counts.
+    pub entries: u64,
+    /// How many bytes its pages take in the data file.
+    pub bytes: u64,
 }
 
 impl Stat {
@@ -201,6 +216,25 @@ impl Store {
         self.0.environment.databases().into_iter().map(|(name, _)| name).collect()
     }
 
+    /// All databases in numbers: the default one, then the others by their names.
+    ///
+    /// # Errors
+    ///
+    /// As [`snapshot`](Store::snapshot).
+    pub fn stat_databases(&self) -> Result<Vec<DatabaseStat>, ReadError> {
+        let environment = &self.0.environment;
+        let snapshot = self.snapshot()?;
+        let named = environment.databases().into_iter().map(|(name, place)| (Some(name), place));
+        std::iter::once((None, environment.entries()))
+            .chain(named)
+            .map(|(name, place)| {
+                let options = DatabaseOptions::of(place.kind);
+                let (entries, bytes) = (snapshot.len_in(place)?, snapshot.bytes_in(place)?);
+                Ok(DatabaseStat { name, options, entries, bytes })
+            })
+            .collect()
+    }
+
     /// Waits for room in the queue, for those who would rather wait than be handed
     /// [`WriteError::Overloaded`].
     ///
@@ -253,6 +287,11 @@ impl Store {
         Scan::new(self.clone(), self.0.environment.entries(), encode_bounds::<Bytes>(bounds))
     }
 
+    /// As [`scan`](Store::scan), of the keys that begin with `prefix`.
+    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
+        Scan::new(self.clone(), self.0.environment.entries(), Ok(prefix_bounds(prefix)))
+    }
+
     /// A view that follows the store, for those who read often.
     pub fn reader(&self) -> Reader {
         Reader::new(self.clone())
@@ -289,12 +328,22 @@ impl Store {
     ///
     /// [`ReadError::Corrupt`] with the first damaged entry.
     pub fn verify(&self) -> Result<u64, ReadError> {
+        self.verify_with(|_| ())
+    }
+
+    /// As [`verify`](Store::verify), and says every now and then how many entries were read so far.
+    ///
+    /// # Errors
+    ///
+    /// As [`verify`](Store::verify).
+    pub fn verify_with(&self, mut progress: impl FnMut(u64)) -> Result<u64, ReadError> {
         let environment = &self.0.environment;
         let snapshot = Snapshot::begin_unbounded(environment)?;
-        let mut entries = snapshot.verify(environment.entries())?;
+        let mut entries = snapshot.verify(environment.entries(), 0, &mut progress)?;
         for (_, place) in environment.databases() {
-            entries += snapshot.verify(place)?;
+            entries = snapshot.verify(place, entries, &mut progress)?;
         }
+        progress(entries);
         Ok(entries)
     }
 

@@ -7,4 +7,5 @@ mod browser;
 mod harness;
 mod lifecycle;
 mod population;
+mod store;
 mod transcript;

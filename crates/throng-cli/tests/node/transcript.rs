@@ -25,6 +25,16 @@ fn the_readme_shows_how_to_look_into_a_node() {
     assert_prints(&[steps_after(SERVICE), steps].concat());
 }
 
+#[test]
+fn the_readme_shows_how_to_look_into_a_store() {
+    let steps = steps_after("<!-- test:the_readme_shows_how_to_look_into_a_store -->");
+    for command in ["stat", "verify", "backup", "get", "scan"] {
+        let command = format!("store {command} {DATA}");
+        assert!(steps.iter().any(|step| step.command.contains(&command)), "{command}");
+    }
+    assert_prints(&[steps_after(SERVICE), steps].concat());
+}
+
 fn steps_after(mark: &str) -> Vec<Step> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = fs::read_to_string(readme).unwrap();
@@ -38,7 +48,10 @@ fn assert_prints(steps: &[Step]) {
     let printed = run(steps, &node.address, data.path());
     for (step, printed) in steps.iter().zip(printed) {
         assert!(
-            matches(&step.expected, printed.trim()),
+            matches(
+                &step.expected.replace(DATA, &data.path().display().to_string()),
+                printed.trim()
+            ),
             "$ {}\nexpected: {}\nprinted:  {printed}",
             step.command,
             step.expected,
@@ -51,6 +64,9 @@ const ADDRESS: &str = "127.0.0.1:7070";
 
 /// What goes before the session with the service.
 const SERVICE: &str = "<!-- test:the_readme_shows_what_happens -->";
+
+/// Where it says that the data are.
+const DATA: &str = "throng-data";
 
 /// How the README starts the binary; the data are found by the environment.
 const BINARY: &str = "cargo run --release --";
@@ -110,6 +126,7 @@ fn run(steps: &[Step], address: &str, data: &Path) -> Vec<String> {
     for step in steps {
         let command = step.command.replace(ADDRESS, address);
         let command = command.replace(BINARY, env!("CARGO_BIN_EXE_throng"));
+        let command = command.replace(DATA, &data.display().to_string());
         script.push_str(&command);
         script.push_str(&format!("\nprintf '{END}'\n"));
     }

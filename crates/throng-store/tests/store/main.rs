@@ -9,11 +9,13 @@ mod crash;
 mod damage;
 mod databases;
 mod full;
+mod history;
 mod model;
 mod ownership;
 mod scans;
 mod snapshots;
 mod transactions;
+mod world;
 
 use std::path::Path;
 use std::process::Command;

@@ -250,6 +250,10 @@ fn a_scan_goes_on_over_what_was_committed_meanwhile_and_holds_nothing_back() {
             .collect();
         let last = *part.last().unwrap();
         numbers.extend(part);
+        if last > 190 {
+            // Else there would always be one more behind.
+            continue;
+        }
         // One behind the chunk, one within it.
         let batch = Batch::new().put(key(last + 1), "new").put(key(last - 1), "new");
         store.write(batch).wait().unwrap();

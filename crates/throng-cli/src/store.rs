@@ -1,0 +1,508 @@
+//! `throng store`: what is in a store, whether it is sound, and a copy of it.
+//!
+//! Invariants: a store is opened to read only, so all of this works beside a node that writes, and
+//! where there is no store none is made; answers go to standard output and progress to standard
+//! error, the latter only on a terminal; a damaged file that brings the reader down brings down a
+//! child process, and is reported by its parent.
+
+mod show;
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, Subcommand};
+use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde_json::json;
+use show::Show;
+use throng_store::{Bytes, Database, DatabaseStat, OpenError, ReadError, Scan};
+
+/// The commands of `throng store`.
+#[derive(Debug, Args)]
+pub(crate) struct Store {
+    #[command(subcommand)]
+    command: StoreCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum StoreCommand {
+    /// Print its size and its databases
+    Stat(Stat),
+    /// Read everything and compare it with its checksums
+    Verify(Verify),
+    /// Write a compact copy into a directory, durably
+    Backup(Backup),
+    /// Print the value of a key, or its values
+    Get(Get),
+    /// Print entries in the order of their keys, a key and a value a line with a tab between
+    Scan(Walk),
+}
+
+#[derive(Debug, Args)]
+struct Stat {
+    /// The directory of the store, such as `throng-data`
+    path: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Verify {
+    /// The directory of the store
+    path: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// In this process, whatever may become of it
+    #[arg(long, hide = true)]
+    here: bool,
+}
+
+#[derive(Debug, Args)]
+struct Backup {
+    /// The directory of the store
+    path: PathBuf,
+
+    /// The directory for the copy, which holds no store yet
+    to: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Get {
+    /// The directory of the store
+    path: PathBuf,
+
+    /// The key; bytes that cannot be typed are `\xNN`
+    key: String,
+
+    /// A named database instead of the default one
+    #[arg(long, value_name = "NAME")]
+    database: Option<String>,
+
+    #[command(flatten)]
+    show: Show,
+}
+
+/// Entries are read in chunks, each as the store is at that moment, so that a long scan does not
+/// make the file of a running node grow.
+#[derive(Debug, Args)]
+struct Walk {
+    /// The directory of the store
+    path: PathBuf,
+
+    /// A named database instead of the default one
+    #[arg(long, value_name = "NAME")]
+    database: Option<String>,
+
+    /// Only keys that begin with this
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "below"])]
+    prefix: Option<String>,
+
+    /// Only keys from this one on
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+
+    /// Only keys below this one
+    #[arg(long, value_name = "KEY")]
+    below: Option<String>,
+
+    /// From the last key to the first
+    #[arg(long)]
+    reverse: bool,
+
+    /// At most so many entries
+    #[arg(long, value_name = "NUMBER")]
+    limit: Option<u64>,
+
+    /// Print to this file, which must not exist yet
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    show: Show,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    #[error("there is no store in {}", .0.display())]
+    NoStore(PathBuf),
+    #[error(transparent)]
+    Open(OpenError),
+    #[error("there is no database {name:?}; there are: {there}")]
+    NoDatabase { name: String, there: String },
+    #[error("there is no key {0}")]
+    NoKey(String),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(
+        "the data file in {} is damaged: reading it ended the process ({status})",
+        path.display()
+    )]
+    Fatal { path: PathBuf, status: std::process::ExitStatus },
+    #[error("cannot start the process that reads")]
+    Child(#[source] io::Error),
+    #[error("cannot write the copy into {}", path.display())]
+    Backup { path: PathBuf, source: io::Error },
+    #[error("cannot write {}", path.display())]
+    Output { path: PathBuf, source: io::Error },
+    #[error("cannot print")]
+    Print(#[source] io::Error),
+}
+
+impl Store {
+    /// Does what was asked for; the exit status.
+    ///
+    /// # Errors
+    /// There is no store, or not what was asked for; it is damaged; or a copy cannot be written.
+    pub(crate) fn run(self) -> Result<ExitCode, StoreError> {
+        match self.command {
+            StoreCommand::Stat(stat) => stat.run()?,
+            StoreCommand::Verify(verify) => return verify.run(),
+            StoreCommand::Backup(backup) => backup.run()?,
+            StoreCommand::Get(get) => get.run()?,
+            StoreCommand::Scan(walk) => walk.run()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Stat {
+    fn run(self) -> Result<(), StoreError> {
+        let store = open(&self.path)?;
+        let stat = store.stat()?;
+        let databases = store.stat_databases()?;
+        if self.json {
+            let databases: Vec<_> = databases.iter().map(describe).collect();
+            return print(&format!(
+                "{}\n",
+                json!({
+                    "file_bytes": stat.file_bytes,
+                    "used_bytes": stat.used_bytes,
+                    "databases": databases,
+                })
+            ));
+        }
+        let mut text = format!(
+            "file  {} ({} of it ever in use)\n\n",
+            HumanBytes(stat.file_bytes),
+            HumanBytes(stat.used_bytes)
+        );
+        let width = databases.iter().map(|database| name(database).len()).max().unwrap_or(0).max(8);
+        text += &format!("{:width$}  {:>12}  {:>12}  VALUES\n", "DATABASE", "ENTRIES", "BYTES");
+        for database in &databases {
+            let values = match &database.options {
+                options if options.has_duplicates() => "several under a key",
+                options if options.has_checksums() => "with checksums",
+                _ => "without checksums",
+            };
+            text += &format!(
+                "{:width$}  {:>12}  {:>12}  {values}\n",
+                name(database),
+                database.entries,
+                HumanBytes(database.bytes).to_string(),
+            );
+        }
+        print(&text)
+    }
+}
+
+/// A database's name on one line; the default one's cannot be that of another.
+fn name(database: &DatabaseStat) -> String {
+    database
+        .name
+        .as_ref()
+        .map_or_else(|| "(default)".into(), |name| name.escape_debug().to_string())
+}
+
+fn describe(database: &DatabaseStat) -> serde_json::Value {
+    json!({
+        "name": database.name,
+        "entries": database.entries,
+        "bytes": database.bytes,
+        "checksums": database.options.has_checksums(),
+        "duplicates": database.options.has_duplicates(),
+    })
+}
+
+impl Verify {
+    /// The work is a child's, for what looks for damage may perish by it.
+    fn run(self) -> Result<ExitCode, StoreError> {
+        if self.here {
+            return self.verify();
+        }
+        let program = std::env::current_exe().map_err(StoreError::Child)?;
+        let status = std::process::Command::new(program)
+            .args(std::env::args_os().skip(1))
+            .arg("--here")
+            .status()
+            .map_err(StoreError::Child)?;
+        match status.code().and_then(|code| u8::try_from(code).ok()) {
+            Some(code) => Ok(ExitCode::from(code)),
+            None if self.json => {
+                let damage = format!("reading it ended the process ({status})");
+                print(&format!("{}\n", json!({ "sound": false, "damage": damage })))?;
+                Ok(ExitCode::FAILURE)
+            }
+            None => Err(StoreError::Fatal { path: self.path, status }),
+        }
+    }
+
+    fn verify(self) -> Result<ExitCode, StoreError> {
+        let outcome = open(&self.path).and_then(|store| {
+            let entries = store.stat_databases()?.iter().map(|database| database.entries).sum();
+            let bar = entries_bar(Some(entries));
+            let verified = store.verify_with(|entries| bar.set_position(entries));
+            bar.finish_and_clear();
+            Ok(verified?)
+        });
+        let damage = match &outcome {
+            Ok(entries) if self.json => {
+                print(&format!("{}\n", json!({ "sound": true, "entries": entries })))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Ok(entries) => {
+                print(&format!("sound: {entries} entries, each as it was written\n"))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Err(StoreError::Read(ReadError::Corrupt(damage))) => damage,
+            Err(StoreError::Open(OpenError::Corrupt { reason, .. })) => reason,
+            Err(_) => return outcome.map(|_| ExitCode::FAILURE),
+        };
+        if self.json {
+            print(&format!("{}\n", json!({ "sound": false, "damage": damage })))?;
+            return Ok(ExitCode::FAILURE);
+        }
+        outcome.map(|_| ExitCode::FAILURE)
+    }
+}
+
+impl Backup {
+    fn run(self) -> Result<(), StoreError> {
+        let store = open(&self.path)?;
+        let bar = ProgressBar::new(store.stat()?.used_bytes);
+        bar.set_style(style("{bar:40} {bytes} of at most {total_bytes}, {bytes_per_sec}"));
+        let copy = self.to.join(DATA_FILE);
+        let copied = thread::scope(|scope| {
+            let (done, wait) = mpsc::channel::<()>();
+            let copying = scope.spawn(|| {
+                let copied = store.backup(&self.to);
+                drop(done);
+                copied
+            });
+            // Only what is measured on the file is known of how far it is.
+            while wait.recv_timeout(LOOK_PAUSE) == Err(RecvTimeoutError::Timeout) {
+                bar.set_position(fs::metadata(&copy).map_or(0, |copy| copy.len()));
+            }
+            copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        bar.finish_and_clear();
+        let written = copied
+            .and_then(|()| fs::metadata(&copy))
+            .map_err(|source| StoreError::Backup { path: self.to.clone(), source })?;
+        if self.json {
+            return print(&format!("{}\n", json!({ "file_bytes": written.len() })));
+        }
+        print(&format!("copied into {}: {}\n", self.to.display(), HumanBytes(written.len())))
+    }
+}
+
+impl Get {
+    fn run(self) -> Result<(), StoreError> {
+        let key = parse(self.show, &self.key);
+        let store = open(&self.path)?;
+        let database = self.database.as_deref().map(|name| named(&store, name)).transpose()?;
+        let snapshot = store.snapshot()?;
+        let bounds = || (Bound::Included(&key[..]), Bound::Included(&key[..]));
+        let entries = match &database {
+            Some((database, _)) => database.range(&snapshot, bounds()),
+            None => snapshot.range(bounds()),
+        };
+        let mut found = false;
+        let mut out = BufWriter::new(io::stdout().lock());
+        for entry in entries {
+            let (key, value) = entry?;
+            found = true;
+            write_entry(&mut out, self.show, key, value, false).map_err(StoreError::Print)?;
+        }
+        out.flush().map_err(StoreError::Print)?;
+        if found { Ok(()) } else { Err(StoreError::NoKey(self.show.text(&key))) }
+    }
+}
+
+impl Walk {
+    fn run(self) -> Result<(), StoreError> {
+        let typed = |typed: &Option<String>| typed.as_ref().map(|typed| parse(self.show, typed));
+        let (prefix, from, below) = (typed(&self.prefix), typed(&self.from), typed(&self.below));
+        let store = open(&self.path)?;
+        let database = self.database.as_deref().map(|name| named(&store, name)).transpose()?;
+        let bounds = (
+            from.as_deref().map_or(Bound::Unbounded, Bound::Included),
+            below.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+        );
+        let scan = match (&database, &prefix) {
+            (Some((database, _)), Some(prefix)) => database.scan_prefix(prefix),
+            (Some((database, _)), None) => database.scan(bounds),
+            (None, Some(prefix)) => store.scan_prefix(prefix),
+            (None, None) => store.scan(bounds),
+        };
+        let scan = if self.reverse { scan.backward() } else { scan };
+        let Some(path) = &self.output else {
+            let out = BufWriter::new(io::stdout().lock());
+            return match self.write(scan, out, &ProgressBar::hidden()) {
+                // Whoever read it has seen enough.
+                Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                Err(Stopped::Write(error)) => Err(StoreError::Print(error)),
+                Err(Stopped::Read(error)) => Err(error.into()),
+                Ok(_) => Ok(()),
+            };
+        };
+        let entries = match &database {
+            Some((_, stat)) => stat.entries,
+            None => store.snapshot()?.len()?,
+        };
+        let all = prefix.is_none() && from.is_none() && below.is_none();
+        let bar = entries_bar(self.limit.or(all.then_some(entries)).map(|most| most.min(entries)));
+        let output = |source| StoreError::Output { path: path.clone(), source };
+        let file = File::create_new(path).map_err(output)?;
+        let written = self.write(scan, BufWriter::new(file), &bar);
+        bar.finish_and_clear();
+        match written {
+            Ok(entries) => print(&format!("{entries} entries in {}\n", path.display())),
+            Err(Stopped::Read(error)) => Err(error.into()),
+            Err(Stopped::Write(source)) => Err(output(source)),
+        }
+    }
+
+    /// Writes the entries; how many.
+    fn write(&self, scan: Scan, mut out: impl Write, bar: &ProgressBar) -> Result<u64, Stopped> {
+        let limit = self.limit.unwrap_or(u64::MAX);
+        let mut entries = 0;
+        // So that none is read in vain.
+        for chunk in scan.chunk(usize::try_from(limit.min(CHUNK_ENTRIES)).unwrap_or(1)) {
+            let chunk = chunk.map_err(Stopped::Read)?;
+            for entry in &chunk {
+                if entries == limit {
+                    break;
+                }
+                let (key, value) = entry.map_err(Stopped::Read)?;
+                write_entry(&mut out, self.show, key, value, true).map_err(Stopped::Write)?;
+                entries += 1;
+            }
+            bar.set_position(entries);
+            if entries == limit {
+                break;
+            }
+        }
+        out.flush().map_err(Stopped::Write)?;
+        Ok(entries)
+    }
+}
+
+/// What ended a scan.
+enum Stopped {
+    Read(ReadError),
+    Write(io::Error),
+}
+
+/// How many entries are read at one moment.
+const CHUNK_ENTRIES: u64 = 1_000;
+
+/// How often one looks how far a copy is.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a store's data file is called.
+const DATA_FILE: &str = "data.mdb";
+
+/// No store that can be made has more databases.
+const DATABASES_MAX: u32 = 10_000;
+
+fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
+    if !path.join(DATA_FILE).exists() {
+        return Err(StoreError::NoStore(path.into()));
+    }
+    let options = throng_store::Store::options().read_only(true).databases_max(DATABASES_MAX);
+    options.open(path).map_err(StoreError::Open)
+}
+
+/// The database of that name, whatever it is like.
+fn named(
+    store: &throng_store::Store,
+    name: &str,
+) -> Result<(Database<Bytes, Bytes>, DatabaseStat), StoreError> {
+    let stats = store.stat_databases()?;
+    let missing = || {
+        let there: Vec<_> = stats.iter().filter_map(|stat| stat.name.as_deref()).collect();
+        let there = if there.is_empty() { "none".into() } else { there.join(", ") };
+        StoreError::NoDatabase { name: name.into(), there }
+    };
+    let stat = stats.iter().find(|stat| stat.name.as_deref() == Some(name)).ok_or_else(missing)?;
+    let database = store.database_with(name, &stat.options).map_err(|_| missing())?;
+    Ok((database, stat.clone()))
+}
+
+/// The key that was typed; ends the program where it is none, as any wrong command line does.
+fn parse(show: Show, typed: &str) -> Vec<u8> {
+    show.parse(typed).unwrap_or_else(|wrong| {
+        clap::Error::raw(ErrorKind::ValueValidation, format!("{wrong}\n")).exit()
+    })
+}
+
+/// One line; the value alone where the key was given.
+fn write_entry(
+    out: &mut impl Write,
+    show: Show,
+    key: &[u8],
+    value: &[u8],
+    with_key: bool,
+) -> io::Result<()> {
+    if show.json {
+        return writeln!(out, "{}", json!({ "key": show.text(key), "value": show.text(value) }));
+    }
+    if with_key {
+        out.write_all(&show.bytes(key))?;
+        out.write_all(b"\t")?;
+    }
+    out.write_all(&show.bytes(value))?;
+    out.write_all(b"\n")
+}
+
+/// Progress by entries, of which there may be so many.
+fn entries_bar(entries: Option<u64>) -> ProgressBar {
+    let bar = match entries {
+        Some(entries) => ProgressBar::new(entries),
+        None => ProgressBar::new_spinner(),
+    };
+    bar.set_style(style(match entries {
+        Some(_) => "{bar:40} {human_pos} of {human_len} entries, {eta} to go",
+        None => "{spinner} {human_pos} entries",
+    }));
+    bar
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // A template that cannot be parsed is a bug, which the tests of this file find; the bar of the
+    // library serves until then.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn print(text: &str) -> Result<(), StoreError> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(StoreError::Print(error)),
+        _ => Ok(()),
+    }
+}

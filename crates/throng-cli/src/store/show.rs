@@ -1,0 +1,110 @@
+//! How keys and values are printed, and how keys are typed.
+//!
+//! Escaped, each byte that is no printable ASCII is `\xNN` or one of `\t \r \n \\ \' \"`. A key that
+//! was printed so can be typed so.
+
+use clap::Args;
+
+/// How bytes are shown.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Show {
+    /// Keys and values in hexadecimal, also those that are given
+    #[arg(long)]
+    hex: bool,
+
+    /// Values, and keys where they are printed, as they are; keys that are given are escaped
+    #[arg(long, conflicts_with_all = ["hex", "json"])]
+    raw: bool,
+
+    /// Print JSON, one object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Show {
+    /// The bytes as they are to be printed.
+    pub(crate) fn bytes(self, bytes: &[u8]) -> Vec<u8> {
+        if self.raw { bytes.to_vec() } else { self.text(bytes).into_bytes() }
+    }
+
+    /// The bytes as text; raw ones have none, and are escaped.
+    pub(crate) fn text(self, bytes: &[u8]) -> String {
+        if self.hex {
+            bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        } else {
+            bytes.escape_ascii().to_string()
+        }
+    }
+
+    /// The key that was typed.
+    ///
+    /// # Errors
+    /// It is no hexadecimal, or there is no such escape.
+    pub(crate) fn parse(self, typed: &str) -> Result<Vec<u8>, String> {
+        if self.hex { parse_hex(typed) } else { parse_escaped(typed) }
+    }
+}
+
+fn parse_hex(typed: &str) -> Result<Vec<u8>, String> {
+    let pair = |pair: &[u8]| match *pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> = typed.as_bytes().chunks(2).map(pair).collect();
+    bytes.ok_or_else(|| format!("{typed:?} is no hexadecimal: two digits make a byte"))
+}
+
+fn parse_escaped(typed: &str) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::with_capacity(typed.len());
+    let mut rest = typed.as_bytes();
+    while let [first, after @ ..] = rest {
+        let (byte, after) = match (*first, after) {
+            (b'\\', [b'n', after @ ..]) => (b'\n', after),
+            (b'\\', [b'r', after @ ..]) => (b'\r', after),
+            (b'\\', [b't', after @ ..]) => (b'\t', after),
+            (b'\\', [byte @ (b'\\' | b'\'' | b'"'), after @ ..]) => (*byte, after),
+            (b'\\', [b'x', high, low, after @ ..]) => match (digit(*high), digit(*low)) {
+                (Some(high), Some(low)) => (high << 4 | low, after),
+                _ => return Err(no_escape(typed)),
+            },
+            (b'\\', _) => return Err(no_escape(typed)),
+            (byte, after) => (byte, after),
+        };
+        bytes.push(byte);
+        rest = after;
+    }
+    Ok(bytes)
+}
+
+fn no_escape(typed: &str) -> String {
+    format!("there is an unknown escape in {typed}; there are \\xNN \\t \\r \\n \\\\ \\' \\\"")
+}
+
+fn digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_can_be_typed() {
+        let all: Vec<u8> = (0..=255).collect();
+        for hex in [false, true] {
+            let show = Show { hex, raw: false, json: false };
+            assert!(show.text(&all).bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
+            assert_eq!(show.parse(&show.text(&all)).unwrap(), all);
+            assert_eq!(show.parse("").unwrap(), b"");
+        }
+        let escaped = Show { hex: false, raw: true, json: false };
+        assert_eq!(escaped.parse("ä").unwrap(), "ä".as_bytes());
+        for wrong in ["\\", "\\x", "\\x1", "\\xg0", "\\q"] {
+            assert!(escaped.parse(wrong).is_err(), "{wrong}");
+        }
+        let hex = Show { hex: true, raw: false, json: false };
+        for wrong in ["0", "0g", "+1", "ä"] {
+            assert!(hex.parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

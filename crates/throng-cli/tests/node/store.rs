@@ -1,0 +1,205 @@
+//! `throng store`, on stores made for it and on that of a running node.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use throng_store::{Batch, DatabaseOptions, Store, Str, U64};
+
+use crate::harness::Node;
+
+/// Runs `throng store` with these words.
+fn store(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
+    command.arg("store").args(words).output().unwrap()
+}
+
+/// What it printed, given that it ended well.
+#[track_caller]
+fn said(words: &[&str]) -> String {
+    let output = store(words);
+    assert!(output.status.success(), "{output:?}");
+    // Progress is for terminals.
+    assert!(output.stderr.is_empty(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it complained of, given that it ended with this status.
+#[track_caller]
+fn complaint(status: i32, words: &[&str]) -> String {
+    let output = store(words);
+    assert_eq!(output.status.code(), Some(status), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
+}
+
+/// A store with some of everything.
+fn fill(directory: &Path) {
+    let store = Store::open(directory).unwrap();
+    let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates());
+    let tags = tags.unwrap();
+    let batch = Batch::new()
+        .put("a/1", "one")
+        .put("a/2", "tab\there")
+        .put(b"a/\xff", b"\x00\xff")
+        .put("b", "")
+        .put_in(&tags, "x", &7)
+        .put_in(&tags, "x", &8);
+    store.write(batch).wait().unwrap();
+}
+
+#[test]
+fn a_store_is_described_read_and_walked() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path());
+    let path = directory.path().to_str().unwrap();
+
+    let text = said(&["stat", path]);
+    assert!(text.contains("(default)") && text.contains("several under a key"), "{text}");
+    let stat = json(&said(&["stat", path, "--json"]));
+    assert_eq!(stat["databases"][0]["name"], Value::Null);
+    assert_eq!(stat["databases"][0]["entries"], 4);
+    assert_eq!(stat["databases"][1]["name"], "tags");
+    assert_eq!(stat["databases"][1]["entries"], 2);
+    assert_eq!(stat["databases"][1]["duplicates"], true);
+    assert!(stat["file_bytes"].as_u64() >= stat["databases"][0]["bytes"].as_u64());
+
+    assert_eq!(said(&["get", path, "a/1"]), "one\n");
+    assert_eq!(said(&["get", path, "a/2"]), "tab\\there\n");
+    assert_eq!(said(&["get", path, "a/2", "--raw"]), "tab\there\n");
+    assert_eq!(said(&["get", path, "a/\\xff"]), "\\x00\\xff\n");
+    assert_eq!(said(&["get", path, "612fff", "--hex"]), "00ff\n");
+    assert_eq!(store(&["get", path, "a/\\xff", "--raw"]).stdout, b"\x00\xff\n");
+    let entry = json(&said(&["get", path, "a/\\xff", "--json"]));
+    assert_eq!(entry, json!({ "key": "a/\\xff", "value": "\\x00\\xff" }));
+    let values = said(&["get", path, "78", "--database", "tags", "--hex"]);
+    assert_eq!(values, "0000000000000007\n0000000000000008\n");
+    assert_eq!(complaint(1, &["get", path, "x"]), "throng: there is no key x\n");
+
+    let all = "a/1\tone\na/2\ttab\\there\na/\\xff\t\\x00\\xff\nb\t\n";
+    assert_eq!(said(&["scan", path]), all);
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let mut reverse = lines(&said(&["scan", path, "--reverse"]));
+    reverse.reverse();
+    assert_eq!(reverse, lines(all));
+    assert_eq!(said(&["scan", path, "--prefix", "a/", "--limit", "1"]), "a/1\tone\n");
+    assert_eq!(said(&["scan", path, "--from", "a/2", "--below", "a/\\xff"]), "a/2\ttab\\there\n");
+    assert_eq!(said(&["scan", path, "--limit", "0"]), "");
+    let first = said(&["scan", path, "--limit", "1", "--json", "--hex"]);
+    assert_eq!(json(&first), json!({ "key": "612f31", "value": "6f6e65" }));
+
+    let file = directory.path().join("dump");
+    let file = file.to_str().unwrap();
+    assert_eq!(said(&["scan", path, "--output", file]), format!("4 entries in {file}\n"));
+    assert_eq!(fs::read_to_string(file).unwrap(), all);
+    assert!(complaint(1, &["scan", path, "--output", file]).contains(file));
+}
+
+#[test]
+fn what_is_not_there_is_1_and_a_wrong_command_line_is_2() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path());
+    let path = directory.path().to_str().unwrap();
+    let empty = tempfile::tempdir().unwrap();
+    let nowhere = empty.path().to_str().unwrap();
+    for words in [&["stat", nowhere][..], &["verify", nowhere], &["get", nowhere, "k"]] {
+        let complaint = complaint(1, words);
+        assert_eq!(complaint, format!("throng: there is no store in {nowhere}\n"));
+    }
+    assert_eq!(fs::read_dir(empty.path()).unwrap().count(), 0, "none was made");
+    let no_database = complaint(1, &["scan", path, "--database", "none"]);
+    assert!(no_database.contains("\"none\"") && no_database.contains("tags"), "{no_database}");
+    for words in [
+        &["get", path][..],
+        &["get", path, "\\q"],
+        &["get", path, "0g", "--hex"],
+        &["get", path, "a", "--hex", "--raw"],
+        &["scan", path, "--prefix", "a", "--from", "b"],
+        &["stat"],
+        &["paint", path],
+    ] {
+        assert!(complaint(2, words).contains("error: "), "{words:?}");
+    }
+}
+
+#[test]
+fn damage_is_found_and_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_str().unwrap();
+    let opened = Store::open(directory.path()).unwrap();
+    let value: [u8; 100] = std::array::from_fn(|index| index as u8);
+    let batch = (0..1_000u32).fold(Batch::new(), |batch, key| batch.put(key.to_be_bytes(), value));
+    opened.write(batch).wait().unwrap();
+    drop(opened);
+    assert_eq!(said(&["verify", path]), "sound: 1000 entries, each as it was written\n");
+    let sound = json(&said(&["verify", path, "--json"]));
+    assert_eq!(sound, json!({ "sound": true, "entries": 1000 }));
+
+    let file = directory.path().join("data.mdb");
+    let sound = fs::read(&file).unwrap();
+    let mut bytes = sound.clone();
+    for at in (0..bytes.len() - 100).filter(|at| sound[*at..*at + 100] == value) {
+        bytes[at + 50] ^= 1;
+    }
+    assert_ne!(bytes, sound);
+    fs::write(&file, &bytes).unwrap();
+    let damage = complaint(1, &["verify", path]);
+    assert!(damage.contains("damaged: wrong checksum under the key"), "{damage}");
+    let output = store(&["verify", path, "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(json(&String::from_utf8(output.stdout).unwrap())["sound"], false);
+
+    // What brings the reader down is reported as well: all pages but the first two are gone.
+    fs::write(&file, &sound[..8_192]).unwrap();
+    let damage = complaint(1, &["verify", path]);
+    assert!(damage.starts_with("throng: "), "{damage}");
+}
+
+#[test]
+fn a_copy_is_a_store() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path());
+    let path = directory.path().to_str().unwrap();
+    let copy = directory.path().join("copy");
+    let copy = copy.to_str().unwrap();
+    let told = json(&said(&["backup", path, copy, "--json"]));
+    assert_eq!(told["file_bytes"], fs::metadata(Path::new(copy).join("data.mdb")).unwrap().len());
+    assert_eq!(said(&["scan", copy]), said(&["scan", path]));
+    assert_eq!(said(&["verify", copy]), "sound: 6 entries, each as it was written\n");
+    assert!(complaint(1, &["backup", path, copy]).contains("cannot write the copy into"));
+}
+
+#[tokio::test]
+async fn all_of_it_works_beside_a_running_node() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    client.register("ada").await;
+    let path = data.path().to_str().unwrap();
+    let entries = |path: &str| -> u64 {
+        let stat = json(&said(&["stat", path, "--json"]));
+        let databases = stat["databases"].as_array().unwrap().clone();
+        databases.iter().map(|database| database["entries"].as_u64().unwrap()).sum()
+    };
+    let before = entries(path);
+    assert!(before > 0);
+    client.register("alan").await;
+    assert!(entries(path) > before, "what is durable is seen");
+    let copy = data.path().join("copy");
+    said(&["backup", path, copy.to_str().unwrap()]);
+    let sound = json(&said(&["verify", copy.to_str().unwrap(), "--json"]));
+    assert_eq!(sound["entries"], entries(copy.to_str().unwrap()));
+    assert!(said(&["verify", path]).starts_with("sound: "));
+    assert!(!said(&["scan", path, "--limit", "3"]).is_empty());
+    // The node has not noticed.
+    client.register("grace").await;
+    client.assert_healthy().await;
+
+    // A copy is what another node can go on with.
+    let second = Node::start(&copy, &[]);
+    second.client().assert_healthy().await;
+}

@@ -1,0 +1,385 @@
+//! All kinds of databases at once against ordered sets, with all operations, on random histories.
+//!
+//! A history writes batches, runs updates, takes snapshots and reads them later, and opens the
+//! store again. After each, every way to read must show what the model has.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use proptest::prelude::*;
+use throng_store::{
+    Batch, Bytes, Cursor, Database, DatabaseOptions, Snapshot, Store, Update, UpdateError,
+    WriteError,
+};
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// The entries of the databases: with checksums, without, and with several values under a key.
+#[derive(Clone, Debug, Default)]
+struct World([BTreeSet<Pair>; 3]);
+
+const SEVERAL: usize = 2;
+
+#[derive(Clone, Debug)]
+struct Operation {
+    database: usize,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Put,
+    PutNew,
+    Delete,
+    /// Where there are several.
+    DeleteValue,
+    /// Where there is one.
+    Add,
+    Clear,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Batch(Vec<Operation>),
+    /// And whether it gives up in the end.
+    Update(Vec<Operation>, bool),
+    Keep,
+    Forget,
+    Reopen,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Go {
+    First,
+    Last,
+    Next,
+    Prev,
+    NextKey,
+    PrevKey,
+    Current,
+    FirstValue,
+    LastValue,
+    NextValue,
+    PrevValue,
+    Seek,
+    SeekRange,
+    SeekValueRange,
+}
+
+impl World {
+    fn has(&self, database: usize, key: &[u8]) -> bool {
+        self.0[database].iter().any(|(own, _)| own == key)
+    }
+
+    fn delete(&mut self, database: usize, key: &[u8]) {
+        self.0[database].retain(|(own, _)| own != key);
+    }
+
+    /// As a batch; what the operations are worth is in no other place of this file.
+    fn apply(&mut self, Operation { database, key, value, what }: &Operation) {
+        let several = *database == SEVERAL;
+        let mut value = value.clone();
+        match what {
+            What::Delete => return self.delete(*database, key),
+            What::Clear => return self.0[*database].clear(),
+            What::DeleteValue if several => {
+                self.0[*database].remove(&(key.clone(), value));
+                return;
+            }
+            What::Add if !several => {
+                let own = self.0[*database].iter().find(|(own, _)| own == key);
+                let before = own.and_then(|(_, value)| value.as_slice().try_into().ok());
+                let sum = before.map_or(0, i64::from_le_bytes).wrapping_add(difference(&value));
+                value = sum.to_le_bytes().to_vec();
+            }
+            What::Put | What::PutNew | What::DeleteValue | What::Add => {}
+        }
+        if !several {
+            self.delete(*database, key);
+        }
+        self.0[*database].insert((key.clone(), value));
+    }
+}
+
+fn difference(value: &[u8]) -> i64 {
+    value.first().map_or(-1, |first| i64::from(*first))
+}
+
+type Databases = [Database<Bytes, Bytes>; 3];
+
+fn open(store: &Store) -> Databases {
+    let plain = DatabaseOptions::new().without_checksums();
+    let several = DatabaseOptions::new().duplicates();
+    let options = [("checked", DatabaseOptions::new()), ("plain", plain), ("several", several)];
+    options.map(|(name, options)| store.database_with(name, &options).unwrap())
+}
+
+fn batch(databases: &Databases, operations: &[Operation]) -> Batch {
+    operations.iter().fold(Batch::new(), |batch, operation| {
+        let Operation { database, key, value, what } = operation;
+        let (own, several) = (&databases[*database], *database == SEVERAL);
+        match what {
+            What::PutNew => batch.put_new_in(own, key, value),
+            What::Delete => batch.delete_in(own, key),
+            What::DeleteValue if several => batch.delete_value_in(own, key, value),
+            What::Add if !several => batch.add_in(own, key, difference(value)),
+            What::Clear => batch.clear_in(own),
+            What::Put | What::DeleteValue | What::Add => batch.put_in(own, key, value),
+        }
+    })
+}
+
+/// The same in an update, as far as it goes there; what the model shall do as well.
+fn update(
+    update: &mut Update<'_>,
+    databases: &Databases,
+    operations: &[Operation],
+) -> Vec<Operation> {
+    let done = operations.iter().filter_map(|operation| {
+        let Operation { database, key, value, what } = operation;
+        let (own, several) = (&databases[*database], *database == SEVERAL);
+        match what {
+            What::Delete => update.delete_in(own, key),
+            What::DeleteValue if several => update.delete_value_in(own, key, value),
+            What::PutNew | What::Add | What::Clear => return None,
+            What::Put | What::DeleteValue => update.put_in(own, key, value),
+        }
+        Some(operation.clone())
+    });
+    done.collect()
+}
+
+fn slices(pair: &Pair) -> (&[u8], &[u8]) {
+    (&pair.0, &pair.1)
+}
+
+/// Compares all ways to read with the model.
+fn check(snapshot: &Snapshot, databases: &Databases, world: &World, walks: &[(Go, Pair)]) {
+    for (own, pairs) in databases.iter().zip(&world.0) {
+        let all: Vec<_> = pairs.iter().map(slices).collect();
+        assert_eq!(own.len(snapshot).unwrap(), all.len() as u64);
+        assert_eq!(own.is_empty(snapshot).unwrap(), all.is_empty());
+        for (_, (key, value)) in walks {
+            let of_key: Vec<_> = all.iter().filter(|(own, _)| own == key).copied().collect();
+            let first = of_key.first().map(|(_, value)| *value);
+            assert_eq!(own.get(snapshot, key).unwrap(), first);
+            let found: Vec<_> = own.values(snapshot, key).map(|pair| pair.unwrap()).collect();
+            assert_eq!(found, of_key);
+            // Between two keys, open or closed, and by prefix: both ways.
+            let (low, high) = (key.min(value).as_slice(), key.max(value).as_slice());
+            let bounds = (Bound::Excluded(low), Bound::Included(high));
+            let within = |pair: &&(&[u8], &[u8])| pair.0 > low && pair.0 <= high;
+            let expected: Vec<_> = all.iter().filter(within).copied().collect();
+            let range = || own.range(snapshot, bounds).map(|pair| pair.unwrap());
+            assert_eq!(range().collect::<Vec<_>>(), expected);
+            assert!(range().rev().eq(expected.into_iter().rev()));
+            let prefix = &key[..key.len().min(1)];
+            let expected: Vec<_> =
+                all.iter().filter(|(key, _)| key.starts_with(prefix)).copied().collect();
+            let found = || own.prefix(snapshot, prefix).map(|pair| pair.unwrap());
+            assert_eq!(found().collect::<Vec<_>>(), expected);
+            assert!(found().rev().eq(expected.into_iter().rev()));
+        }
+        walk(&mut own.cursor(snapshot).unwrap(), &all, walks);
+    }
+}
+
+/// Compares chunked scans, which take their own snapshots, with the newest state.
+fn check_scans(databases: &Databases, world: &World, entries: usize) {
+    for (own, pairs) in databases.iter().zip(&world.0) {
+        for backward in [false, true] {
+            let scan = own.scan(..).chunk(entries);
+            let mut found = Vec::new();
+            for chunk in if backward { scan.backward() } else { scan } {
+                let chunk = chunk.unwrap();
+                let pairs = chunk.iter().map(|pair| pair.unwrap());
+                found.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+            }
+            if backward {
+                found.reverse();
+            }
+            assert!(found.iter().eq(pairs));
+        }
+    }
+}
+
+/// Where a cursor stands.
+#[derive(Clone, Copy)]
+enum Stands {
+    Before,
+    At(usize),
+    Behind,
+}
+
+fn walk(cursor: &mut Cursor<'_>, all: &[(&[u8], &[u8])], walks: &[(Go, Pair)]) {
+    let mut stands = Stands::Before;
+    for (go, (key, value)) in walks {
+        let found = match go {
+            Go::First => cursor.first(),
+            Go::Last => cursor.last(),
+            Go::Next => cursor.next(),
+            Go::Prev => cursor.prev(),
+            Go::NextKey => cursor.next_key(),
+            Go::PrevKey => cursor.prev_key(),
+            Go::Current => cursor.current(),
+            Go::FirstValue => cursor.first_value(),
+            Go::LastValue => cursor.last_value(),
+            Go::NextValue => cursor.next_value(),
+            Go::PrevValue => cursor.prev_value(),
+            Go::Seek => cursor.seek(key),
+            Go::SeekRange => cursor.seek_range(key),
+            Go::SeekValueRange => cursor.seek_value_range(key, value),
+        };
+        let at = match stands {
+            Stands::At(at) => Some(at),
+            _ => None,
+        };
+        let of_key = |other: usize| at.is_some_and(|at| all[at].0 == all[other].0);
+        let here = |stays: Option<usize>| (stays, stands);
+        let (index, otherwise) = match go {
+            Go::First => ((!all.is_empty()).then_some(0), Stands::Behind),
+            Go::Last => (all.len().checked_sub(1), Stands::Before),
+            Go::Next | Go::NextKey => match stands {
+                Stands::Before => ((!all.is_empty()).then_some(0), Stands::Behind),
+                Stands::At(at) => {
+                    let mut next = at + 1..all.len();
+                    let next = next.find(|at| matches!(go, Go::Next) || !of_key(*at));
+                    (next, Stands::Behind)
+                }
+                Stands::Behind => (None, Stands::Behind),
+            },
+            Go::Prev | Go::PrevKey => match stands {
+                Stands::Before => (None, Stands::Before),
+                Stands::At(at) => {
+                    let next = (0..at).rev().find(|at| matches!(go, Go::Prev) || !of_key(*at));
+                    (next, Stands::Before)
+                }
+                Stands::Behind => (all.len().checked_sub(1), Stands::Before),
+            },
+            Go::Current => here(at),
+            Go::FirstValue => here((0..all.len()).find(|other| of_key(*other))),
+            Go::LastValue => here((0..all.len()).rfind(|other| of_key(*other))),
+            Go::NextValue => here(at.map(|at| at + 1).filter(|at| *at < all.len() && of_key(*at))),
+            Go::PrevValue => here(at.and_then(|at| at.checked_sub(1)).filter(|at| of_key(*at))),
+            Go::Seek => (all.iter().position(|(own, _)| own == key), Stands::Behind),
+            Go::SeekRange => (all.iter().position(|(own, _)| *own >= &**key), Stands::Behind),
+            Go::SeekValueRange => {
+                let fits = |(own, other): &(&[u8], &[u8])| own == key && *other >= &**value;
+                (all.iter().position(fits), Stands::Behind)
+            }
+        };
+        assert_eq!(found.unwrap(), index.map(|index| all[index]), "{go:?} {key:?}");
+        stands = index.map_or(otherwise, Stands::At);
+        let values = match stands {
+            Stands::At(at) => all.iter().filter(|(key, _)| *key == all[at].0).count(),
+            _ => 0,
+        };
+        assert_eq!(cursor.values().unwrap(), values as u64);
+    }
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop_oneof![Just(0), Just(1), Just(b'a'), Just(0xff)], 1..3)
+}
+
+fn operations() -> impl Strategy<Value = Vec<Operation>> {
+    let what = prop_oneof![
+        8 => Just(What::Put), 1 => Just(What::PutNew), 3 => Just(What::Delete),
+        3 => Just(What::DeleteValue), 3 => Just(What::Add), 1 => Just(What::Clear),
+    ];
+    let operation = (0usize..3, bytes(), bytes(), what)
+        .prop_map(|(database, key, value, what)| Operation { database, key, value, what });
+    prop::collection::vec(operation, 0..10)
+}
+
+fn go() -> impl Strategy<Value = Go> {
+    prop::sample::select(vec![
+        Go::First,
+        Go::Last,
+        Go::Next,
+        Go::Next,
+        Go::Prev,
+        Go::Prev,
+        Go::NextKey,
+        Go::PrevKey,
+        Go::Current,
+        Go::FirstValue,
+        Go::LastValue,
+        Go::NextValue,
+        Go::PrevValue,
+        Go::Seek,
+        Go::SeekRange,
+        Go::SeekValueRange,
+    ])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_database_is_what_its_operations_make_of_it(
+        steps in prop::collection::vec(prop_oneof![
+            6 => operations().prop_map(Step::Batch),
+            3 => (operations(), any::<bool>()).prop_map(|(all, ends)| Step::Update(all, ends)),
+            2 => Just(Step::Keep),
+            1 => Just(Step::Forget),
+            1 => Just(Step::Reopen),
+        ], 1..12),
+        walks in prop::collection::vec((go(), (bytes(), bytes())), 1..30),
+        chunk in 1usize..5,
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let reopen = || Store::options().map_bytes(64 << 20).open(directory.path()).unwrap();
+        let mut store = reopen();
+        let mut databases = open(&store);
+        let mut world = World::default();
+        let mut kept: Vec<(Snapshot, World)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Batch(operations) => {
+                    let exists = operations.iter().any(|operation| {
+                        matches!(operation.what, What::PutNew)
+                            && world.has(operation.database, &operation.key)
+                    });
+                    match store.write(batch(&databases, &operations)).wait() {
+                        Err(WriteError::KeyExists(_)) => prop_assert!(exists),
+                        written => {
+                            written.unwrap();
+                            prop_assert!(!exists);
+                            operations.iter().for_each(|operation| world.apply(operation));
+                        }
+                    }
+                }
+                Step::Update(operations, gives_up) => {
+                    let own = databases.clone();
+                    let done = store.update(move |transaction| {
+                        let done = update(transaction, &own, &operations);
+                        if gives_up { Err(()) } else { Ok(done) }
+                    });
+                    match done.wait() {
+                        Err(UpdateError::Aborted(())) => prop_assert!(gives_up),
+                        done => done.unwrap().iter().for_each(|operation| world.apply(operation)),
+                    }
+                }
+                Step::Keep => kept.push((store.snapshot().unwrap(), world.clone())),
+                Step::Forget => kept.clear(),
+                Step::Reopen => {
+                    kept.clear();
+                    drop((databases, store));
+                    store = reopen();
+                    databases = open(&store);
+                }
+            }
+            check(&store.snapshot().unwrap(), &databases, &world, &walks);
+            check_scans(&databases, &world, chunk);
+            // Whatever was committed since, they show their own moments.
+            for (snapshot, world) in &kept {
+                check(snapshot, &databases, world, &walks);
+            }
+        }
+        let all: usize = world.0.iter().map(BTreeSet::len).sum();
+        prop_assert_eq!(store.verify().unwrap(), all as u64);
+    }
+}
