@@ -5,7 +5,8 @@
 
 use serde::Deserialize;
 
-const RUNTIMES: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
+const RUNTIMES: [&str; 9] =
+    ["throng", "tokio", "actix", "kameo", "ractor", "tellus", "heed", "redb", "fjall"];
 
 #[derive(Deserialize)]
 struct LockFile {

@@ -208,7 +208,10 @@ fn list() {
         println!("  --count {} {}", workload.count, workload.counts);
         for key in workload.keys {
             match key.kind {
-                Kind::Number(default) => println!("  --set {}={default}  {}", key.name, key.about),
+                Kind::Text => println!("  --set {}=TEXT  {}", key.name, key.about),
+                Kind::Number(default) | Kind::Count(default) => {
+                    println!("  --set {}={default}  {}", key.name, key.about)
+                }
                 Kind::Word(words) => {
                     println!("  --set {}={}  {}", key.name, words.join("|"), key.about);
                 }

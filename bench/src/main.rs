@@ -7,12 +7,13 @@
 //! ```
 //!
 //! - A workload is what is done, measured and checked: `workloads/W.rs`. How a runtime does it:
-//!   `workloads/W/R.rs`. How that runtime is started: `runtimes/R.rs`.
+//!   `workloads/W/R.rs`. How that runtime is started: `runtimes/R.rs`. How a store is used:
+//!   `stores/S.rs`.
 //! - Every measured run is a fresh process that prints one line of JSON; the harness cannot tell a
 //!   peer compiled into this program from one written in another language.
 //! - A runtime never states its own success: the workload does, from what it counted.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // opening LMDB is unsafe, in `stores/heed.rs` and nowhere else
 
 mod cli;
 mod harness;
@@ -22,6 +23,7 @@ mod peer;
 mod report;
 mod runtimes;
 mod settings;
+mod stores;
 mod workloads;
 
 use std::process::ExitCode;

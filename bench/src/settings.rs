@@ -15,6 +15,10 @@ pub(crate) struct Key {
 pub(crate) enum Kind {
     /// A positive number, this one unless `--set` gives another.
     Number(u64),
+    /// A number that may be zero, this one unless `--set` gives another.
+    Count(u64),
+    /// Any text, none unless `--set` gives some.
+    Text,
     /// One of these words, the first unless `--set` gives another. A runtime that does not know the
     /// word says so by [`Peer::knowing`](crate::peer::Peer::knowing); each knows the first.
     Word(&'static [&'static str]),
@@ -25,13 +29,15 @@ pub(crate) enum Kind {
 pub(crate) enum Value {
     Number(u64),
     Word(&'static str),
+    Text(&'static str),
 }
 
 impl Kind {
     /// What the setting is unless `--set` says.
     pub(crate) fn default(self) -> Value {
         match self {
-            Kind::Number(number) => Value::Number(number),
+            Kind::Number(number) | Kind::Count(number) => Value::Number(number),
+            Kind::Text => Value::Text(""),
             Kind::Word(words) => Value::Word(words[0]),
         }
     }
@@ -40,6 +46,9 @@ impl Kind {
     pub(crate) fn parse(self, text: &str) -> Option<Value> {
         match self {
             Kind::Number(_) => text.parse().ok().filter(|&number| number > 0).map(Value::Number),
+            Kind::Count(_) => text.parse().ok().map(Value::Number),
+            // Kept until the end: there is one for each time that it is given.
+            Kind::Text => Some(Value::Text(text.to_owned().leak())),
             Kind::Word(words) => {
                 words.iter().find(|word| **word == text).map(|word| Value::Word(word))
             }
@@ -51,6 +60,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Number(_) => f.write_str("a positive number"),
+            Kind::Count(_) => f.write_str("a number"),
+            Kind::Text => f.write_str("a text"),
             Kind::Word(words) => f.write_str(&words.join(", ")),
         }
     }
@@ -60,7 +71,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Number(number) => number.fmt(f),
-            Value::Word(word) => f.write_str(word),
+            Value::Word(word) | Value::Text(word) => f.write_str(word),
         }
     }
 }
@@ -69,7 +80,7 @@ impl From<Value> for serde_json::Value {
     fn from(value: Value) -> Self {
         match value {
             Value::Number(number) => number.into(),
-            Value::Word(word) => word.into(),
+            Value::Word(word) | Value::Text(word) => word.into(),
         }
     }
 }
@@ -104,7 +115,7 @@ impl Settings {
     pub(crate) fn get(&self, name: &str) -> u64 {
         match self.value(name) {
             Value::Number(number) => number,
-            Value::Word(_) => panic!("the workload declared {name} as a word"),
+            _ => panic!("the workload did not declare {name} as a number"),
         }
     }
 
@@ -115,7 +126,18 @@ impl Settings {
     pub(crate) fn word(&self, name: &str) -> &'static str {
         match self.value(name) {
             Value::Word(word) => word,
-            Value::Number(_) => panic!("the workload declared {name} as a number"),
+            _ => panic!("the workload did not declare {name} as a word"),
+        }
+    }
+
+    /// The text that one of the workload's keys is set to; empty unless it was.
+    ///
+    /// # Panics
+    /// If the workload did not declare the key as a text.
+    pub(crate) fn text(&self, name: &str) -> &'static str {
+        match self.value(name) {
+            Value::Text(text) => text,
+            _ => panic!("the workload did not declare {name} as a text"),
         }
     }
 
@@ -128,7 +150,7 @@ impl Settings {
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.keys().filter_map(|(_, value)| match value {
             Value::Number(number) => Some(number),
-            Value::Word(_) => None,
+            _ => None,
         })
     }
 

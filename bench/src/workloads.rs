@@ -7,10 +7,13 @@
 
 pub(crate) mod call;
 pub(crate) mod churn;
+mod latency;
+pub(crate) mod records;
 pub(crate) mod send;
 mod service;
 pub(crate) mod sleep;
 pub(crate) mod spawn;
+pub(crate) mod store_mega;
 pub(crate) mod tally;
 
 use crate::peer::Peer;
@@ -30,7 +33,7 @@ pub(crate) struct Workload {
     pub(crate) peers: &'static [Peer],
 }
 
-/// A measured quantity; less is better for all of them.
+/// A measured quantity; less is better, but for rates, whose unit is `1/s`.
 #[derive(Debug)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
@@ -38,8 +41,14 @@ pub(crate) struct Metric {
 }
 
 /// Every workload, in the order in which they are listed.
-pub(crate) const ALL: &[&Workload] =
-    &[&spawn::WORKLOAD, &send::WORKLOAD, &call::WORKLOAD, &churn::WORKLOAD, &sleep::WORKLOAD];
+pub(crate) const ALL: &[&Workload] = &[
+    &spawn::WORKLOAD,
+    &send::WORKLOAD,
+    &call::WORKLOAD,
+    &churn::WORKLOAD,
+    &sleep::WORKLOAD,
+    &store_mega::WORKLOAD,
+];
 
 /// The workload of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Workload> {

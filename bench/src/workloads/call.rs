@@ -14,9 +14,7 @@
 mod throng;
 
 use std::io;
-use std::time::{Duration, Instant};
-
-use hdrhistogram::Histogram;
+use std::time::Instant;
 
 use super::service::actix::Actix;
 use super::service::kameo::Kameo;
@@ -24,7 +22,7 @@ use super::service::ractor::Ractor;
 use super::service::tellus::Tellus;
 use super::service::tokio::Tokio;
 use super::service::{Host, Service};
-use super::{Metric, Workload};
+use super::{Metric, Workload, latency};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::{Key, Kind, Settings};
@@ -115,7 +113,7 @@ async fn measure_on<H: Host>(host: H, settings: Settings) -> io::Result<Outcome>
 async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outcome> {
     let callee_count = settings.get("callees");
     let samples = settings.get("samples");
-    let mut latencies = latencies()?;
+    let mut latencies = latency::histogram()?;
     let mut pick = Pick::among(callee_count);
     let mut replies = 0;
     for callee in 0..callee_count {
@@ -144,15 +142,6 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
     Ok(outcome)
 }
 
-/// No call takes longer than any runtime would wait for it.
-const LATENCY_MAX: Duration = Duration::from_secs(3600);
-
-/// An empty histogram of nanoseconds, to three digits. It has its whole range from the start, for
-/// recording what saturates it does not make it grow.
-fn latencies() -> io::Result<Histogram<u64>> {
-    Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
-}
-
 /// Random indices below a bound: xorshift64*, always from the same seed.
 struct Pick {
     state: u64,
@@ -176,17 +165,6 @@ impl Pick {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_slow_call_counts_as_slow() {
-        let mut latencies = latencies().expect("the range is one that a histogram can have");
-        for nanoseconds in [100, 5_000, 7_000_000_000] {
-            latencies.saturating_record(nanoseconds);
-        }
-        let at = |quantile| latencies.value_at_quantile(quantile) as f64;
-        assert!((at(0.5) / 5e3 - 1.0).abs() < 0.001, "{}", at(0.5));
-        assert!((at(1.0) / 7e9 - 1.0).abs() < 0.001, "{}", at(1.0));
-    }
 
     #[test]
     fn picks_spread_over_all_indices() {

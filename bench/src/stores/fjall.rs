@@ -1,0 +1,90 @@
+//! fjall as it opens by default: a log-structured merge tree with a journal.
+//!
+//! What is durable is flushed with `fdatasync`, which is enough for its journal. Without that its
+//! own lock brings threads together, and so each inserts by itself.
+
+use std::io;
+use std::path::Path;
+
+use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
+
+use super::{Engine, Opening, Read, View};
+
+/// One keyspace.
+pub(crate) struct Fjall {
+    database: Database,
+    entries: Keyspace,
+    durable: bool,
+}
+
+impl Engine for Fjall {
+    type Reader<'e> = Reader<'e>;
+
+    fn open(directory: &Path, opening: Opening) -> io::Result<Fjall> {
+        let open = || {
+            let database = Database::builder(directory).open()?;
+            let entries = database.keyspace("entries", KeyspaceCreateOptions::default)?;
+            Ok(Fjall { database, entries, durable: opening.durable })
+        };
+        open().map_err(|error: fjall::Error| io::Error::other(error))
+    }
+
+    fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> io::Result<()> {
+        let put_all = || {
+            if let ([(key, value)], false) = (entries, self.durable) {
+                return self.entries.insert(key.as_ref(), value.as_ref());
+            }
+            let mode = self.durable.then_some(PersistMode::SyncData);
+            let mut batch = self.database.batch().durability(mode);
+            for (key, value) in entries {
+                batch.insert(&self.entries, key.as_ref(), value.as_ref());
+            }
+            batch.commit()
+        };
+        put_all().map_err(io::Error::other)
+    }
+
+    fn groups(&self) -> bool {
+        !self.durable
+    }
+
+    fn reader(&self, view: View) -> io::Result<Reader<'_>> {
+        let frozen = (view == View::Frozen).then(|| self.database.snapshot());
+        Ok(Reader { fjall: self, frozen })
+    }
+}
+
+/// A snapshot for as long as it lives, or none.
+pub(crate) struct Reader<'e> {
+    fjall: &'e Fjall,
+    frozen: Option<Snapshot>,
+}
+
+impl Read for Reader<'_> {
+    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+        let value = match &self.frozen {
+            Some(snapshot) => snapshot.get(&self.fjall.entries, key),
+            None => self.fjall.entries.get(key),
+        };
+        Ok(look(value.map_err(io::Error::other)?.as_deref()))
+    }
+
+    fn scan(
+        &mut self,
+        from: &[u8],
+        limit: u64,
+        mut look: impl FnMut(&[u8], &[u8]),
+    ) -> io::Result<u64> {
+        let range = match &self.frozen {
+            Some(snapshot) => snapshot.range(&self.fjall.entries, from..),
+            None => self.fjall.entries.range(from..),
+        };
+        let mut rows = 0;
+        for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            let (key, value) = entry.into_inner().map_err(io::Error::other)?;
+            look(&key, &value);
+            rows += 1;
+        }
+        Ok(rows)
+    }
+}

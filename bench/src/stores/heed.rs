@@ -1,0 +1,133 @@
+//! heed, used directly: LMDB with what its users tune by hand.
+//!
+//! Key order within a transaction; appends above the last key; readers in their thread's slot, so
+//! that beginning one takes no lock; and a map that never has to grow. The environment is leaked:
+//! a run opens one, and its databases borrow from it.
+
+use std::io;
+use std::ops::Bound;
+use std::path::Path;
+
+use heed::types::Bytes;
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithTls};
+
+use super::{Engine, Opening, Read, View};
+
+/// As much as may be mapped, which is no memory and no disk.
+const MAP_BYTES: usize = 1 << 38;
+
+/// The unnamed database of an environment.
+pub(crate) struct Heed {
+    env: &'static Env<WithTls>,
+    entries: Database<'static, Bytes, Bytes>,
+}
+
+impl Heed {
+    /// The one unsafe block of this program.
+    #[allow(unsafe_code)]
+    fn open_env(directory: &Path, opening: Opening) -> heed::Result<Env<WithTls>> {
+        let mut options = EnvOpenOptions::new();
+        options.map_size(MAP_BYTES).max_readers(256);
+        // SAFETY: the directory was made for this run, so nobody else maps or changes the file.
+        // Without syncs it may be damaged when the machine goes down; it is not read afterwards.
+        unsafe {
+            if !opening.durable {
+                options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC);
+            }
+            options.open(directory)
+        }
+    }
+}
+
+impl Engine for Heed {
+    type Reader<'e> = Reader;
+
+    fn open(directory: &Path, opening: Opening) -> io::Result<Heed> {
+        let env = Heed::open_env(directory, opening).map_err(io::Error::other)?;
+        let env: &'static Env<WithTls> = Box::leak(Box::new(env));
+        let entries = env
+            .write_txn()
+            .and_then(|txn| {
+                env.create_databases_and_commit(txn, |opener, txn| {
+                    opener.create_database(txn, None).map(CommitOrAbort::<_, ()>::Commit)
+                })
+            })
+            .map_err(io::Error::other)?
+            .commit()
+            .ok_or_else(|| io::Error::other("the database was not made"))?;
+        Ok(Heed { env, entries })
+    }
+
+    fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> io::Result<()> {
+        let put_all = || {
+            let mut txn = self.env.write_txn()?;
+            let last = self.entries.last(&txn)?.map(|(key, _)| key.to_vec());
+            for (key, value) in entries {
+                let (key, value) = (key.as_ref(), value.as_ref());
+                if last.as_deref().is_none_or(|last| key > last) {
+                    self.entries.put_with_flags(&mut txn, PutFlags::APPEND, key, value)?;
+                } else {
+                    self.entries.put(&mut txn, key, value)?;
+                }
+            }
+            txn.commit()
+        };
+        put_all().map_err(io::Error::other)
+    }
+
+    fn groups(&self) -> bool {
+        false
+    }
+
+    fn reader(&self, view: View) -> io::Result<Reader> {
+        let frozen = match view {
+            View::Latest => None,
+            View::Frozen => Some(self.env.read_txn().map_err(io::Error::other)?),
+        };
+        Ok(Reader { env: self.env, entries: self.entries, frozen })
+    }
+}
+
+/// A transaction for as long as it lives, or one for each use.
+pub(crate) struct Reader {
+    env: &'static Env<WithTls>,
+    entries: Database<'static, Bytes, Bytes>,
+    frozen: Option<RoTxn<'static, WithTls>>,
+}
+
+impl Reader {
+    fn within<R>(
+        &self,
+        read: impl FnOnce(&RoTxn<'_, WithTls>) -> heed::Result<R>,
+    ) -> io::Result<R> {
+        match &self.frozen {
+            Some(txn) => read(txn),
+            None => self.env.read_txn().and_then(|txn| read(&txn)),
+        }
+        .map_err(io::Error::other)
+    }
+}
+
+impl Read for Reader {
+    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+        self.within(|txn| Ok(look(self.entries.get(txn, key)?)))
+    }
+
+    fn scan(
+        &mut self,
+        from: &[u8],
+        limit: u64,
+        mut look: impl FnMut(&[u8], &[u8]),
+    ) -> io::Result<u64> {
+        self.within(|txn| {
+            let mut rows = 0;
+            let range = self.entries.range(txn, &(Bound::Included(from), Bound::Unbounded))?;
+            for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+                let (key, value) = entry?;
+                look(key, value);
+                rows += 1;
+            }
+            Ok(rows)
+        })
+    }
+}

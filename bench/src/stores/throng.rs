@@ -1,0 +1,114 @@
+//! throng's store as it opens by default, beside the settings that a workload is about.
+
+use std::io;
+use std::path::Path;
+
+use throng_store::{
+    Batch, Database, DatabaseOptions, Durability, Options, ReadError, Reader, Store,
+};
+
+use super::{Engine, Opening, Read, View};
+
+/// The default database, or one without checksums.
+pub(crate) struct Throng {
+    pub(crate) store: Store,
+    plain: Option<Database>,
+}
+
+/// The options for a workload that has as many batches waiting at most.
+pub(crate) fn options(opening: Opening, batches: u64) -> Options {
+    let durability = if opening.durable { Durability::Durable } else { Durability::Volatile };
+    let least = Options::default();
+    match usize::try_from(batches) {
+        Ok(batches) if batches > 16 << 10 => least.queue_batches_max(batches),
+        _ => least,
+    }
+    .durability(durability)
+}
+
+impl Throng {
+    /// Opens a new store for so many batches waiting at most.
+    pub(crate) fn open_for(directory: &Path, opening: Opening, batches: u64) -> io::Result<Throng> {
+        let store = options(opening, batches).open(directory).map_err(io::Error::other)?;
+        let plain = if opening.checksums {
+            None
+        } else {
+            let options = DatabaseOptions::new().without_checksums();
+            Some(store.database_with("plain", &options).map_err(io::Error::other)?)
+        };
+        Ok(Throng { store, plain })
+    }
+
+    /// A batch with one more put.
+    pub(crate) fn put(&self, batch: Batch, key: &[u8], value: &[u8]) -> Batch {
+        match &self.plain {
+            None => batch.put(key, value),
+            Some(plain) => batch.put_in(plain, key, value),
+        }
+    }
+
+    /// A reader that may go to another thread.
+    pub(crate) fn follow(&self) -> Follow {
+        Follow { reader: self.store.reader(), plain: self.plain.clone() }
+    }
+}
+
+impl Engine for Throng {
+    type Reader<'e> = Follow;
+
+    fn open(directory: &Path, opening: Opening) -> io::Result<Throng> {
+        Throng::open_for(directory, opening, 0)
+    }
+
+    fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> io::Result<()> {
+        let batch = entries.iter().fold(Batch::new(), |batch, (key, value)| {
+            self.put(batch, key.as_ref(), value.as_ref())
+        });
+        self.store.write(batch).wait().map_err(io::Error::other)
+    }
+
+    fn groups(&self) -> bool {
+        true
+    }
+
+    /// Follows in either case: what is fresh is not taken anew.
+    fn reader(&self, _: View) -> io::Result<Follow> {
+        Ok(self.follow())
+    }
+}
+
+/// A reader of whichever database is used.
+pub(crate) struct Follow {
+    reader: Reader,
+    plain: Option<Database>,
+}
+
+impl Read for Follow {
+    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+        let value = match &self.plain {
+            None => self.reader.get(key),
+            Some(plain) => self.reader.view().and_then(|snapshot| plain.get(snapshot, key)),
+        };
+        Ok(look(value.map_err(io::Error::other)?))
+    }
+
+    fn scan(
+        &mut self,
+        from: &[u8],
+        limit: u64,
+        mut look: impl FnMut(&[u8], &[u8]),
+    ) -> io::Result<u64> {
+        let snapshot = self.reader.view().map_err(io::Error::other)?;
+        let range = match &self.plain {
+            None => snapshot.range(from..),
+            Some(plain) => plain.range(snapshot, from..),
+        };
+        let mut rows = 0;
+        for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            let (key, value) = entry.map_err(|error: ReadError| io::Error::other(error))?;
+            look(key, value);
+            rows += 1;
+        }
+        Ok(rows)
+    }
+}
