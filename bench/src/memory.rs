@@ -23,6 +23,14 @@ pub(crate) fn peak_resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "VmHWM:")
 }
 
+/// Resident memory now that is not a file's, in bytes; lags by what each core has yet to report.
+///
+/// # Errors
+/// When there is no `/proc/self/status`, as outside Linux.
+pub(crate) fn anonymous_bytes() -> io::Result<u64> {
+    kibibytes("/proc/self/status", "RssAnon:")
+}
+
 /// An empty vector whose memory is resident already, so that filling it neither faults nor counts
 /// as growth.
 pub(crate) fn resident_vec<T>(capacity: usize) -> Vec<T> {

@@ -18,7 +18,7 @@ pub(crate) use directory::Directory;
 pub(crate) use fjall::Fjall;
 pub(crate) use heed::Heed;
 pub(crate) use redb::Redb;
-pub(crate) use throng::Throng;
+pub(crate) use throng::{Throng, UnderWay};
 
 use crate::peer::{Peer, Threads};
 use crate::settings::{Key, Kind, Settings};

@@ -13,7 +13,12 @@ pub(crate) mod send;
 mod service;
 pub(crate) mod sleep;
 pub(crate) mod spawn;
+pub(crate) mod store_get;
 pub(crate) mod store_mega;
+pub(crate) mod store_put;
+mod store_read;
+pub(crate) mod store_rest;
+pub(crate) mod store_scan;
 pub(crate) mod tally;
 
 use crate::peer::Peer;
@@ -48,6 +53,10 @@ pub(crate) const ALL: &[&Workload] = &[
     &churn::WORKLOAD,
     &sleep::WORKLOAD,
     &store_mega::WORKLOAD,
+    &store_put::WORKLOAD,
+    &store_get::WORKLOAD,
+    &store_scan::WORKLOAD,
+    &store_rest::WORKLOAD,
 ];
 
 /// The workload of this name.

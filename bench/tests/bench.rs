@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 const IN_THIS_PROGRAM: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
+const STORES: [&str; 4] = ["throng", "heed", "redb", "fjall"];
 
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
@@ -35,21 +36,33 @@ fn json_rows(output: &Output) -> Vec<Value> {
 fn check(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
     // On a single worker whatever spins or starves shows as an answer that never comes.
     for workers in ["1", "2"] {
-        check_on(workers, workload, settings, metrics);
+        check_on(&IN_THIS_PROGRAM, workers, workload, settings, metrics);
     }
 }
 
+/// The same for a workload of stores.
 #[track_caller]
-fn check_on(workers: &str, workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
+fn check_stores(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
+    check_on(&STORES, "2", workload, settings, metrics);
+}
+
+#[track_caller]
+fn check_on(
+    due: &[&str],
+    workers: &str,
+    workload: &str,
+    settings: &[&str],
+    metrics: &[(&str, &str)],
+) {
     let mut arguments = vec!["run", workload, "--json", "--runs", "2", "--workers", workers];
-    let runtimes = IN_THIS_PROGRAM.join(",");
+    let runtimes = due.join(",");
     arguments.extend(["--runtime", &runtimes]);
     arguments.extend(settings);
     let output = output(bench(&arguments));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let rows = json_rows(&output);
     let runtimes: Vec<&str> = rows.iter().filter_map(|row| row["runtime"].as_str()).collect();
-    assert_eq!(runtimes, IN_THIS_PROGRAM);
+    assert_eq!(runtimes, due);
     for row in &rows {
         let keys: Vec<&String> = row.as_object().expect("a row is an object").keys().collect();
         assert_eq!(keys, ["workload", "runtime", "version", "params", "metrics", "verified"]);
@@ -126,6 +139,89 @@ fn sleep_is_verified_on_each_runtime() {
         let peak = row["metrics"]["peak_rss_bytes"]["min"].as_f64();
         assert!(peak.is_some_and(|bytes| bytes > 1e6), "{row}");
     }
+}
+
+/// The names of percentiles of these.
+fn percentiles(of: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+    let name = |text: String| -> &'static str { text.leak() };
+    of.iter()
+        .flat_map(|of| ["p50", "p99", "p999"].map(|at| (name(format!("{of}_{at}_ns")), "ns")))
+        .collect()
+}
+
+#[test]
+fn store_mega_is_verified_on_each_store() {
+    let mut metrics = vec![("wall_s", "s"), ("puts_per_s", "1/s")];
+    metrics.extend(percentiles(&["put"]));
+    metrics.extend([("gets_per_s", "1/s"), ("hits_per_s", "1/s"), ("misses_per_s", "1/s")]);
+    metrics.extend(percentiles(&["hit", "miss"]));
+    metrics.push(("rows_per_s", "1/s"));
+    metrics.extend(percentiles(&["pass"]));
+    metrics.extend(
+        ["puts", "gets", "rows", "combined"]
+            .map(|of| (&*format!("original_{of}_per_s").leak(), "1/s")),
+    );
+    check_stores("store-mega", &["--count", "200"], &metrics);
+    let durable = ["--count", "50", "--set", "durability=durable", "--set", "inflight=7"];
+    check_stores("store-mega", &durable, &metrics);
+    let whole = ["--count", "100", "--set", "values=premade", "--set", "roles=whole"];
+    check_stores("store-mega", &[&whole[..], &["--set", "checksums=off"]].concat(), &metrics);
+}
+
+#[test]
+fn store_put_is_verified_on_each_store() {
+    let mut metrics = vec![("wall_s", "s"), ("puts_per_s", "1/s")];
+    metrics.extend(percentiles(&["put"]));
+    check_stores("store-put", &["--count", "10000"], &metrics);
+    // Shares that do not come out even, processes without any, and one put at a time.
+    let odd = ["--count", "99", "--set", "processes=70", "--set", "inflight=1"];
+    check_stores("store-put", &[&odd[..], &["--set", "durability=volatile"]].concat(), &metrics);
+}
+
+#[test]
+fn store_get_is_verified_on_each_store() {
+    let mut metrics = vec![("wall_s", "s"), ("gets_per_s", "1/s")];
+    metrics.extend([("hits_per_s", "1/s"), ("misses_per_s", "1/s")]);
+    metrics.extend(percentiles(&["hit", "miss"]));
+    metrics.push(("puts_meanwhile_per_s", "1/s"));
+    let small = ["--count", "3000", "--set", "gets=2000", "--set", "samples=500"];
+    check_stores("store-get", &small, &metrics);
+    let beside = ["--set", "writers=16", "--set", "checksums=off"];
+    check_stores("store-get", &[&small[..], &beside].concat(), &metrics);
+}
+
+#[test]
+fn store_scan_is_verified_on_each_store() {
+    let mut metrics = vec![("wall_s", "s"), ("rows_per_s", "1/s")];
+    metrics.extend(percentiles(&["pass"]));
+    metrics.push(("puts_meanwhile_per_s", "1/s"));
+    check_stores("store-scan", &["--count", "3000", "--set", "passes=3"], &metrics);
+    let beside = ["--set", "writers=16", "--set", "durability=volatile"];
+    check_stores("store-scan", &[&["--count", "3000"][..], &beside].concat(), &metrics);
+}
+
+#[test]
+fn store_rest_is_verified_on_each_store() {
+    let mut metrics = vec![("wall_s", "s"), ("loads_per_s", "1/s"), ("bytes_per_entry", "bytes")];
+    metrics.extend([("anonymous_bytes", "bytes"), ("anonymous_peak_bytes", "bytes")]);
+    metrics.push(("gets_per_s", "1/s"));
+    metrics.extend(percentiles(&["get"]));
+    let small = ["--count", "25000", "--set", "gets=1000", "--set", "checksums=off"];
+    check_stores("store-rest", &small, &metrics);
+}
+
+#[test]
+fn a_store_lies_where_it_is_told_to_and_is_gone_afterwards() {
+    let place = tempfile::tempdir().expect("there is room for a directory");
+    let dir = format!("dir={}", place.path().display());
+    let arguments = ["run", "store-put", "--count", "100", "--runs", "1", "--json", "--set", &dir];
+    let output = output(bench(&arguments));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(json_rows(&output)[0]["params"]["dir"], place.path().to_str().expect("is text"));
+    assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 0);
+
+    let nowhere = ["run", "store-put", "--count", "100", "--runs", "1", "--set", "dir=/nowhere/at"];
+    assert_eq!(status(&self::output(bench(&nowhere))), 1);
 }
 
 #[test]
@@ -217,8 +313,13 @@ fn the_list_names_every_workload_key_and_runtime() {
         "senders",
         "callees",
         "none|monitor|bounded|supervisor",
+        "store-mega",
+        "store-rest",
+        "volatile|durable",
+        "dir=TEXT",
+        "writers=0",
     ];
-    for name in known.iter().chain(&IN_THIS_PROGRAM) {
+    for name in known.iter().chain(&IN_THIS_PROGRAM).chain(&STORES) {
         assert!(list.contains(name), "{name} is not in {list}");
     }
 }

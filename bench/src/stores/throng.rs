@@ -1,13 +1,16 @@
 //! throng's store as it opens by default, beside the settings that a workload is about.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
+use std::time::Instant;
 
 use throng_store::{
-    Batch, Database, DatabaseOptions, Durability, Options, ReadError, Reader, Store,
+    Batch, Database, DatabaseOptions, Durability, Options, ReadError, Reader, Store, Ticket,
 };
 
 use super::{Engine, Opening, Read, View};
+use crate::workloads::records::Role;
 
 /// The default database, or one without checksums.
 pub(crate) struct Throng {
@@ -74,6 +77,59 @@ impl Engine for Throng {
     /// Follows in either case: what is fresh is not taken anew.
     fn reader(&self, _: View) -> io::Result<Follow> {
         Ok(self.follow())
+    }
+}
+
+/// Puts of one process that are under way, each with the time when it was handed over.
+pub(crate) struct UnderWay {
+    tickets: VecDeque<(Instant, Ticket)>,
+    most: u64,
+}
+
+impl UnderWay {
+    /// None yet, and never more than so many while more are put.
+    pub(crate) fn at_most(most: u64) -> UnderWay {
+        UnderWay { tickets: VecDeque::new(), most }
+    }
+
+    /// Puts one more, once there is room for it; with room for one only, waits for it as well.
+    ///
+    /// # Errors
+    /// When a put before has failed, or this one.
+    pub(crate) async fn put(
+        &mut self,
+        engine: &Throng,
+        key: &[u8],
+        value: &[u8],
+        role: &mut Role,
+    ) -> io::Result<()> {
+        let clock = Instant::now();
+        let ticket = engine.store.write(engine.put(Batch::new(), key, value));
+        self.tickets.push_back((clock, ticket));
+        while self.tickets.len() as u64 >= self.most {
+            self.settle_one(role).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all of them.
+    ///
+    /// # Errors
+    /// When one has failed.
+    pub(crate) async fn settle(&mut self, role: &mut Role) -> io::Result<()> {
+        while !self.tickets.is_empty() {
+            self.settle_one(role).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest.
+    async fn settle_one(&mut self, role: &mut Role) -> io::Result<()> {
+        let Some((clock, ticket)) = self.tickets.pop_front() else { return Ok(()) };
+        ticket.await.map_err(io::Error::other)?;
+        role.took(clock.elapsed());
+        role.attempts += 1;
+        Ok(())
     }
 }
 

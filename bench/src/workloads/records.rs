@@ -36,6 +36,19 @@ impl Key {
         let len = (KEY_BYTES_MAX - rest.len()) as u8;
         Key { bytes, len }
     }
+
+    /// A short prefix and a number of ten digits, for loops in which formatting would show.
+    pub(crate) fn numbered(prefix: &[u8], number: u64) -> Key {
+        const DIGITS: usize = 10;
+        let mut bytes = [0; KEY_BYTES_MAX];
+        bytes[..prefix.len()].copy_from_slice(prefix);
+        let mut rest = number;
+        for digit in bytes[prefix.len()..prefix.len() + DIGITS].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        Key { bytes, len: (prefix.len() + DIGITS) as u8 }
+    }
 }
 
 impl Deref for Key {
@@ -131,6 +144,11 @@ impl Role {
         self.latencies.saturating_record(time.as_nanos() as u64);
     }
 
+    /// Notes how long each of so many attempts took that were made as one.
+    pub(crate) fn took_each(&mut self, time: Duration, attempts: u64) {
+        self.latencies.saturating_record_n(time.as_nanos() as u64, attempts);
+    }
+
     /// Adds what another came to, at the same time.
     ///
     /// # Errors
@@ -175,6 +193,7 @@ mod tests {
         assert!(keys.iter().map(|key| &**key).is_sorted());
         assert!(keys.is_sorted());
         assert_eq!(&*keys[2], b"aa");
+        assert_eq!(&*Key::numbered(b"get", 1_203), b"get0000001203");
     }
 
     #[test]

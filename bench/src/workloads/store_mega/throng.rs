@@ -3,7 +3,6 @@
 //! A reader lets others have its worker after some gets, as a runtime that preempts would make it;
 //! a lister does after a pass, for a snapshot is read in one turn.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -13,14 +12,13 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
-use throng_store::{Batch, Ticket};
 
 use super::super::records::Role;
 use super::{LISTERS, Listing, Plan, READERS, Reading, Roles, WRITERS, Writing, prepare};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
-use crate::stores::Throng;
+use crate::stores::{Throng, UnderWay};
 
 /// Nothing that works takes this long.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -139,35 +137,16 @@ impl Duty for Writer {
         let Crew { plan, engine, writing, begun } = crew;
         let mut role = Role::new()?;
         let mut entries = Writing::new(*plan, number);
-        let mut under_way: VecDeque<(Instant, Ticket)> = VecDeque::new();
+        let mut under_way = UnderWay::at_most(plan.inflight);
         for n in 1..=plan.count {
             let (key, value) = entries.entry(n);
-            let clock = Instant::now();
-            let ticket = engine.store.write(engine.put(Batch::new(), &key, &value));
-            under_way.push_back((clock, ticket));
-            if under_way.len() as u64 >= plan.inflight {
-                settle_one(&mut under_way, &mut role).await?;
-            }
+            under_way.put(engine, &key, &value, &mut role).await?;
         }
-        while !under_way.is_empty() {
-            settle_one(&mut under_way, &mut role).await?;
-        }
+        under_way.settle(&mut role).await?;
         writing.fetch_sub(1, Ordering::Relaxed);
         role.time = begun.elapsed();
         Ok(role)
     }
-}
-
-/// Waits for the oldest.
-async fn settle_one(
-    under_way: &mut VecDeque<(Instant, Ticket)>,
-    role: &mut Role,
-) -> io::Result<()> {
-    let Some((clock, ticket)) = under_way.pop_front() else { return Ok(()) };
-    ticket.await.map_err(io::Error::other)?;
-    role.took(clock.elapsed());
-    role.attempts += 1;
-    Ok(())
 }
 
 impl Duty for Reader {

@@ -1,0 +1,131 @@
+//! `store-get`: each of W threads gets entries at random that are there, then others that are not.
+//!
+//! ```text
+//! load │ W × (get × M, all there │ get × M, none there │ (clock, get, clock) × samples, of each)
+//!      │                         ┊  ... 16 × put, again and again, if asked for
+//! ```
+//!
+//! - Each value is compared with what was put, in full; the keys that are not there lie between
+//!   those that are.
+//! - `hits_per_s` and `misses_per_s` are of one thread, `gets_per_s` of all together.
+//! - heed and redb read in one transaction per thread, and so do not see what is written meanwhile;
+//!   throng's reader sees with each get all that was committed before it.
+
+use std::io;
+use std::time::Instant;
+
+use super::records::{Random, Role, rate};
+use super::store_read::{self, Entries};
+use super::{Metric, Workload};
+use crate::outcome::Outcome;
+use crate::settings::{Key, Kind, Settings};
+use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, View};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "store-get",
+    about: "threads get entries of 200 to 500 bytes at random, hits and misses apart, all checked",
+    counts: "entries in the store",
+    count: 1_000_000,
+    keys: &[
+        Key {
+            name: "gets",
+            kind: Kind::Number(1_000_000),
+            about: "how many hits, and how many misses, each thread asks for",
+        },
+        Key {
+            name: "samples",
+            kind: Kind::Number(200_000),
+            about: "how many further gets of each kind are timed one by one",
+        },
+        store_read::WRITERS,
+        stores::DURABILITY,
+        stores::CHECKSUMS,
+        Directory::KEY,
+    ],
+    metrics: &[
+        Metric { name: "wall_s", unit: "s" },
+        Metric { name: "gets_per_s", unit: "1/s" },
+        Metric { name: "hits_per_s", unit: "1/s" },
+        Metric { name: "misses_per_s", unit: "1/s" },
+        Metric { name: "hit_p50_ns", unit: "ns" },
+        Metric { name: "hit_p99_ns", unit: "ns" },
+        Metric { name: "hit_p999_ns", unit: "ns" },
+        Metric { name: "miss_p50_ns", unit: "ns" },
+        Metric { name: "miss_p99_ns", unit: "ns" },
+        Metric { name: "miss_p999_ns", unit: "ns" },
+        Metric { name: "puts_meanwhile_per_s", unit: "1/s" },
+    ],
+    peers: &[
+        stores::peer("throng", env!("VERSION_THRONG"), run::<Throng>),
+        stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
+        stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
+        stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),
+    ],
+};
+
+fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+    let (gets, samples) = (settings.get("gets"), settings.get("samples"));
+    let read = store_read::on_threads(settings, |engine: &E, entries, thread| {
+        let mut reader = engine.reader(View::Frozen)?;
+        let mut getting = Getting { reader: &mut reader, entries, random: Random::new(thread) };
+        // Hits first, then misses, which are the odd numbers.
+        Ok([getting.all(0, gets, samples)?, getting.all(1, gets, samples)?])
+    })?;
+
+    let (mut hits, mut misses) = (Role::new()?, Role::new()?);
+    for [of_hits, of_misses] in &read.results {
+        hits.join(of_hits)?;
+        misses.join(of_misses)?;
+    }
+    let threads = settings.workers as f64;
+    let mut outcome = Outcome::default();
+    outcome.metric("wall_s", read.wall.as_secs_f64());
+    outcome.metric("gets_per_s", rate(hits.attempts + misses.attempts, hits.time + misses.time));
+    outcome.metric("hits_per_s", hits.per_second() / threads);
+    outcome.metric("misses_per_s", misses.per_second() / threads);
+    hits.report_percentiles(&mut outcome, "hit");
+    misses.report_percentiles(&mut outcome, "miss");
+    outcome.metric("puts_meanwhile_per_s", read.puts_per_second);
+    outcome.check("wrong hits", hits.wrong, 0);
+    outcome.check("wrong misses", misses.wrong, 0);
+    Ok(outcome)
+}
+
+/// One thread.
+struct Getting<'g, R> {
+    reader: &'g mut R,
+    entries: &'g Entries,
+    random: Random,
+}
+
+impl<R: Read> Getting<'_, R> {
+    /// Gets so often among the even numbers and one more each, and then so often again for samples.
+    fn all(&mut self, odd: u64, gets: u64, samples: u64) -> io::Result<Role> {
+        let mut role = Role::new()?;
+        let clock = Instant::now();
+        for _ in 0..gets {
+            let number = self.pick(odd);
+            role.wrong += u64::from(!self.get(number)?);
+        }
+        role.time = clock.elapsed();
+        role.attempts = gets;
+        for _ in 0..samples {
+            let number = self.pick(odd);
+            let clock = Instant::now();
+            let right = self.get(number)?;
+            role.took(clock.elapsed());
+            role.wrong += u64::from(!right);
+        }
+        Ok(role)
+    }
+
+    fn pick(&mut self, odd: u64) -> u64 {
+        2 * self.random.below(self.entries.count) + odd
+    }
+
+    /// Whether there is what should be there.
+    fn get(&mut self, number: u64) -> io::Result<bool> {
+        let due = number.is_multiple_of(2).then(|| self.entries.value(number));
+        self.reader.get(&self.entries.key(number), |value| value == due)
+    }
+}

@@ -1,0 +1,132 @@
+//! `store-put`: P processes put entries of 200 to 500 bytes, each in the order of its own keys, and
+//! none waits for one before it has `inflight` more under way.
+//!
+//! ```text
+//! P × put, at most `inflight` of each under way │ check everything
+//! ├──────────────────────────────────── wall_s ─┤
+//! ```
+//!
+//! - The peers have no processes: one thread takes the same entries in turn from each of the P
+//!   sequences, sorts so many as `batch` says, and commits them as one. So no store has neighbours
+//!   in a transaction that another does not have.
+//! - A put takes from when it is handed over until it is what `durability` says; a batch's from when
+//!   its sorting begins.
+//! - The values are cut from noise, which costs nothing, and all are compared in the end.
+
+mod throng;
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::records::{Key as RecordKey, Role, Values};
+use super::{Metric, Workload};
+use crate::outcome::Outcome;
+use crate::settings::{Key, Kind, Settings};
+use crate::stores::{self, Directory, Engine, Fjall, Heed, Opening, Read, Redb, View};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "store-put",
+    about: "many processes put entries of 200 to 500 bytes without waiting for each, all checked",
+    counts: "puts",
+    count: 1_000_000,
+    keys: &[
+        Key { name: "processes", kind: Kind::Number(64), about: "how many processes put" },
+        Key {
+            name: "inflight",
+            kind: Kind::Number(256),
+            about: "how many puts of one process may be under way",
+        },
+        Key {
+            name: "batch",
+            kind: Kind::Number(1_000),
+            about: "how many puts the other stores commit as one",
+        },
+        stores::DURABILITY,
+        stores::CHECKSUMS,
+        Directory::KEY,
+    ],
+    metrics: &[
+        Metric { name: "wall_s", unit: "s" },
+        Metric { name: "puts_per_s", unit: "1/s" },
+        Metric { name: "put_p50_ns", unit: "ns" },
+        Metric { name: "put_p99_ns", unit: "ns" },
+        Metric { name: "put_p999_ns", unit: "ns" },
+    ],
+    peers: &[
+        stores::peer("throng", env!("VERSION_THRONG"), throng::run),
+        stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
+        stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
+        stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),
+    ],
+};
+
+/// The entries, of which the process P puts those whose number leaves P over.
+struct Entries {
+    count: u64,
+    processes: u64,
+    values: Values,
+}
+
+impl Entries {
+    fn of(settings: &Settings) -> Entries {
+        let (count, processes) = (settings.count, settings.get("processes"));
+        Entries { count, processes, values: Values::of(200..=500) }
+    }
+
+    fn key(&self, number: u64) -> RecordKey {
+        let (process, turn) = (number % self.processes, number / self.processes);
+        RecordKey::new(format_args!("put{process:05}_{turn:010}"))
+    }
+
+    fn value(&self, number: u64) -> &[u8] {
+        self.values.get(number)
+    }
+
+    /// The numbers of one process' entries.
+    fn of_process(&self, process: u64) -> impl Iterator<Item = u64> + use<> {
+        (process..self.count).step_by(self.processes as usize)
+    }
+
+    /// What was measured, and whether everything is there.
+    fn report(&self, puts: &Role, wall: Duration, engine: &impl Engine) -> io::Result<Outcome> {
+        let mut outcome = Outcome::default();
+        outcome.metric("wall_s", wall.as_secs_f64());
+        puts.report(&mut outcome, "put");
+        let mut due = (0..self.processes).flat_map(|process| self.of_process(process));
+        let mut wrong = 0;
+        let rows = engine.reader(View::Latest)?.scan(b"put", u64::MAX, |key, value| {
+            let right =
+                due.next().is_some_and(|due| *self.key(due) == *key && self.value(due) == value);
+            wrong += u64::from(!right);
+        })?;
+        outcome.check("puts that were done", puts.attempts, self.count);
+        outcome.check("entries in the end", rows, self.count);
+        outcome.check("wrong entries in the end", wrong, 0);
+        Ok(outcome)
+    }
+}
+
+/// How a thread does it, with a store that leaves batches to its users.
+fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+    let directory = Directory::make(settings)?;
+    let engine = E::open(directory.path(), Opening::of(settings))?;
+    let entries = Entries::of(settings);
+    let mut puts = Role::new()?;
+    let mut batch = Vec::new();
+    let begun = Instant::now();
+    let mut next = 0;
+    while next < entries.count {
+        let end = next.saturating_add(settings.get("batch")).min(entries.count);
+        let clock = Instant::now();
+        batch.clear();
+        batch.extend((next..end).map(|number| (entries.key(number), entries.value(number))));
+        batch.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        engine.commit(&batch)?;
+        puts.took_each(clock.elapsed(), end - next);
+        puts.attempts += end - next;
+        next = end;
+    }
+    let wall = begun.elapsed();
+    puts.time = wall;
+    entries.report(&puts, wall, &engine)
+}

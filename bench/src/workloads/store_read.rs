@@ -1,0 +1,123 @@
+//! What `store-get` and `store-scan` have in common: the entries they read, the threads that read,
+//! and those that write meanwhile.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::records::{Key as RecordKey, Role, Values, rate};
+use crate::settings::{Key, Kind, Settings};
+use crate::stores::writers::{Desk, with_desk};
+use crate::stores::{Directory, Engine, Opening};
+
+/// How many threads write meanwhile.
+pub(super) const WRITERS: Key = Key {
+    name: "writers",
+    kind: Kind::Count(0),
+    about: "how many threads put other entries meanwhile, each waiting for its put",
+};
+
+/// What is read: entries of 200 to 500 bytes under the even numbers.
+pub(super) struct Entries {
+    pub(super) count: u64,
+    values: Values,
+}
+
+impl Entries {
+    pub(super) fn key(&self, number: u64) -> RecordKey {
+        RecordKey::numbered(b"get", number)
+    }
+
+    pub(super) fn value(&self, number: u64) -> &[u8] {
+        self.values.get(number)
+    }
+
+    /// The numbers that there are entries for, in order.
+    pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
+        (0..self.count).map(|index| 2 * index)
+    }
+
+    fn load(&self, engine: &impl Engine) -> io::Result<()> {
+        let mut batch = Vec::new();
+        for number in self.numbers() {
+            batch.push((self.key(number), self.value(number)));
+            if batch.len() == 1_000 {
+                engine.commit(&batch)?;
+                batch.clear();
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { engine.commit(&batch) }
+    }
+}
+
+/// What came of it.
+pub(super) struct Read<R> {
+    /// Of each reading thread.
+    pub(super) results: Vec<R>,
+    /// From the start of the first to the end of the last.
+    pub(super) wall: Duration,
+    pub(super) puts_per_second: f64,
+}
+
+/// Loads the entries and runs `read` on as many threads as there are workers, with the number of
+/// each, beside those who write.
+pub(super) fn on_threads<E: Engine, R: Send>(
+    settings: &Settings,
+    read: impl Fn(&E, &Entries, u64) -> io::Result<R> + Sync,
+) -> io::Result<Read<R>> {
+    let directory = Directory::make(settings)?;
+    let engine = E::open(directory.path(), Opening::of(settings))?;
+    let entries = Entries { count: settings.count, values: Values::of(200..=500) };
+    entries.load(&engine)?;
+    let writers = settings.get(WRITERS.name);
+    with_desk(&engine, writers as usize, |desk| {
+        let (enough, puts) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            let (enough, puts, entries, engine, read) = (&enough, &puts, &entries, &engine, &read);
+            let writing: Vec<_> = (0..writers)
+                .map(|writer| scope.spawn(move || write(desk, writer, entries, enough, puts)))
+                .collect();
+            let (begun, puts_before) = (Instant::now(), puts.load(Ordering::Relaxed));
+            let reading: Vec<_> = (0..settings.workers as u64)
+                .map(|reader| scope.spawn(move || read(engine, entries, reader)))
+                .collect();
+            let results: io::Result<Vec<R>> = reading
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())))
+                .collect();
+            let wall = begun.elapsed();
+            let puts = puts.load(Ordering::Relaxed) - puts_before;
+            enough.store(true, Ordering::Relaxed);
+            for thread in writing {
+                thread.join().unwrap_or_else(|_| Err(panicked()))?;
+            }
+            Ok(Read { results: results?, wall, puts_per_second: rate(puts, wall) })
+        })
+    })
+}
+
+/// Puts until it is enough.
+fn write<E: Engine>(
+    desk: &Desk<'_, E>,
+    writer: u64,
+    entries: &Entries,
+    enough: &AtomicBool,
+    puts: &AtomicU64,
+) -> io::Result<()> {
+    let mut seat = desk.seat(writer as usize, 1);
+    let mut role = Role::new()?;
+    // Ten digits each: room for a hundred writers.
+    let mut number = writer * 100_000_000;
+    while !enough.load(Ordering::Relaxed) {
+        let value = entries.value(number).to_vec();
+        seat.put(RecordKey::numbered(b"put", number), value, &mut role)?;
+        puts.fetch_add(1, Ordering::Relaxed);
+        number += 1;
+    }
+    Ok(())
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a thread panicked")
+}

@@ -1,0 +1,135 @@
+//! `store-rest`: many small entries, loaded in order, and what they cost at rest.
+//!
+//! ```text
+//! load N in batches │ memory, disk │ get × M at random
+//! ├───── loads_per_s┤              ├───────── gets_per_s
+//! ```
+//!
+//! - A key has ten bytes and a value sixteen, of random bits: nothing can be compressed.
+//! - Anonymous memory is what the program has of its own; pages of the data file that the system
+//!   keeps for it can be had back at any time. The peak is the most that was seen, some two hundred
+//!   times a second.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::records::{Key as RecordKey, Random, Role, rate, scattered};
+use super::{Metric, Workload};
+use crate::memory;
+use crate::outcome::Outcome;
+use crate::settings::{Key, Kind, Settings};
+use crate::stores::{self, Directory, Engine, Fjall, Heed, Opening, Read, Redb, Throng, View};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "store-rest",
+    about: "N entries of ten and sixteen bytes loaded in order: disk, memory, gets",
+    counts: "entries",
+    count: 100_000_000,
+    keys: &[
+        Key {
+            name: "batch",
+            kind: Kind::Number(10_000),
+            about: "how many entries are committed as one",
+        },
+        Key { name: "gets", kind: Kind::Number(1_000_000), about: "how many are got in the end" },
+        stores::DURABILITY,
+        stores::CHECKSUMS,
+        Directory::KEY,
+    ],
+    metrics: &[
+        Metric { name: "wall_s", unit: "s" },
+        Metric { name: "loads_per_s", unit: "1/s" },
+        Metric { name: "bytes_per_entry", unit: "bytes" },
+        Metric { name: "anonymous_bytes", unit: "bytes" },
+        Metric { name: "anonymous_peak_bytes", unit: "bytes" },
+        Metric { name: "gets_per_s", unit: "1/s" },
+        Metric { name: "get_p50_ns", unit: "ns" },
+        Metric { name: "get_p99_ns", unit: "ns" },
+        Metric { name: "get_p999_ns", unit: "ns" },
+    ],
+    peers: &[
+        stores::peer("throng", env!("VERSION_THRONG"), run::<Throng>),
+        stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
+        stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
+        stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),
+    ],
+};
+
+/// How often the memory is looked at while entries are loaded.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// The entry of that number.
+fn entry(number: u64) -> (RecordKey, [u8; 16]) {
+    let (one, two) = (scattered(number), scattered(!number));
+    let value = (u128::from(one) << 64 | u128::from(two)).to_le_bytes();
+    (RecordKey::numbered(b"", number), value)
+}
+
+fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+    let directory = Directory::make(settings)?;
+    let engine = E::open(directory.path(), Opening::of(settings))?;
+    let begun = Instant::now();
+    let peak = beside_a_watch(|| load(settings, &engine))?;
+    let loaded = begun.elapsed();
+    let (anonymous, disk) = (memory::anonymous_bytes()?, directory.disk_bytes()?);
+
+    let mut gets = Role::new()?;
+    let mut random = Random::new(1);
+    let mut reader = engine.reader(View::Frozen)?;
+    let getting = Instant::now();
+    for _ in 0..settings.get("gets") {
+        let (key, due) = entry(random.below(settings.count));
+        let clock = Instant::now();
+        let right = reader.get(&key, |value| value == Some(&due))?;
+        gets.took(clock.elapsed());
+        gets.wrong += u64::from(!right);
+        gets.attempts += 1;
+    }
+    gets.time = getting.elapsed();
+
+    let mut outcome = Outcome::default();
+    outcome.metric("wall_s", begun.elapsed().as_secs_f64());
+    outcome.metric("loads_per_s", rate(settings.count, loaded));
+    outcome.metric("bytes_per_entry", disk as f64 / settings.count as f64);
+    outcome.metric("anonymous_bytes", anonymous as f64);
+    outcome.metric("anonymous_peak_bytes", peak.max(anonymous) as f64);
+    gets.report(&mut outcome, "get");
+    outcome.check("wrong gets", gets.wrong, 0);
+    let rows = reader.scan(b"0", u64::MAX, |_, _| ())?;
+    outcome.check("entries in the end", rows, settings.count);
+    Ok(outcome)
+}
+
+fn load(settings: &Settings, engine: &impl Engine) -> io::Result<()> {
+    let mut batch = Vec::new();
+    let mut next = 0;
+    while next < settings.count {
+        let end = next.saturating_add(settings.get("batch")).min(settings.count);
+        batch.clear();
+        batch.extend((next..end).map(entry));
+        engine.commit(&batch)?;
+        next = end;
+    }
+    Ok(())
+}
+
+/// Does the work; the most anonymous memory that was seen meanwhile.
+fn beside_a_watch(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut peak = 0;
+            while !done.load(Ordering::Relaxed) {
+                peak = peak.max(memory::anonymous_bytes()?);
+                thread::sleep(LOOK);
+            }
+            Ok(peak)
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        let peak = watch.join().unwrap_or_else(|_| Err(io::Error::other("the watch panicked")));
+        result.and(peak)
+    })
+}

@@ -1,0 +1,133 @@
+//! `store-scan`: each of W threads goes over all entries in order, again and again.
+//!
+//! - A row is read in full: a sum over key and value must come out in the end, and each key must
+//!   lie above the one before.
+//! - `rows_per_s` is of one thread. A pass is one snapshot; heed's and redb's are one transaction
+//!   per thread, throng's see at their start all that was committed.
+
+use std::io;
+use std::time::Instant;
+
+use super::records::Role;
+use super::store_read;
+use super::{Metric, Workload};
+use crate::outcome::Outcome;
+use crate::settings::{Key, Kind, Settings};
+use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, View};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "store-scan",
+    about: "threads go over all entries of 200 to 500 bytes in order, each row summed up",
+    counts: "entries in the store",
+    count: 1_000_000,
+    keys: &[
+        Key {
+            name: "passes",
+            kind: Kind::Number(10),
+            about: "how often each thread goes over all entries",
+        },
+        store_read::WRITERS,
+        stores::DURABILITY,
+        stores::CHECKSUMS,
+        Directory::KEY,
+    ],
+    metrics: &[
+        Metric { name: "wall_s", unit: "s" },
+        Metric { name: "rows_per_s", unit: "1/s" },
+        Metric { name: "pass_p50_ns", unit: "ns" },
+        Metric { name: "pass_p99_ns", unit: "ns" },
+        Metric { name: "pass_p999_ns", unit: "ns" },
+        Metric { name: "puts_meanwhile_per_s", unit: "1/s" },
+    ],
+    peers: &[
+        stores::peer("throng", env!("VERSION_THRONG"), run::<Throng>),
+        stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
+        stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
+        stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),
+    ],
+};
+
+fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+    let passes = settings.get("passes");
+    let read = store_read::on_threads(settings, |engine: &E, entries, _| {
+        let from = entries.key(0);
+        let mut due = Sum::default();
+        for number in entries.numbers() {
+            due.add(&entries.key(number), entries.value(number));
+        }
+        let mut reader = engine.reader(View::Frozen)?;
+        let mut role = Role::new()?;
+        for _ in 0..passes {
+            let mut sum = Sum::default();
+            let clock = Instant::now();
+            let rows = reader.scan(&from, entries.count, |key, value| sum.add(key, value))?;
+            let took = clock.elapsed();
+            role.took(took);
+            role.time += took;
+            role.attempts += rows;
+            role.wrong += u64::from(sum != due);
+        }
+        Ok(role)
+    })?;
+
+    let mut rows = Role::new()?;
+    for role in &read.results {
+        rows.join(role)?;
+    }
+    let threads = settings.workers as u64;
+    let mut outcome = Outcome::default();
+    outcome.metric("wall_s", read.wall.as_secs_f64());
+    outcome.metric("rows_per_s", rows.per_second() / threads as f64);
+    rows.report_percentiles(&mut outcome, "pass");
+    outcome.metric("puts_meanwhile_per_s", read.puts_per_second);
+    outcome.check("rows", rows.attempts, threads * passes * settings.count);
+    outcome.check("passes with a wrong sum or order", rows.wrong, 0);
+    Ok(outcome)
+}
+
+/// What the rows of a pass add up to.
+#[derive(Default, PartialEq, Eq)]
+struct Sum {
+    rows: u64,
+    /// How many did not lie above the one before.
+    disordered: u64,
+    last: u64,
+    bytes: u64,
+}
+
+impl Sum {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.rows += 1;
+        // The last eight digits of the number, as one word.
+        let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
+        self.disordered += u64::from(number <= self.last);
+        self.last = number;
+        let (words, rest) = value.as_chunks::<8>();
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let sum = words.fold(number, u64::wrapping_add);
+        let sum = rest.iter().fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte)));
+        self.bytes = self.bytes.wrapping_add(sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sum(rows: &[(&[u8], &[u8])]) -> Sum {
+        let mut sum = Sum::default();
+        rows.iter().for_each(|(key, value)| sum.add(key, value));
+        sum
+    }
+
+    #[test]
+    fn another_byte_another_order_and_another_row_show() {
+        let (one, two) = (&b"get00000001"[..], &b"get00000002"[..]);
+        let rows = sum(&[(one, b"a value of a row"), (two, b"another")]);
+        assert!(rows == sum(&[(one, b"a value of a row"), (two, b"another")]));
+        assert!(rows != sum(&[(two, b"another"), (one, b"a value of a row")]));
+        assert!(rows != sum(&[(one, b"a value of a row"), (two, b"anothes")]));
+        assert!(rows != sum(&[(one, b"b value of a row"), (two, b"another")]));
+        assert!(rows != sum(&[(one, b"a value of a row")]));
+    }
+}
