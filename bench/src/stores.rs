@@ -37,9 +37,20 @@ pub(crate) const CHECKSUMS: Key = Key {
     about: "whether each value in throng has a checksum, which each read compares",
 };
 
+/// Whether the mapped stores write through their map.
+pub(crate) const MAP: Key = Key {
+    name: "map",
+    kind: Kind::Word(&["read", "write"]),
+    about: "whether a mapped store also writes through its map, where it is volatile",
+};
+
 /// Every word of the store workloads: all stores know all of them.
 pub(crate) const WORDS: &[&str] =
     &["durable", "volatile", "random", "premade", "once", "whole", "on", "off"];
+
+/// The words of those that are mapped.
+pub(crate) const MAPPED_WORDS: &[&str] =
+    &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "write"];
 
 /// A peer that is a store in this program, and runs on as many threads as its workload has it.
 pub(crate) const fn peer(
@@ -56,14 +67,20 @@ pub(crate) struct Opening {
     pub(crate) durable: bool,
     /// Whether throng's values have checksums.
     pub(crate) checksums: bool,
+    /// Whether LMDB writes through its map; where it is volatile only.
+    pub(crate) write_map: bool,
 }
 
+/// How large the map is where it is written, for the file takes its size at once, as a hole.
+const WRITE_MAP_BYTES: usize = 20 << 30;
+
 impl Opening {
-    /// As the settings of a workload say that has all of the keys above.
+    /// As the settings of a workload say that has the first two of the keys above.
     pub(crate) fn of(settings: &Settings) -> Opening {
         Opening {
             durable: settings.word("durability") == "durable",
             checksums: settings.word("checksums") == "on",
+            write_map: settings.special_words().any(|word| word == "write"),
         }
     }
 }

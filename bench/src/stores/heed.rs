@@ -11,7 +11,7 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithTls};
 
-use super::{Engine, Opening, Read, View};
+use super::{Engine, Opening, Read, View, WRITE_MAP_BYTES};
 
 /// As much as may be mapped, which is no memory and no disk.
 const MAP_BYTES: usize = 1 << 38;
@@ -28,11 +28,17 @@ impl Heed {
     fn open_env(directory: &Path, opening: Opening) -> heed::Result<Env<WithTls>> {
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(256);
+        if opening.write_map {
+            options.map_size(WRITE_MAP_BYTES);
+        }
         // SAFETY: the directory was made for this run, so nobody else maps or changes the file.
         // Without syncs it may be damaged when the machine goes down; it is not read afterwards.
         unsafe {
             if !opening.durable {
                 options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC);
+                if opening.write_map {
+                    options.flags(EnvFlags::WRITE_MAP);
+                }
             }
             options.open(directory)
         }

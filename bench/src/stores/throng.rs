@@ -9,7 +9,7 @@ use throng_store::{
     Batch, Database, DatabaseOptions, Durability, Options, ReadError, Reader, Store, Ticket,
 };
 
-use super::{Engine, Opening, Read, View};
+use super::{Engine, Opening, Read, View, WRITE_MAP_BYTES};
 use crate::workloads::records::Role;
 
 /// The default database, or one without checksums.
@@ -21,7 +21,10 @@ pub(crate) struct Throng {
 /// The options for a workload that has as many batches waiting at most.
 pub(crate) fn options(opening: Opening, batches: u64) -> Options {
     let durability = if opening.durable { Durability::Durable } else { Durability::Volatile };
-    let least = Options::default();
+    let least = match opening.write_map {
+        true => Options::default().write_map(true).map_bytes(WRITE_MAP_BYTES),
+        false => Options::default(),
+    };
     match usize::try_from(batches) {
         Ok(batches) if batches > 16 << 10 => least.queue_batches_max(batches),
         _ => least,

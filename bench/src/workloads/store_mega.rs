@@ -57,6 +57,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             about: "how many puts of one writer may be under way",
         },
         stores::CHECKSUMS,
+        stores::MAP,
         Directory::KEY,
     ],
     metrics: &[
@@ -84,8 +85,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Metric { name: "original_combined_per_s", unit: "1/s" },
     ],
     peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), throng::run),
-        stores::peer("heed", env!("VERSION_HEED"), threads::run::<Heed>),
+        stores::peer("throng", env!("VERSION_THRONG"), throng::run).knowing(stores::MAPPED_WORDS),
+        stores::peer("heed", env!("VERSION_HEED"), threads::run::<Heed>)
+            .knowing(stores::MAPPED_WORDS),
         stores::peer("redb", env!("VERSION_REDB"), threads::run::<Redb>),
         stores::peer("fjall", env!("VERSION_FJALL"), threads::run::<Fjall>),
     ],
