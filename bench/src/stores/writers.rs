@@ -84,7 +84,7 @@ fn commit_all<E: Engine>(
             writers.push(writer);
         }
         // No key is written twice in these workloads.
-        group.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        group.sort_unstable_by_key(|entry| entry.0);
         engine.commit(&group)?;
         group.clear();
         for &writer in &writers {

@@ -196,7 +196,7 @@ impl Maker {
         value.extend_from_slice(format!("val{number}_ts{now}_rnd{random}").as_bytes());
         while value.len() < bytes {
             for byte in self.random.next().to_le_bytes() {
-                value.push(b'A' + (u16::from(byte) * 26 >> 8) as u8);
+                value.push(b'A' + ((u16::from(byte) * 26) >> 8) as u8);
             }
         }
         value.truncate(bytes);

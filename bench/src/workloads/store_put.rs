@@ -120,7 +120,7 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
         let clock = Instant::now();
         batch.clear();
         batch.extend((next..end).map(|number| (entries.key(number), entries.value(number))));
-        batch.sort_unstable_by(|one, other| one.0.cmp(&other.0));
+        batch.sort_unstable_by_key(|entry| entry.0);
         engine.commit(&batch)?;
         puts.took_each(clock.elapsed(), end - next);
         puts.attempts += end - next;
