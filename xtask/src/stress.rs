@@ -10,7 +10,7 @@ pub(crate) const SMALL: &[(&str, u64)] = &[
     ("panics", 20_000),
     ("blocking", 300),
     ("flood", 2),
-    ("trees", 300),
+    ("trees", 2_000),
 ];
 
 /// Tests of the store that the ordinary tests run as well, but shorter: the name of the run, the
