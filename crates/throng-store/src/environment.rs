@@ -66,13 +66,18 @@ impl Environment {
     /// Opens the environment in `directory`, making both if need be.
     pub(crate) fn open(directory: &Path, options: &Options) -> Result<Environment, OpenError> {
         let refused = |source| OpenError::Io { path: directory.into(), source };
-        let claim = if options.read_only {
+        if options.read_only {
             // The engine would make its table of readers before it found that there is no data.
             fs::metadata(directory.join(DATA_FILE)).map_err(refused)?;
-            Claim::to_read(directory)?
-        } else {
-            fs::create_dir_all(directory).map_err(refused)?;
-            Claim::to_write(directory)?
+        }
+        let mut claim = match options {
+            Options { read_only: false, .. } => {
+                fs::create_dir_all(directory).map_err(refused)?;
+                Claim::to_write(directory)?
+            }
+            // Pages that are written meanwhile would look damaged.
+            Options { check: true, .. } => Claim::to_read_alone(directory)?,
+            _ => Claim::to_read(directory)?,
         };
         let data_file = claim.path().join(DATA_FILE);
         match fs::metadata(&data_file) {

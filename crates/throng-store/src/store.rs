@@ -15,8 +15,8 @@ use crate::ticket::Work;
 use crate::update::{Update, Updating};
 use crate::writer::{self, Counters};
 use crate::{
-    Batch, Bytes, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader, Scan,
-    Snapshot, Ticket,
+    Batch, Bytes, Check, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader,
+    Scan, Snapshot, Ticket,
 };
 
 /// An open data directory. Cheap to clone; all clones are the same store.

@@ -65,7 +65,7 @@ impl<T, R> Call<T, R> {
 impl<T, R> Future for Call<T, R> {
     type Output = Result<R, CallError<T>>;
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let waited = match std::mem::replace(&mut this.stage, Stage::Over) {

@@ -3,7 +3,7 @@
 use crate::address::{Address, Pid};
 use crate::cell::Inside;
 use crate::exit::ExitReason;
-use crate::extension::TellDown;
+use crate::extension::{Extension, TellDown};
 use crate::frame::After;
 use crate::message::Cast;
 use crate::message_timer::Timer;

@@ -21,7 +21,7 @@ use crate::exit::{ExitReason, catch, drop_users};
 use crate::frame::{self, NoReply, Progress, Sink};
 use crate::lobby::{Place, Refusal, Stands};
 use crate::mailbox::{Gone, Link};
-use crate::process::{Exactly, Process, Turn};
+use crate::process::{Process, Turn};
 use crate::rendezvous::{Completed, Rendezvous};
 use crate::scheduler;
 use crate::signal::Signal;

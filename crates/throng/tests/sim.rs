@@ -194,6 +194,79 @@ fn links_and_monitors_hold_in_every_schedule() {
 }
 
 #[test]
+fn a_process_that_crashes_before_its_start_hears_signals_as_it_stops() {
+    struct Lingers;
+    impl Process for Lingers {
+        async fn started(&mut self, _: &mut Context<Self>) {}
+        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+            std::future::pending().await
+        }
+    }
+    sim::check(2, async |sim| {
+        sim.faults().crash::<Lingers>(1000);
+        let lingers = sim.runtime().spawn(Lingers).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        lingers.kill();
+        lingers.pid().exited().await;
+        assert!(!lingers.is_alive());
+    });
+}
+
+/// Each of these waits for the next, but the third only until its first turn is over:
+///
+/// ```text
+/// first ──▶ second ──▶ third, which sleeps and answers
+///   ▲                  third, in its next turn ──┐
+///   └──────────────────────────────── fourth ◀───┘
+/// ```
+#[test]
+fn a_probe_that_met_a_turn_does_not_go_on_with_the_next() {
+    #[derive(Default)]
+    struct Member;
+    impl Process for Member {}
+    struct Sleep(u64);
+    impl Message for Sleep {
+        type Reply = ();
+    }
+    impl Handle<Sleep> for Member {
+        async fn handle(&mut self, Sleep(milliseconds): Sleep, _: &mut Context<Self>) {
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        }
+    }
+    struct Ask(Vec<Address<Member>>, u64);
+    impl Message for Ask {
+        type Reply = ();
+    }
+    impl Handle<Ask> for Member {
+        async fn handle(&mut self, Ask(mut way, sleep): Ask, _: &mut Context<Self>) {
+            let next = way.remove(0);
+            let asked = if way.is_empty() {
+                next.call(Sleep(sleep)).await.map_err(|_| ())
+            } else {
+                next.call(Ask(way, sleep)).await.map_err(|_| ())
+            };
+            asked.expect("nobody waits for itself");
+        }
+    }
+    sim::check(10 * SEEDS, async |sim| {
+        let [first, second, third, fourth] = [(); 4].map(|()| sim.runtime().spawn(Member).unwrap());
+        // So that the first finds the second in a turn, and sends probes.
+        second.send(Sleep(5)).unwrap();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let sleep = 10 + sim.random(15);
+        let outer = first.call(Ask(vec![second, third], sleep));
+        let inner = async {
+            tokio::time::sleep(Duration::from_millis(8)).await;
+            tokio::join!(fourth.call(Ask(vec![first], 0)), third.call(Ask(vec![fourth], 0)))
+        };
+        let (outer, (of_fourth, of_third)) = tokio::join!(outer, inner);
+        for outcome in [outer, of_fourth, of_third] {
+            outcome.unwrap();
+        }
+    });
+}
+
+#[test]
 fn supervisors_count_restarts_in_virtual_time() {
     sim::check(3, async |sim| {
         let worker = ChildSpec::new(|| Worker { name: 'a', log: Log::default() });

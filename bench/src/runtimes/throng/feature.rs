@@ -11,7 +11,8 @@ use std::io;
 use std::time::Duration;
 
 use throng::{
-    Address, Context, Down, Handle, MailboxBound, Message, Overflow, Pid, Process, RuntimeHandle,
+    Address, Call, Child, ChildSpec, Context, Down, Handle, MailboxBound, Message, Overflow, Pid,
+    Process, RuntimeHandle, SendError, Supervisor, Turn,
 };
 
 use self::scraper::Scraper;
@@ -67,11 +68,27 @@ impl<P: Process> Reach<P> for Address<P> {
     fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
         Address::send(*self, message)
     }
-    let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
-    let bound = MailboxBound::new(capacity, Overflow::Reject);
-    match runtime.spawner().mailbox(bound).spawn(process) {
-        Ok(address) => address,
-        Err(error) => panic!("the process limit leaves room for every process: {error}"),
+
+    fn call<T: Turn<P>>(&self, message: T) -> Call<T, T::Reply> {
+        Address::call(*self, message)
+    }
+
+    fn address(&self) -> Option<Address<P>> {
+        Some(*self)
+    }
+}
+
+impl<P: Process> Reach<P> for Child<P> {
+    fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
+        Child::send(self, message)
+    }
+
+    fn call<T: Turn<P>>(&self, message: T) -> Call<T, T::Reply> {
+        Child::call(self, message)
+    }
+
+    fn address(&self) -> Option<Address<P>> {
+        Child::address(self)
     }
 }
 
@@ -204,7 +221,7 @@ fn start<P: Process>(
     process: P,
 ) -> Address<P> {
     let Some(bound) = bound else { return super::start(runtime, process) };
-    match runtime.spawn_with(process, SpawnOptions::new().mailbox(bound)) {
+    match runtime.spawner().mailbox(bound).spawn(process) {
         Ok(address) => address,
         Err(error) => panic!("the process limit leaves room for every process: {error}"),
     }

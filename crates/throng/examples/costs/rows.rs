@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use throng::prelude::*;
-use throng::{MailboxBound, Overflow, SpawnOptions};
+use throng::{MailboxBound, Overflow};
 use tokio::sync::Notify;
 
 /// What one of something costs; none of what a row does not measure.
@@ -137,11 +137,11 @@ async fn async_process(driver: &mut Driver, count: u64) -> Result<Cost, String> 
 
 async fn bounded(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let runtime = driver.runtime();
-    let options = SpawnOptions::new().mailbox(MailboxBound::new(100, Overflow::Reject));
+    let bound = MailboxBound::new(100, Overflow::Reject);
     let before = resident::now();
     let clock = Instant::now();
     for number in 0..count {
-        runtime.spawn_with(Unit(number), options.clone()).map_err(text)?;
+        runtime.spawner().mailbox(bound).spawn(Unit(number)).map_err(text)?;
     }
     let cost = time_and_memory(clock, before, count);
     ensure(runtime.process_count() == count + 1, "not all live")?;

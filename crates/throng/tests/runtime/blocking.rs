@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use throng::prelude::*;
-use throng::{MailboxBound, Overflow, SpawnOptions};
+use throng::{MailboxBound, Overflow};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -138,8 +138,8 @@ fn others_go_on_while_the_only_worker_is_blocked() {
 #[test]
 fn a_bounded_process_that_blocks_is_noticed_like_any_other() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    let options = SpawnOptions::new().mailbox(MailboxBound::new(1, Overflow::Reject));
-    let blocker = runtime.spawn_with(Blocker, options).unwrap();
+    let bound = MailboxBound::new(1, Overflow::Reject);
+    let blocker = runtime.spawner().mailbox(bound).spawn(Blocker).unwrap();
     let (begun, has_begun) = mpsc::channel();
     let (let_go, until) = mpsc::channel();
     blocker.send(Block { begun, until }).unwrap();
