@@ -144,6 +144,11 @@ impl RawAddress {
         offer: impl FnOnce(&Lobby, Generation, NonNull<Link>) -> Result<Offered, Refusal>,
     ) -> Result<Option<Place>, Refusal> {
         let (generation, cell) = self.parts();
+        // SAFETY: the caller's.
+        if !unsafe { message::is_counted(message) } {
+            // SAFETY: passed on.
+            return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
+        }
         let budget = slab::budget_of(cell);
         if budget.is_over() {
             return Err(if self.is_alive() { Refusal::Full } else { Refusal::Gone });

@@ -9,7 +9,7 @@ use crate::message::{Awaited, Failure, GivenUp, Outcome, Route};
 use crate::scheduler;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A call under way: with a `T`, for an `R`. Made by [`Address::call`](crate::Address::call).
@@ -25,8 +25,6 @@ pub struct Call<T, R> {
 
 enum Stage<T, R> {
     Unsent(Route<T, R>, T),
-    /// The same, of one that counts against no bound.
-    UnsentUncounted(Route<T, R>, T),
     /// There is nobody to send it to.
     Refused(T),
     Waiting(Awaited<T, R>, Chase),
@@ -39,11 +37,6 @@ impl<T, R> Unpin for Call<T, R> {}
 impl<T, R> Call<T, R> {
     pub(crate) fn new(route: Route<T, R>, turn: T) -> Self {
         Call { stage: Stage::Unsent(route, turn), deadline: Deadline::usual() }
-    }
-
-    /// A call that no bound and no budget holds up.
-    pub(crate) fn uncounted(route: Route<T, R>, turn: T) -> Self {
-        Call { stage: Stage::UnsentUncounted(route, turn), deadline: Deadline::usual() }
     }
 
     pub(crate) fn refused(turn: T) -> Self {
@@ -70,14 +63,12 @@ impl<T, R> Future for Call<T, R> {
         let this = &mut *self;
         let waited = match std::mem::replace(&mut this.stage, Stage::Over) {
             Stage::Unsent(route, turn) => {
-                match set_out(Awaited::send, route, turn, &mut this.deadline, cx) {
-                    Ok(waited) => waited,
-                    Err(error) => return Poll::Ready(Err(error)),
+                if begin(route.address()) {
+                    return Poll::Ready(Err(CallError::Cycle(Some(turn))));
                 }
-            }
-            Stage::UnsentUncounted(route, turn) => {
-                match set_out_uncounted(route, turn, &mut this.deadline, cx) {
-                    Ok(waited) => waited,
+                let chase = Chase::new(route.address());
+                match Awaited::send(route, turn, cx.waker()) {
+                    Ok(awaited) => wait(awaited, chase, &mut this.deadline, cx),
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
@@ -96,35 +87,6 @@ impl<T, R> Future for Call<T, R> {
             }
         }
     }
-}
-
-/// Sends a call, one way or the other, and begins to wait.
-#[inline(always)]
-fn set_out<T, R>(
-    send: impl FnOnce(Route<T, R>, T, &Waker) -> Result<Awaited<T, R>, CallError<T>>,
-    route: Route<T, R>,
-    turn: T,
-    deadline: &mut Deadline,
-    cx: &mut Context<'_>,
-) -> Result<Waited<T, R>, CallError<T>> {
-    if begin(route.address()) {
-        return Err(CallError::Cycle(Some(turn)));
-    }
-    let chase = Chase::new(route.address());
-    let awaited = send(route, turn, cx.waker())?;
-    Ok(wait(awaited, chase, deadline, cx))
-}
-
-/// Out of line: only the runtime itself makes such calls, and two ways of sending in one poll would
-/// cost all others 8 ns.
-#[cold]
-fn set_out_uncounted<T, R>(
-    route: Route<T, R>,
-    turn: T,
-    deadline: &mut Deadline,
-    cx: &mut Context<'_>,
-) -> Result<Waited<T, R>, CallError<T>> {
-    set_out(Awaited::push, route, turn, deadline, cx)
 }
 
 /// How waiting for an outcome went.

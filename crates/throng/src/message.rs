@@ -55,6 +55,8 @@ pub(crate) struct Dispatch {
     /// For messages that count against a bound: drops one that is on no queue, and tells its
     /// sender if that waits for an answer.
     pub(crate) refuse: Option<unsafe fn(NonNull<Message>, Refusal)>,
+    /// Whether a bound and the budget may hold it up.
+    pub(crate) is_counted: bool,
     /// What the mailbox budget is charged as this is queued. Whoever runs, discards or uncouples
     /// it discharges as much (see `budget`); a signal, which nobody counts, has zero.
     pub(crate) bytes: u32,
@@ -112,6 +114,15 @@ impl Load {
 pub(crate) unsafe fn bytes(message: NonNull<Link>) -> u32 {
     // SAFETY: every link in a mailbox is the front of a message.
     unsafe { message.cast::<Message>().as_ref().dispatch.bytes }
+}
+
+/// Whether a bound and the budget may hold a message up.
+///
+/// # Safety
+/// The message is there.
+pub(crate) unsafe fn is_counted(message: NonNull<Link>) -> bool {
+    // SAFETY: as in `bytes`.
+    unsafe { message.cast::<Message>().as_ref().dispatch.is_counted }
 }
 
 /// Drops a message for which there was no room; its sender is told if it waits for an answer.
@@ -220,6 +231,7 @@ impl Signalled {
         discard: Self::discard,
         uncouple: None,
         refuse: None,
+        is_counted: false,
         bytes: 0,
         is_signal: true,
         title: TurnTitle::SIGNAL,
@@ -270,6 +282,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         discard: Self::discard,
         uncouple: None,
         refuse: Some(Self::refuse),
+        is_counted: true,
         bytes: Self::BYTES,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
@@ -510,6 +523,7 @@ impl<P: Process, T: Turn<P>> Callee<P, T> {
         discard: Self::discard,
         uncouple: None,
         refuse: Some(Self::refuse),
+        is_counted: T::COUNTED,
         bytes: Self::BYTES,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),
@@ -604,17 +618,6 @@ impl<T, R> Awaited<T, R> {
                 Ok(place) => Ok(Awaited { message, place: place.map(Box::new) }),
                 Err(refusal) => Err(Self::refused(message, refusal)),
             }
-        }
-    }
-
-    /// Queues a call that no bound and no budget holds up.
-    pub(crate) fn push(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, CallError<T>> {
-        let message = Called::<T, R>::allocate(route.dispatch, turn, waker);
-        // SAFETY: as in `send`.
-        match unsafe { route.address.push(message.cast()) } {
-            Ok(()) => Ok(Awaited { message, place: None }),
-            // SAFETY: the same.
-            Err(Gone) => Err(unsafe { Self::refused(message, Refusal::Gone) }),
         }
     }
 
@@ -758,6 +761,7 @@ pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
         discard,
         uncouple: None,
         refuse: None,
+        is_counted: false,
         bytes: 0,
         is_signal: false,
         title: TurnTitle::SIGNAL,

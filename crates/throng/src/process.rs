@@ -198,6 +198,10 @@ pub trait Turn<P: Process>: Send + 'static {
     /// What a call with it returns.
     type Reply: Send + 'static;
 
+    /// Whether bounds and budget hold a call with it up. Only the runtime's own go past them.
+    #[doc(hidden)]
+    const COUNTED: bool = true;
+
     /// Runs the turn.
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = Self::Reply> + Send;
 }

@@ -71,6 +71,7 @@ static DISPATCH: Dispatch = Dispatch {
     discard,
     uncouple: None,
     refuse: None,
+    is_counted: false,
     bytes: 0,
     is_signal: false,
     title: TurnTitle::TIMEOUT,

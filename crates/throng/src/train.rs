@@ -77,6 +77,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         uncouple: Some(Self::uncouple),
         // A bounded mailbox takes messages one by one.
         refuse: None,
+        is_counted: true,
         bytes: TRAIN_BYTES as u32,
         is_signal: false,
         title: TurnTitle::of::<P, T>(),

@@ -382,6 +382,8 @@ pub(crate) struct Ready;
 
 impl<P: Process> Turn<P> for Ready {
     type Reply = ();
+    // That there is no room for messages is no reason to start nothing.
+    const COUNTED: bool = false;
 
     async fn run(self, _: &mut P, _: &mut Context<P>) {}
 }
@@ -391,8 +393,7 @@ impl<P: Process> Turn<P> for Ready {
 /// # Errors
 /// Why it has exited, if it did in there.
 pub(crate) async fn ready<P: Process>(address: Address<P>) -> Result<(), ExitReason> {
-    // That there is no room for messages is no reason to start nothing.
-    match Call::uncounted(Route::to(address), Ready).within(UNLIMITED).await {
+    match Call::new(Route::to(address), Ready).within(UNLIMITED).await {
         Ok(()) => Ok(()),
         Err(CallError::Died(reason)) => Err(reason),
         Err(error) => {
