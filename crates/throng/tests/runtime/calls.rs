@@ -340,12 +340,14 @@ fn wakers_that_panic_harm_nobody_else() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     let _tokio = runtime.tokio().enter();
+    // Long deadlines: one that passes would wake these from a thread of tokio's, which aborts.
+    let never = Duration::from_secs(86_400);
     let slow = AddSlowly(1, Duration::from_millis(5));
-    let mut woken = pin!(counter.call(slow));
+    let mut woken = pin!(counter.call(slow).within(never));
     let waker = Waker::from(Arc::new(WakePanics));
     assert!(woken.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
 
-    let mut renewed = pin!(counter.call(Add(1)));
+    let mut renewed = pin!(counter.call(Add(1)).within(never));
     {
         let waker = Waker::from(Arc::new(DropPanics));
         assert!(renewed.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
