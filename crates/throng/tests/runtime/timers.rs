@@ -84,12 +84,14 @@ fn messages_come_in_the_order_of_their_times_and_never_early() {
     let runtime = runtime();
     let (teller, told) = teller(&runtime);
     let begun = Instant::now();
+    // Far enough apart that all are set before the first is due, however slow the machine.
+    let unit = if cfg!(miri) { 100 } else { 1 };
     let timers: Vec<_> = [90, 10, 50, 170]
-        .map(|delay| runtime.send_after(teller, Duration::from_millis(delay), Say(delay)))
+        .map(|delay| runtime.send_after(teller, Duration::from_millis(delay * unit), Say(delay)))
         .into();
     for delay in [10, 50, 90, 170] {
         assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(delay)));
-        assert!(begun.elapsed() >= Duration::from_millis(delay), "early");
+        assert!(begun.elapsed() >= Duration::from_millis(delay * unit), "early");
     }
     assert!(timers.iter().all(|timer| !timer.cancel()), "all have fired");
 }
@@ -101,16 +103,13 @@ fn a_cancelled_timer_drops_its_message_at_once_and_sends_nothing() {
     let dropped = Arc::new(AtomicU64::new(0));
     let count = scaled(10_000);
     let timers: Vec<_> = (0..count)
-        .map(|_| runtime.send_after(counter, Duration::from_secs(1), Counted(dropped.clone())))
+        .map(|_| runtime.send_after(counter, Duration::from_secs(3600), Counted(dropped.clone())))
         .collect();
     for (index, timer) in (1..).zip(timers) {
-        // On a machine that is slow enough some have fired.
-        if timer.cancel() {
-            assert!(dropped.load(Ordering::SeqCst) >= index);
-        }
+        assert!(timer.cancel());
+        assert_eq!(dropped.load(Ordering::SeqCst), index);
         assert!(!timer.cancel(), "only once");
     }
-    until(|| dropped.load(Ordering::SeqCst) == count);
 }
 
 #[test]
