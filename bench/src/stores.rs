@@ -52,6 +52,18 @@ pub(crate) const WORDS: &[&str] =
 pub(crate) const MAPPED_WORDS: &[&str] =
     &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "write"];
 
+/// All four, for what each does on threads alone.
+pub(crate) const fn peers(
+    [throng, heed, redb, fjall]: [fn(&Settings) -> io::Result<crate::outcome::Outcome>; 4],
+) -> [Peer; 4] {
+    [
+        peer("throng", env!("VERSION_THRONG"), throng),
+        peer("heed", env!("VERSION_HEED"), heed),
+        peer("redb", env!("VERSION_REDB"), redb),
+        peer("fjall", env!("VERSION_FJALL"), fjall),
+    ]
+}
+
 /// A peer that is a store in this program, and runs on as many threads as its workload has it.
 pub(crate) const fn peer(
     store: &'static str,

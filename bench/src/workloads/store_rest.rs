@@ -49,12 +49,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Metric { name: "get_p99_ns", unit: "ns" },
         Metric { name: "get_p999_ns", unit: "ns" },
     ],
-    peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), run::<Throng>),
-        stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
-        stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
-        stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),
-    ],
+    peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 
 /// How often the memory is looked at while entries are loaded.

@@ -39,12 +39,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Metric { name: "pass_p999_ns", unit: "ns" },
         Metric { name: "puts_meanwhile_per_s", unit: "1/s" },
     ],
-    peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), run::<Throng>),
-        stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
-        stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
-        stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),
-    ],
+    peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 
 fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {

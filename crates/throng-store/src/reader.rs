@@ -6,7 +6,7 @@ use crate::{ReadError, Snapshot, Store};
 /// resolved before it.
 ///
 /// For a thread or a worker that reads often. As long as nothing is committed it goes on with the
-/// same snapshot; after a commit it renews it, which takes no lock. What is borrowed from it ends
+/// same snapshot; after a commit it renews it, without the engine's lock. What is borrowed from it ends
 /// with the next call, so no snapshot of it outlives its use; between two calls it holds on to the
 /// pages of the last one, so let one that pauses [`rest`](Reader::rest).
 ///

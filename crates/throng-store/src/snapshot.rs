@@ -30,17 +30,16 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn begin(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
         let txn = environment.begin_read()?;
-        Ok(Snapshot {
-            txn: Some(txn),
-            expiry: environment.expiry(),
-            environment: environment.clone(),
-        })
+        Ok(Snapshot::of(txn, environment, environment.expiry()))
     }
 
     /// The same for reading everything, which may take its time.
     pub(crate) fn begin_unbounded(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
-        let txn = environment.begin_read()?;
-        Ok(Snapshot { txn: Some(txn), expiry: u64::MAX, environment: environment.clone() })
+        Ok(Snapshot::of(environment.begin_read()?, environment, u64::MAX))
+    }
+
+    fn of(txn: ReadTxn, environment: &Arc<Environment>, expiry: u64) -> Snapshot {
+        Snapshot { txn: Some(txn), expiry, environment: environment.clone() }
     }
 
     /// The value under `key`.
@@ -170,27 +169,27 @@ impl Snapshot {
     }
 
     pub(crate) fn get_in(&self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        self.check()?;
-        if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Ok(None);
-        }
-        match self.txn().get(place.table, key) {
-            Ok(Some(stored)) => self.value(place, key, stored).map(Some),
-            // It was made after this moment, so it is empty.
-            Ok(None) | Err(lmdb::Error::UnknownTable) => Ok(None),
-            Err(error) => Err(ReadError::from_engine(error)),
+        match self.stored_in(place, key)? {
+            Some(stored) => self.value(place, key, stored).map(Some),
+            None => Ok(None),
         }
     }
 
     /// Whether there is the key; its value is not looked at.
     pub(crate) fn has_in(&self, place: Place, key: &[u8]) -> Result<bool, ReadError> {
+        Ok(self.stored_in(place, key)?.is_some())
+    }
+
+    /// What is stored under the key, as it is.
+    fn stored_in(&self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         self.check()?;
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Ok(false);
+            return Ok(None);
         }
         match self.txn().get(place.table, key) {
-            Err(lmdb::Error::UnknownTable) => Ok(false),
-            other => other.map(|stored| stored.is_some()).map_err(ReadError::from_engine),
+            // It was made after this moment, so it is empty.
+            Err(lmdb::Error::UnknownTable) => Ok(None),
+            other => other.map_err(ReadError::from_engine),
         }
     }
 

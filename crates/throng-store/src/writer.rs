@@ -269,12 +269,11 @@ fn apply_all(
         let end = start + free;
         apply_sorted(environment, txn, &group[start..end])?;
         if let Some(Request { work, .. }) = group.get_mut(end) {
-            let batch = match work {
+            match work {
                 Work::Batch(batch) if key_exists(txn, batch, entries)? => {
                     outcomes[end] = Outcome::KeyExists;
-                    None
                 }
-                Work::Batch(batch) => Some(&*batch),
+                Work::Batch(batch) => apply_in_order(txn, batch, entries)?,
                 Work::Update(job) => {
                     let mut update = Update::new(environment, txn);
                     let applies = job.run(&mut update);
@@ -282,12 +281,8 @@ fn apply_all(
                     if applies {
                         apply_in_order(txn, &batch, entries)?;
                     }
-                    None
                 }
-                Work::Sync => None,
-            };
-            if let Some(batch) = batch {
-                apply_in_order(txn, batch, entries)?;
+                Work::Sync => {}
             }
         }
         start = end + 1;

@@ -67,6 +67,27 @@ pub(crate) struct Dispatch {
     pub(crate) left: Option<unsafe fn(NonNull<Message>) -> u64>,
 }
 
+impl Dispatch {
+    /// Of a message of the runtime's own, which neither bound nor budget knows of.
+    pub(crate) const fn aside(
+        run: unsafe fn(NonNull<Message>, &Token) -> Progress,
+        discard: unsafe fn(NonNull<Message>, &ExitReason),
+        title: TurnTitle,
+    ) -> Dispatch {
+        Dispatch {
+            run,
+            discard,
+            uncouple: None,
+            refuse: None,
+            is_counted: false,
+            bytes: 0,
+            is_signal: false,
+            title,
+            left: None,
+        }
+    }
+}
+
 /// How much of it there is in a mailbox.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Load {
@@ -227,15 +248,8 @@ struct Signalled {
 
 impl Signalled {
     const DISPATCH: &'static Dispatch = &Dispatch {
-        run: Self::run,
-        discard: Self::discard,
-        uncouple: None,
-        refuse: None,
-        is_counted: false,
-        bytes: 0,
         is_signal: true,
-        title: TurnTitle::SIGNAL,
-        left: None,
+        ..Dispatch::aside(Self::run, Self::discard, TurnTitle::SIGNAL)
     };
 
     fn allocate(signal: Signal) -> NonNull<Link> {
@@ -756,17 +770,7 @@ pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
     unsafe fn discard(_: NonNull<Message>, _: &ExitReason) {
         unreachable!("a question is in no mailbox")
     }
-    const DISPATCH: &Dispatch = &Dispatch {
-        run,
-        discard,
-        uncouple: None,
-        refuse: None,
-        is_counted: false,
-        bytes: 0,
-        is_signal: false,
-        title: TurnTitle::SIGNAL,
-        left: None,
-    };
+    const DISPATCH: &Dispatch = &Dispatch::aside(run, discard, TurnTitle::SIGNAL);
     let message = Called::allocate(DISPATCH, (), waker);
     (Awaited { message, place: None }, Owed(message))
 }

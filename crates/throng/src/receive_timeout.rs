@@ -66,17 +66,7 @@ pub(crate) fn queue(cell: CellRef) -> Option<Token> {
 
 const LAYOUT: Layout = Layout::new::<Message>();
 
-static DISPATCH: Dispatch = Dispatch {
-    run,
-    discard,
-    uncouple: None,
-    refuse: None,
-    is_counted: false,
-    bytes: 0,
-    is_signal: false,
-    title: TurnTitle::TIMEOUT,
-    left: None,
-};
+static DISPATCH: Dispatch = Dispatch::aside(run, discard, TurnTitle::TIMEOUT);
 
 /// # Safety
 /// The message is one of these and the caller's.
