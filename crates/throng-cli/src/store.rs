@@ -1,7 +1,8 @@
 //! `throng store`: what is in a store, whether it is sound, and a copy of it.
 //!
 //! Invariants: a store is opened to read only, so all of this works beside a node that writes, and
-//! where there is no store none is made; answers go to standard output and progress to standard
+//! where there is no store none is made; one that was not closed is recovered first, as its next node
+//! would; answers go to standard output and progress to standard
 //! error, the latter only on a terminal; a damaged file that brings the reader down brings down a
 //! child process, and is reported by its parent.
 
@@ -434,8 +435,17 @@ fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
     if !path.join(DATA_FILE).exists() {
         return Err(StoreError::NoStore(path.into()));
     }
-    let options = throng_store::Store::options().read_only(true).databases_max(DATABASES_MAX);
-    options.open(path).map_err(StoreError::Open)
+    let options = throng_store::Store::options().databases_max(DATABASES_MAX);
+    let to_read = options.clone().read_only(true);
+    match to_read.open(path) {
+        Err(OpenError::Unrecovered { .. }) => {
+            let recovered = options.open(path).map_err(StoreError::Open)?;
+            recovered.close();
+            drop(recovered);
+            to_read.open(path).map_err(StoreError::Open)
+        }
+        other => other.map_err(StoreError::Open),
+    }
 }
 
 /// The database of that name, whatever it is like.

@@ -6,6 +6,7 @@
 //! |------------|----------------------------------------------------------------|
 //! | `LOCK`     | empty; locked while a store writes there (see `lock.rs`)       |
 //! | `data.mdb` | LMDB: the tables in `format.rs`                                |
+//! | `journal.0`, `journal.1` | what `data.mdb` may lack after a crash (see `journal.rs`) |
 //! | `lock.mdb` | LMDB's table of readers                                        |
 //! | `draft`    | a directory in which `data.mdb` is made, before it has its name |
 //!
@@ -29,7 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Closed, Env, ReadTxn, Settings};
+use crate::journal::{self, Failed, Gate, Journal, Log};
+use crate::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::lock::Claim;
 use crate::pages::{self, Damage};
 use crate::pool::{Pool, Pooled};
@@ -40,9 +42,17 @@ const DATA_FILE: &str = "data.mdb";
 
 /// An open environment. The fields are dropped in order: the engine is closed before the claim
 /// ends.
+///
+/// Who commits locks the journal before the engine and before `named`.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pool: Pool,
+    /// None where commits are volatile, and while the engine is opened anew.
+    journal: Mutex<Option<Journal>>,
+    /// After how many bytes of records a checkpoint is due; none where there is no journal.
+    checkpoint_bytes: Option<u64>,
+    /// Of one who only reads: tells those who recover that somebody does.
+    _reads: Option<File>,
     /// Nothing while it is opened anew.
     current: RwLock<Option<Arc<Env>>>,
     /// Of `current`; only who opens it anew looks.
@@ -70,15 +80,7 @@ impl Environment {
             // The engine would make its table of readers before it found that there is no data.
             fs::metadata(directory.join(DATA_FILE)).map_err(refused)?;
         }
-        let mut claim = match options {
-            Options { read_only: false, .. } => {
-                fs::create_dir_all(directory).map_err(refused)?;
-                Claim::to_write(directory)?
-            }
-            // Pages that are written meanwhile would look damaged.
-            Options { check: true, .. } => Claim::to_read_alone(directory)?,
-            _ => Claim::to_read(directory)?,
-        };
+        let (mut claim, mut gate) = enter(directory, options)?;
         let data_file = claim.path().join(DATA_FILE);
         match fs::metadata(&data_file) {
             Ok(metadata) if metadata.len() == 0 => {
@@ -86,16 +88,28 @@ impl Environment {
                 let reason = "it is empty".into();
                 return Err(OpenError::Corrupt { path: directory.into(), reason });
             }
-            Ok(_) if options.check => {
-                check_file(&data_file, directory)?;
-                claim.share();
-            }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound && !options.read_only => {
                 make_data_file(&claim, directory, options)?;
             }
             // The engine says so too.
             Err(_) => {}
+        }
+        let damaged = |damage: Damage| damage.into_open_error(directory);
+        if let Some(gate) = &mut gate
+            && (!options.read_only || !Claim::is_written(directory).map_err(refused)?)
+        {
+            gate.look(&data_file).map_err(damaged)?;
+            if options.read_only && gate.is_needed() {
+                return Err(OpenError::Unrecovered { path: directory.into() });
+            }
+            if !options.read_only {
+                gate.put_back(&data_file).map_err(refused)?;
+            }
+        }
+        if options.check {
+            pages::check(&data_file, None).map_err(damaged)?;
+            claim.share();
         }
         let settings = options.settings();
         let (env, closed) = Env::open(&claim, &settings)
@@ -107,12 +121,22 @@ impl Environment {
         }
         let databases =
             format::open_databases(&env, directory, options.read_only, &BTreeMap::new())?;
-        if !options.read_only {
+        let (mut journal, mut reads) = (None, None);
+        let checkpoint_bytes = options.is_journaled().then_some(options.checkpoint_bytes);
+        if options.read_only {
+            reads = gate.map(Gate::read_on).transpose().map_err(refused)?;
+        } else {
+            journal =
+                journal_of(&env, &claim, gate, checkpoint_bytes, |name| databases.table(name))
+                    .map_err(damaged)?;
             sync_names(claim.path()).map_err(refused)?;
         }
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let environment = Environment {
             pool: Pool::default(),
+            journal: Mutex::new(journal),
+            checkpoint_bytes,
+            _reads: reads,
             closed: Mutex::new(closed),
             entries: databases.entries,
             named: Mutex::new(databases.named),
@@ -134,8 +158,16 @@ impl Environment {
 
     /// Looks at the data file in `directory` without opening it.
     pub(crate) fn check(directory: &Path) -> Result<Check, OpenError> {
-        let claim = Claim::to_read_alone(directory)?;
-        check_file(&claim.path().join(DATA_FILE), directory)
+        let damaged = |damage: Damage| damage.into_open_error(directory);
+        let options = Options { read_only: true, check: true, ..Options::default() };
+        let (claim, mut gate) = enter(directory, &options)?;
+        let data_file = claim.path().join(DATA_FILE);
+        if let Some(gate) = &mut gate {
+            gate.look(&data_file).map_err(damaged)?;
+        }
+        // What is to be put back is what counts.
+        let metas = gate.as_ref().and_then(Gate::metas);
+        pages::check(&data_file, metas).map_err(damaged)
     }
 
     pub(crate) fn entries(&self) -> Place {
@@ -244,27 +276,83 @@ impl Environment {
         if name.is_empty() || name.len() > DATABASE_NAME_BYTES_MAX || name.contains('\0') {
             return Err(DatabaseError::Name);
         }
-        let mut named = self.named();
-        if let Some(place) = named.get(name) {
-            if place.kind != kind {
-                return Err(DatabaseError::Kind { name: name.into() });
-            }
-            return Ok(*place);
+        let known = || self.named().get(name).copied();
+        let fits = |place: Place| {
+            let other = || DatabaseError::Kind { name: name.into() };
+            if place.kind == kind { Ok(place) } else { Err(other()) }
+        };
+        if let Some(place) = known() {
+            return fits(place);
+        }
+        let mut journal = self.journal();
+        // Somebody else may have made it while the lock was waited for.
+        if let Some(place) = known() {
+            return fits(place);
         }
         let env = self.env().ok_or(DatabaseError::BrokenOff)?;
+        if journal.is_none() && self.is_durable() {
+            return Err(DatabaseError::BrokenOff);
+        }
         let make = make && !self.is_read_only();
         let missing = || DatabaseError::Missing { name: name.into() };
         let place = format::open_database(&env, name, kind, make)
             .map_err(DatabaseError::from_engine)?
             .ok_or_else(missing)?;
+        // Records name tables, so each is on the disk before the first record that may.
+        if let Some(journal) = &mut *journal {
+            let failed = |error: io::Error| DatabaseError::Failed(error.to_string());
+            journal.checkpoint(&env).map_err(failed)?;
+        }
         self.committed(&env);
-        named.insert(name.into(), place);
+        self.named().insert(name.into(), place);
         Ok(place)
+    }
+
+    /// Begins a commit: nobody else makes one meanwhile.
+    pub(crate) fn commit(&self) -> Commit<'_> {
+        Commit { environment: self, journal: self.journal(), log: Log::new(self.is_durable()) }
+    }
+
+    /// Whether what is committed is on the disk.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.checkpoint_bytes.is_some()
+    }
+
+    /// Makes room for who found none, if the journal takes some; whether it did.
+    pub(crate) fn free_pages(&self, env: &Arc<Env>) -> bool {
+        self.journal().as_mut().is_some_and(|journal| journal.free_pages(env))
+    }
+
+    /// How many slots of readers are taken, here and by other processes, by those who read.
+    pub(crate) fn readers(&self, env: &Env) -> u32 {
+        env.readers().saturating_sub(if self.is_durable() { journal::PINS } else { 0 })
+    }
+
+    /// Leaves the data file whole by itself, after the last commit. If that cannot be, it is whole
+    /// together with the journal.
+    pub(crate) fn end_journal(&self) {
+        if let (Some(mut journal), Some(env)) = (self.journal().take(), self.env()) {
+            let _ = journal.close(&env);
+        }
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The named databases, in order.
     pub(crate) fn databases(&self) -> Vec<(String, Place)> {
         self.named().iter().map(|(name, place)| (name.clone(), *place)).collect()
+    }
+
+    /// What the table is called in the engine.
+    fn stored_name(&self, table: Table) -> Option<String> {
+        if table == self.entries.table {
+            return Some(format::ENTRIES.into());
+        }
+        let named = self.named();
+        let (name, place) = named.iter().find(|(_, place)| place.table == table)?;
+        Some(format::stored_name(name, place.kind))
     }
 
     fn named(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
@@ -279,6 +367,8 @@ impl Environment {
     /// Closes the engine and opens it anew, once the last snapshot is dropped; meanwhile nothing
     /// can be read. Asks every now and then whether to go on; `false` if not.
     pub(crate) fn reopen(&self, go_on: impl Fn() -> bool) -> bool {
+        // It holds on to the engine.
+        drop(self.journal().take());
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(env) = self.set_current(None) {
             env.retire();
@@ -307,16 +397,25 @@ impl Environment {
 
     /// Opens the same tables under the same numbers, or nothing.
     fn open_again(&self) -> Option<(Arc<Env>, Closed)> {
+        let data_file = self.claim.path().join(DATA_FILE);
+        let mut gate = Gate::to_write(self.claim.path()).ok()?;
+        if let Some(gate) = &mut gate {
+            gate.look(&data_file).ok()?;
+            gate.put_back(&data_file).ok()?;
+        }
         let (env, closed) = Env::open(&self.claim, &self.settings).ok()?;
-        let mut named = self.named();
-        let databases = format::open_databases(&env, self.claim.path(), false, &named).ok()?;
+        let known = self.named().clone();
+        let databases = format::open_databases(&env, self.claim.path(), false, &known).ok()?;
         // The numbers are what handles hold, so their meaning must not change.
         let same = databases.entries == self.entries
-            && named.iter().all(|(name, place)| databases.named.get(name) == Some(place));
+            && known.iter().all(|(name, place)| databases.named.get(name) == Some(place));
         if !same {
             return None;
         }
-        named.extend(databases.named);
+        let table = |name: &str| databases.table(name);
+        let journal = journal_of(&env, &self.claim, gate, self.checkpoint_bytes, table).ok()?;
+        *self.journal() = journal;
+        self.named().extend(databases.named);
         Some((env, closed))
     }
 
@@ -343,11 +442,15 @@ impl Environment {
         copied
     }
 
-    /// Whether the disk has less room than that, as far as it tells.
+    /// Whether the disk has less room than that, as far as it tells, or files may not grow by it.
     #[cfg(unix)]
     pub(crate) fn lacks_room(&self, bytes: u64) -> bool {
         let disk = rustix::fs::statvfs(self.claim.path());
+        let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
         disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < bytes)
+            || longest.is_some_and(|longest| {
+                self.file_bytes().is_ok_and(|now| now.saturating_add(bytes) > longest)
+            })
     }
 
     /// Where a write that found too little room is an error by itself, there is nothing to ask.
@@ -375,13 +478,89 @@ const STALE_PAUSE: Duration = Duration::from_secs(10);
 /// How often a writer that waits for snapshots to end looks whether the store is closed.
 const REOPEN_PAUSE: Duration = Duration::from_millis(20);
 
-fn check_file(data_file: &Path, directory: &Path) -> Result<Check, OpenError> {
-    let path = directory.into();
-    pages::check(data_file).map_err(|damage| match damage {
-        Damage::Foreign => OpenError::Foreign { path },
-        Damage::Found(reason) => OpenError::Corrupt { path, reason },
-        Damage::Io(source) => OpenError::Io { path, source },
-    })
+/// Claims the directory, and the journal if there is one.
+fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Gate>), OpenError> {
+    let refused = |source| OpenError::Io { path: directory.into(), source };
+    if !options.read_only {
+        fs::create_dir_all(directory).map_err(refused)?;
+    }
+    loop {
+        let gate = match options.read_only {
+            false => Gate::to_write(directory),
+            true => Gate::to_read(directory),
+        };
+        let gate = gate.map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                OpenError::ReadOnly { path: directory.into(), source }
+            }
+            _ => refused(source),
+        })?;
+        let claim = match options {
+            Options { read_only: false, .. } => Claim::to_write(directory)?,
+            // Pages that are written meanwhile would look damaged.
+            Options { check: true, .. } => Claim::to_read_alone(directory)?,
+            _ => Claim::to_read(directory)?,
+        };
+        // Otherwise it was made in between.
+        if gate.is_some() || !Gate::is_there(directory) {
+            return Ok((claim, gate));
+        }
+    }
+}
+
+/// Recovers what the journal has, and begins it anew, or ends it.
+fn journal_of(
+    env: &Arc<Env>,
+    claim: &Claim,
+    mut gate: Option<Gate>,
+    checkpoint_bytes: Option<u64>,
+    table: impl Fn(&str) -> Option<Table>,
+) -> Result<Option<Journal>, Damage> {
+    let data_file = claim.path().join(DATA_FILE);
+    if let Some(gate) = &mut gate {
+        gate.apply(env, &data_file, table)?;
+    }
+    if let Some(checkpoint_bytes) = checkpoint_bytes {
+        return Journal::start(env, claim.path(), &data_file, gate, checkpoint_bytes).map(Some);
+    }
+    if gate.is_some() {
+        env.sync().map_err(|error| Damage::Io(error.into_io()))?;
+        journal::remove(claim.path())?;
+    }
+    Ok(None)
+}
+
+impl Damage {
+    fn into_open_error(self, directory: &Path) -> OpenError {
+        let path = directory.into();
+        match self {
+            Damage::Foreign => OpenError::Foreign { path },
+            Damage::Found(reason) => OpenError::Corrupt { path, reason },
+            Damage::Io(source) => OpenError::Io { path, source },
+        }
+    }
+}
+
+/// A commit under way, which excludes all others.
+#[derive(Debug)]
+pub(crate) struct Commit<'e> {
+    environment: &'e Environment,
+    journal: MutexGuard<'e, Option<Journal>>,
+    /// What it changes.
+    pub(crate) log: Log,
+}
+
+impl Commit<'_> {
+    /// Ends it, as durably as the environment is.
+    pub(crate) fn end(mut self, env: &Arc<Env>, txn: WriteTxn<'_>) -> Result<(), Failed> {
+        match &mut *self.journal {
+            Some(journal) => {
+                journal.commit(env, txn, &self.log, |table| self.environment.stored_name(table))
+            }
+            None if self.environment.is_durable() => Err(Failed::BrokenOff),
+            None => txn.commit().map_err(Failed::Engine),
+        }
+    }
 }
 
 /// Makes the data file, which has its name only once it is whole and on the disk: the engine could

@@ -62,6 +62,16 @@ pub enum OpenError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The store was not closed, and shall be opened to read only: open it once to write, which
+    /// applies what is in its journal.
+    #[error(
+        "the store in {} was not closed, so it must be opened to write before it can be read",
+        path.display()
+    )]
+    Unrecovered {
+        /// The directory asked for.
+        path: PathBuf,
+    },
     /// The operating system or the engine refused.
     #[error("cannot open the data directory {}: {source}", path.display())]
     Io {

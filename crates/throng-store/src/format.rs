@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use crate::OpenError;
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Env, Make, Move, ROOT};
+use crate::lmdb::{self, Env, Make, Move, ROOT, Table};
 
 /// The layout this program reads and writes.
 const VERSION: u32 = 1;
@@ -37,7 +37,8 @@ const VERSION: u32 = 1;
 pub(crate) const OWN_TABLES: u32 = 2;
 
 const FORMAT: &str = "format";
-const ENTRIES: &str = "entries";
+/// The table of the default database.
+pub(crate) const ENTRIES: &str = "entries";
 const VERSION_KEY: &[u8] = b"version";
 
 /// The databases of an environment.
@@ -45,6 +46,22 @@ const VERSION_KEY: &[u8] = b"version";
 pub(crate) struct Databases {
     pub(crate) entries: Place,
     pub(crate) named: BTreeMap<String, Place>,
+}
+
+impl Databases {
+    /// The table that is called so in the engine.
+    pub(crate) fn table(&self, stored: &str) -> Option<Table> {
+        if stored == ENTRIES {
+            return Some(self.entries.table);
+        }
+        let (_, name) = Kind::of(stored)?;
+        self.named.get(name).map(|place| place.table)
+    }
+}
+
+/// What a database's table is called in the engine.
+pub(crate) fn stored_name(name: &str, kind: Kind) -> String {
+    format!("{}{name}", kind.mark())
 }
 
 /// Opens all databases after checking the layout; makes the default one in an empty environment.
@@ -120,7 +137,7 @@ pub(crate) fn open_database(
     make: bool,
 ) -> Result<Option<Place>, lmdb::Error> {
     let make = make.then_some(Make { duplicates: kind == Kind::Duplicates });
-    let table = env.open_table(&format!("{}{name}", kind.mark()), make)?;
+    let table = env.open_table(&stored_name(name, kind), make)?;
     Ok(table.map(|table| Place { table, kind }))
 }
 
@@ -154,7 +171,7 @@ fn names(env: &Arc<Env>) -> Result<Vec<String>, lmdb::Error> {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::lmdb::{Put, Table};
+    use crate::lmdb::Put;
     use crate::lock::Claim;
 
     /// An environment without a store around it, to put things into that no store would.

@@ -5,9 +5,9 @@
 //! small durable write cost a handful of disk flushes instead of ten thousand.
 //!
 //! ```text
-//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, one transaction, flush
-//!      │                                                                                   │
-//!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ────────────┘
+//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, one transaction,
+//!      │                                             one flush of the journal, commit
+//!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ──┘
 //!  snapshot() ──► Snapshot: a frozen, zero-copy view; never waits for the writer, nor it for you
 //! ```
 //!
@@ -38,7 +38,10 @@
 //!   except where a database was made [without](DatabaseOptions::without_checksums) or holds
 //!   [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit that broke off, the store recovers by itself.
-//! - A data file is whole from the moment it has its name on.
+//! - Nobody sees what is not durable. Each commit's changes are flushed to a journal first; after a
+//!   crash, the next opening to write applies those that the data file lacks.
+//! - A data file is whole from the moment it has its name on; after a crash, together with the
+//!   journal beside it. Copy both, or make a [`backup`](Store::backup), which needs none.
 //! - A damaged one is found by [`Store::check`] and by opening it with [`Options::check`], before the
 //!   engine, which trusts it, comes to see it.
 //!
@@ -66,6 +69,7 @@ mod database;
 mod environment;
 mod error;
 mod format;
+mod journal;
 mod lmdb;
 mod lock;
 mod options;

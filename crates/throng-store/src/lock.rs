@@ -92,6 +92,20 @@ impl Claim {
         Ok(claim)
     }
 
+    /// Whether a store has the directory claimed to write, and has recovered it, for one who is
+    /// through the gate of its journal.
+    pub(crate) fn is_written(directory: &Path) -> io::Result<bool> {
+        let file = match File::open(directory.join(FILE_NAME)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            file => file?,
+        };
+        match file.try_lock_shared() {
+            Ok(()) => file.unlock().map(|()| false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
     /// Lets others write, of a claim to read alone.
     pub(crate) fn share(&mut self) {
         // If this fails, closing is all that is left.

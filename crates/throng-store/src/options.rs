@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::format::OWN_TABLES;
 use crate::lmdb::Settings;
-use crate::{OpenError, Store};
+use crate::{OpenError, Store, journal};
 
 /// How to open a [`Store`]; every bound has a default that suits one node.
 ///
@@ -20,6 +20,7 @@ pub struct Options {
     pub(crate) map_bytes: usize,
     pub(crate) databases_max: u32,
     pub(crate) durability: Durability,
+    pub(crate) checkpoint_bytes: u64,
     pub(crate) write_map: bool,
     pub(crate) read_ahead: bool,
     pub(crate) read_only: bool,
@@ -35,7 +36,8 @@ pub struct Options {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The write is on the disk: it survives the loss of power.
+    /// The write is on the disk: it survives the loss of power. A group of writes costs one flush, of
+    /// the journal; the files `journal.0` and `journal.1` belong to the data file.
     #[default]
     Durable,
     /// The write is with the operating system: it survives the end of this process, however that
@@ -55,6 +57,7 @@ impl Default for Options {
             map_bytes: 512 << 20,
             databases_max: 128,
             durability: Durability::Durable,
+            checkpoint_bytes: 4 << 20,
             write_map: false,
             read_ahead: true,
             read_only: false,
@@ -94,6 +97,19 @@ impl Options {
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
+        self
+    }
+
+    /// After how many bytes of changes the data file is flushed, behind the writer's back, so that
+    /// the journal can be used again. 4 MiB by default.
+    ///
+    /// Between two of these checkpoints no page of the data file is used again, so it may grow by
+    /// a few times as much: a change of a few bytes takes a page. With more the disk has less to
+    /// do, if the same keys change again and again, and opening a store that was not closed takes
+    /// longer. A volatile store has no journal.
+    #[must_use]
+    pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
+        self.checkpoint_bytes = bytes;
         self
     }
 
@@ -188,14 +204,21 @@ impl Options {
         Store::open_with(path.as_ref(), self)
     }
 
+    /// Whether commits go through a journal.
+    pub(crate) fn is_journaled(&self) -> bool {
+        self.durability == Durability::Durable && !self.read_only
+    }
+
     /// What of this is the engine's.
     pub(crate) fn settings(&self) -> Settings {
         let volatile = self.durability == Durability::Volatile;
+        let pins = if self.is_journaled() { journal::PINS } else { 0 };
         Settings {
             map_bytes: self.map_bytes_rounded(),
-            readers_max: self.snapshots_max,
+            readers_max: self.snapshots_max.saturating_add(pins),
             tables_max: self.databases_max.saturating_add(OWN_TABLES),
-            no_sync: volatile,
+            // A journal is flushed in its stead.
+            no_sync: true,
             write_map: volatile && self.write_map,
             no_read_ahead: !self.read_ahead,
         }

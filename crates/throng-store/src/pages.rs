@@ -66,15 +66,28 @@ impl From<io::Error> for Damage {
     }
 }
 
-fn found(what: impl Into<String>) -> Damage {
+impl Damage {
+    pub(crate) fn into_io(self) -> io::Error {
+        match self {
+            Damage::Foreign => io::Error::other("the data file is none"),
+            Damage::Found(reason) => io::Error::other(reason),
+            Damage::Io(error) => error,
+        }
+    }
+}
+
+pub(crate) fn found(what: impl Into<String>) -> Damage {
     Damage::Found(what.into())
 }
 
-/// Looks at everything in the file, which nobody may write to meanwhile.
-pub(crate) fn check(path: &Path) -> Result<Check, Damage> {
+/// Looks at everything in the file, which nobody may write to meanwhile; with other meta pages than
+/// its own, if there are some to be put in their place.
+pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<Check, Damage> {
     let mut file = File::open(path)?;
-    let metas = metas(&mut file)?;
-    let newest = metas[usize::from(metas[1].commit > metas[0].commit)];
+    let newest = match instead {
+        Some(metas) => metas.newest()?,
+        None => Metas::read(&mut file)?.newest()?,
+    };
     let file_pages = (file.metadata()?.len() as usize).div_ceil(newest.page_bytes);
     let mut walk = Walk {
         file,
@@ -113,7 +126,8 @@ const WORD_BYTES: usize = size_of::<usize>();
 const HEADER_BYTES: usize = WORD_BYTES + 8;
 const NODE_BYTES: usize = 8;
 const TREE_BYTES: usize = 8 + 5 * WORD_BYTES;
-const META_BYTES: usize = HEADER_BYTES + 8 + 2 * WORD_BYTES + 2 * TREE_BYTES + 2 * WORD_BYTES;
+pub(crate) const META_BYTES: usize =
+    HEADER_BYTES + 8 + 2 * WORD_BYTES + 2 * TREE_BYTES + 2 * WORD_BYTES;
 
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
@@ -210,28 +224,55 @@ struct Meta {
     commit: usize,
 }
 
-/// The two meta pages, which agree with each other.
-fn metas(file: &mut File) -> Result<[Meta; 2], Damage> {
-    let mut read = |start: usize, number: usize| {
-        let mut bytes = [0; META_BYTES];
-        file.seek(SeekFrom::Start(start as u64))?;
-        file.read_exact(&mut bytes)?;
-        meta(Piece(&bytes), number)
-    };
-    let first = read(0, 0)?;
-    let second = read(first.page_bytes, 1)?;
-    if second.page_bytes != first.page_bytes {
-        return Err(found("the meta pages differ in the size of pages"));
+/// The two meta pages, as they begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Metas {
+    pub(crate) page_bytes: usize,
+    pub(crate) pages: [[u8; META_BYTES]; 2],
+}
+
+impl Metas {
+    /// As they are in the file, whether they agree or not.
+    pub(crate) fn read(file: &mut File) -> Result<Metas, Damage> {
+        let mut read = |start: usize| {
+            let mut bytes = [0; META_BYTES];
+            file.seek(SeekFrom::Start(start as u64))?;
+            file.read_exact(&mut bytes)?;
+            Ok::<_, Damage>(bytes)
+        };
+        let first = read(0)?;
+        let page_bytes = meta(Piece(&first), 0)?.page_bytes;
+        Ok(Metas { page_bytes, pages: [first, read(page_bytes)?] })
     }
-    let is_new = first.commit == 0 && second.commit == 0;
-    if !is_new
-        && (first.commit.abs_diff(second.commit) != 1
-            || !first.commit.is_multiple_of(2)
-            || second.commit.is_multiple_of(2))
-    {
-        return Err(found("the meta pages are not of commits that follow each other"));
+
+    /// The newest commit that either of them is of, whether they agree or not.
+    pub(crate) fn commit_last(&self) -> u64 {
+        let both = [0, 1].map(|number| meta(Piece(&self.pages[number]), number));
+        both.into_iter().flatten().map(|meta| meta.commit as u64).max().unwrap_or(0)
     }
-    Ok([first, second])
+
+    /// The number of the commit that they show.
+    pub(crate) fn commit(&self) -> Result<u64, Damage> {
+        Ok(self.newest()?.commit as u64)
+    }
+
+    /// The one that counts, if they agree with each other.
+    fn newest(&self) -> Result<Meta, Damage> {
+        let [first, second] = [0, 1].map(|number| meta(Piece(&self.pages[number]), number));
+        let (first, second) = (first?, second?);
+        if second.page_bytes != first.page_bytes {
+            return Err(found("the meta pages differ in the size of pages"));
+        }
+        let is_new = first.commit == 0 && second.commit == 0;
+        if !is_new
+            && (first.commit.abs_diff(second.commit) != 1
+                || !first.commit.is_multiple_of(2)
+                || second.commit.is_multiple_of(2))
+        {
+            return Err(found("the meta pages are not of commits that follow each other"));
+        }
+        Ok(if second.commit > first.commit { second } else { first })
+    }
 }
 
 fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {

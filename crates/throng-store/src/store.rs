@@ -311,7 +311,7 @@ impl Store {
             file_bytes: environment.file_bytes()?,
             used_bytes: env.used_bytes(),
             map_bytes: env.map_bytes(),
-            snapshots: u64::from(env.readers()),
+            snapshots: u64::from(environment.readers(&env)),
             recoveries: counters.recoveries.load(Ordering::Relaxed),
             batches: counters.batches.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),

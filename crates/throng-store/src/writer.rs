@@ -21,6 +21,7 @@ use std::task::Waker;
 use crate::batch::{Change, counter};
 use crate::database::{Kind, Place};
 use crate::environment::Environment;
+use crate::journal::{Failed, Log};
 use crate::lmdb::{self, Env, Put, WriteCursor, WriteTxn};
 use crate::queue::{Queue, Request};
 use crate::ticket::Work;
@@ -63,6 +64,7 @@ pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Coun
             queue.recover();
         }
     }
+    environment.end_journal();
 }
 
 struct Writer<'w> {
@@ -102,7 +104,11 @@ impl Writer<'_> {
         let Some(env) = self.environment.env().filter(|_| !self.broken) else {
             return self.hand_back(group.drain(..));
         };
-        let failure = match transact(self.environment, &env, group) {
+        let mut outcome = self.transact(&env, group);
+        if matches!(outcome, Err(Failure::Full(_))) && self.environment.free_pages(&env) {
+            outcome = self.transact(&env, group);
+        }
+        let failure = match outcome {
             Ok(committed) => {
                 if committed.flushed {
                     self.counters.commits.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +117,7 @@ impl Writer<'_> {
                 self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
                 return self.tell(group, &committed.outcomes, &env);
             }
-            Err(failure) => failure.explained(self.environment, group),
+            Err(failure) => failure,
         };
         if matches!(failure, Failure::Full(_) | Failure::TooLarge(_)) && group.len() > 1 {
             let mut later = group.split_off(group.len() / 2);
@@ -126,15 +132,22 @@ impl Writer<'_> {
         }
     }
 
+    fn transact(&self, env: &Arc<Env>, group: &mut [Request]) -> Result<Committed, Failure> {
+        let outcome = transact(self.environment, env, group);
+        outcome.map_err(|failure| failure.explained(self.environment, group))
+    }
+
     /// Resolves the tickets of a group that was committed.
     fn tell(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome], env: &Env) {
         for (Request { work, completion }, outcome) in group.drain(..).zip(outcomes) {
             let outcome = match (work, outcome) {
                 (work, Outcome::KeyExists) => Err(WriteError::KeyExists(work.into_batch())),
-                (Work::Sync, Outcome::Applied) => env.sync().map_err(|error| WriteError::Failed {
-                    batch: Batch::new(),
-                    source: error.into_io(),
-                }),
+                (Work::Sync, Outcome::Applied) if !self.environment.is_durable() => {
+                    env.sync().map_err(|error| WriteError::Failed {
+                        batch: Batch::new(),
+                        source: error.into_io(),
+                    })
+                }
                 (_, Outcome::Applied) => Ok(()),
             };
             self.wakers.extend(completion.complete(outcome));
@@ -176,20 +189,36 @@ impl Failure {
         }
     }
 
+    /// Sorts what became of a commit.
+    fn of_commit(failed: Failed, env: &Env) -> Failure {
+        match failed {
+            Failed::Journal(error) => Failure::of_io(error),
+            // The engine rolls a failed commit back, unless the failure hit the page that makes it
+            // the current one; then it refuses all further writes, by which this case is known.
+            Failed::Engine(error) if Environment::has_broken_off(env) => {
+                Failure::Unknown(error.into_io())
+            }
+            Failed::Engine(error) => Failure::rolled_back(error),
+            Failed::Unknown(error) => Failure::Unknown(error),
+            Failed::BrokenOff => Failure::BrokenOff,
+        }
+    }
+
     /// Sorts an error of the engine that was followed by a roll-back.
     fn rolled_back(error: lmdb::Error) -> Failure {
         match error {
             lmdb::Error::TxnFull => Failure::TooLarge(error.into_io()),
             lmdb::Error::Panic => Failure::BrokenOff,
-            error => {
-                let error = error.into_io();
-                match error.kind() {
-                    io::ErrorKind::StorageFull
-                    | io::ErrorKind::QuotaExceeded
-                    | io::ErrorKind::FileTooLarge => Failure::Full(error),
-                    _ => Failure::Failed(error),
-                }
-            }
+            error => Failure::of_io(error.into_io()),
+        }
+    }
+
+    fn of_io(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => Failure::Full(error),
+            _ => Failure::Failed(error),
         }
     }
 }
@@ -225,7 +254,7 @@ struct Committed {
 /// Does all the work of the group in one transaction.
 fn transact(
     environment: &Environment,
-    env: &Env,
+    env: &Arc<Env>,
     group: &mut [Request],
 ) -> Result<Committed, Failure> {
     let mut outcomes = vec![Outcome::Applied; group.len()];
@@ -237,179 +266,204 @@ fn transact(
     if idle {
         return Ok(Committed { flushed: false, outcomes });
     }
+    let mut commit = environment.commit();
     let mut txn = env.begin_write().map_err(Failure::rolled_back)?;
-    apply_all(environment, &mut txn, group, &mut outcomes).map_err(Failure::rolled_back)?;
-    txn.commit().map_err(|error| {
-        // The engine rolls a failed commit back, unless the failure hit the page that makes it
-        // the current one; then it refuses all further writes, by which this case is known.
-        if Environment::has_broken_off(env) {
-            Failure::Unknown(error.into_io())
-        } else {
-            Failure::rolled_back(error)
-        }
-    })?;
+    let mut writing = Writing { environment, txn: &mut txn, log: &mut commit.log };
+    writing.apply_all(group, &mut outcomes).map_err(Failure::rolled_back)?;
+    commit.end(env, txn).map_err(|failed| Failure::of_commit(failed, env))?;
     Ok(Committed { flushed: true, outcomes })
 }
 
-fn apply_all(
-    environment: &Environment,
-    txn: &mut WriteTxn<'_>,
-    group: &mut [Request],
-    outcomes: &mut [Outcome],
-) -> Result<(), lmdb::Error> {
-    let entries = environment.entries();
-    let is_free = |request: &Request| match &request.work {
-        Work::Batch(batch) => !batch.is_ordered(),
-        Work::Update(_) => false,
-        Work::Sync => true,
-    };
-    let mut start = 0;
-    while start < group.len() {
-        let free = group[start..].iter().take_while(|request| is_free(request)).count();
-        let end = start + free;
-        apply_sorted(environment, txn, &group[start..end])?;
-        if let Some(Request { work, .. }) = group.get_mut(end) {
-            match work {
-                Work::Batch(batch) if key_exists(txn, batch, entries)? => {
-                    outcomes[end] = Outcome::KeyExists;
-                }
-                Work::Batch(batch) => apply_in_order(txn, batch, entries)?,
-                Work::Update(job) => {
-                    let mut update = Update::new(environment, txn);
-                    let applies = job.run(&mut update);
-                    let batch = update.into_batch();
-                    if applies {
-                        apply_in_order(txn, &batch, entries)?;
-                    }
-                }
-                Work::Sync => {}
-            }
-        }
-        start = end + 1;
-    }
-    Ok(())
+/// A transaction, and the log of what it changes.
+struct Writing<'w, 'e> {
+    environment: &'w Environment,
+    txn: &'w mut WriteTxn<'e>,
+    log: &'w mut Log,
 }
 
 type Operation<'b> = (Place, &'b [u8], Change<'b>);
 
-/// Applies batches that do not depend on each other's order but by key.
-fn apply_sorted(
-    environment: &Environment,
-    txn: &mut WriteTxn<'_>,
-    group: &[Request],
-) -> Result<(), lmdb::Error> {
-    let entries = environment.entries();
-    let batches = group.iter().filter_map(|request| match &request.work {
-        Work::Batch(batch) => Some(batch),
-        Work::Update(_) | Work::Sync => None,
-    });
-    let mut operations: Vec<Operation<'_>> =
-        batches.flat_map(|batch| batch.operations(entries)).collect();
-    // A stable sort: among equal keys the order of arrival remains.
-    operations.sort_by(|one, other| (one.0.table, one.1).cmp(&(other.0.table, other.1)));
-
-    for same_table in operations.chunk_by(|one, other| one.0.table == other.0.table) {
-        let Some((place, ..)) = same_table.first() else { continue };
-        let mut cursor = txn.cursor_mut(place.table)?;
-        if place.kind == Kind::Duplicates {
-            for (place, key, change) in same_table {
-                apply(&mut cursor, *place, key, &[*change], Put::Over)?;
+impl Writing<'_, '_> {
+    fn apply_all(
+        &mut self,
+        group: &mut [Request],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), lmdb::Error> {
+        let is_free = |request: &Request| match &request.work {
+            Work::Batch(batch) => !batch.is_ordered(),
+            Work::Update(_) => false,
+            Work::Sync => true,
+        };
+        let mut start = 0;
+        while start < group.len() {
+            let free = group[start..].iter().take_while(|request| is_free(request)).count();
+            let end = start + free;
+            self.apply_sorted(&group[start..end])?;
+            if let Some(Request { work, .. }) = group.get_mut(end) {
+                match work {
+                    Work::Batch(batch) if self.key_exists(batch)? => {
+                        outcomes[end] = Outcome::KeyExists;
+                    }
+                    Work::Batch(batch) => self.apply_in_order(batch)?,
+                    Work::Update(job) => {
+                        let mut update = Update::new(self.environment, self.txn);
+                        let applies = job.run(&mut update);
+                        let batch = update.into_batch();
+                        if applies {
+                            self.apply_in_order(&batch)?;
+                        }
+                    }
+                    Work::Sync => {}
+                }
             }
-            continue;
+            start = end + 1;
         }
-        let last = cursor.last_key()?.map(<[u8]>::to_vec);
-        let mut how = Put::Over;
-        let mut changes = Vec::new();
-        for same_key in same_table.chunk_by(|one, other| one.1 == other.1) {
-            let Some((place, key, _)) = same_key.first() else { continue };
-            if how == Put::Over && last.as_deref().is_none_or(|last| *key > last) {
-                how = Put::Append;
-            }
-            changes.clear();
-            changes.extend(same_key.iter().map(|(.., change)| *change));
-            apply(&mut cursor, *place, key, &changes, how)?;
-        }
+        Ok(())
     }
-    Ok(())
+
+    /// Applies batches that do not depend on each other's order but by key.
+    fn apply_sorted(&mut self, group: &[Request]) -> Result<(), lmdb::Error> {
+        let entries = self.environment.entries();
+        let batches = group.iter().filter_map(|request| match &request.work {
+            Work::Batch(batch) => Some(batch),
+            Work::Update(_) | Work::Sync => None,
+        });
+        let mut operations: Vec<Operation<'_>> =
+            batches.flat_map(|batch| batch.operations(entries)).collect();
+        // A stable sort: among equal keys the order of arrival remains.
+        operations.sort_by(|one, other| (one.0.table, one.1).cmp(&(other.0.table, other.1)));
+
+        for same_table in operations.chunk_by(|one, other| one.0.table == other.0.table) {
+            let Some((place, ..)) = same_table.first() else { continue };
+            let mut pen = self.pen(*place)?;
+            if place.kind == Kind::Duplicates {
+                for (_, key, change) in same_table {
+                    pen.apply(key, &[*change], Put::Over)?;
+                }
+                continue;
+            }
+            let last = pen.cursor.last_key()?.map(<[u8]>::to_vec);
+            let mut how = Put::Over;
+            let mut changes = Vec::new();
+            for same_key in same_table.chunk_by(|one, other| one.1 == other.1) {
+                let Some((_, key, _)) = same_key.first() else { continue };
+                if how == Put::Over && last.as_deref().is_none_or(|last| *key > last) {
+                    how = Put::Append;
+                }
+                changes.clear();
+                changes.extend(same_key.iter().map(|(.., change)| *change));
+                pen.apply(key, &changes, how)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies one batch, operation by operation.
+    fn apply_in_order(&mut self, batch: &Batch) -> Result<(), lmdb::Error> {
+        for (place, key, change) in batch.operations(self.environment.entries()) {
+            match change {
+                Change::Clear => {
+                    self.txn.clear(place.table)?;
+                    self.log.clear(place.table);
+                }
+                change => self.pen(place)?.apply(key, &[change], Put::Over)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is a key that the batch would make.
+    fn key_exists(&self, batch: &Batch) -> Result<bool, lmdb::Error> {
+        for (place, key, change) in batch.operations(self.environment.entries()) {
+            if matches!(change, Change::PutNew(_)) && self.txn.get(place.table, key)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn pen(&mut self, place: Place) -> Result<Pen<'_>, lmdb::Error> {
+        Ok(Pen { place, cursor: self.txn.cursor_mut(place.table)?, log: self.log })
+    }
 }
 
-/// Applies one batch, operation by operation.
-fn apply_in_order(
-    txn: &mut WriteTxn<'_>,
-    batch: &Batch,
-    entries: Place,
-) -> Result<(), lmdb::Error> {
-    for (place, key, change) in batch.operations(entries) {
-        match change {
-            Change::Clear => txn.clear(place.table)?,
-            change => {
-                apply(&mut txn.cursor_mut(place.table)?, place, key, &[change], Put::Over)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Whether there is a key that the batch would make.
-fn key_exists(txn: &WriteTxn<'_>, batch: &Batch, entries: Place) -> Result<bool, lmdb::Error> {
-    for (place, key, change) in batch.operations(entries) {
-        if matches!(change, Change::PutNew(_)) && txn.get(place.table, key)?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Applies the changes of one key as a single write; where a key has several values, there is one
-/// change only.
-fn apply(
-    cursor: &mut WriteCursor<'_>,
+/// What writes in one database.
+struct Pen<'p> {
     place: Place,
-    key: &[u8],
-    changes: &[Change<'_>],
-    how: Put,
-) -> Result<(), lmdb::Error> {
-    let Some(last) = changes.last() else { return Ok(()) };
-    let counted;
-    let value = match *last {
-        Change::Put(value) | Change::PutNew(value) if place.kind == Kind::Duplicates => {
-            return cursor.put_value(key, value);
-        }
-        Change::Put(value) | Change::PutNew(value) => value,
-        // Above all keys there are, there is nothing to delete.
-        Change::Delete if how == Put::Append => return Ok(()),
-        Change::Delete => return cursor.delete(key, place.kind == Kind::Duplicates).map(drop),
-        Change::DeleteValue(value) => return cursor.delete_value(key, value).map(drop),
-        Change::Clear => unreachable!("a batch that clears is applied in order"),
-        Change::Add(_) => {
-            // From the last put or delete on, or else from what is stored.
-            let mut sum = 0i64;
-            let mut base = None;
-            for change in changes.iter().rev() {
-                match change {
-                    Change::Add(difference) => sum = sum.wrapping_add(*difference),
-                    Change::Put(value) | Change::PutNew(value) => base = Some(counter(value)),
-                    Change::Delete | Change::DeleteValue(_) | Change::Clear => base = Some(0),
-                }
-                if base.is_some() {
-                    break;
-                }
+    cursor: WriteCursor<'p>,
+    log: &'p mut Log,
+}
+
+impl Pen<'_> {
+    /// Applies the changes of one key as a single write; where a key has several values, there is
+    /// one change only.
+    fn apply(&mut self, key: &[u8], changes: &[Change<'_>], how: Put) -> Result<(), lmdb::Error> {
+        let Place { table, kind } = self.place;
+        let Some(last) = changes.last() else { return Ok(()) };
+        let counted;
+        let value = match *last {
+            Change::Put(value) | Change::PutNew(value) if kind == Kind::Duplicates => {
+                self.log.put_value(table, key, value);
+                return self.cursor.put_value(key, value);
             }
-            let base = match base {
-                Some(base) => base,
-                // A damaged counter cannot be carried on, only begun anew.
-                None => cursor
-                    .get(key)?
-                    .and_then(|stored| place.value(key, stored).ok())
-                    .map_or(0, counter),
-            };
-            counted = base.wrapping_add(sum).to_le_bytes();
-            &counted
+            Change::Put(value) | Change::PutNew(value) => value,
+            // Above all keys there are, there is nothing to delete.
+            Change::Delete if how == Put::Append => return Ok(()),
+            Change::Delete => {
+                let is_there = self.cursor.delete(key, kind == Kind::Duplicates)?;
+                if is_there {
+                    self.log.delete(table, key, kind == Kind::Duplicates);
+                }
+                return Ok(());
+            }
+            Change::DeleteValue(value) => {
+                if self.cursor.delete_value(key, value)? {
+                    self.log.delete_value(table, key, value);
+                }
+                return Ok(());
+            }
+            Change::Clear => unreachable!("a batch that clears is applied in order"),
+            Change::Add(_) => {
+                counted = self.count(key, changes)?;
+                &counted
+            }
+        };
+        let header;
+        let parts: [&[u8]; 2] = match kind {
+            Kind::Checked => {
+                header = record::header(key, value);
+                [&header, value]
+            }
+            Kind::Plain | Kind::Duplicates => [&[], value],
+        };
+        self.log.put(table, key, parts);
+        self.cursor.put(key, parts, how)
+    }
+
+    /// What a counter comes to, from the last put or delete on, or else from what is stored.
+    fn count(&mut self, key: &[u8], changes: &[Change<'_>]) -> Result<[u8; 8], lmdb::Error> {
+        let mut sum = 0i64;
+        let mut base = None;
+        for change in changes.iter().rev() {
+            match change {
+                Change::Add(difference) => sum = sum.wrapping_add(*difference),
+                Change::Put(value) | Change::PutNew(value) => base = Some(counter(value)),
+                Change::Delete | Change::DeleteValue(_) | Change::Clear => base = Some(0),
+            }
+            if base.is_some() {
+                break;
+            }
         }
-    };
-    match place.kind {
-        Kind::Checked => cursor.put(key, [&record::header(key, value), value], how),
-        Kind::Plain | Kind::Duplicates => cursor.put(key, [&[], value], how),
+        let base = match base {
+            Some(base) => base,
+            // A damaged counter cannot be carried on, only begun anew.
+            None => {
+                let place = self.place;
+                let stored = self.cursor.get(key)?;
+                stored.and_then(|stored| place.value(key, stored).ok()).map_or(0, counter)
+            }
+        };
+        Ok(base.wrapping_add(sum).to_le_bytes())
     }
 }
 

@@ -199,6 +199,10 @@ async fn all_of_it_works_beside_a_running_node() {
     client.register("grace").await;
     client.assert_healthy().await;
 
+    // Nor does it matter how it ends: it is killed.
+    drop(node);
+    assert!(entries(path) > before);
+
     // A copy is what another node can go on with.
     let second = Node::start(&copy, &[]);
     second.client().assert_healthy().await;

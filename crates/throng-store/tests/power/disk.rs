@@ -1,4 +1,4 @@
-//! What stands between the engine and the disk: it notes each write and flush of the data file in
+//! What stands between the store and the disk: it notes each write and flush of the store's files in
 //! the order in which they happen, and builds what a disk may hold after the power failed.
 //!
 //! The engine is C code, linked into this test binary, and so the functions below are those that
@@ -16,19 +16,21 @@ use std::ffi::{c_int, c_long, c_void};
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// What happened, in order.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Write {
+        file: usize,
         offset: u64,
         bytes: Vec<u8>,
         is_flushed: bool,
     },
-    Flush,
-    Length(u64),
-    /// The data file got its name.
-    Named,
+    Flush(usize),
+    Length(usize, u64),
+    /// The file got its name.
+    Named(usize),
     /// The test has something to remember here.
     Mark(Mark),
 }
@@ -49,14 +51,27 @@ struct Trace {
 
 static TRACE: Mutex<Option<Trace>> = Mutex::new(None);
 
-/// The name of the data file.
-pub(crate) const DATA_FILE: &str = "data.mdb";
+/// The names of the files, which events have by their places here.
+pub(crate) const FILES: [&str; 3] = ["data.mdb", "journal.0", "journal.1"];
+
+/// The data file's place.
+pub(crate) const DATA: usize = 0;
+
+/// How long a flush of the data file takes, so that others have time to write meanwhile.
+const DATA_FLUSH: Duration = Duration::from_millis(2);
+
+/// Which file it is, under the name that it has or is to have.
+fn file_of(path: &Path) -> Option<usize> {
+    let name = path.file_name()?.to_str()?;
+    let name = if name == "journal.draft" { "journal.0" } else { name };
+    FILES.iter().position(|file| *file == name)
+}
 
 fn trace() -> MutexGuard<'static, Option<Trace>> {
     TRACE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to note what happens to the data file in this directory, or below it.
+/// Begins to note what happens to the files in this directory, or below it.
 pub(crate) fn begin(directory: &Path) {
     let directory = std::fs::canonicalize(directory).unwrap();
     let previous = trace().replace(Trace { directory, events: Vec::new() });
@@ -72,20 +87,25 @@ pub(crate) fn end() -> Vec<Event> {
     trace().take().unwrap().events
 }
 
-/// Notes what happens to an open file, if it is the data file.
-fn note(descriptor: c_int, event: impl FnOnce(bool) -> Event) {
+/// Notes what happens to an open file, if it is one of the store's.
+fn note(descriptor: c_int, event: impl FnOnce(usize, bool) -> Event) {
     let mut trace = trace();
     let Some(trace) = trace.as_mut() else { return };
     let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{descriptor}")) else { return };
-    if path.starts_with(&trace.directory) && path.ends_with(DATA_FILE) {
+    if path.starts_with(&trace.directory)
+        && let Some(file) = file_of(&path)
+    {
         // SAFETY: asks for the flags of a descriptor, which the caller has open.
         let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
-        trace.events.push(event(flags & libc::O_DSYNC != 0));
+        trace.events.push(event(file, flags & libc::O_DSYNC != 0));
     }
 }
 
 fn note_write(descriptor: c_int, offset: u64, bytes: &[u8]) {
-    note(descriptor, |is_flushed| Event::Write { offset, bytes: bytes.to_vec(), is_flushed });
+    note(descriptor, |file, is_flushed| {
+        let bytes = bytes.to_vec();
+        Event::Write { file, offset, bytes, is_flushed }
+    });
 }
 
 /// # Safety
@@ -106,6 +126,22 @@ unsafe extern "C" fn pwrite(
         note_write(descriptor, offset as u64, bytes);
     }
     written as isize
+}
+
+/// What Rust's standard library calls.
+///
+/// # Safety
+///
+/// As the function of the same name in the C library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pwrite64(
+    descriptor: c_int,
+    bytes: *const c_void,
+    length: usize,
+    offset: i64,
+) -> isize {
+    // SAFETY: the caller's.
+    unsafe { pwrite(descriptor, bytes, length, offset) }
 }
 
 /// # Safety
@@ -134,7 +170,15 @@ unsafe extern "C" fn writev(descriptor: c_int, parts: *const libc::iovec, count:
 
 #[unsafe(no_mangle)]
 extern "C" fn fdatasync(descriptor: c_int) -> c_int {
-    note(descriptor, |_| Event::Flush);
+    let mut is_data = false;
+    note(descriptor, |file, _| {
+        is_data = file == DATA;
+        Event::Flush(file)
+    });
+    if is_data {
+        // What others write before it returns may or may not be on the disk.
+        std::thread::sleep(DATA_FLUSH);
+    }
     0
 }
 
@@ -148,7 +192,7 @@ extern "C" fn ftruncate(descriptor: c_int, length: i64) -> c_int {
     // SAFETY: no memory is involved.
     let code: c_long = unsafe { libc::syscall(libc::SYS_ftruncate, descriptor, length) };
     if code == 0 {
-        note(descriptor, |_| Event::Length(length as u64));
+        note(descriptor, |file, _| Event::Length(file, length as u64));
     }
     code as c_int
 }
@@ -164,10 +208,10 @@ unsafe extern "C" fn rename(old: *const libc::c_char, new: *const libc::c_char) 
     // SAFETY: the caller's text, which ends in a zero.
     let name = unsafe { std::ffi::CStr::from_ptr(new) };
     if code == 0
-        && name.to_string_lossy().ends_with(DATA_FILE)
+        && let Some(file) = file_of(Path::new(&*name.to_string_lossy()))
         && let Some(trace) = trace().as_mut()
     {
-        trace.events.push(Event::Named);
+        trace.events.push(Event::Named(file));
     }
     code as c_int
 }
@@ -177,7 +221,7 @@ const SECTOR_BYTES: usize = 512;
 
 type Sector = [u8; SECTOR_BYTES];
 
-/// A disk with the data file on it, and what it was asked to write since the last flush.
+/// One file on a disk, and what that was asked to write since the last flush.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     flushed: Vec<Sector>,

@@ -20,7 +20,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use disk::{DATA_FILE, Disk, Event, Loss, Mark};
+use disk::{DATA, Disk, Event, FILES, Loss, Mark};
 use throng_store::{
     Batch, Bytes, Database, DatabaseOptions, Durability, ReadError, Snapshot, Store, Str, Ticket,
 };
@@ -134,7 +134,9 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
     let mut model = Model::default();
     let mut states = vec![model.digest()];
     disk::begin(directory.path());
-    let store = Store::options().durability(durability).open(directory.path()).unwrap();
+    // With checkpoints every few commits.
+    let options = Store::options().durability(durability).checkpoint_bytes(8 << 10);
+    let store = options.open(directory.path()).unwrap();
     let databases = Databases::of(&store);
     for _ in 0..rounds {
         let mut tickets: Vec<Ticket> = Vec::new();
@@ -192,30 +194,42 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
     // The files are only looked at, so memory will do for a disk.
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut cuts = Cuts::default();
-    let mut disk = Disk::default();
-    let (mut given, mut acknowledged, mut named) = (0, 0, false);
+    let mut disks: [Disk; FILES.len()] = Default::default();
+    let mut are_named = [false; FILES.len()];
+    let (mut given, mut acknowledged) = (0, 0);
     for (moment, event) in work.events.iter().enumerate() {
         match event {
-            Event::Write { offset, bytes, .. } => disk.write(*offset, bytes),
-            Event::Length(bytes) => disk.set_length(*bytes),
-            Event::Named => named = true,
+            Event::Write { file, offset, bytes, .. } => disks[*file].write(*offset, bytes),
+            Event::Length(file, bytes) => disks[*file].set_length(*bytes),
+            Event::Named(file) => are_named[*file] = true,
             Event::Mark(Mark::Given(batches)) => given = *batches,
             Event::Mark(Mark::Acknowledged(batches)) => acknowledged = *batches,
             // The moment before it is one more in which all may be lost.
-            Event::Flush => {}
+            Event::Flush(_) => {}
         }
-        // Without its name the file is none that anybody would open.
-        if named && !matches!(event, Event::Mark(Mark::Given(_))) {
+        // Without its name the data file is none that anybody would open.
+        if are_named[DATA] && !matches!(event, Event::Mark(Mark::Given(_))) {
             cuts.moments += 1;
             let mut losses = vec![Loss::Nothing];
-            if !disk.is_flushed() {
+            if !disks.iter().all(Disk::is_flushed) {
                 losses.push(Loss::Everything);
                 let others = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most];
                 losses.extend((0..per_moment).map(|_| others[random.usize(..others.len())]));
             }
             for loss in losses {
-                let image = disk.after_power_cut(loss, &mut random);
-                fs::write(directory.path().join(DATA_FILE), image).unwrap();
+                for ((disk, name), is_named) in disks.iter().zip(FILES).zip(are_named) {
+                    let path = directory.path().join(name);
+                    // The last one has its name from its beginning on.
+                    if is_named || name == "journal.1" {
+                        // As much as the others is lost of it, or more, or less.
+                        let losses = [loss, Loss::Everything, Loss::Nothing];
+                        let loss = losses[random.usize(..6).saturating_sub(3)];
+                        let image = disk.after_power_cut(loss, &mut random);
+                        fs::write(path, image).unwrap();
+                    } else {
+                        let _ = fs::remove_file(path);
+                    }
+                }
                 let found = reopen(directory.path(), cuts.files % 8 == 0);
                 cuts.files += 1;
                 let fitting = &work.states[acknowledged..=given];
@@ -233,9 +247,9 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
             }
         }
         match event {
-            Event::Flush => disk.flush(),
-            Event::Write { offset, bytes, is_flushed: true } => {
-                disk.flush_write(*offset, bytes.len());
+            Event::Flush(file) => disks[*file].flush(),
+            Event::Write { file, offset, bytes, is_flushed: true } => {
+                disks[*file].flush_write(*offset, bytes.len());
             }
             _ => {}
         }
@@ -257,7 +271,10 @@ fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
     for seed in seed.. {
         let work = work(70, Durability::Durable, seed);
         let cuts = cut_everywhere(&work, 3, seed, 10);
-        println!("{} files at {} moments, seed {seed}", cuts.files, cuts.moments);
+        let is_head = |event: &&Event| matches!(event, Event::Write { file: 1.., offset: 0, .. });
+        let heads = work.events.iter().filter(is_head).count();
+        println!("{} files at {} moments, {heads} heads, seed {seed}", cuts.files, cuts.moments);
+        assert!(heads > 10, "there is a checkpoint now and then");
         assert!(cuts.faults.is_empty(), "seed {seed}: {:#?}", cuts.faults);
         done += cuts.files;
         if done >= files {

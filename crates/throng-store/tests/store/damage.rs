@@ -70,6 +70,16 @@ fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
     Ok(all)
 }
 
+/// What puts the files in the directory back to what they are now.
+fn keep(directory: &Path) -> impl Fn() {
+    let kept: Vec<_> = ["data.mdb", "journal.0", "journal.1"]
+        .map(|name| directory.join(name))
+        .into_iter()
+        .map(|path| (fs::read(&path).unwrap(), path))
+        .collect();
+    move || kept.iter().for_each(|(bytes, path)| fs::write(path, bytes).unwrap())
+}
+
 #[test]
 #[ignore = "the child of a_damaged_byte_is_found_or_harmless_and_never_crashes"]
 fn damaging_child() {
@@ -78,6 +88,7 @@ fn damaging_child() {
     let path = directory.join(DATA_FILE);
     let whole = content(&Store::open(directory).unwrap()).unwrap();
     let bytes = fs::read(&path).unwrap();
+    let put_back = keep(directory);
     let stride = number_or("THRONG_STORE_FLIP_STRIDE", 353) as usize;
     let checked = Store::options().check(true);
     let (mut found, mut harmless) = (0, 0);
@@ -99,7 +110,7 @@ fn damaging_child() {
                     assert!(content(&store).unwrap() == whole, "byte {offset} by {damage:#x}");
                     if harmless % 8 > 0 && stride > 1 {
                         drop(store);
-                        fs::write(&path, &bytes).unwrap();
+                        put_back();
                         continue;
                     }
                     // Writing goes well, too, in all pages of values and in the free ones.
@@ -109,7 +120,7 @@ fn damaging_child() {
                     store.verify().unwrap();
                     drop(store);
                     Store::check(directory).unwrap();
-                    fs::write(&path, &bytes).unwrap();
+                    put_back();
                 }
                 Err(OpenError::Corrupt { .. } | OpenError::Foreign { .. }) => {
                     found += 1;

@@ -12,6 +12,8 @@ mod full;
 mod history;
 mod model;
 mod ownership;
+#[cfg(unix)]
+mod recovery;
 mod scans;
 mod snapshots;
 mod transactions;

@@ -68,6 +68,7 @@ impl Handle<Breed> for Family {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "turns take so long that they are noted, in a block of their own")]
 fn what_waits_is_looked_at_and_goes_on_as_if_nobody_had() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
@@ -141,6 +142,7 @@ fn an_exiting_process_says_so() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "turns take so long that they are noted, in a block of their own")]
 fn a_process_that_only_receives_with_a_time_out_takes_a_small_block() {
     struct Event;
     impl Message for Event {
@@ -304,6 +306,7 @@ fn a_tree_without_its_root_stands_on_the_next() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "turns take so long that they are noted, in a block of their own")]
 fn the_fullest_mailboxes_come_first_and_looking_loses_no_message() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {

@@ -1,0 +1,578 @@
+//! [`Journal`]: what makes a commit durable, in one flush of one file that is written in a row.
+//!
+//! The engine alone needs two flushes for each commit, and the pages of a commit lie all over its
+//! file. So it does not flush at all; before each commit its changes go into the journal, and that
+//! is flushed. Every now and then the data file is flushed as well, behind the writer's back: a
+//! *checkpoint*. After a crash the data file is put back to the last checkpoint, and the records
+//! that follow are applied again.
+//!
+//! ```text
+//! journal.0 │ head 40 │ 41 42 43 44 45 │                      checkpoint 45 begins: the data file
+//! journal.1 │ ------- │ ░░ ░░                                 is flushed while 46, 47 … go on
+//!
+//! journal.0 │ head 40 │ 41 42 43 44 45 │
+//! journal.1 │ head 45 │ 46 47 │                               it is there: journal.0 is free
+//! ```
+//!
+//! What the data file is put back to must still be in it. The engine writes no page that a reader
+//! may see; so a read transaction is kept on the state of the last checkpoint, and only the two meta
+//! pages, which tell where that state begins, are overwritten. They are in the head.
+//!
+//! Invariants:
+//! - A record is durable before its commit is visible to anyone, and a record whose commit was
+//!   rolled back is gone before anyone is told.
+//! - There is a head from the moment on at which the file `journal.0` has its name. A head is
+//!   overwritten only when the other one is durable and newer, and a record only when there is a
+//!   head that includes it.
+//! - The state of the newest head that may be durable, and of the one before while that is open, are
+//!   held by `pin` and `under_way`.
+//! - Records have numbers without gaps. One that is missing before one that is there was lost, and
+//!   so was a head that a record knows of; both are damage. Only the last record may be torn.
+//!
+//! Who opens, here or in other processes, goes through the [`Gate`].
+
+mod files;
+mod log;
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::{self, JoinHandle};
+
+use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table, WriteTxn};
+use crate::pages::{Damage, Metas, found};
+use files::{Content, Head, RECORDS_START};
+pub(crate) use log::Log;
+use log::Unfit;
+
+/// A journal that is being written.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    files: [Arc<File>; 2],
+    /// To look at its meta pages.
+    data: File,
+    salt: u64,
+    /// Which file has the newest durable head. Records go there, or into the other one while a
+    /// checkpoint is under way.
+    head_at: usize,
+    /// Of that head.
+    generation: u64,
+    /// Of the last record.
+    number: u64,
+    /// Where the next record begins.
+    end: u64,
+    /// How long the files are.
+    lengths: [u64; 2],
+    /// Holds the state of the newest durable head.
+    pin: ReadTxn,
+    /// The slot of readers for the next pin, taken for good.
+    spare: Option<IdleTxn>,
+    /// Holds the state of a checkpoint that is not durable yet.
+    under_way: Option<ReadTxn>,
+    /// The data file's size when the last checkpoint began.
+    used_bytes: u64,
+    /// A checkpoint failed: what the system was to write it may have forgotten, so that only a
+    /// recovery is of use.
+    is_broken: bool,
+    /// After so many bytes of records a checkpoint is due.
+    checkpoint_bytes: u64,
+    flusher: Flusher,
+}
+
+/// Why nothing was committed.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// The journal could not be written. Rolled back.
+    Journal(io::Error),
+    /// Rolled back, unless the engine has given up.
+    Engine(lmdb::Error),
+    /// It may or may not be durable: all must be opened anew.
+    Unknown(io::Error),
+    /// A checkpoint failed before: all must be opened anew.
+    BrokenOff,
+}
+
+/// How many slots of readers a journal takes.
+pub(crate) const PINS: u32 = 2;
+
+/// The data file may grow by so many times as much.
+const GROWTH: u64 = 2;
+
+/// When records lie so many times behind, the writer waits for the checkpoint.
+const LAG_MAX: u64 = 8;
+
+impl Journal {
+    /// Begins to journal what is committed from now on; everything before is made durable first.
+    pub(crate) fn start(
+        env: &Arc<Env>,
+        directory: &Path,
+        data_file: &Path,
+        gate: Option<Gate>,
+        checkpoint_bytes: u64,
+    ) -> Result<Journal, Damage> {
+        let engine = |error: lmdb::Error| Damage::Io(error.into_io());
+        let pin = env.begin_read().map_err(engine)?;
+        let spare = env.begin_read().map_err(engine)?.reset();
+        let mut data = File::open(data_file)?;
+        let salt = salt()?;
+        let (files, newest) = match gate {
+            Some(Gate { files, found: Some(found) }) => (files, Some(found)),
+            _ => {
+                env.sync().map_err(engine)?;
+                let metas = Metas::read(&mut data)?;
+                (make(directory, &Head { salt, generation: 0, number: 0, metas })?, None)
+            }
+        };
+        let lengths = [files[0].metadata()?.len(), files[1].metadata()?.len()];
+        let mut journal = Journal {
+            files: files.map(Arc::new),
+            data,
+            salt,
+            head_at: newest.as_ref().map_or(0, |newest| newest.at),
+            generation: newest.as_ref().map_or(0, |newest| newest.head.generation),
+            number: newest.as_ref().map_or(0, |newest| newest.last),
+            end: RECORDS_START,
+            lengths,
+            pin,
+            spare: Some(spare),
+            under_way: None,
+            used_bytes: env.used_bytes(),
+            is_broken: false,
+            checkpoint_bytes,
+            flusher: Flusher::start()?,
+        };
+        if newest.is_some() {
+            // That head has another salt, and the state of before what was applied since.
+            journal.checkpoint(env)?;
+            for file in &journal.files {
+                file.unlock()?;
+            }
+        }
+        Ok(journal)
+    }
+
+    /// Commits durably: first here, then in the engine.
+    pub(crate) fn commit(
+        &mut self,
+        env: &Arc<Env>,
+        txn: WriteTxn<'_>,
+        log: &Log,
+        name: impl Fn(Table) -> Option<String>,
+    ) -> Result<(), Failed> {
+        if log.is_empty() {
+            return txn.commit().map_err(Failed::Engine);
+        }
+        let is_far_behind = self.end > self.checkpoint_bytes.saturating_mul(LAG_MAX);
+        self.settle(is_far_behind).map_err(|_| Failed::BrokenOff)?;
+        let record = files::record(self.salt, self.generation, self.number + 1, |bytes| {
+            log.write(bytes, name);
+        });
+        if let Err(error) = self.write(&record) {
+            // A checkpoint needs no room, and afterwards there is some: that of the old records.
+            if !is_lack_of_room(&error) || self.checkpoint(env).is_err() {
+                return Err(Failed::Journal(error));
+            }
+            self.write(&record).map_err(Failed::Journal)?;
+        }
+        self.current().sync_data().map_err(Failed::Unknown)?;
+        if let Err(error) = txn.commit() {
+            self.take_back(&record).map_err(Failed::Unknown)?;
+            return Err(Failed::Engine(error));
+        }
+        self.number += 1;
+        self.end += record.len() as u64;
+        if self.under_way.is_none() && self.is_due(env) {
+            // If it cannot begin now, it may after the next commit.
+            let _ = self.begin_checkpoint(env);
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was committed without a record.
+    pub(crate) fn checkpoint(&mut self, env: &Arc<Env>) -> io::Result<()> {
+        self.settle(true)?;
+        self.begin_checkpoint(env)?;
+        self.settle(true)
+    }
+
+    /// Lets go of the pages that the engine holds for the last checkpoint; whether there were any.
+    pub(crate) fn free_pages(&mut self, env: &Arc<Env>) -> bool {
+        self.pin.id() != env.last_txn() && self.checkpoint(env).is_ok()
+    }
+
+    /// Leaves a data file that is whole by itself, and a journal without records.
+    pub(crate) fn close(&mut self, env: &Arc<Env>) -> io::Result<()> {
+        self.checkpoint(env)?;
+        // The old head is erased there.
+        self.files[1 - self.head_at].sync_data()
+    }
+
+    /// Where records go.
+    fn current(&self) -> &File {
+        &self.files[self.current_at()]
+    }
+
+    fn current_at(&self) -> usize {
+        if self.under_way.is_some() { 1 - self.head_at } else { self.head_at }
+    }
+
+    /// Writes a record behind the last one, which it does not yet count among them.
+    fn write(&mut self, record: &[u8]) -> io::Result<()> {
+        let at = self.current_at();
+        let end = self.end + record.len() as u64;
+        files::write_at(&self.files[at], record, self.end)?;
+        if end > self.lengths[at] {
+            self.lengths[at] = end;
+            // A file that grows takes far longer to flush than one that is overwritten; so it
+            // grows in large steps, of zeros. Without room for that, it goes without.
+            let step = end.clamp(STEP_MIN, STEP_MAX);
+            if files::write_at(&self.files[at], &vec![0; step as usize], end).is_ok() {
+                self.lengths[at] = end + step;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the record written last is not found after a crash.
+    fn take_back(&mut self, record: &[u8]) -> io::Result<()> {
+        let sector = record.len().min(files::SECTOR_BYTES as usize);
+        files::write_at(self.current(), &vec![0; sector], self.end)?;
+        self.current().sync_data()
+    }
+
+    fn is_due(&self, env: &Env) -> bool {
+        let growth = env.used_bytes().saturating_sub(self.used_bytes);
+        self.end - RECORDS_START > self.checkpoint_bytes
+            || growth > self.checkpoint_bytes.saturating_mul(GROWTH).max(self.used_bytes / 8)
+    }
+
+    fn begin_checkpoint(&mut self, env: &Arc<Env>) -> io::Result<()> {
+        let pin = match self.spare.take() {
+            Some(idle) => idle.renew(),
+            None => env.begin_read(),
+        };
+        let pin = pin.map_err(lmdb::Error::into_io)?;
+        let metas = Metas::read(&mut self.data).map_err(Damage::into_io)?;
+        let (salt, generation) = (self.salt, self.generation + 1);
+        let head = Head { salt, generation, number: self.number, metas };
+        let [old, new] = [self.head_at, 1 - self.head_at].map(|at| self.files[at].clone());
+        self.flusher.begin(Checkpoint { env: env.clone(), head, new, old })?;
+        self.under_way = Some(pin);
+        self.end = RECORDS_START;
+        self.used_bytes = env.used_bytes();
+        Ok(())
+    }
+
+    /// Takes note of the checkpoint under way, if there is one and it is done, or is waited for.
+    fn settle(&mut self, wait: bool) -> io::Result<()> {
+        if self.is_broken {
+            return Err(io::Error::other("a checkpoint failed before"));
+        }
+        if self.under_way.is_none() {
+            return Ok(());
+        }
+        let Some(outcome) = self.flusher.outcome(wait) else { return Ok(()) };
+        self.is_broken = outcome.is_err();
+        outcome?;
+        if let Some(pin) = self.under_way.take() {
+            self.spare = Some(std::mem::replace(&mut self.pin, pin).reset());
+            self.generation += 1;
+            self.head_at = 1 - self.head_at;
+        }
+        Ok(())
+    }
+}
+
+/// By how much a file grows at once, in bytes.
+const STEP_MIN: u64 = 64 << 10;
+const STEP_MAX: u64 = 4 << 20;
+
+fn is_lack_of_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
+fn salt() -> io::Result<u64> {
+    let mut salt = [0; 8];
+    getrandom::fill(&mut salt).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(u64::from_le_bytes(salt))
+}
+
+/// The thread that waits for the disk while the writer goes on.
+#[derive(Debug)]
+struct Flusher {
+    /// Taken to end the thread.
+    checkpoints: Option<Sender<Checkpoint>>,
+    outcomes: Receiver<io::Result<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Checkpoint {
+    env: Arc<Env>,
+    head: Head,
+    new: Arc<File>,
+    old: Arc<File>,
+}
+
+impl Checkpoint {
+    fn take(self) -> io::Result<()> {
+        self.env.sync().map_err(lmdb::Error::into_io)?;
+        self.head.write(&self.new)?;
+        Head::erase(&self.old)
+    }
+}
+
+impl Flusher {
+    fn start() -> io::Result<Flusher> {
+        let (checkpoints, received) = mpsc::channel::<Checkpoint>();
+        let (sender, outcomes) = mpsc::channel();
+        let run = move || {
+            for checkpoint in received {
+                // Whoever does not listen any more has ended the journal.
+                let _ = sender.send(checkpoint.take());
+            }
+        };
+        let thread = thread::Builder::new().name("throng-flush".into()).spawn(run)?;
+        Ok(Flusher { checkpoints: Some(checkpoints), outcomes, thread: Some(thread) })
+    }
+
+    fn begin(&self, checkpoint: Checkpoint) -> io::Result<()> {
+        match &self.checkpoints {
+            Some(checkpoints) if checkpoints.send(checkpoint).is_ok() => Ok(()),
+            _ => Err(gone()),
+        }
+    }
+
+    /// What came of the checkpoint; nothing if that is not known yet and not waited for.
+    fn outcome(&self, wait: bool) -> Option<io::Result<()>> {
+        if wait {
+            return Some(self.outcomes.recv().unwrap_or_else(|_| Err(gone())));
+        }
+        match self.outcomes.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(gone())),
+        }
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.checkpoints = None;
+        // It holds the engine while it flushes. If it died of a panic, that was told.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the thread that flushes ended")
+}
+
+/// The names of the files.
+const NAMES: [&str; 2] = ["journal.0", "journal.1"];
+/// The name of the first one before it has a head.
+const DRAFT: &str = "journal.draft";
+
+/// Makes both files, the first one with a head. They are there from when that has its name.
+fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
+    let make = |name: &str| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(directory.join(name))
+    };
+    let second = make(NAMES[1])?;
+    let first = make(DRAFT)?;
+    head.write(&first)?;
+    fs::rename(directory.join(DRAFT), directory.join(NAMES[0]))?;
+    Ok([first, second])
+}
+
+/// Removes the journal of a data file that is whole by itself.
+pub(crate) fn remove(directory: &Path) -> io::Result<()> {
+    // In this order: without the first file, there is no journal.
+    for name in NAMES {
+        match fs::remove_file(directory.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Keeps those who open a store apart from one who recovers it.
+///
+/// A writer locks the first file *before* it claims the directory, until it has recovered. A reader
+/// shares that lock while it looks whether there is something to recover, and finds either no
+/// writer, or one that has. From then on the reader shares a lock on the second file. So a writer
+/// that can lock that alone knows that nobody reads; and one that cannot knows that readers were
+/// there before it, and so that the system has not gone down since: then the data file needs not be
+/// put back, and must not, under their eyes.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    files: [File; 2],
+    found: Option<Found>,
+}
+
+/// What a journal has to say.
+#[derive(Debug)]
+struct Found {
+    /// Which file has the newest head.
+    at: usize,
+    head: Head,
+    /// What was committed since.
+    logs: Vec<Vec<u8>>,
+    /// The number of the last of these.
+    last: u64,
+    /// Whether the data file shows another state than that of the head.
+    is_behind: bool,
+}
+
+impl Gate {
+    /// Goes in to write, which waits for who else does; nothing if there is no journal.
+    pub(crate) fn to_write(directory: &Path) -> io::Result<Option<Gate>> {
+        let open =
+            |name: &str| OpenOptions::new().read(true).write(true).open(directory.join(name));
+        Gate::enter(open, File::lock)
+    }
+
+    /// The same to read.
+    pub(crate) fn to_read(directory: &Path) -> io::Result<Option<Gate>> {
+        Gate::enter(|name: &str| File::open(directory.join(name)), File::lock_shared)
+    }
+
+    fn enter(
+        open: impl Fn(&str) -> io::Result<File>,
+        lock: impl Fn(&File) -> io::Result<()>,
+    ) -> io::Result<Option<Gate>> {
+        let first = match open(NAMES[0]) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            first => first?,
+        };
+        lock(&first)?;
+        Ok(Some(Gate { files: [first, open(NAMES[1])?], found: None }))
+    }
+
+    /// Whether there is a journal, of one who did not find any.
+    pub(crate) fn is_there(directory: &Path) -> bool {
+        directory.join(NAMES[0]).exists()
+    }
+
+    /// Reads what is there, and whether it fits the data file.
+    pub(crate) fn look(&mut self, data_file: &Path) -> Result<(), Damage> {
+        let [first, second] = &mut self.files;
+        let contents = [Content::read(first)?, Content::read(second)?];
+        let [first, second] = contents.each_ref().map(|content| content.head.as_ref());
+        let is_second = second.map(|head| head.generation) > first.map(|head| head.generation);
+        let head = if is_second { second } else { first };
+        let head = head.ok_or_else(|| found("its journal has no head"))?.clone();
+
+        let records = contents.iter().map(|content| content.records(head.salt, head.number));
+        let mut records: Vec<_> = records.flatten().collect();
+        records.sort_by_key(|record| record.number);
+        // Of a record that was taken back and one under the same number there is only one.
+        let mut last = head.number;
+        for record in &records {
+            last += 1;
+            if record.number != last {
+                return Err(found("a record of its journal is missing"));
+            }
+            if record.generation > head.generation {
+                return Err(found("the newest head of its journal is missing"));
+            }
+        }
+
+        let now = Metas::read(&mut File::open(data_file)?)?;
+        // Since then there were commits at most.
+        if now.commit_last() < head.metas.commit()? {
+            return Err(found("its journal belongs to another one, or a later state of it"));
+        }
+        self.found = Some(Found {
+            at: usize::from(is_second),
+            last,
+            is_behind: now != head.metas,
+            head,
+            logs: records.into_iter().map(|record| record.log).collect(),
+        });
+        Ok(())
+    }
+
+    /// Whether the data file is not whole by itself.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.found.as_ref().is_some_and(|found| found.is_behind || !found.logs.is_empty())
+    }
+
+    /// What the data file's meta pages are to be.
+    pub(crate) fn metas(&self) -> Option<&Metas> {
+        self.found.as_ref().map(|found| &found.head.metas)
+    }
+
+    /// Puts the data file back to the state of the head, unless somebody reads.
+    pub(crate) fn put_back(&mut self, data_file: &Path) -> io::Result<()> {
+        let Some(found) = &mut self.found else { return Ok(()) };
+        match self.files[1].try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        if found.is_behind {
+            let file = OpenOptions::new().write(true).open(data_file)?;
+            for (number, page) in found.head.metas.pages.iter().enumerate() {
+                files::write_at(&file, page, (number * found.head.metas.page_bytes) as u64)?;
+            }
+            found.is_behind = false;
+        }
+        Ok(())
+    }
+
+    /// Applies what was committed since the head.
+    pub(crate) fn apply(
+        &mut self,
+        env: &Arc<Env>,
+        data_file: &Path,
+        table: impl Fn(&str) -> Option<Table>,
+    ) -> Result<(), Damage> {
+        let engine = |error: lmdb::Error| Damage::Io(error.into_io());
+        let Some(newest) = &mut self.found else { return Ok(()) };
+        // Nothing of this state may be overwritten before there is a head of a later one.
+        let _pin = env.begin_read().map_err(engine)?;
+        if newest.is_behind {
+            // That of the head may have been, if nobody held it since the crash. The changes may
+            // be applied to this one just as well.
+            env.sync().map_err(engine)?;
+            let metas = Metas::read(&mut File::open(data_file)?)?;
+            let generation = newest.head.generation + 1;
+            let head = Head { generation, metas, ..newest.head };
+            head.write(&self.files[1 - newest.at])?;
+            Head::erase(&self.files[newest.at])?;
+            newest.at = 1 - newest.at;
+            newest.head = head;
+        }
+        if newest.logs.is_empty() {
+            return Ok(());
+        }
+        let mut txn = env.begin_write().map_err(engine)?;
+        for log in &newest.logs {
+            log::apply(log, &mut txn, &table).map_err(|unfit| match unfit {
+                Unfit::Log => found("its journal has a record that does not fit it"),
+                Unfit::Engine(error) => engine(error),
+            })?;
+        }
+        txn.commit().map_err(engine)
+    }
+
+    /// Lets go of the first file, and keeps the share of the second one for as long as it lives.
+    pub(crate) fn read_on(self) -> io::Result<File> {
+        let [first, second] = self.files;
+        second.lock_shared()?;
+        first.unlock()?;
+        Ok(second)
+    }
+}

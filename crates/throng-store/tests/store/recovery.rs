@@ -1,0 +1,229 @@
+//! What a store that was not closed leaves behind, and what its journal brings back.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Stdio};
+
+use throng_store::{Batch, Bytes, DatabaseOptions, Durability, OpenError, Store, Str};
+
+const ENTRIES: u64 = 50;
+
+fn put(store: &Store, round: u8) {
+    let named = store.database::<Str, Bytes>("named").unwrap();
+    let tags = store.database_with::<Str, Bytes>("tags", &DatabaseOptions::new().duplicates());
+    let tags = tags.unwrap();
+    for number in 0..ENTRIES {
+        let key = format!("key {number}");
+        let batch = Batch::new().put(&key, [round; 30]).put_in(&named, &key, &[round; 300]);
+        let batch = batch.put_in(&tags, "tag", &[round, number as u8]).add("count", 1);
+        // Deleted and put again, so that only in their order the records give the same.
+        store.write(batch.delete_in(&named, "key 7")).wait().unwrap();
+    }
+    store.write(Batch::new().clear_in(&named).put_in(&named, "last", &[round])).wait().unwrap();
+}
+
+/// Whether a store holds just what so many rounds put there.
+fn check(store: &Store, rounds: u8) {
+    store.verify().unwrap();
+    let named = store.database::<Str, Bytes>("named").unwrap();
+    let tags = DatabaseOptions::new().duplicates().existing();
+    let tags = store.database_with::<Str, Bytes>("tags", &tags).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.len().unwrap(), ENTRIES + 1);
+    for number in 0..ENTRIES {
+        let value = snapshot.get(format!("key {number}").as_bytes()).unwrap();
+        assert_eq!(value, Some(&[rounds; 30][..]), "{number}");
+    }
+    let count = u64::from(rounds) * ENTRIES;
+    assert_eq!(snapshot.get(b"count").unwrap(), Some(&count.to_le_bytes()[..]));
+    let last: Vec<_> = named.range(&snapshot, ..).map(Result::unwrap).collect();
+    assert_eq!(last, [("last", &[rounds][..])]);
+    assert_eq!(tags.range(&snapshot, ..).count() as u64, count);
+}
+
+#[test]
+#[ignore = "the child of the tests below"]
+fn dying_child() {
+    let store = Store::open(std::env::var(super::DIRECTORY).unwrap()).unwrap();
+    put(&store, 1);
+    println!("\nwritten");
+    // Until killed.
+    loop {
+        std::thread::park();
+    }
+}
+
+/// A child and what it says.
+fn begin(test: &str, directory: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = super::child(test, directory, "")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+fn await_line(lines: &mut Lines<BufReader<ChildStdout>>, line: &str) {
+    assert!(lines.any(|said| said.unwrap() == line), "it did not say {line:?}");
+}
+
+/// Leaves a store that was written and not closed.
+fn leave_unclosed(directory: &Path) {
+    let (mut child, mut lines) = begin("recovery::dying_child", directory);
+    await_line(&mut lines, "written");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn an_unclosed_store_can_be_checked_and_read_once_it_was_recovered() {
+    let directory = tempfile::tempdir().unwrap();
+    leave_unclosed(directory.path());
+    Store::check(directory.path()).unwrap();
+    let to_read = Store::options().read_only(true);
+    let refused = to_read.open(directory.path());
+    assert!(matches!(refused, Err(OpenError::Unrecovered { .. })), "{refused:?}");
+    check(&Store::open(directory.path()).unwrap(), 1);
+    check(&to_read.open(directory.path()).unwrap(), 1);
+    check(&to_read.check(true).open(directory.path()).unwrap(), 1);
+}
+
+#[test]
+fn a_store_that_is_not_closed_again_and_again_is_recovered_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    leave_unclosed(directory.path());
+    // In this process what is forgotten stays claimed, so each time it is a copy that is opened.
+    let mut left = directory;
+    for round in 2..6 {
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["data.mdb", "journal.0", "journal.1"] {
+            fs::copy(left.path().join(name), copy.path().join(name)).unwrap();
+        }
+        let store =
+            Store::options().check(true).checkpoint_bytes(3 << 10).open(copy.path()).unwrap();
+        check(&store, round - 1);
+        put(&store, round);
+        check(&store, round);
+        std::mem::forget(store);
+        left = copy;
+    }
+}
+
+#[test]
+fn a_volatile_store_has_no_journal_and_what_the_journal_held() {
+    let directory = tempfile::tempdir().unwrap();
+    leave_unclosed(directory.path());
+    let volatile = Store::options().durability(Durability::Volatile);
+    let store = volatile.open(directory.path()).unwrap();
+    check(&store, 1);
+    assert!(!directory.path().join("journal.0").exists());
+    put(&store, 2);
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    check(&store, 2);
+    assert!(directory.path().join("journal.0").exists());
+    put(&store, 3);
+    drop(store);
+    check(&volatile.open(directory.path()).unwrap(), 3);
+}
+
+/// Damages one byte of a file.
+fn damage(path: &Path, offset: u64) {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x10], offset).unwrap();
+}
+
+#[track_caller]
+fn assert_corrupt(directory: &Path, reason: &str) {
+    for outcome in [Store::open(directory).map(drop), Store::check(directory).map(drop)] {
+        match outcome {
+            Err(error @ OpenError::Corrupt { .. }) => {
+                assert!(error.to_string().contains(reason), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_damaged_journal_is_found_before_anything_is_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    leave_unclosed(directory.path());
+    let journals = [0, 1].map(|number| directory.path().join(format!("journal.{number}")));
+    // The two databases were made with a checkpoint each, so the newest head is in the first file.
+    let [records, _] = &journals;
+    damage(records, 4096 + 1024 + 40);
+    assert_corrupt(directory.path(), "a record of its journal is missing");
+    damage(records, 4096 + 1024 + 40);
+    for path in &journals {
+        damage(path, 20);
+    }
+    check(&Store::open(directory.path()).unwrap(), 1);
+
+    for path in &journals {
+        damage(path, 20);
+        damage(path, 532);
+    }
+    assert_corrupt(directory.path(), "its journal has no head");
+}
+
+#[test]
+fn a_journal_does_not_come_over_the_data_of_an_earlier_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.mdb");
+    let store = Store::open(directory.path()).unwrap();
+    put(&store, 1);
+    drop(store);
+    let early = fs::read(&path).unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    put(&store, 2);
+    drop(store);
+    fs::write(&path, &early).unwrap();
+    assert_corrupt(directory.path(), "its journal belongs to another one");
+    // As the documentation says.
+    for number in 0..2 {
+        fs::remove_file(directory.path().join(format!("journal.{number}"))).unwrap();
+    }
+    check(&Store::open(directory.path()).unwrap(), 1);
+}
+
+#[test]
+#[ignore = "the child of who_reads_meanwhile_is_not_disturbed_by_a_recovery"]
+fn reading_child() {
+    let directory = std::env::var(super::DIRECTORY).unwrap();
+    let store = Store::options().read_only(true).open(directory).unwrap();
+    let before = store.snapshot().unwrap();
+    println!("\nopened");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    for number in 0..ENTRIES {
+        let value = before.get(format!("key {number}").as_bytes()).unwrap();
+        assert_eq!(value, Some(&[1; 30][..]), "{number}");
+    }
+    check(&store, 4);
+    println!("\nchecked");
+}
+
+#[test]
+fn who_reads_meanwhile_is_not_disturbed_by_a_recovery() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut writer, mut said) = begin("recovery::dying_child", directory.path());
+    await_line(&mut said, "written");
+    let (mut reader, mut read) = begin("recovery::reading_child", directory.path());
+    await_line(&mut read, "opened");
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    check(&store, 1);
+    for round in 2..=4 {
+        put(&store, round);
+    }
+    reader.stdin.take().unwrap().write_all(b"go on\n").unwrap();
+    await_line(&mut read, "checked");
+    assert!(reader.wait().unwrap().success());
+}
