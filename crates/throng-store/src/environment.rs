@@ -551,14 +551,14 @@ pub(crate) struct Commit<'e> {
 }
 
 impl Commit<'_> {
-    /// Ends it, as durably as the environment is.
-    pub(crate) fn end(mut self, env: &Arc<Env>, txn: WriteTxn<'_>) -> Result<(), Failed> {
+    /// Ends it, as durably as the environment is; returns how long that waited for the disk.
+    pub(crate) fn end(mut self, env: &Arc<Env>, txn: WriteTxn<'_>) -> Result<Duration, Failed> {
         match &mut *self.journal {
             Some(journal) => {
                 journal.commit(env, txn, &self.log, |table| self.environment.stored_name(table))
             }
             None if self.environment.is_durable() => Err(Failed::BrokenOff),
-            None => txn.commit().map_err(Failed::Engine),
+            None => txn.commit().map(|()| Duration::ZERO).map_err(Failed::Engine),
         }
     }
 }

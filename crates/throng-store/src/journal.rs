@@ -40,6 +40,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table, WriteTxn};
 use crate::pages::{Damage, Metas, found};
@@ -153,16 +154,16 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Commits durably: first here, then in the engine.
+    /// Commits durably: first here, then in the engine. Returns how long the disk took.
     pub(crate) fn commit(
         &mut self,
         env: &Arc<Env>,
         txn: WriteTxn<'_>,
         log: &Log,
         name: impl Fn(Table) -> Option<String>,
-    ) -> Result<(), Failed> {
+    ) -> Result<Duration, Failed> {
         if log.is_empty() {
-            return txn.commit().map_err(Failed::Engine);
+            return txn.commit().map(|()| Duration::ZERO).map_err(Failed::Engine);
         }
         let is_far_behind = self.end > self.checkpoint_bytes.saturating_mul(LAG_MAX);
         self.settle(is_far_behind).map_err(|_| Failed::BrokenOff)?;
@@ -176,7 +177,9 @@ impl Journal {
             }
             self.write(&record).map_err(Failed::Journal)?;
         }
+        let began = Instant::now();
         self.current().sync_data().map_err(Failed::Unknown)?;
+        let flush = began.elapsed();
         if let Err(error) = txn.commit() {
             self.take_back(&record).map_err(Failed::Unknown)?;
             return Err(Failed::Engine(error));
@@ -187,7 +190,7 @@ impl Journal {
             // If it cannot begin now, it may after the next commit.
             let _ = self.begin_checkpoint(env);
         }
-        Ok(())
+        Ok(flush)
     }
 
     /// Makes durable what was committed without a record.

@@ -69,6 +69,7 @@ mod database;
 mod environment;
 mod error;
 mod format;
+mod gathering;
 mod journal;
 mod lmdb;
 mod lock;

@@ -57,7 +57,7 @@ impl Default for Options {
             map_bytes: 512 << 20,
             databases_max: 128,
             durability: Durability::Durable,
-            checkpoint_bytes: 4 << 20,
+            checkpoint_bytes: 16 << 20,
             write_map: false,
             read_ahead: true,
             read_only: false,
@@ -101,7 +101,7 @@ impl Options {
     }
 
     /// After how many bytes of changes the data file is flushed, behind the writer's back, so that
-    /// the journal can be used again. 4 MiB by default.
+    /// the journal can be used again. 16 MiB by default.
     ///
     /// Between two of these checkpoints no page of the data file is used again, so it may grow by
     /// a few times as much: a change of a few bytes takes a page. With more the disk has less to

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::gathering::Gathering;
 use crate::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
 
@@ -39,7 +40,8 @@ struct Waiting {
     /// The sum over `entries`.
     bytes: usize,
     door: Door,
-    writer_sleeps: bool,
+    /// The writer sleeps until so many wait; 0 if it does not.
+    wanted: usize,
     /// Of those who wait for room. Each is one task that holds its batch back, so the list is
     /// bounded by what the user lets run.
     crowd: Vec<Waker>,
@@ -86,7 +88,7 @@ impl Queue {
                 entries: Vec::new(),
                 bytes: 0,
                 door: if options.read_only { Door::ReadOnly } else { Door::Open },
-                writer_sleeps: false,
+                wanted: 0,
                 crowd: Vec::new(),
             }),
             arrival: Condvar::new(),
@@ -117,7 +119,10 @@ impl Queue {
             Door::Open => {
                 waiting.entries.push(entry);
                 waiting.bytes += bytes;
-                let wake = mem::take(&mut waiting.writer_sleeps);
+                let wake = waiting.wanted > 0 && waiting.entries.len() >= waiting.wanted;
+                if wake {
+                    waiting.wanted = 0;
+                }
                 drop(waiting);
                 if wake {
                     self.arrival.notify_one();
@@ -134,17 +139,36 @@ impl Queue {
 
     /// Waits for work and takes all of it, in the order it came, into `group`, which is empty.
     /// False once the queue is closed and drained.
-    pub(crate) fn take(&self, group: &mut Vec<Request>, spare: &mut Vec<Entry>) -> bool {
+    pub(crate) fn take(
+        &self,
+        group: &mut Vec<Request>,
+        spare: &mut Vec<Entry>,
+        gathering: &mut Gathering,
+    ) -> bool {
         debug_assert!(group.is_empty() && spare.is_empty());
         let mut waiting = self.lock();
+        let waited = waiting.entries.len();
         while waiting.entries.is_empty() {
             if waiting.door == Door::Closed {
                 return false;
             }
-            waiting.writer_sleeps = true;
+            waiting.wanted = 1;
             waiting = self.arrival.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        waiting.writer_sleeps = false;
+        let here = waiting.entries.len();
+        if let Some((wanted, patience)) = gathering.wanted(waited)
+            && here < wanted
+        {
+            waiting.wanted = wanted;
+            // No more than one is woken in vain: whoever has the door closed.
+            waiting = self
+                .arrival
+                .wait_timeout(waiting, patience)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            gathering.came(waiting.entries.len() - here, wanted - here);
+        }
+        waiting.wanted = 0;
         waiting.bytes = 0;
         mem::swap(&mut waiting.entries, spare);
         let crowd = mem::take(&mut waiting.crowd);
@@ -250,7 +274,7 @@ mod tests {
     /// What the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
         let mut group = Vec::new();
-        let taken = queue.take(&mut group, &mut Vec::new());
+        let taken = queue.take(&mut group, &mut Vec::new(), &mut Gathering::default());
         taken.then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }
 

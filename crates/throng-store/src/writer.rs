@@ -17,10 +17,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::batch::{Change, counter};
 use crate::database::{Kind, Place};
 use crate::environment::Environment;
+use crate::gathering::Gathering;
 use crate::journal::{Failed, Log};
 use crate::lmdb::{self, Env, Put, WriteCursor, WriteTxn};
 use crate::queue::{Queue, Request};
@@ -47,10 +49,14 @@ pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Coun
     }
     let _abandon = Abandon(queue);
 
-    let mut writer = Writer { environment, counters, broken: false, wakers: Vec::new() };
+    let flush = Duration::ZERO;
+    let mut writer = Writer { environment, counters, broken: false, flush, wakers: Vec::new() };
     let (mut group, mut spare) = (Vec::new(), Vec::new());
-    while queue.take(&mut group, &mut spare) {
+    let mut gathering = Gathering::default();
+    while queue.take(&mut group, &mut spare, &mut gathering) {
+        let told = group.len();
         writer.commit(&mut group);
+        gathering.committed(told, std::mem::take(&mut writer.flush));
         // The door is shut before anyone hears of it.
         if writer.broken {
             queue.break_off();
@@ -72,6 +78,8 @@ struct Writer<'w> {
     counters: &'w Counters,
     /// The engine has given up; see [`Failure::Unknown`].
     broken: bool,
+    /// How long the last commit waited for the disk.
+    flush: Duration,
     wakers: Vec<Waker>,
 }
 
@@ -110,7 +118,8 @@ impl Writer<'_> {
         }
         let failure = match outcome {
             Ok(committed) => {
-                if committed.flushed {
+                self.flush = committed.flush.unwrap_or_default();
+                if committed.flush.is_some() {
                     self.counters.commits.fetch_add(1, Ordering::Relaxed);
                     self.environment.committed(&env);
                 }
@@ -246,8 +255,8 @@ fn copy(error: &io::Error) -> io::Error {
 
 /// A group that was committed.
 struct Committed {
-    /// Whether there was anything to commit.
-    flushed: bool,
+    /// How long the disk was waited for, if there was anything to commit.
+    flush: Option<Duration>,
     outcomes: Vec<Outcome>,
 }
 
@@ -264,14 +273,14 @@ fn transact(
         Work::Sync => true,
     });
     if idle {
-        return Ok(Committed { flushed: false, outcomes });
+        return Ok(Committed { flush: None, outcomes });
     }
     let mut commit = environment.commit();
     let mut txn = env.begin_write().map_err(Failure::rolled_back)?;
     let mut writing = Writing { environment, txn: &mut txn, log: &mut commit.log };
     writing.apply_all(group, &mut outcomes).map_err(Failure::rolled_back)?;
-    commit.end(env, txn).map_err(|failed| Failure::of_commit(failed, env))?;
-    Ok(Committed { flushed: true, outcomes })
+    let flush = commit.end(env, txn).map_err(|failed| Failure::of_commit(failed, env))?;
+    Ok(Committed { flush: Some(flush), outcomes })
 }
 
 /// A transaction, and the log of what it changes.
@@ -513,6 +522,7 @@ mod tests {
             environment: &environment,
             counters: &counters,
             broken: true,
+            flush: Duration::ZERO,
             wakers: Vec::new(),
         };
         let batch = Batch::new().put("key", "value");

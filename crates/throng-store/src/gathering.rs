@@ -1,0 +1,101 @@
+//! [`Gathering`]: whether the writer waits a little for more, though there is work.
+//!
+//! Those who write and wait for it, again and again, fall into two halves: while the writes of one
+//! half are flushed, the other half queues, and is the next group. Each group then has half the
+//! writes, and each write waits for two flushes. So the writer waits for those whom it has just told,
+//! who are likely to write again at once, for a fraction of the time that a flush takes. Where they do
+//! not come, it soon stops asking; and where nothing is flushed, it never does: then one half makes
+//! its next writes while those of the other are applied.
+
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Gathering {
+    /// How many were told of the last commit.
+    told: usize,
+    /// For how long that waited for the disk.
+    flush: Duration,
+    /// For so many groups it does not wait.
+    pause: u32,
+    /// How many groups the pause has, if they do not come.
+    next_pause: u32,
+}
+
+/// Groups of so many share the cost of a commit well enough.
+const ENOUGH: usize = 256;
+/// The part of a flush's time that is waited, at most.
+const PART: u32 = 3;
+/// Below this it is not worth the while.
+const FLUSH_MIN: Duration = Duration::from_micros(50);
+const PATIENCE_MAX: Duration = Duration::from_micros(500);
+const PAUSE_MAX: u32 = 64;
+
+impl Gathering {
+    /// Takes note of a commit.
+    pub(crate) fn committed(&mut self, told: usize, flush: Duration) {
+        self.told = told;
+        self.flush = flush;
+    }
+
+    /// How many to wait for, and for how long, where so many waited when the commit was done.
+    pub(crate) fn wanted(&mut self, waited: usize) -> Option<(usize, Duration)> {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return None;
+        }
+        let wanted = waited + self.told;
+        (wanted > 1 && waited < ENOUGH && self.flush >= FLUSH_MIN)
+            .then(|| (wanted.min(ENOUGH), (self.flush / PART).min(PATIENCE_MAX)))
+    }
+
+    /// Takes note of how many came of those who were missing.
+    pub(crate) fn came(&mut self, came: usize, missing: usize) {
+        if came * 2 >= missing {
+            self.next_pause = 0;
+            return;
+        }
+        self.next_pause = (self.next_pause * 2).clamp(1, PAUSE_MAX);
+        self.pause = self.next_pause;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLUSH: Duration = Duration::from_micros(400);
+
+    #[test]
+    fn those_who_were_told_are_waited_for_and_one_alone_is_not() {
+        let mut gathering = Gathering::default();
+        assert_eq!(gathering.wanted(1), None);
+        gathering.committed(1, FLUSH);
+        assert_eq!(gathering.wanted(0), None);
+        gathering.committed(8, FLUSH);
+        assert_eq!(gathering.wanted(8), Some((16, FLUSH / PART)));
+        assert_eq!(gathering.wanted(0), Some((8, FLUSH / PART)));
+        assert_eq!(gathering.wanted(ENOUGH), None);
+        gathering.committed(ENOUGH, Duration::from_secs(1));
+        assert_eq!(gathering.wanted(1), Some((ENOUGH, PATIENCE_MAX)));
+        gathering.committed(8, Duration::ZERO);
+        assert_eq!(gathering.wanted(8), None);
+    }
+
+    #[test]
+    fn where_nobody_comes_it_stops_asking_for_longer_and_longer() {
+        let mut gathering = Gathering::default();
+        gathering.committed(8, FLUSH);
+        let mut asked = Vec::new();
+        for group in 0..200 {
+            if gathering.wanted(2).is_some() {
+                asked.push(group);
+                gathering.came(1, 8);
+            }
+        }
+        assert_eq!(asked, [0, 2, 5, 10, 19, 36, 69, 134, 199]);
+        while gathering.wanted(2).is_none() {}
+        gathering.came(4, 8);
+        assert!(gathering.wanted(2).is_some());
+    }
+}
