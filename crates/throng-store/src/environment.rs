@@ -122,7 +122,7 @@ impl Environment {
         let databases =
             format::open_databases(&env, directory, options.read_only, &BTreeMap::new())?;
         let (mut journal, mut reads) = (None, None);
-        let checkpoint_bytes = options.is_journaled().then_some(options.checkpoint_bytes);
+        let checkpoint_bytes = options.journal();
         if options.read_only {
             reads = gate.map(Gate::read_on).transpose().map_err(refused)?;
         } else {

@@ -391,8 +391,12 @@ fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
             .truncate(true)
             .open(directory.join(name))
     };
-    let second = make(NAMES[1])?;
-    let first = make(DRAFT)?;
+    let [first, second] = [make(DRAFT)?, make(NAMES[1])?];
+    // Room for a head and some records, so that a disk that is full later can be tidied up.
+    for file in [&first, &second] {
+        files::write_at(file, &vec![0; (RECORDS_START + STEP_MIN) as usize], 0)?;
+    }
+    second.sync_all()?;
     head.write(&first)?;
     fs::rename(directory.join(DRAFT), directory.join(NAMES[0]))?;
     Ok([first, second])

@@ -101,7 +101,8 @@ impl Options {
     }
 
     /// After how many bytes of changes the data file is flushed, behind the writer's back, so that
-    /// the journal can be used again. 16 MiB by default.
+    /// the journal can be used again. 16 MiB by default, and never more than a quarter of
+    /// [`map_bytes`](Options::map_bytes); the journal takes about twice as much.
     ///
     /// Between two of these checkpoints no page of the data file is used again, so it may grow by
     /// a few times as much: a change of a few bytes takes a page. With more the disk has less to
@@ -204,15 +205,18 @@ impl Options {
         Store::open_with(path.as_ref(), self)
     }
 
-    /// Whether commits go through a journal.
-    pub(crate) fn is_journaled(&self) -> bool {
-        self.durability == Durability::Durable && !self.read_only
+    /// After how many bytes of records a checkpoint is due, if commits go through a journal.
+    pub(crate) fn journal(&self) -> Option<u64> {
+        let is_journaled = self.durability == Durability::Durable && !self.read_only;
+        // Who allows few bytes of data expects few beside them.
+        let bytes = self.checkpoint_bytes.min(self.map_bytes_rounded() as u64 / 4);
+        is_journaled.then_some(bytes)
     }
 
     /// What of this is the engine's.
     pub(crate) fn settings(&self) -> Settings {
         let volatile = self.durability == Durability::Volatile;
-        let pins = if self.is_journaled() { journal::PINS } else { 0 };
+        let pins = self.journal().map_or(0, |_| journal::PINS);
         Settings {
             map_bytes: self.map_bytes_rounded(),
             readers_max: self.snapshots_max.saturating_add(pins),
