@@ -330,8 +330,9 @@ impl Environment {
 
     /// Leaves the data file whole by itself, after the last commit. If that cannot be, it is whole
     /// together with the journal.
-    pub(crate) fn end_journal(&self) {
-        if let (Some(mut journal), Some(env)) = (self.journal().take(), self.env()) {
+    pub(crate) fn close_journal(&self) {
+        // It stays, and keeps its slots of readers, which are not for snapshots.
+        if let (Some(journal), Some(env)) = (&mut *self.journal(), self.env()) {
             let _ = journal.close(&env);
         }
     }

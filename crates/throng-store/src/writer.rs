@@ -70,7 +70,7 @@ pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Coun
             queue.recover();
         }
     }
-    environment.end_journal();
+    environment.close_journal();
 }
 
 struct Writer<'w> {
