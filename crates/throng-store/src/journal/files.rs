@@ -19,10 +19,10 @@
 //! | record  |                                                                    |
 //! |---------|--------------------------------------------------------------------|
 //! | 0..4    | CRC-32 of the salt and all that follows                            |
-//! | 4..8    | the length of the log                                              |
-//! | 8..16   | its number, one more than that of the record before                |
-//! | 16..24  | the generation of the newest head when it was written              |
-//! | 24..    | the log (see `log.rs`)                                             |
+//! | 4..12   | the length of the log                                              |
+//! | 12..20  | its number, one more than that of the record before                |
+//! | 20..28  | the generation of the newest head when it was written              |
+//! | 28..    | the log (see `log.rs`)                                             |
 //!
 //! Numbers are little endian, but for those of the meta pages, which are the engine's. The salt is
 //! drawn anew whenever a store is opened: nobody can know it who writes values, and so no value
@@ -41,7 +41,7 @@ pub(super) const RECORDS_START: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"throngJ1";
 const HEAD_BYTES: usize = SECTOR_BYTES as usize;
-const RECORD_HEADER_BYTES: usize = 24;
+const RECORD_HEADER_BYTES: usize = 28;
 
 /// From which state of the data file on the records count.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) struct Record {
 }
 
 impl Head {
-    pub(super) fn to_bytes(&self) -> [u8; HEAD_BYTES] {
+    fn to_bytes(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = [0; HEAD_BYTES];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..16].copy_from_slice(&self.salt.to_le_bytes());
@@ -117,11 +117,10 @@ pub(super) fn record(
 ) -> Vec<u8> {
     let mut bytes = vec![0; RECORD_HEADER_BYTES];
     log(&mut bytes);
-    // No longer than the queue, which is no longer than a batch may be.
-    let length = (bytes.len() - RECORD_HEADER_BYTES) as u32;
-    bytes[4..8].copy_from_slice(&length.to_le_bytes());
-    bytes[8..16].copy_from_slice(&number.to_le_bytes());
-    bytes[16..24].copy_from_slice(&generation.to_le_bytes());
+    let length = (bytes.len() - RECORD_HEADER_BYTES) as u64;
+    bytes[4..12].copy_from_slice(&length.to_le_bytes());
+    bytes[12..20].copy_from_slice(&number.to_le_bytes());
+    bytes[20..28].copy_from_slice(&generation.to_le_bytes());
     let checksum = checksum(salt, &bytes[4..]);
     bytes[..4].copy_from_slice(&checksum.to_le_bytes());
     bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES as usize), 0);
@@ -160,12 +159,12 @@ impl Content {
 }
 
 fn parse(bytes: &[u8], salt: u64, after: u64) -> Option<Record> {
-    let (number, generation) = (u64_at(bytes, 8)?, u64_at(bytes, 16)?);
+    let (number, generation) = (u64_at(bytes, 12)?, u64_at(bytes, 20)?);
     // Before the sum over what may be the whole rest of the file.
     if number <= after {
         return None;
     }
-    let length = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
+    let length = usize::try_from(u64_at(bytes, 4)?).ok()?;
     let whole = bytes.get(..RECORD_HEADER_BYTES.checked_add(length)?)?;
     if whole[..4] != checksum(salt, &whole[4..]).to_le_bytes() {
         return None;
@@ -229,7 +228,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         let mut start = RECORDS_START;
         for (number, salt, bytes) in
-            [(1, 7, 0), (2, 7, 0), (2, 7, 1000), (3, 8, 10), (4, 7, 488), (5, 7, 489)]
+            [(1, 7, 0), (2, 7, 0), (2, 7, 1000), (3, 8, 10), (4, 7, 484), (5, 7, 485)]
         {
             let record = record(salt, 1, number, |log| log.extend(vec![number as u8; bytes]));
             assert!((record.len() as u64).is_multiple_of(SECTOR_BYTES));
@@ -249,8 +248,8 @@ mod tests {
             let records = Content::read(file).unwrap().records(7, 1);
             records.iter().map(|record| (record.number, record.log.len())).collect()
         };
-        assert_eq!(found(&mut file), [(2, 0), (2, 1000), (4, 488), (5, 489)]);
+        assert_eq!(found(&mut file), [(2, 0), (2, 1000), (4, 484), (5, 485)]);
         write_at(&file, &[1], RECORDS_START + 1024 + 600).unwrap();
-        assert_eq!(found(&mut file), [(2, 0), (4, 488), (5, 489)]);
+        assert_eq!(found(&mut file), [(2, 0), (4, 484), (5, 485)]);
     }
 }

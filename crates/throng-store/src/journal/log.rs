@@ -6,9 +6,9 @@
 //!
 //! | bytes       | content                                                             |
 //! |-------------|---------------------------------------------------------------------|
-//! | 2           | how many tables are named                                           |
+//! | 4           | how many tables are named                                           |
 //! | each        | the length of the name (2), the name                                |
-//! | each change | what (1), the table, counted from 0 (2), the lengths of key (2) and value (4), the key, the value |
+//! | each change | what (1), the table, counted from 0 (4), the lengths of key (2) and value (4), the key, the value |
 //!
 //! Numbers are little endian. Tables have names here because their numbers are those of one run.
 
@@ -65,9 +65,9 @@ impl Log {
 
     /// Appends it to `bytes`, each table under the name that is found for it.
     pub(super) fn write(&self, bytes: &mut Vec<u8>, name: impl Fn(Table) -> Option<String>) {
-        // A table is found by its number among those that are open, which all have names; and
-        // there are fewer of them, and shorter ones, than two bytes can say.
-        bytes.extend_from_slice(&(self.tables.len() as u16).to_le_bytes());
+        // A table is found by its number among those that are open, which all have names, of no
+        // more than 501 bytes; and LMDB counts tables in four bytes.
+        bytes.extend_from_slice(&(self.tables.len() as u32).to_le_bytes());
         for table in &self.tables {
             let name = name(*table).unwrap_or_default();
             bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
@@ -86,10 +86,10 @@ impl Log {
             self.tables.len() - 1
         });
         let value_bytes = value[0].len() + value[1].len();
-        self.changes.reserve(9 + key.len() + value_bytes);
+        self.changes.reserve(11 + key.len() + value_bytes);
         self.changes.push(what);
+        self.changes.extend_from_slice(&(number as u32).to_le_bytes());
         // Keys and values have been checked against bounds that fit.
-        self.changes.extend_from_slice(&(number as u16).to_le_bytes());
         self.changes.extend_from_slice(&(key.len() as u16).to_le_bytes());
         self.changes.extend_from_slice(&(value_bytes as u32).to_le_bytes());
         for part in [key, value[0], value[1]] {
@@ -119,7 +119,7 @@ pub(super) fn apply(
     table: impl Fn(&str) -> Option<Table>,
 ) -> Result<(), Unfit> {
     let bytes = &mut bytes;
-    let count = number(bytes, 2)?;
+    let count = number(bytes, 4)?;
     let tables = (0..count)
         .map(|_| {
             let length = number(bytes, 2)?;
@@ -129,7 +129,7 @@ pub(super) fn apply(
         .collect::<Result<Vec<Table>, Unfit>>()?;
     while !bytes.is_empty() {
         let what = number(bytes, 1)? as u8;
-        let table = *tables.get(number(bytes, 2)?).ok_or(Unfit::Log)?;
+        let table = *tables.get(number(bytes, 4)?).ok_or(Unfit::Log)?;
         let (key_bytes, value_bytes) = (number(bytes, 2)?, number(bytes, 4)?);
         let (key, value) = (take(bytes, key_bytes)?, take(bytes, value_bytes)?);
         if what == CLEAR {
