@@ -181,7 +181,7 @@ impl Journal {
         self.current().sync_data().map_err(Failed::Unknown)?;
         let flush = began.elapsed();
         if let Err(error) = txn.commit() {
-            self.take_back(&record).map_err(Failed::Unknown)?;
+            self.take_back().map_err(Failed::Unknown)?;
             return Err(Failed::Engine(error));
         }
         self.number += 1;
@@ -205,9 +205,14 @@ impl Journal {
         self.pin.id() != env.last_txn() && self.checkpoint(env).is_ok()
     }
 
-    /// Leaves a data file that is whole by itself, and a journal without records.
+    /// Leaves a data file that is whole by itself, and a journal without records, which is short
+    /// again: who opens it reads it.
     pub(crate) fn close(&mut self, env: &Arc<Env>) -> io::Result<()> {
         self.checkpoint(env)?;
+        for (file, length) in self.files.iter().zip(&mut self.lengths) {
+            file.set_len(LENGTH_MIN)?;
+            *length = LENGTH_MIN;
+        }
         // The old head is erased there.
         self.files[1 - self.head_at].sync_data()
     }
@@ -239,9 +244,8 @@ impl Journal {
     }
 
     /// Makes sure that the record written last is not found after a crash.
-    fn take_back(&mut self, record: &[u8]) -> io::Result<()> {
-        let sector = record.len().min(files::SECTOR_BYTES as usize);
-        files::write_at(self.current(), &vec![0; sector], self.end)?;
+    fn take_back(&mut self) -> io::Result<()> {
+        files::write_at(self.current(), &[0; files::SECTOR_BYTES as usize], self.end)?;
         self.current().sync_data()
     }
 
@@ -291,6 +295,8 @@ impl Journal {
 /// By how much a file grows at once, in bytes.
 const STEP_MIN: u64 = 64 << 10;
 const STEP_MAX: u64 = 4 << 20;
+/// How long a file is at least: a head and some records find room on a disk that is full.
+const LENGTH_MIN: u64 = RECORDS_START + STEP_MIN;
 
 fn is_lack_of_room(error: &io::Error) -> bool {
     matches!(
@@ -392,9 +398,8 @@ fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
             .open(directory.join(name))
     };
     let [first, second] = [make(DRAFT)?, make(NAMES[1])?];
-    // Room for a head and some records, so that a disk that is full later can be tidied up.
     for file in [&first, &second] {
-        files::write_at(file, &vec![0; (RECORDS_START + STEP_MIN) as usize], 0)?;
+        files::write_at(file, &vec![0; LENGTH_MIN as usize], 0)?;
     }
     second.sync_all()?;
     head.write(&first)?;

@@ -102,7 +102,8 @@ impl Options {
 
     /// After how many bytes of changes the data file is flushed, behind the writer's back, so that
     /// the journal can be used again. 16 MiB by default, and never more than a quarter of
-    /// [`map_bytes`](Options::map_bytes); the journal takes about twice as much.
+    /// [`map_bytes`](Options::map_bytes). The journal takes about twice as much, up to sixteen times
+    /// while the disk lags behind, and next to nothing once the store is closed.
     ///
     /// Between two of these checkpoints no page of the data file is used again, so it may grow by
     /// a few times as much: a change of a few bytes takes a page. With more the disk has less to

@@ -113,6 +113,26 @@ fn a_store_that_is_not_closed_again_and_again_is_recovered_each_time() {
 }
 
 #[test]
+fn the_journal_of_a_closed_store_is_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let bytes = || -> u64 {
+        let journals = [0, 1].map(|number| directory.path().join(format!("journal.{number}")));
+        journals.iter().map(|path| fs::metadata(path).unwrap().len()).sum()
+    };
+    let store = Store::open(directory.path()).unwrap();
+    for number in 0..8 {
+        store.write(Batch::new().put([number], vec![number; 500_000])).wait().unwrap();
+    }
+    assert!(bytes() > 4_000_000, "{}", bytes());
+    drop(store);
+    assert!(bytes() < 200_000, "{}", bytes());
+    let store = Store::open(directory.path()).unwrap();
+    store.write(Batch::new().put([8], vec![8; 500_000])).wait().unwrap();
+    assert_eq!(store.stat().unwrap().entries, 9);
+    store.verify().unwrap();
+}
+
+#[test]
 fn a_volatile_store_has_no_journal_and_what_the_journal_held() {
     let directory = tempfile::tempdir().unwrap();
     leave_unclosed(directory.path());
