@@ -490,12 +490,7 @@ fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Gate>), O
             false => Gate::to_write(directory),
             true => Gate::to_read(directory),
         };
-        let gate = gate.map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                OpenError::ReadOnly { path: directory.into(), source }
-            }
-            _ => refused(source),
-        })?;
+        let gate = gate.map_err(|source| OpenError::from_io(source, directory))?;
         let claim = match options {
             Options { read_only: false, .. } => Claim::to_write(directory)?,
             // Pages that are written meanwhile would look damaged.

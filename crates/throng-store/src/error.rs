@@ -84,22 +84,24 @@ pub enum OpenError {
 
 impl OpenError {
     pub(crate) fn from_engine(error: lmdb::Error, path: &Path) -> OpenError {
-        let path = path.into();
+        let path: PathBuf = path.into();
         match error {
             lmdb::Error::TablesFull => OpenError::TooManyDatabases { path },
             lmdb::Error::Corrupt(reason) => OpenError::Corrupt { path, reason },
             lmdb::Error::NotData | lmdb::Error::Version | lmdb::Error::Incompatible => {
                 OpenError::Foreign { path }
             }
-            lmdb::Error::Io(source)
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
-                ) =>
-            {
+            other => OpenError::from_io(other.into_io(), &path),
+        }
+    }
+
+    pub(crate) fn from_io(source: io::Error, path: &Path) -> OpenError {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 OpenError::ReadOnly { path, source }
             }
-            other => OpenError::Io { path, source: other.into_io() },
+            _ => OpenError::Io { path, source },
         }
     }
 }
@@ -329,4 +331,12 @@ impl ReadError {
             other => ReadError::Io(other.into_io()),
         }
     }
+}
+
+/// Whether the system had no room for what was to be written.
+pub(crate) fn is_lack_of_room(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }

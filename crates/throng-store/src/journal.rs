@@ -42,6 +42,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::error::is_lack_of_room;
 use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table, WriteTxn};
 use crate::pages::{Damage, Metas, found};
 use files::{Content, Head, RECORDS_START};
@@ -297,13 +298,6 @@ const STEP_MIN: u64 = 64 << 10;
 const STEP_MAX: u64 = 4 << 20;
 /// How long a file is at least: a head and some records find room on a disk that is full.
 const LENGTH_MIN: u64 = RECORDS_START + STEP_MIN;
-
-fn is_lack_of_room(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
-}
 
 fn salt() -> io::Result<u64> {
     let mut salt = [0; 8];

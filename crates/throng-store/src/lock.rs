@@ -38,12 +38,7 @@ pub(crate) struct Claim {
 impl Claim {
     /// Claims `directory`, which must exist, to write.
     pub(crate) fn to_write(directory: &Path) -> Result<Claim, OpenError> {
-        let refused = |source: io::Error| match source.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-                OpenError::ReadOnly { path: directory.into(), source }
-            }
-            _ => OpenError::Io { path: directory.into(), source },
-        };
+        let refused = |source| OpenError::from_io(source, directory);
         let mut claim = Claim::to_read(directory)?;
         // The content is never looked at: a left-over file from a crash is as good as a new one.
         let file = OpenOptions::new()

@@ -22,6 +22,7 @@ use std::time::Duration;
 use crate::batch::{Change, counter};
 use crate::database::{Kind, Place};
 use crate::environment::Environment;
+use crate::error::is_lack_of_room;
 use crate::gathering::Gathering;
 use crate::journal::{Failed, Log};
 use crate::lmdb::{self, Env, Put, WriteCursor, WriteTxn};
@@ -223,12 +224,7 @@ impl Failure {
     }
 
     fn of_io(error: io::Error) -> Failure {
-        match error.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Failure::Full(error),
-            _ => Failure::Failed(error),
-        }
+        if is_lack_of_room(&error) { Failure::Full(error) } else { Failure::Failed(error) }
     }
 }
 
