@@ -438,14 +438,16 @@ fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
     let options = throng_store::Store::options().databases_max(DATABASES_MAX);
     let to_read = options.clone().read_only(true);
     match to_read.open(path) {
-        Err(OpenError::Unrecovered { .. }) => {
-            let recovered = options.open(path).map_err(StoreError::Open)?;
-            recovered.close();
-            drop(recovered);
-            to_read.open(path).map_err(StoreError::Open)
-        }
-        other => other.map_err(StoreError::Open),
+        Err(OpenError::Unrecovered { .. }) => {}
+        other => return other.map_err(StoreError::Open),
     }
+    match options.open(path) {
+        Ok(recovered) => drop(recovered),
+        // A node came first.
+        Err(OpenError::InUse { .. }) => {}
+        Err(error) => return Err(StoreError::Open(error)),
+    }
+    to_read.open(path).map_err(StoreError::Open)
 }
 
 /// The database of that name, whatever it is like.
