@@ -96,16 +96,12 @@ impl Environment {
             Err(_) => {}
         }
         let damaged = |damage: Damage| damage.into_open_error(directory);
-        if let Some(gate) = &mut gate
-            && (!options.read_only || !Claim::is_written(directory).map_err(refused)?)
-        {
+        let mut reads = None;
+        if options.read_only {
+            reads = gate.take().map(|gate| read_beside(gate, &data_file, directory)).transpose()?;
+        } else if let Some(gate) = &mut gate {
             gate.look(&data_file).map_err(damaged)?;
-            if options.read_only && gate.is_needed() {
-                return Err(OpenError::Unrecovered { path: directory.into() });
-            }
-            if !options.read_only {
-                gate.put_back(&data_file).map_err(refused)?;
-            }
+            gate.put_back(&data_file).map_err(refused)?;
         }
         if options.check {
             pages::check(&data_file, None).map_err(damaged)?;
@@ -121,11 +117,9 @@ impl Environment {
         }
         let databases =
             format::open_databases(&env, directory, options.read_only, &BTreeMap::new())?;
-        let (mut journal, mut reads) = (None, None);
+        let mut journal = None;
         let checkpoint_bytes = options.journal();
-        if options.read_only {
-            reads = gate.map(Gate::read_on).transpose().map_err(refused)?;
-        } else {
+        if !options.read_only {
             journal =
                 journal_of(&env, &claim, gate, checkpoint_bytes, |name| databases.table(name))
                     .map_err(damaged)?;
@@ -165,9 +159,10 @@ impl Environment {
         if let Some(gate) = &mut gate {
             gate.look(&data_file).map_err(damaged)?;
         }
-        // What is to be put back is what counts.
-        let metas = gate.as_ref().and_then(Gate::metas);
-        pages::check(&data_file, metas).map_err(damaged)
+        // What is to be put back is what counts. The claim keeps writers out by itself, and they
+        // shall hear of it instead of waiting at the gate.
+        let metas = gate.and_then(Gate::into_metas);
+        pages::check(&data_file, metas.as_ref()).map_err(damaged)
     }
 
     pub(crate) fn entries(&self) -> Place {
@@ -502,6 +497,18 @@ fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Gate>), O
             return Ok((claim, gate));
         }
     }
+}
+
+/// Goes through the gate to read, if there is nothing to recover, or somebody has who writes.
+fn read_beside(mut gate: Gate, data_file: &Path, directory: &Path) -> Result<File, OpenError> {
+    let refused = |source| OpenError::Io { path: directory.into(), source };
+    if !Claim::is_written(directory).map_err(refused)? {
+        gate.look(data_file).map_err(|damage| damage.into_open_error(directory))?;
+        if gate.is_needed() {
+            return Err(OpenError::Unrecovered { path: directory.into() });
+        }
+    }
+    gate.read_on().map_err(refused)
 }
 
 /// Recovers what the journal has, and begins it anew, or ends it.

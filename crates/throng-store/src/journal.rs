@@ -442,7 +442,8 @@ struct Found {
 }
 
 impl Gate {
-    /// Goes in to write, which waits for who else does; nothing if there is no journal.
+    /// Goes in to write, which waits for who recovers the store or looks at it; nothing if there is
+    /// no journal.
     pub(crate) fn to_write(directory: &Path) -> io::Result<Option<Gate>> {
         let open =
             |name: &str| OpenOptions::new().read(true).write(true).open(directory.join(name));
@@ -515,9 +516,9 @@ impl Gate {
         self.found.as_ref().is_some_and(|found| found.is_behind || !found.logs.is_empty())
     }
 
-    /// What the data file's meta pages are to be.
-    pub(crate) fn metas(&self) -> Option<&Metas> {
-        self.found.as_ref().map(|found| &found.head.metas)
+    /// Lets go of everything but what the data file's meta pages are to be.
+    pub(crate) fn into_metas(self) -> Option<Metas> {
+        self.found.map(|found| found.head.metas)
     }
 
     /// Puts the data file back to the state of the head, unless somebody reads.

@@ -2,7 +2,7 @@
 //!
 //! The writer takes everything that waits at once, so the lock is held for the length of a push or
 //! of a pointer swap. While one commit flushes, the next group gathers here: the slower the disk,
-//! the larger the group.
+//! the larger the group. It may wait a little for those whom it has just told (see `gathering.rs`).
 
 use std::future::Future;
 use std::mem;
@@ -160,7 +160,7 @@ impl Queue {
             && here < wanted
         {
             waiting.wanted = wanted;
-            // No more than one is woken in vain: whoever has the door closed.
+            // Woken early, by the door or by nothing, it goes on with what there is.
             waiting = self
                 .arrival
                 .wait_timeout(waiting, patience)

@@ -1,7 +1,7 @@
 //! The writer thread: group commit.
 //!
 //! It takes everything that waits, lays the operations of all batches in key order (the last one
-//! of a key wins), applies them in one transaction, flushes, and wakes the tickets. Key order
+//! of a key wins), applies them in one transaction, makes it durable, wakes the tickets. Key order
 //! matters: neighbours share a leaf page, and each touched page is written once. Keys above all
 //! there are are appended, which fills pages to the end.
 //!

@@ -130,7 +130,7 @@ impl Env {
     /// Opens a table for good, in a transaction of its own; `None` if there is none and none is to
     /// be made.
     ///
-    /// Durable like a commit, where it makes one.
+    /// As durable as a commit, where it makes one: not at all where those do not wait for the disk.
     pub(crate) fn open_table(
         &self,
         name: &str,
