@@ -30,7 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::database::{Kind, Place};
-use crate::journal::{self, Failed, Gate, Journal, Log};
+use crate::deferred::Deferred;
+use crate::journal::{self, Failed, Gate, Journal, Log, Recorded, Terms};
 use crate::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::lock::Claim;
 use crate::pages::{self, Damage};
@@ -47,10 +48,11 @@ const DATA_FILE: &str = "data.mdb";
 #[derive(Debug)]
 pub(crate) struct Environment {
     pool: Pool,
-    /// None where commits are volatile, and while the engine is opened anew.
+    /// None for one who only reads, and while the engine is opened anew.
     journal: Mutex<Option<Journal>>,
-    /// After how many bytes of records a checkpoint is due; none where there is no journal.
-    checkpoint_bytes: Option<u64>,
+    /// How it is kept.
+    terms: Option<Terms>,
+    deferred: Deferred,
     /// Of one who only reads: tells those who recover that somebody does.
     _reads: Option<File>,
     /// Nothing while it is opened anew.
@@ -118,18 +120,19 @@ impl Environment {
         let databases =
             format::open_databases(&env, directory, options.read_only, &BTreeMap::new())?;
         let mut journal = None;
-        let checkpoint_bytes = options.journal();
-        if !options.read_only {
-            journal =
-                journal_of(&env, &claim, gate, checkpoint_bytes, |name| databases.table(name))
-                    .map_err(damaged)?;
+        let terms = options.journal();
+        if let Some(terms) = terms {
+            let table = |name: &str| databases.table(name);
+            let begun = journal_of(&env, &claim, gate, terms, table);
+            journal = Some(begun.map_err(damaged)?);
             sync_names(claim.path()).map_err(refused)?;
         }
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let environment = Environment {
             pool: Pool::default(),
             journal: Mutex::new(journal),
-            checkpoint_bytes,
+            terms,
+            deferred: Deferred::new(Arc::default()),
             _reads: reads,
             closed: Mutex::new(closed),
             entries: databases.entries,
@@ -179,6 +182,11 @@ impl Environment {
 
     pub(crate) fn verify_reads(&self) -> bool {
         self.verify_reads
+    }
+
+    /// What the writer has told of, and readers are still to see.
+    pub(crate) fn deferred(&self) -> &Deferred {
+        &self.deferred
     }
 
     /// The engine, unless it is being opened anew.
@@ -279,13 +287,16 @@ impl Environment {
         if let Some(place) = known() {
             return fits(place);
         }
+        // The writer keeps the lock as long as it holds anything back.
+        let _kept_out = self.deferred.keep_out();
+        self.deferred.wait().map_err(|_| DatabaseError::BrokenOff)?;
         let mut journal = self.journal();
         // Somebody else may have made it while the lock was waited for.
         if let Some(place) = known() {
             return fits(place);
         }
         let env = self.env().ok_or(DatabaseError::BrokenOff)?;
-        if journal.is_none() && self.is_durable() {
+        if journal.is_none() && !self.is_read_only() {
             return Err(DatabaseError::BrokenOff);
         }
         let make = make && !self.is_read_only();
@@ -304,13 +315,24 @@ impl Environment {
     }
 
     /// Begins a commit: nobody else makes one meanwhile.
-    pub(crate) fn commit(&self) -> Commit<'_> {
-        Commit { environment: self, journal: self.journal(), log: Log::new(self.is_durable()) }
+    pub(crate) fn commit<'e>(&'e self, env: &'e Arc<Env>) -> Result<Commit<'e>, lmdb::Error> {
+        let journal = self.journal();
+        let txn = env.begin_write()?;
+        let (log, last, is_told) = (Log::default(), None, false);
+        Ok(Commit { environment: self, env, txn, log, last, is_told, journal })
     }
 
-    /// Whether what is committed is on the disk.
+    /// Whether what anyone is told of is on the disk.
     pub(crate) fn is_durable(&self) -> bool {
-        self.checkpoint_bytes.is_some()
+        self.terms.is_some_and(|terms| terms.is_durable)
+    }
+
+    /// Has everything that is committed on the disk, whatever was promised.
+    pub(crate) fn sync(&self, env: &Arc<Env>) -> io::Result<()> {
+        match &mut *self.journal() {
+            Some(journal) => journal.sync(env),
+            None => Err(io::Error::other(ReadError::BrokenOff.to_string())),
+        }
     }
 
     /// Makes room for who found none, if the journal takes some; whether it did.
@@ -320,7 +342,7 @@ impl Environment {
 
     /// How many slots of readers are taken, here and by other processes, by those who read.
     pub(crate) fn readers(&self, env: &Env) -> u32 {
-        env.readers().saturating_sub(if self.is_durable() { journal::PINS } else { 0 })
+        env.readers().saturating_sub(self.terms.map_or(0, |_| journal::PINS))
     }
 
     /// Leaves the data file whole by itself, after the last commit. If that cannot be, it is whole
@@ -409,8 +431,7 @@ impl Environment {
             return None;
         }
         let table = |name: &str| databases.table(name);
-        let journal = journal_of(&env, &self.claim, gate, self.checkpoint_bytes, table).ok()?;
-        *self.journal() = journal;
+        *self.journal() = Some(journal_of(&env, &self.claim, gate, self.terms?, table).ok()?);
         self.named().extend(databases.named);
         Some((env, closed))
     }
@@ -422,7 +443,9 @@ impl Environment {
 
     /// Copies the current state into a data file in `directory`, durably.
     pub(crate) fn copy_to(&self, directory: &Path) -> io::Result<()> {
-        let env = self.env().ok_or_else(|| io::Error::other(ReadError::BrokenOff.to_string()))?;
+        let broken_off = |error: ReadError| io::Error::other(error.to_string());
+        self.deferred.wait().map_err(broken_off)?;
+        let env = self.env().ok_or_else(|| broken_off(ReadError::BrokenOff))?;
         fs::create_dir_all(directory)?;
         let path = directory.join(DATA_FILE);
         let file = File::create_new(&path)?;
@@ -511,26 +534,19 @@ fn read_beside(mut gate: Gate, data_file: &Path, directory: &Path) -> Result<Fil
     gate.read_on().map_err(refused)
 }
 
-/// Recovers what the journal has, and begins it anew, or ends it.
+/// Recovers what the journal has, and begins it anew.
 fn journal_of(
     env: &Arc<Env>,
     claim: &Claim,
     mut gate: Option<Gate>,
-    checkpoint_bytes: Option<u64>,
+    terms: Terms,
     table: impl Fn(&str) -> Option<Table>,
-) -> Result<Option<Journal>, Damage> {
+) -> Result<Journal, Damage> {
     let data_file = claim.path().join(DATA_FILE);
     if let Some(gate) = &mut gate {
         gate.apply(env, &data_file, table)?;
     }
-    if let Some(checkpoint_bytes) = checkpoint_bytes {
-        return Journal::start(env, claim.path(), &data_file, gate, checkpoint_bytes).map(Some);
-    }
-    if gate.is_some() {
-        env.sync().map_err(|error| Damage::Io(error.into_io()))?;
-        journal::remove(claim.path())?;
-    }
-    Ok(None)
+    Journal::start(env, claim.path(), &data_file, gate, terms)
 }
 
 impl Damage {
@@ -544,24 +560,54 @@ impl Damage {
     }
 }
 
-/// A commit under way, which excludes all others.
+/// A commit under way, which excludes all others: in the journal by parts, in the engine at its
+/// end, or not at all if it is dropped before.
 #[derive(Debug)]
 pub(crate) struct Commit<'e> {
     environment: &'e Environment,
-    journal: MutexGuard<'e, Option<Journal>>,
-    /// What it changes.
+    env: &'e Arc<Env>,
+    pub(crate) txn: WriteTxn<'e>,
+    /// What it has changed since the last record.
     pub(crate) log: Log,
+    last: Option<Recorded>,
+    is_told: bool,
+    /// Dropped last.
+    journal: MutexGuard<'e, Option<Journal>>,
 }
 
 impl Commit<'_> {
-    /// Ends it, as durably as the environment is; returns how long that waited for the disk.
-    pub(crate) fn end(mut self, env: &Arc<Env>, txn: WriteTxn<'_>) -> Result<Duration, Failed> {
-        match &mut *self.journal {
-            Some(journal) => {
-                journal.commit(env, txn, &self.log, |table| self.environment.stored_name(table))
+    /// Makes what was changed since the last record as durable as the environment is: its owners
+    /// may be told from then on. Returns how long the disk took.
+    pub(crate) fn record(&mut self) -> Result<Duration, Failed> {
+        let journal = self.journal.as_mut().ok_or(Failed::BrokenOff)?;
+        let name = |table| self.environment.stored_name(table);
+        let Some(recorded) = journal.record(self.env, &self.log, name)? else {
+            return Ok(Duration::ZERO);
+        };
+        self.log.clear_all();
+        Ok(self.last.insert(recorded).flush)
+    }
+
+    /// From now on what is recorded stays, whatever the engine says at the end.
+    pub(crate) fn tell(&mut self) {
+        self.is_told = true;
+    }
+
+    /// Ends it. On an error, the record is taken back; where its owners were told, the engine is to
+    /// be opened anew, to which it is applied then.
+    pub(crate) fn end(mut self) -> Result<(), Failed> {
+        let journal = self.journal.as_mut().ok_or(Failed::BrokenOff)?;
+        match (self.txn.commit(), &self.last) {
+            (Ok(()), _) => {
+                journal.committed(self.env);
+                Ok(())
             }
-            None if self.environment.is_durable() => Err(Failed::BrokenOff),
-            None => txn.commit().map(|()| Duration::ZERO).map_err(Failed::Engine),
+            (Err(_), _) if self.is_told => Err(Failed::BrokenOff),
+            (Err(error), None) => Err(Failed::Engine(error)),
+            (Err(error), Some(last)) => {
+                journal.take_back(last).map_err(Failed::Unknown)?;
+                Err(Failed::Engine(error))
+            }
         }
     }
 }

@@ -9,6 +9,8 @@
 
 use std::time::Duration;
 
+use crate::pause::Pause;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
@@ -16,10 +18,8 @@ pub(crate) struct Gathering {
     told: usize,
     /// For how long that waited for the disk.
     flush: Duration,
-    /// For so many groups it does not wait.
-    pause: u32,
-    /// How many groups the pause has, if they do not come.
-    next_pause: u32,
+    /// After they did not come.
+    pause: Pause,
 }
 
 /// Groups of so many share the cost of a commit well enough.
@@ -29,7 +29,6 @@ const PART: u32 = 3;
 /// Below this it is not worth the while.
 const FLUSH_MIN: Duration = Duration::from_micros(50);
 const PATIENCE_MAX: Duration = Duration::from_micros(500);
-const PAUSE_MAX: u32 = 64;
 
 impl Gathering {
     /// Takes note of a commit.
@@ -40,8 +39,7 @@ impl Gathering {
 
     /// How many to wait for, and for how long, where so many waited when the commit was done.
     pub(crate) fn wanted(&mut self, waited: usize) -> Option<(usize, Duration)> {
-        if self.pause > 0 {
-            self.pause -= 1;
+        if !self.pause.is_over() {
             return None;
         }
         let wanted = waited + self.told;
@@ -52,11 +50,10 @@ impl Gathering {
     /// Takes note of how many came of those who were missing.
     pub(crate) fn came(&mut self, came: usize, missing: usize) {
         if came * 2 >= missing {
-            self.next_pause = 0;
-            return;
+            self.pause.forget();
+        } else {
+            self.pause.begin();
         }
-        self.next_pause = (self.next_pause * 2).clamp(1, PAUSE_MAX);
-        self.pause = self.next_pause;
     }
 }
 

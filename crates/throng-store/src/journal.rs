@@ -14,13 +14,19 @@
 //! journal.1 │ head 45 │ 46 47 │                               it is there: journal.0 is free
 //! ```
 //!
+//! A group of writes may be in the journal for a while before it is committed in the engine (see
+//! `deferred.rs`), so a checkpoint begins only where nothing is held back.
+//!
+//! Where writes are to survive this process but not the loss of power, all is the same but that
+//! nothing is flushed: what was written, the system has.
+//!
 //! What the data file is put back to must still be in it. The engine writes no page that a reader
 //! may see; so a read transaction is kept on the state of the last checkpoint, and only the two meta
 //! pages, which tell where that state begins, are overwritten. They are in the head.
 //!
 //! Invariants:
-//! - A record is durable before its commit is visible to anyone, and a record whose commit was
-//!   rolled back is gone before anyone is told.
+//! - A record is durable before anyone is told or sees what it is about; and one that was rolled
+//!   back is gone before anyone is told that.
 //! - There is a head from the moment on at which the file `journal.0` has its name. A head is
 //!   overwritten only when the other one is durable and newer, and a record only when there is a
 //!   head that includes it.
@@ -35,19 +41,19 @@ mod files;
 mod log;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use crate::error::is_lack_of_room;
-use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table, WriteTxn};
+use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table};
 use crate::pages::{Damage, Metas, found};
 use files::{Content, Head, RECORDS_START};
 pub(crate) use log::Log;
-use log::Unfit;
+use log::{KEPT_BYTES_MAX, Unfit};
 
 /// A journal that is being written.
 #[derive(Debug)]
@@ -63,6 +69,8 @@ pub(crate) struct Journal {
     generation: u64,
     /// Of the last record.
     number: u64,
+    /// Of the last one that is committed in the engine.
+    committed: u64,
     /// Where the next record begins.
     end: u64,
     /// How long the files are.
@@ -78,9 +86,27 @@ pub(crate) struct Journal {
     /// A checkpoint failed: what the system was to write it may have forgotten, so that only a
     /// recovery is of use.
     is_broken: bool,
-    /// After so many bytes of records a checkpoint is due.
-    checkpoint_bytes: u64,
+    terms: Terms,
+    /// What the last record was written from: memory for the next one.
+    record: Vec<u8>,
     flusher: Flusher,
+}
+
+/// How a journal is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// After so many bytes of records a checkpoint is due.
+    pub(crate) checkpoint_bytes: u64,
+    /// Whether what is written is to survive the loss of power.
+    pub(crate) is_durable: bool,
+}
+
+/// A record that was written.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    bytes: u64,
+    /// How long the disk took.
+    pub(crate) flush: Duration,
 }
 
 /// Why nothing was committed.
@@ -112,7 +138,7 @@ impl Journal {
         directory: &Path,
         data_file: &Path,
         gate: Option<Gate>,
-        checkpoint_bytes: u64,
+        terms: Terms,
     ) -> Result<Journal, Damage> {
         let engine = |error: lmdb::Error| Damage::Io(error.into_io());
         let pin = env.begin_read().map_err(engine)?;
@@ -135,6 +161,7 @@ impl Journal {
             head_at: newest.as_ref().map_or(0, |newest| newest.at),
             generation: newest.as_ref().map_or(0, |newest| newest.head.generation),
             number: newest.as_ref().map_or(0, |newest| newest.last),
+            committed: newest.as_ref().map_or(0, |newest| newest.last),
             end: RECORDS_START,
             lengths,
             pin,
@@ -142,7 +169,8 @@ impl Journal {
             under_way: None,
             used_bytes: env.used_bytes(),
             is_broken: false,
-            checkpoint_bytes,
+            terms,
+            record: Vec::new(),
             flusher: Flusher::start()?,
         };
         if newest.is_some() {
@@ -155,50 +183,73 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Commits durably: first here, then in the engine. Returns how long the disk took.
-    pub(crate) fn commit(
+    /// Makes durable what a group changed, before anyone is told; nothing if that is nothing.
+    pub(crate) fn record(
         &mut self,
         env: &Arc<Env>,
-        txn: WriteTxn<'_>,
         log: &Log,
         name: impl Fn(Table) -> Option<String>,
-    ) -> Result<Duration, Failed> {
+    ) -> Result<Option<Recorded>, Failed> {
         if log.is_empty() {
-            return txn.commit().map(|()| Duration::ZERO).map_err(Failed::Engine);
+            return Ok(None);
         }
-        let is_far_behind = self.end > self.checkpoint_bytes.saturating_mul(LAG_MAX);
+        let is_far_behind = self.end > self.terms.checkpoint_bytes.saturating_mul(LAG_MAX);
         self.settle(is_far_behind).map_err(|_| Failed::BrokenOff)?;
-        let record = files::record(self.salt, self.generation, self.number + 1, |bytes| {
+        let mut record = mem::take(&mut self.record);
+        files::record(&mut record, self.salt, self.generation, self.number + 1, |bytes| {
             log.write(bytes, name);
         });
-        if let Err(error) = self.write(&record) {
-            // A checkpoint needs no room, and afterwards there is some: that of the old records.
-            if !is_lack_of_room(&error) || self.checkpoint(env).is_err() {
-                return Err(Failed::Journal(error));
-            }
-            self.write(&record).map_err(Failed::Journal)?;
+        let bytes = record.len() as u64;
+        let mut written = self.write(&record);
+        // A checkpoint needs no room, and afterwards there is some: that of the old records.
+        if written.as_ref().is_err_and(is_lack_of_room) && self.checkpoint(env).is_ok() {
+            written = self.write(&record);
         }
+        record.clear();
+        record.shrink_to(KEPT_BYTES_MAX);
+        self.record = record;
+        written.map_err(Failed::Journal)?;
         let began = Instant::now();
-        self.current().sync_data().map_err(Failed::Unknown)?;
-        let flush = began.elapsed();
-        if let Err(error) = txn.commit() {
-            self.take_back().map_err(Failed::Unknown)?;
-            return Err(Failed::Engine(error));
-        }
+        self.flush(self.current()).map_err(Failed::Unknown)?;
+        let recorded = Recorded { bytes, flush: began.elapsed() };
         self.number += 1;
-        self.end += record.len() as u64;
-        if self.under_way.is_none() && self.is_due(env) {
-            // If it cannot begin now, it may after the next commit.
-            let _ = self.begin_checkpoint(env);
-        }
-        Ok(flush)
+        self.end += recorded.bytes;
+        Ok(Some(recorded))
     }
 
-    /// Makes durable what was committed without a record.
+    /// Makes sure that the last record is not found after a crash.
+    pub(crate) fn take_back(&mut self, recorded: &Recorded) -> io::Result<()> {
+        self.number -= 1;
+        self.end -= recorded.bytes;
+        files::write_at(self.current(), &[0; files::SECTOR_BYTES as usize], self.end)?;
+        self.flush(self.current())
+    }
+
+    /// Takes note that everything recorded is committed in the engine.
+    pub(crate) fn committed(&mut self, env: &Arc<Env>) {
+        self.committed = self.number;
+        if self.under_way.is_none() && self.is_due(env) {
+            // If it cannot begin now, it may after the next commit.
+            let _ = self.begin_checkpoint(env, self.terms.is_durable);
+        }
+    }
+
+    /// Makes as durable as anything what was committed without a record.
     pub(crate) fn checkpoint(&mut self, env: &Arc<Env>) -> io::Result<()> {
         self.settle(true)?;
-        self.begin_checkpoint(env)?;
+        self.begin_checkpoint(env, self.terms.is_durable)?;
         self.settle(true)
+    }
+
+    /// Has everything that is committed survive the loss of power, until the next commit at least.
+    pub(crate) fn sync(&mut self, env: &Arc<Env>) -> io::Result<()> {
+        if self.terms.is_durable {
+            return Ok(());
+        }
+        self.settle(true)?;
+        self.begin_checkpoint(env, true)?;
+        self.settle(true)?;
+        self.files[1 - self.head_at].sync_data()
     }
 
     /// Lets go of the pages that the engine holds for the last checkpoint; whether there were any.
@@ -215,7 +266,12 @@ impl Journal {
             *length = LENGTH_MIN;
         }
         // The old head is erased there.
-        self.files[1 - self.head_at].sync_data()
+        self.flush(&self.files[1 - self.head_at])
+    }
+
+    /// Waits for the disk where that is wanted.
+    fn flush(&self, file: &File) -> io::Result<()> {
+        if self.terms.is_durable { file.sync_data() } else { Ok(()) }
     }
 
     /// Where records go.
@@ -244,19 +300,17 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes sure that the record written last is not found after a crash.
-    fn take_back(&mut self) -> io::Result<()> {
-        files::write_at(self.current(), &[0; files::SECTOR_BYTES as usize], self.end)?;
-        self.current().sync_data()
-    }
-
     fn is_due(&self, env: &Env) -> bool {
         let growth = env.used_bytes().saturating_sub(self.used_bytes);
-        self.end - RECORDS_START > self.checkpoint_bytes
-            || growth > self.checkpoint_bytes.saturating_mul(GROWTH).max(self.used_bytes / 8)
+        let due = self.terms.checkpoint_bytes;
+        self.end - RECORDS_START > due
+            || growth > due.saturating_mul(GROWTH).max(self.used_bytes / 8)
     }
 
-    fn begin_checkpoint(&mut self, env: &Arc<Env>) -> io::Result<()> {
+    fn begin_checkpoint(&mut self, env: &Arc<Env>, flush: bool) -> io::Result<()> {
+        if self.committed != self.number {
+            return Err(io::Error::other("there are records of what is not committed"));
+        }
         let pin = match self.spare.take() {
             Some(idle) => idle.renew(),
             None => env.begin_read(),
@@ -266,8 +320,14 @@ impl Journal {
         let (salt, generation) = (self.salt, self.generation + 1);
         let head = Head { salt, generation, number: self.number, metas };
         let [old, new] = [self.head_at, 1 - self.head_at].map(|at| self.files[at].clone());
-        self.flusher.begin(Checkpoint { env: env.clone(), head, new, old })?;
-        self.under_way = Some(pin);
+        let checkpoint = Checkpoint { head, new, old };
+        if flush {
+            self.flusher.begin((env.clone(), checkpoint))?;
+            self.under_way = Some(pin);
+        } else {
+            checkpoint.take(|_| Ok(()))?;
+            self.adopt(pin);
+        }
         self.end = RECORDS_START;
         self.used_bytes = env.used_bytes();
         Ok(())
@@ -285,11 +345,16 @@ impl Journal {
         self.is_broken = outcome.is_err();
         outcome?;
         if let Some(pin) = self.under_way.take() {
-            self.spare = Some(std::mem::replace(&mut self.pin, pin).reset());
-            self.generation += 1;
-            self.head_at = 1 - self.head_at;
+            self.adopt(pin);
         }
         Ok(())
+    }
+
+    /// From now on, what the pin holds is the newest state with a durable head.
+    fn adopt(&mut self, pin: ReadTxn) {
+        self.spare = Some(mem::replace(&mut self.pin, pin).reset());
+        self.generation += 1;
+        self.head_at = 1 - self.head_at;
     }
 }
 
@@ -309,42 +374,45 @@ fn salt() -> io::Result<u64> {
 #[derive(Debug)]
 struct Flusher {
     /// Taken to end the thread.
-    checkpoints: Option<Sender<Checkpoint>>,
+    checkpoints: Option<Sender<(Arc<Env>, Checkpoint)>>,
     outcomes: Receiver<io::Result<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 struct Checkpoint {
-    env: Arc<Env>,
     head: Head,
     new: Arc<File>,
     old: Arc<File>,
 }
 
 impl Checkpoint {
-    fn take(self) -> io::Result<()> {
-        self.env.sync().map_err(lmdb::Error::into_io)?;
+    /// Makes the new head the newest one. Everything it builds on is flushed already.
+    fn take(self, flush: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         self.head.write(&self.new)?;
+        flush(&self.new)?;
         Head::erase(&self.old)
     }
 }
 
 impl Flusher {
     fn start() -> io::Result<Flusher> {
-        let (checkpoints, received) = mpsc::channel::<Checkpoint>();
+        let (checkpoints, received) = mpsc::channel::<(Arc<Env>, Checkpoint)>();
         let (sender, outcomes) = mpsc::channel();
         let run = move || {
-            for checkpoint in received {
+            for (env, checkpoint) in received {
+                let flushed = env.sync().map_err(lmdb::Error::into_io);
+                let taken = flushed.and_then(|()| checkpoint.take(File::sync_data));
+                drop(env);
                 // Whoever does not listen any more has ended the journal.
-                let _ = sender.send(checkpoint.take());
+                let _ = sender.send(taken);
             }
         };
         let thread = thread::Builder::new().name("throng-flush".into()).spawn(run)?;
         Ok(Flusher { checkpoints: Some(checkpoints), outcomes, thread: Some(thread) })
     }
 
-    fn begin(&self, checkpoint: Checkpoint) -> io::Result<()> {
+    fn begin(&self, checkpoint: (Arc<Env>, Checkpoint)) -> io::Result<()> {
         match &self.checkpoints {
             Some(checkpoints) if checkpoints.send(checkpoint).is_ok() => Ok(()),
             _ => Err(gone()),
@@ -397,20 +465,9 @@ fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
     }
     second.sync_all()?;
     head.write(&first)?;
+    first.sync_data()?;
     fs::rename(directory.join(DRAFT), directory.join(NAMES[0]))?;
     Ok([first, second])
-}
-
-/// Removes the journal of a data file that is whole by itself.
-pub(crate) fn remove(directory: &Path) -> io::Result<()> {
-    // In this order: without the first file, there is no journal.
-    for name in NAMES {
-        match fs::remove_file(directory.join(name)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Keeps those who open a store apart from one who recovers it.
@@ -558,6 +615,7 @@ impl Gate {
             let generation = newest.head.generation + 1;
             let head = Head { generation, metas, ..newest.head };
             head.write(&self.files[1 - newest.at])?;
+            self.files[1 - newest.at].sync_data()?;
             Head::erase(&self.files[newest.at])?;
             newest.at = 1 - newest.at;
             newest.head = head;

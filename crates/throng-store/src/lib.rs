@@ -5,11 +5,14 @@
 //! small durable write cost a handful of disk flushes instead of ten thousand.
 //!
 //! ```text
-//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, one transaction,
-//!      │                                             one flush of the journal, commit
+//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, apply,
+//!      │                                             one flush of the journal, commit when asked
 //!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ──┘
-//!  snapshot() ──► Snapshot: a frozen, zero-copy view; never waits for the writer, nor it for you
+//!  snapshot() ──► Snapshot: a frozen, zero-copy view, which nobody waits for
 //! ```
+//!
+//! A small write is durable before it is committed in the engine, which several groups of them share:
+//! ten milliseconds later at most, and at once where somebody is to see it.
 //!
 //! ```
 //! use throng_store::{Batch, Store};
@@ -38,8 +41,9 @@
 //!   except where a database was made [without](DatabaseOptions::without_checksums) or holds
 //!   [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit that broke off, the store recovers by itself.
-//! - Nobody sees what is not durable. Each commit's changes are flushed to a journal first; after a
-//!   crash, the next opening to write applies those that the data file lacks.
+//! - Nobody sees what is not durable. All changes are flushed to a journal first; after a crash, the
+//!   next opening to write applies those that the data file lacks.
+//! - What a resolved ticket stood for is seen by everybody who may have heard of it, at once.
 //! - A data file is whole from the moment it has its name on; after a crash, together with the
 //!   journal beside it. Copy both, or make a [`backup`](Store::backup), which needs none.
 //! - A damaged one is found by [`Store::check`] and by opening it with [`Options::check`], before the
@@ -66,6 +70,7 @@ mod children;
 mod codec;
 mod cursor;
 mod database;
+mod deferred;
 mod environment;
 mod error;
 mod format;
@@ -75,6 +80,7 @@ mod lmdb;
 mod lock;
 mod options;
 mod pages;
+mod pause;
 mod pool;
 mod queue;
 mod range;

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::format::OWN_TABLES;
+use crate::journal::{self, Terms};
 use crate::lmdb::Settings;
-use crate::{OpenError, Store, journal};
+use crate::{OpenError, Store};
 
 /// How to open a [`Store`]; every bound has a default that suits one node.
 ///
@@ -108,7 +109,7 @@ impl Options {
     /// Between two of these checkpoints no page of the data file is used again, so it may grow by
     /// a few times as much: a change of a few bytes takes a page. With more the disk has less to
     /// do, if the same keys change again and again, and opening a store that was not closed takes
-    /// longer. A volatile store has no journal.
+    /// longer. A volatile store, which flushes nothing, has a journal of a mebibyte at most.
     #[must_use]
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes;
@@ -206,12 +207,17 @@ impl Options {
         Store::open_with(path.as_ref(), self)
     }
 
-    /// After how many bytes of records a checkpoint is due, if commits go through a journal.
-    pub(crate) fn journal(&self) -> Option<u64> {
-        let is_journaled = self.durability == Durability::Durable && !self.read_only;
+    /// How a journal is kept; nothing for one who only reads.
+    pub(crate) fn journal(&self) -> Option<Terms> {
+        let is_durable = self.durability == Durability::Durable;
+        let asked = match self.durability {
+            Durability::Durable => self.checkpoint_bytes,
+            // It costs next to nothing, and a short journal stays in the caches.
+            Durability::Volatile => self.checkpoint_bytes.min(VOLATILE_CHECKPOINT_BYTES),
+        };
         // Who allows few bytes of data expects few beside them.
-        let bytes = self.checkpoint_bytes.min(self.map_bytes_rounded() as u64 / 4);
-        is_journaled.then_some(bytes)
+        let checkpoint_bytes = asked.min(self.map_bytes_rounded() as u64 / 4);
+        (!self.read_only).then_some(Terms { checkpoint_bytes, is_durable })
     }
 
     /// What of this is the engine's.
@@ -235,6 +241,9 @@ impl Options {
         self.map_bytes.max(UNIT).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT)
     }
 }
+
+/// After how many bytes of changes a checkpoint is taken where it does not flush.
+const VOLATILE_CHECKPOINT_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

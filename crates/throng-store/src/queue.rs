@@ -2,14 +2,18 @@
 //!
 //! The writer takes everything that waits at once, so the lock is held for the length of a push or
 //! of a pointer swap. While one commit flushes, the next group gathers here: the slower the disk,
-//! the larger the group. It may wait a little for those whom it has just told (see `gathering.rs`).
+//! the larger the group. It may wait a little for those whom it has just told (see `gathering.rs`),
+//! and is woken as well by those who read (see `deferred.rs`).
 
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Instant;
 
+use crate::deferred::{Bell, Deferred};
 use crate::gathering::Gathering;
 use crate::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
@@ -25,8 +29,7 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    /// Signalled only while the writer sleeps on it.
-    arrival: Condvar,
+    bell: Arc<Bell>,
     batches_max: usize,
     bytes_max: usize,
     /// Of the store whose databases a batch may name.
@@ -70,6 +73,17 @@ impl Future for Room {
     }
 }
 
+/// What the writer is to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// To commit the group.
+    Group,
+    /// To show what it holds back.
+    Nothing,
+    /// To end: the queue is closed and drained.
+    End,
+}
+
 /// Whether batches are let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Door {
@@ -82,7 +96,7 @@ enum Door {
 }
 
 impl Queue {
-    pub(crate) fn new(options: &Options, store: u64) -> Queue {
+    pub(crate) fn new(options: &Options, store: u64, bell: Arc<Bell>) -> Queue {
         Queue {
             waiting: Mutex::new(Waiting {
                 entries: Vec::new(),
@@ -91,7 +105,7 @@ impl Queue {
                 wanted: 0,
                 crowd: Vec::new(),
             }),
-            arrival: Condvar::new(),
+            bell,
             batches_max: options.queue_batches_max,
             bytes_max: options.queue_bytes_max,
             store,
@@ -125,7 +139,7 @@ impl Queue {
                 }
                 drop(waiting);
                 if wake {
-                    self.arrival.notify_one();
+                    self.bell.ring();
                 }
                 return ticket;
             }
@@ -137,35 +151,47 @@ impl Queue {
         ticket
     }
 
-    /// Waits for work and takes all of it, in the order it came, into `group`, which is empty.
-    /// False once the queue is closed and drained.
+    /// Waits for work and takes all of it, in the order it came, into `group`, which is empty. Waits
+    /// neither longer than `until`, nor while somebody demands what is held back.
     pub(crate) fn take(
         &self,
         group: &mut Vec<Request>,
         spare: &mut Vec<Entry>,
         gathering: &mut Gathering,
-    ) -> bool {
+        deferred: &Deferred,
+        until: Option<Instant>,
+    ) -> Taken {
         debug_assert!(group.is_empty() && spare.is_empty());
+        self.bell.hear();
         let mut waiting = self.lock();
         let waited = waiting.entries.len();
-        while waiting.entries.is_empty() {
-            if waiting.door == Door::Closed {
-                return false;
+        loop {
+            if deferred.is_demanded() {
+                return Taken::Nothing;
             }
-            waiting.wanted = 1;
-            waiting = self.arrival.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            if !waiting.entries.is_empty() {
+                break;
+            }
+            if waiting.door == Door::Closed {
+                return Taken::End;
+            }
+            if until.is_some_and(|until| until <= Instant::now()) {
+                return Taken::Nothing;
+            }
+            waiting = self.sleep(waiting, 1, until);
         }
         let here = waiting.entries.len();
         if let Some((wanted, patience)) = gathering.wanted(waited)
             && here < wanted
         {
-            waiting.wanted = wanted;
-            // Woken early, by the door or by nothing, it goes on with what there is.
-            waiting = self
-                .arrival
-                .wait_timeout(waiting, patience)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            let until = Instant::now() + patience;
+            while waiting.entries.len() < wanted
+                && waiting.door == Door::Open
+                && !deferred.is_demanded()
+                && Instant::now() < until
+            {
+                waiting = self.sleep(waiting, wanted, Some(until));
+            }
             gathering.came(waiting.entries.len() - here, wanted - here);
         }
         waiting.wanted = 0;
@@ -176,7 +202,23 @@ impl Queue {
         crowd.into_iter().for_each(Waker::wake);
         let begun = spare.drain(..).filter_map(Entry::begin);
         group.extend(begun.map(|(work, completion)| Request { work, completion }));
-        true
+        Taken::Group
+    }
+
+    /// Sleeps until so many wait, or the bell rings for another reason.
+    fn sleep<'q>(
+        &'q self,
+        mut waiting: MutexGuard<'q, Waiting>,
+        wanted: usize,
+        until: Option<Instant>,
+    ) -> MutexGuard<'q, Waiting> {
+        waiting.wanted = wanted;
+        drop(waiting);
+        match until {
+            Some(until) => thread::park_timeout(until.saturating_duration_since(Instant::now())),
+            None => thread::park(),
+        }
+        self.lock()
     }
 
     /// A future that resolves when the batch fits, or when none will be let in any more.
@@ -188,7 +230,7 @@ impl Queue {
     /// Lets no more batches in; what is queued still goes to the disk.
     pub(crate) fn close(&self) {
         self.shut(Door::Closed);
-        self.arrival.notify_one();
+        self.bell.ring();
     }
 
     /// Whether batches are let in at all.
@@ -268,14 +310,17 @@ mod tests {
     use super::*;
 
     fn queue(batches_max: usize, bytes_max: usize) -> Queue {
-        Queue::new(&Options::default().queue_batches_max(batches_max).queue_bytes_max(bytes_max), 1)
+        let options = Options::default().queue_batches_max(batches_max).queue_bytes_max(bytes_max);
+        Queue::new(&options, 1, Arc::default())
     }
 
     /// What the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
-        let mut group = Vec::new();
-        let taken = queue.take(&mut group, &mut Vec::new(), &mut Gathering::default());
-        taken.then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
+        let (mut group, deferred) = (Vec::new(), Deferred::new(queue.bell.clone()));
+        let gathering = &mut Gathering::default();
+        let taken = queue.take(&mut group, &mut Vec::new(), gathering, &deferred, None);
+        (taken == Taken::Group)
+            .then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }
 
     fn batch(value_bytes: usize) -> Batch {

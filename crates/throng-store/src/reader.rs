@@ -1,6 +1,7 @@
 //! [`Reader`]: reads what is there at the moment, again and again, at the price of the lookup.
 
-use crate::{ReadError, Snapshot, Store};
+use crate::database::Place;
+use crate::{Codec, Database, ReadError, Snapshot, Store};
 
 /// A view that follows the store: each [`view`](Reader::view) shows everything whose ticket had
 /// resolved before it.
@@ -33,28 +34,65 @@ impl Reader {
 
     /// What is there at the moment, frozen for as long as it is borrowed.
     ///
+    /// Waits for the writer as [`Store::snapshot`] does, where there is anything to wait for.
+    ///
     /// # Errors
     ///
     /// As [`Store::snapshot`].
     pub fn view(&mut self) -> Result<&Snapshot, ReadError> {
-        if !self.snapshot.as_ref().is_some_and(Snapshot::is_fresh) {
-            // Given back first: it is the one that is renewed.
-            self.snapshot = None;
-            self.snapshot = Some(self.store.snapshot()?);
-        }
-        match &self.snapshot {
-            Some(snapshot) => Ok(snapshot),
-            None => unreachable!("it was set above"),
-        }
+        self.store.environment().deferred().wait()?;
+        self.committed()
     }
 
     /// The value under `key` in the default database.
+    ///
+    /// Waits for the writer only if this very key has just been written.
     ///
     /// # Errors
     ///
     /// As [`Snapshot::get`] and [`Store::snapshot`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        self.view()?.get(key)
+        let place = self.store.environment().entries();
+        self.get_at(place, key)
+    }
+
+    /// The same in another database.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::get`] and [`Store::snapshot`].
+    pub fn get_in<K: Codec, V: Codec>(
+        &mut self,
+        database: &Database<K, V>,
+        key: &K::Item,
+    ) -> Result<Option<V::Decoded<'_>>, ReadError> {
+        if database.store().id() != self.store.id() {
+            return Err(ReadError::OtherStore);
+        }
+        let bytes = K::encode(key, |key| self.get_at(database.place(), key))??;
+        bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
+    }
+
+    fn get_at(&mut self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+        let deferred = self.store.environment().deferred();
+        if deferred.has(place.table, key) {
+            deferred.wait()?;
+        }
+        // Only now: what was not, or no longer, held back above is in the last commit.
+        self.committed()?.get_in(place, key)
+    }
+
+    /// As [`view`](Reader::view), without what the writer holds back.
+    fn committed(&mut self) -> Result<&Snapshot, ReadError> {
+        if !self.snapshot.as_ref().is_some_and(Snapshot::is_fresh) {
+            // Given back first: it is the one that is renewed.
+            self.snapshot = None;
+            self.snapshot = Some(Snapshot::of_committed(self.store.environment())?);
+        }
+        match &self.snapshot {
+            Some(snapshot) => Ok(snapshot),
+            None => unreachable!("it was set above"),
+        }
     }
 
     /// Lets go of what it holds until it is used again.

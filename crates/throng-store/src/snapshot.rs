@@ -29,12 +29,19 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn begin(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
+        environment.deferred().wait()?;
+        Snapshot::of_committed(environment)
+    }
+
+    /// The same without what the writer holds back.
+    pub(crate) fn of_committed(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
         let txn = environment.begin_read()?;
         Ok(Snapshot::of(txn, environment, environment.expiry()))
     }
 
     /// The same for reading everything, which may take its time.
     pub(crate) fn begin_unbounded(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
+        environment.deferred().wait()?;
         Ok(Snapshot::of(environment.begin_read()?, environment, u64::MAX))
     }
 
@@ -237,7 +244,7 @@ impl Snapshot {
         if self.environment.is_expired(self.expiry) { Err(ReadError::Expired) } else { Ok(()) }
     }
 
-    /// Whether it shows everything committed so far.
+    /// Whether it shows everything committed so far, what the writer holds back aside.
     pub(crate) fn is_fresh(&self) -> bool {
         self.environment.is_fresh(self.txn())
     }

@@ -84,7 +84,9 @@ struct Slot(Mutex<Progress>);
 enum Progress {
     Queued(Work, Option<Waker>),
     UnderWay(Option<Waker>),
-    Done(Result<(), WriteError>),
+    /// With the work that was done, if somebody waits, for that one to drop: memory is given back
+    /// soonest where it was taken.
+    Done(Result<(), WriteError>, Option<Work>),
     Taken,
 }
 
@@ -142,7 +144,7 @@ impl Ticket {
                 let taken = slot.lock().cancel();
                 match taken {
                     Progress::Queued(work, _) => Cancel::TakenBack(work.into_batch()),
-                    Progress::Done(outcome) => Cancel::Resolved(outcome),
+                    Progress::Done(outcome, _) => Cancel::Resolved(outcome),
                     Progress::UnderWay(_) => Cancel::UnderWay(self),
                     Progress::Taken => panic!("a ticket was cancelled after it had resolved"),
                 }
@@ -215,7 +217,11 @@ impl Future for Ticket {
                 Some(error) => Poll::Ready(Err(*error)),
                 None => panic!("a ticket was polled after it had resolved"),
             },
-            State::Accepted(slot) => slot.lock().poll(cx),
+            State::Accepted(slot) => {
+                let polled = slot.lock().poll(cx);
+                // The work, if any, is dropped outside of the lock.
+                polled.map(|(outcome, _work)| outcome)
+            }
         }
     }
 }
@@ -243,6 +249,18 @@ impl Completion {
     pub(crate) fn complete(mut self, outcome: Result<(), WriteError>) -> Option<Waker> {
         self.0.take().and_then(|slot| slot.lock().finish(outcome))
     }
+
+    /// As [`complete`](Completion::complete) of work that was done.
+    #[must_use = "the waker must be woken"]
+    pub(crate) fn succeed(mut self, work: Work) -> Option<Waker> {
+        let slot = self.0.take()?;
+        let mut progress = slot.lock();
+        let waker = progress.finish(Ok(()))?;
+        if let Progress::Done(_, done) = &mut *progress {
+            *done = Some(work);
+        }
+        Some(waker)
+    }
 }
 
 impl Drop for Completion {
@@ -265,15 +283,15 @@ impl Slot {
 }
 
 impl Progress {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WriteError>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<(), WriteError>, Option<Work>)> {
         match self {
             Progress::Queued(_, waker) | Progress::UnderWay(waker) => match waker {
                 Some(waker) => waker.clone_from(cx.waker()),
                 empty => *empty = Some(cx.waker().clone()),
             },
-            Progress::Done(_) => {
-                if let Progress::Done(outcome) = mem::replace(self, Progress::Taken) {
-                    return Poll::Ready(outcome);
+            Progress::Done(..) => {
+                if let Progress::Done(outcome, work) = mem::replace(self, Progress::Taken) {
+                    return Poll::Ready((outcome, work));
                 }
             }
             Progress::Taken => panic!("a ticket was polled after it had resolved"),
@@ -303,9 +321,9 @@ impl Progress {
     }
 
     fn finish(&mut self, outcome: Result<(), WriteError>) -> Option<Waker> {
-        match mem::replace(self, Progress::Done(outcome)) {
+        match mem::replace(self, Progress::Done(outcome, None)) {
             Progress::Queued(_, waker) | Progress::UnderWay(waker) => waker,
-            Progress::Done(_) | Progress::Taken => None,
+            Progress::Done(..) | Progress::Taken => None,
         }
     }
 }

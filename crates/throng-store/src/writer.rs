@@ -13,20 +13,22 @@
 //!
 //! When a commit breaks off, what waits is handed back, and the engine is opened anew.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use crate::batch::{Change, counter};
 use crate::database::{Kind, Place};
-use crate::environment::Environment;
+use crate::deferred::{Deferred, Fingerprint, KEYS_MAX};
+use crate::environment::{Commit, Environment};
 use crate::error::is_lack_of_room;
 use crate::gathering::Gathering;
 use crate::journal::{Failed, Log};
 use crate::lmdb::{self, Env, Put, WriteCursor, WriteTxn};
-use crate::queue::{Queue, Request};
+use crate::pause::Pause;
+use crate::queue::{Queue, Request, Taken};
 use crate::ticket::Work;
 use crate::update::Update;
 use crate::{Batch, ReadError, WriteError, record};
@@ -42,47 +44,94 @@ pub(crate) struct Counters {
 /// Runs on the writer thread until the queue is closed and drained.
 pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Counters) {
     // Should this thread ever unwind, nobody may be left waiting.
-    struct Abandon<'q>(&'q Queue);
+    struct Abandon<'q>(&'q Queue, &'q Deferred);
     impl Drop for Abandon<'_> {
         fn drop(&mut self) {
             self.0.abandon();
+            self.1.lose();
         }
     }
-    let _abandon = Abandon(queue);
+    let _abandon = Abandon(queue, environment.deferred());
 
-    let flush = Duration::ZERO;
-    let mut writer = Writer { environment, counters, broken: false, flush, wakers: Vec::new() };
-    let (mut group, mut spare) = (Vec::new(), Vec::new());
-    let mut gathering = Gathering::default();
-    while queue.take(&mut group, &mut spare, &mut gathering) {
-        let told = group.len();
-        writer.commit(&mut group);
-        gathering.committed(told, std::mem::take(&mut writer.flush));
-        // The door is shut before anyone hears of it.
-        if writer.broken {
-            queue.break_off();
-            writer.hand_back(queue.take_waiting());
+    while let Some(env) = environment.env() {
+        if Writer::new(environment, &env, counters).serve(queue) {
+            break;
         }
-        // Every outcome of the group is in place before any foreign code runs.
-        writer.wakers.drain(..).for_each(Waker::wake);
-        if writer.broken && environment.reopen(|| !queue.is_closed()) {
-            writer.broken = false;
-            counters.recoveries.fetch_add(1, Ordering::Relaxed);
-            queue.recover();
+        drop(env);
+        if !environment.reopen(|| !queue.is_closed()) {
+            break;
         }
+        environment.deferred().recover();
+        counters.recoveries.fetch_add(1, Ordering::Relaxed);
+        queue.recover();
     }
     environment.close_journal();
 }
 
 struct Writer<'w> {
     environment: &'w Environment,
+    env: &'w Arc<Env>,
     counters: &'w Counters,
     /// The engine has given up; see [`Failure::Unknown`].
     broken: bool,
+    /// What its owners have been told of, and readers do not see yet.
+    held: Option<Held<'w>>,
+    /// After holding back did not pay.
+    pause: Pause,
+    /// Of the group that is looked at.
+    keys: Vec<Fingerprint>,
     /// How long the last commit waited for the disk.
     flush: Duration,
     wakers: Vec<Waker>,
 }
+
+/// Groups that are in the journal, in a commit that goes on.
+struct Held<'w> {
+    commit: Commit<'w>,
+    since: Instant,
+    groups: u32,
+    size: Size,
+}
+
+impl<'w> Held<'w> {
+    fn of(commit: Commit<'w>) -> Held<'w> {
+        Held { commit, since: Instant::now(), groups: 0, size: Size::default() }
+    }
+
+    /// When it is to be shown.
+    fn until(&self) -> Instant {
+        self.since + HELD_MAX
+    }
+}
+
+/// How much changes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    keys: usize,
+    bytes: usize,
+}
+
+impl Size {
+    /// Of what may be held back: few pages, so that who demands them need not wait for long.
+    const MAX: Size = Size { keys: KEYS_MAX, bytes: 1 << 20 };
+
+    fn plus(self, other: Size) -> Option<Size> {
+        let (keys, bytes) = (self.keys + other.keys, self.bytes + other.bytes);
+        (keys <= Size::MAX.keys && bytes <= Size::MAX.bytes).then_some(Size { keys, bytes })
+    }
+}
+
+/// For how long writes may be held back: so long do other processes not see them.
+const HELD_MAX: Duration = Duration::from_millis(10);
+
+/// To hold back, there must be this much room, for what would be told cannot be refused later. It is
+/// many times what [`Size::MAX`] may take.
+const ROOM_MIN: u64 = 64 << 20;
+
+/// Holding back pays if so many groups share a commit before it is demanded, which lets the reader
+/// wait for the pages to be written, and for a flush, where there are any.
+const GROUPS_MIN: u32 = 4;
+const FLUSHES_MIN: u32 = 16;
 
 /// Why a group was not committed.
 #[derive(Debug)]
@@ -107,34 +156,234 @@ enum Outcome {
     KeyExists,
 }
 
-impl Writer<'_> {
-    /// Commits the requests and leaves `group` empty, each outcome in its ticket.
+impl<'w> Writer<'w> {
+    fn new(environment: &'w Environment, env: &'w Arc<Env>, counters: &'w Counters) -> Writer<'w> {
+        Writer {
+            environment,
+            env,
+            counters,
+            broken: false,
+            held: None,
+            pause: Pause::default(),
+            keys: Vec::new(),
+            flush: Duration::ZERO,
+            wakers: Vec::new(),
+        }
+    }
+
+    /// Works until the queue is closed and drained, which it tells, or the engine has given up.
+    fn serve(&mut self, queue: &Queue) -> bool {
+        let deferred = self.environment.deferred();
+        let (mut group, mut spare) = (Vec::new(), Vec::new());
+        let mut gathering = Gathering::default();
+        loop {
+            let until = self.held.as_ref().map(Held::until);
+            let taken = queue.take(&mut group, &mut spare, &mut gathering, deferred, until);
+            match taken {
+                Taken::Group => {
+                    let told = group.len();
+                    self.commit(&mut group);
+                    gathering.committed(told, mem::take(&mut self.flush));
+                }
+                Taken::Nothing | Taken::End => self.show(),
+            }
+            // The door is shut before anyone hears of it.
+            if self.broken {
+                queue.break_off();
+                deferred.lose();
+                self.hand_back(queue.take_waiting());
+            }
+            // Every outcome of the group is in place before any foreign code runs.
+            self.wakers.drain(..).for_each(Waker::wake);
+            if self.broken || taken == Taken::End {
+                return !self.broken;
+            }
+        }
+    }
+
+    /// Commits the requests, or holds them back, and leaves `group` empty, each outcome in its
+    /// ticket.
     fn commit(&mut self, group: &mut Vec<Request>) {
-        let Some(env) = self.environment.env().filter(|_| !self.broken) else {
-            return self.hand_back(group.drain(..));
+        let size = self.size(group).filter(|_| !self.environment.deferred().is_kept_out());
+        let joins = |held: &Held<'_>, size: Size| {
+            held.until() > Instant::now() && held.size.plus(size).is_some()
         };
-        let mut outcome = self.transact(&env, group);
-        if matches!(outcome, Err(Failure::Full(_))) && self.environment.free_pages(&env) {
-            outcome = self.transact(&env, group);
+        if self.held.as_ref().is_some_and(|held| !size.is_some_and(|size| joins(held, size))) {
+            self.show();
+        }
+        match size {
+            Some(size) if self.held.is_some() || self.may_hold() => self.hold(group, size),
+            _ => self.commit_now(group),
+        }
+    }
+
+    /// How much the group changes, if that may be held back: what looks at the store for long, or
+    /// cannot be told key by key, may not.
+    fn size(&mut self, group: &[Request]) -> Option<Size> {
+        self.keys.clear();
+        let mut size = Size::default();
+        for request in group {
+            let Work::Batch(batch) = &request.work else { return None };
+            size = size.plus(Size { keys: batch.len(), bytes: batch.bytes() })?;
+            for (place, key, change) in batch.operations(self.environment.entries()) {
+                if change == Change::Clear {
+                    return None;
+                }
+                self.keys.push(Fingerprint::of(place.table, key));
+            }
+        }
+        (size.keys > 0).then_some(size)
+    }
+
+    /// Whether to begin to hold back.
+    fn may_hold(&mut self) -> bool {
+        !self.broken && self.pause.is_over() && !self.environment.lacks_room(ROOM_MIN) && {
+            let free = self.env.map_bytes().saturating_sub(self.env.used_bytes());
+            free > ROOM_MIN
+        }
+    }
+
+    /// Records the requests and tells their owners, before they are committed.
+    fn hold(&mut self, group: &mut Vec<Request>, size: Size) {
+        let mut held = match self.held.take() {
+            Some(held) => held,
+            None => match self.environment.commit(self.env) {
+                Ok(commit) => Held::of(commit),
+                Err(_) => return self.commit_now(group),
+            },
+        };
+        let mut outcomes = vec![Outcome::Applied; group.len()];
+        let applied = self.apply(&mut held.commit, group, &mut outcomes);
+        match applied.and_then(|()| self.record(&mut held.commit)) {
+            Ok(flush) => {
+                held.commit.tell();
+                held.groups += 1;
+                held.size = held.size.plus(size).unwrap_or(Size::MAX);
+                self.held = Some(held);
+                self.environment.deferred().hold(&self.keys);
+                self.committed(group, &outcomes, Some(flush));
+            }
+            Err(failure) if held.groups > 0 => {
+                // Others were rolled back with it, but are recorded.
+                drop(held);
+                self.refuse(
+                    group,
+                    &match failure {
+                        Failure::Unknown(error) => Failure::Unknown(error),
+                        _ => Failure::BrokenOff,
+                    },
+                );
+            }
+            Err(failure @ (Failure::Unknown(_) | Failure::BrokenOff)) => {
+                self.refuse(group, &failure);
+            }
+            Err(_) => {
+                drop(held);
+                self.commit_now(group);
+            }
+        }
+    }
+
+    /// Commits what is held back, if anything, so that everybody can see it.
+    fn show(&mut self) {
+        let deferred = self.environment.deferred();
+        let Some(held) = self.held.take() else { return deferred.show() };
+        let flushes = self.environment.is_durable();
+        if held.groups >= if flushes { FLUSHES_MIN } else { GROUPS_MIN } {
+            self.pause.forget();
+        } else if deferred.is_demanded() {
+            self.pause.begin();
+        }
+        if held.commit.end().is_ok() {
+            self.environment.committed(self.env);
+            deferred.show();
+        } else {
+            self.broken = true;
+        }
+    }
+
+    /// Commits the requests at once.
+    fn commit_now(&mut self, group: &mut Vec<Request>) {
+        if self.broken {
+            return self.hand_back(group.drain(..));
+        }
+        let mut outcome = self.transact(group);
+        if matches!(outcome, Err(Failure::Full(_))) && self.environment.free_pages(self.env) {
+            outcome = self.transact(group);
         }
         let failure = match outcome {
-            Ok(committed) => {
-                self.flush = committed.flush.unwrap_or_default();
-                if committed.flush.is_some() {
-                    self.counters.commits.fetch_add(1, Ordering::Relaxed);
-                    self.environment.committed(&env);
+            Ok((flush, outcomes)) => {
+                if flush.is_some() {
+                    self.environment.committed(self.env);
                 }
-                self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
-                return self.tell(group, &committed.outcomes, &env);
+                return self.committed(group, &outcomes, flush);
             }
             Err(failure) => failure,
         };
         if matches!(failure, Failure::Full(_) | Failure::TooLarge(_)) && group.len() > 1 {
             let mut later = group.split_off(group.len() / 2);
-            self.commit(group);
-            self.commit(&mut later);
+            self.commit_now(group);
+            self.commit_now(&mut later);
             return;
         }
+        self.refuse(group, &failure);
+    }
+
+    /// Does all the work of the group in one transaction. Returns how long the disk took, if there
+    /// was anything to do.
+    fn transact(&self, group: &mut [Request]) -> Result<(Option<Duration>, Vec<Outcome>), Failure> {
+        let mut outcomes = vec![Outcome::Applied; group.len()];
+        let idle = group.iter().all(|request| match &request.work {
+            Work::Batch(batch) => batch.is_empty(),
+            Work::Update(_) => false,
+            Work::Sync => true,
+        });
+        if idle {
+            return Ok((None, outcomes));
+        }
+        let commit = self.environment.commit(self.env).map_err(Failure::rolled_back);
+        let flush = commit.and_then(|mut commit| {
+            self.apply(&mut commit, group, &mut outcomes)?;
+            let flush = self.record(&mut commit)?;
+            commit.end().map_err(|failed| Failure::of_commit(failed, self.env))?;
+            Ok(flush)
+        });
+        match flush {
+            Ok(flush) => Ok((Some(flush), outcomes)),
+            Err(failure) => Err(failure.explained(self.environment, group)),
+        }
+    }
+
+    fn apply(
+        &self,
+        commit: &mut Commit<'_>,
+        group: &mut [Request],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), Failure> {
+        let Commit { txn, log, .. } = commit;
+        let mut writing = Writing { environment: self.environment, txn, log };
+        writing.apply_all(group, outcomes).map_err(Failure::rolled_back)
+    }
+
+    fn record(&self, commit: &mut Commit<'_>) -> Result<Duration, Failure> {
+        commit.record().map_err(|failed| Failure::of_commit(failed, self.env))
+    }
+
+    /// Takes note of a group that is as durable as promised.
+    fn committed(
+        &mut self,
+        group: &mut Vec<Request>,
+        outcomes: &[Outcome],
+        flush: Option<Duration>,
+    ) {
+        self.flush = flush.unwrap_or_default();
+        self.counters.commits.fetch_add(u64::from(flush.is_some()), Ordering::Relaxed);
+        self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
+        self.tell(group, outcomes);
+    }
+
+    /// Tells the owners of a group that it was not committed.
+    fn refuse(&mut self, group: &mut Vec<Request>, failure: &Failure) {
         self.broken |= matches!(failure, Failure::Unknown(_) | Failure::BrokenOff);
         for Request { work, completion } in group.drain(..) {
             let error = failure.to_error(work.into_batch());
@@ -142,23 +391,19 @@ impl Writer<'_> {
         }
     }
 
-    fn transact(&self, env: &Arc<Env>, group: &mut [Request]) -> Result<Committed, Failure> {
-        let outcome = transact(self.environment, env, group);
-        outcome.map_err(|failure| failure.explained(self.environment, group))
-    }
-
     /// Resolves the tickets of a group that was committed.
-    fn tell(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome], env: &Env) {
+    fn tell(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome]) {
         for (Request { work, completion }, outcome) in group.drain(..).zip(outcomes) {
-            let outcome = match (work, outcome) {
-                (work, Outcome::KeyExists) => Err(WriteError::KeyExists(work.into_batch())),
-                (Work::Sync, Outcome::Applied) if !self.environment.is_durable() => {
-                    env.sync().map_err(|error| WriteError::Failed {
-                        batch: Batch::new(),
-                        source: error.into_io(),
-                    })
+            let outcome = match (&work, outcome) {
+                (_, Outcome::KeyExists) => Err(WriteError::KeyExists(work.into_batch())),
+                (Work::Sync, Outcome::Applied) => self
+                    .environment
+                    .sync(self.env)
+                    .map_err(|source| WriteError::Failed { batch: Batch::new(), source }),
+                (_, Outcome::Applied) => {
+                    self.wakers.extend(completion.succeed(work));
+                    continue;
                 }
-                (_, Outcome::Applied) => Ok(()),
             };
             self.wakers.extend(completion.complete(outcome));
         }
@@ -247,36 +492,6 @@ fn copy(error: &io::Error) -> io::Error {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
     }
-}
-
-/// A group that was committed.
-struct Committed {
-    /// How long the disk was waited for, if there was anything to commit.
-    flush: Option<Duration>,
-    outcomes: Vec<Outcome>,
-}
-
-/// Does all the work of the group in one transaction.
-fn transact(
-    environment: &Environment,
-    env: &Arc<Env>,
-    group: &mut [Request],
-) -> Result<Committed, Failure> {
-    let mut outcomes = vec![Outcome::Applied; group.len()];
-    let idle = group.iter().all(|request| match &request.work {
-        Work::Batch(batch) => batch.is_empty(),
-        Work::Update(_) => false,
-        Work::Sync => true,
-    });
-    if idle {
-        return Ok(Committed { flush: None, outcomes });
-    }
-    let mut commit = environment.commit();
-    let mut txn = env.begin_write().map_err(Failure::rolled_back)?;
-    let mut writing = Writing { environment, txn: &mut txn, log: &mut commit.log };
-    writing.apply_all(group, &mut outcomes).map_err(Failure::rolled_back)?;
-    let flush = commit.end(env, txn).map_err(|failed| Failure::of_commit(failed, env))?;
-    Ok(Committed { flush: Some(flush), outcomes })
 }
 
 /// A transaction, and the log of what it changes.
@@ -513,14 +728,9 @@ mod tests {
     fn after_a_broken_commit_everything_queued_is_handed_back() {
         let directory = tempfile::tempdir().unwrap();
         let environment = Environment::open(directory.path(), &Options::default()).unwrap();
-        let counters = Counters::default();
-        let mut writer = Writer {
-            environment: &environment,
-            counters: &counters,
-            broken: true,
-            flush: Duration::ZERO,
-            wakers: Vec::new(),
-        };
+        let (env, counters) = (environment.env().unwrap(), Counters::default());
+        let mut writer = Writer::new(&environment, &env, &counters);
+        writer.broken = true;
         let batch = Batch::new().put("key", "value");
         let (ticket, entry) = ticket(Work::Batch(batch.clone()));
         let (work, completion) = entry.begin().unwrap();

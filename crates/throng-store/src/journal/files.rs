@@ -95,11 +95,10 @@ impl Head {
         Some(Head { salt: word(8)?, generation: word(16)?, number: word(24)?, metas })
     }
 
-    /// Writes it, durably.
+    /// Writes it; durable with the next flush.
     pub(super) fn write(&self, file: &File) -> io::Result<()> {
         let bytes = self.to_bytes();
-        write_at(file, &[bytes, bytes].concat(), 0)?;
-        file.sync_data()
+        write_at(file, &[bytes, bytes].concat(), 0)
     }
 
     /// Overwrites one, which is durable with the next flush.
@@ -108,15 +107,17 @@ impl Head {
     }
 }
 
-/// A record as it is written, in whole sectors; `log` appends its part.
+/// Leaves a record in `bytes` as it is written, in whole sectors; `log` appends its part.
 pub(super) fn record(
+    bytes: &mut Vec<u8>,
     salt: u64,
     generation: u64,
     number: u64,
     log: impl FnOnce(&mut Vec<u8>),
-) -> Vec<u8> {
-    let mut bytes = vec![0; RECORD_HEADER_BYTES];
-    log(&mut bytes);
+) {
+    bytes.clear();
+    bytes.resize(RECORD_HEADER_BYTES, 0);
+    log(bytes);
     let length = (bytes.len() - RECORD_HEADER_BYTES) as u64;
     bytes[4..12].copy_from_slice(&length.to_le_bytes());
     bytes[12..20].copy_from_slice(&number.to_le_bytes());
@@ -124,7 +125,6 @@ pub(super) fn record(
     let checksum = checksum(salt, &bytes[4..]);
     bytes[..4].copy_from_slice(&checksum.to_le_bytes());
     bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES as usize), 0);
-    bytes
 }
 
 /// What is in one file.
@@ -225,21 +225,26 @@ mod tests {
 
     #[test]
     fn records_are_found_and_torn_ones_and_those_of_others_are_not() {
+        let record = |salt, generation, number, log: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = vec![1; 10];
+            record(&mut bytes, salt, generation, number, log);
+            bytes
+        };
         let mut file = tempfile::tempfile().unwrap();
         let mut start = RECORDS_START;
         for (number, salt, bytes) in
             [(1, 7, 0), (2, 7, 0), (2, 7, 1000), (3, 8, 10), (4, 7, 484), (5, 7, 485)]
         {
-            let record = record(salt, 1, number, |log| log.extend(vec![number as u8; bytes]));
+            let record = record(salt, 1, number, &|log| log.extend(vec![number as u8; bytes]));
             assert!((record.len() as u64).is_multiple_of(SECTOR_BYTES));
             write_at(&file, &record, start).unwrap();
             start += record.len() as u64;
         }
         // A value that looks like a record, to one who does not know the salt.
-        let inner = record(0, 1, 6, |log| log.push(1));
-        let outer = record(7, 1, 6, |log| {
+        let inner = record(0, 1, 6, &|log| log.push(1));
+        let outer = record(7, 1, 6, &|log| {
             log.resize(SECTOR_BYTES as usize - RECORD_HEADER_BYTES, 0);
-            log.extend(inner);
+            log.extend(&inner);
         });
         write_at(&file, &outer, start).unwrap();
         write_at(&file, &[1], start + 30).unwrap();

@@ -15,12 +15,14 @@
 use crate::lmdb::{self, Put, Table, WriteTxn};
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Log {
-    is_kept: bool,
     tables: Vec<Table>,
     changes: Vec<u8>,
 }
+
+/// How much memory is kept for the next commit, in bytes.
+pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;
 
 const PUT: u8 = 1;
 const PUT_VALUE: u8 = 2;
@@ -31,11 +33,6 @@ const DELETE_VALUE: u8 = 5;
 const CLEAR: u8 = 6;
 
 impl Log {
-    /// An empty one; without a journal to write it into, it stays empty.
-    pub(crate) fn new(is_kept: bool) -> Log {
-        Log { is_kept, tables: Vec::new(), changes: Vec::new() }
-    }
-
     pub(crate) fn put(&mut self, table: Table, key: &[u8], value: [&[u8]; 2]) {
         self.push(PUT, table, key, value);
     }
@@ -58,6 +55,13 @@ impl Log {
         self.push(CLEAR, table, &[], [&[], &[]]);
     }
 
+    /// Makes it empty again, for changes of as many bytes, unless those were many.
+    pub(crate) fn clear_all(&mut self) {
+        self.tables.clear();
+        self.changes.clear();
+        self.changes.shrink_to(KEPT_BYTES_MAX);
+    }
+
     /// Whether nothing was changed.
     pub(crate) fn is_empty(&self) -> bool {
         self.changes.is_empty()
@@ -77,9 +81,6 @@ impl Log {
     }
 
     fn push(&mut self, what: u8, table: Table, key: &[u8], value: [&[u8]; 2]) {
-        if !self.is_kept {
-            return;
-        }
         let known = self.tables.iter().rposition(|known| *known == table);
         let number = known.unwrap_or_else(|| {
             self.tables.push(table);

@@ -14,9 +14,12 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use throng_store::{Batch, Bytes, Snapshot, Store, Str};
+use throng_store::{Batch, Bytes, Durability, Snapshot, Store, Str};
 
 use super::number_or;
+
+/// Tells a child whether its store is volatile, which makes no difference to one that is killed.
+const VOLATILE: &str = "THRONG_STORE_VOLATILE";
 
 const THREADS: u64 = 8;
 /// How many keys each thread writes, in turn.
@@ -64,7 +67,11 @@ fn versions(store: &Store, snapshot: &Snapshot) -> BTreeMap<String, u64> {
 #[ignore = "the child of killed_writers_lose_nothing"]
 fn writing_child() {
     let directory = std::env::var(super::DIRECTORY).unwrap();
-    let store = Store::open(directory).unwrap();
+    let durability = match number_or(VOLATILE, 0) {
+        0 => Durability::Durable,
+        _ => Durability::Volatile,
+    };
+    let store = Store::options().durability(durability).open(directory).unwrap();
     let copies = store.database::<Str, Bytes>("copies").unwrap();
     let counts = store.database::<Str, throng_store::U64>("versions").unwrap();
     let begun = versions(&store, &store.snapshot().unwrap());
@@ -100,8 +107,11 @@ fn write_and_kill(
     random: &mut fastrand::Rng,
     acknowledged: &mut BTreeMap<String, u64>,
 ) {
-    let mut child =
-        super::child("crash::writing_child", directory, "").stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = super::child("crash::writing_child", directory, "")
+        .env(VOLATILE, if random.bool() { "1" } else { "0" })
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let (sender, said) = mpsc::channel();
     // What the child said before the kill took effect counts as well, to the last whole line.

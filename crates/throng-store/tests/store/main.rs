@@ -8,6 +8,7 @@ mod contract;
 mod crash;
 mod damage;
 mod databases;
+mod deferred;
 mod full;
 mod history;
 mod model;

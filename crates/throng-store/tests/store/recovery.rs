@@ -46,8 +46,19 @@ fn check(store: &Store, rounds: u8) {
 #[test]
 #[ignore = "the child of the tests below"]
 fn dying_child() {
-    let store = Store::open(std::env::var(super::DIRECTORY).unwrap()).unwrap();
-    put(&store, 1);
+    put_and_wait(Durability::Durable, 1);
+}
+
+#[test]
+#[ignore = "the child of a_volatile_store_recovers_as_a_durable_one_does_and_becomes_one"]
+fn dying_volatile_child() {
+    put_and_wait(Durability::Volatile, 3);
+}
+
+fn put_and_wait(durability: Durability, round: u8) {
+    let directory = std::env::var(super::DIRECTORY).unwrap();
+    let store = Store::options().durability(durability).open(directory).unwrap();
+    put(&store, round);
     println!("\nwritten");
     // Until killed.
     loop {
@@ -72,7 +83,11 @@ fn await_line(lines: &mut Lines<BufReader<ChildStdout>>, line: &str) {
 
 /// Leaves a store that was written and not closed.
 fn leave_unclosed(directory: &Path) {
-    let (mut child, mut lines) = begin("recovery::dying_child", directory);
+    leave_unclosed_by("recovery::dying_child", directory);
+}
+
+fn leave_unclosed_by(test: &str, directory: &Path) {
+    let (mut child, mut lines) = begin(test, directory);
     await_line(&mut lines, "written");
     child.kill().unwrap();
     child.wait().unwrap();
@@ -133,21 +148,22 @@ fn the_journal_of_a_closed_store_is_short() {
 }
 
 #[test]
-fn a_volatile_store_has_no_journal_and_what_the_journal_held() {
+fn a_volatile_store_recovers_as_a_durable_one_does_and_becomes_one() {
     let directory = tempfile::tempdir().unwrap();
     leave_unclosed(directory.path());
     let volatile = Store::options().durability(Durability::Volatile);
     let store = volatile.open(directory.path()).unwrap();
     check(&store, 1);
-    assert!(!directory.path().join("journal.0").exists());
     put(&store, 2);
+    store.sync().wait().unwrap();
     drop(store);
+    check(&Store::open(directory.path()).unwrap(), 2);
+    leave_unclosed_by("recovery::dying_volatile_child", directory.path());
     let store = Store::open(directory.path()).unwrap();
-    check(&store, 2);
-    assert!(directory.path().join("journal.0").exists());
-    put(&store, 3);
+    check(&store, 3);
+    put(&store, 4);
     drop(store);
-    check(&volatile.open(directory.path()).unwrap(), 3);
+    check(&volatile.open(directory.path()).unwrap(), 4);
 }
 
 /// Damages one byte of a file.

@@ -257,6 +257,8 @@ fn a_scan_goes_on_over_what_was_committed_meanwhile_and_holds_nothing_back() {
         // One behind the chunk, one within it.
         let batch = Batch::new().put(key(last + 1), "new").put(key(last - 1), "new");
         store.write(batch).wait().unwrap();
+        // Committed at the latest when somebody is to see it.
+        drop(store.snapshot().unwrap());
         assert!(matches!(chunk.iter().next(), Some(Err(ReadError::Expired))));
     }
     assert!(numbers.is_sorted());
