@@ -163,6 +163,8 @@ mod message_timer;
 #[cfg(not(throng_loom))]
 mod metrics;
 #[cfg(not(throng_loom))]
+mod pace;
+#[cfg(not(throng_loom))]
 mod process;
 #[cfg(not(throng_loom))]
 mod receive_timeout;

@@ -20,6 +20,7 @@ use crate::exit::ExitReason;
 use crate::frame::{After, Progress};
 use crate::mailbox::Generation;
 use crate::message::Cast;
+use crate::pace::Pace;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
@@ -47,8 +48,8 @@ const QUEUED_MOST: u32 = 128;
 /// come first: were it only one of them, two processes that wake each other and somebody else each
 /// time would make the queue grow without end.
 const WARM_STREAK: u32 = 32;
-/// Every how many processes the injector goes first.
-const INJECTOR_FIRST: u32 = 61;
+/// Every how many processes alarms are rung although many wait.
+const ALARMS_FIRST: u32 = 61;
 /// After how many sends in one turn the process woken last is put where others can take it.
 const SENDS_PER_EXPOSURE: u32 = 256;
 /// How many rounds a worker searches before it sleeps: a few microseconds, for waking a thread
@@ -73,6 +74,7 @@ pub(crate) struct Worker {
     round: Cell<u32>,
     running: Cell<Option<CellRef>>,
     runs: Cell<u32>,
+    pace: Pace,
     sends: Cell<u32>,
     /// Turns that the running process has begun inside its own.
     nested: Cell<u32>,
@@ -91,7 +93,6 @@ impl Worker {
         let workers = shared.scheduler.workers();
         Worker {
             account: Account::open(&shared.budget),
-            shared,
             index,
             is_spare: index >= workers,
             alarms: index % workers,
@@ -99,6 +100,7 @@ impl Worker {
             round: Cell::new(0),
             running: Cell::new(None),
             runs: Cell::new(0),
+            pace: Pace::new(shared.scheduler.clock.now()),
             sends: Cell::new(0),
             nested: Cell::new(0),
             batching: Cell::new(false),
@@ -107,6 +109,7 @@ impl Worker {
             streak: RefCell::new(Streak::default()),
             slots: RefCell::new(SlotCache::new()),
             classes: RefCell::new(ClassCache::new()),
+            shared,
         }
     }
 
@@ -273,8 +276,9 @@ impl Worker {
     fn next(&self) -> Option<Token> {
         let runs = self.runs.get().wrapping_add(1);
         self.runs.set(runs);
-        self.ring_alarms(runs);
-        if runs.is_multiple_of(INJECTOR_FIRST)
+        let now = self.scheduler().clock.now();
+        self.ring_alarms(runs, now);
+        if self.pace.is_time(now)
             && let Some(token) = self.take_injected()
         {
             return Some(token);
@@ -327,7 +331,7 @@ impl Worker {
     fn search(&self) -> Option<Token> {
         for _ in 0..SEARCH_ROUNDS {
             let found = self.steal().or_else(|| self.take_injected()).or_else(|| {
-                self.ring_alarms(0);
+                self.ring_alarms(0, self.scheduler().clock.now());
                 self.remote().queue.pop().or_else(|| self.take_warm())
             });
             if found.is_some() || self.scheduler().phase() == Phase::Over {
@@ -418,8 +422,8 @@ impl Worker {
     }
 
     #[inline(always)]
-    fn ring_alarms(&self, runs: u32) {
-        if !self.is_spare && self.alarms().is_due(self.scheduler().clock.now()) {
+    fn ring_alarms(&self, runs: u32, now: Tick) {
+        if !self.is_spare && self.alarms().is_due(now) {
             self.ring_due_alarms(runs);
         }
     }
@@ -427,7 +431,7 @@ impl Worker {
     /// Rings a slice of what is due, if there is room in the queue, or if it is time.
     #[cold]
     fn ring_due_alarms(&self, runs: u32) {
-        if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(INJECTOR_FIRST) {
+        if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
             self.scheduler().ring(self.alarms(), |token| self.push_back(token));
         }
     }
