@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use throng_store::{
-    Batch, Database, DatabaseOptions, Durability, Options, ReadError, Reader, Store, Ticket,
+    Batch, Database, DatabaseOptions, Durability, Options, ReadError, Reader, Snapshot, Store,
+    Ticket,
 };
 
 use super::{Engine, Opening, Read, View, WRITE_MAP_BYTES};
@@ -51,6 +52,12 @@ impl Throng {
             None => batch.put(key, value),
             Some(plain) => batch.put_in(plain, key, value),
         }
+    }
+
+    /// A view of this moment that may go to another thread.
+    pub(crate) fn freeze(&self) -> io::Result<Frozen> {
+        let snapshot = self.store.snapshot().map_err(io::Error::other)?;
+        Ok(Frozen { snapshot, plain: self.plain.clone() })
     }
 
     /// A reader that may go to another thread.
@@ -136,6 +143,46 @@ impl UnderWay {
     }
 }
 
+/// One moment's view of whichever database is used.
+pub(crate) struct Frozen {
+    snapshot: Snapshot,
+    plain: Option<Database>,
+}
+
+impl Read for Frozen {
+    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+        let value = match &self.plain {
+            None => self.snapshot.get(key),
+            Some(plain) => plain.get(&self.snapshot, key),
+        };
+        Ok(look(value.map_err(io::Error::other)?))
+    }
+
+    fn scan(&mut self, from: &[u8], limit: u64, look: impl FnMut(&[u8], &[u8])) -> io::Result<u64> {
+        scan(&self.snapshot, self.plain.as_ref(), from, limit, look)
+    }
+}
+
+fn scan(
+    snapshot: &Snapshot,
+    plain: Option<&Database>,
+    from: &[u8],
+    limit: u64,
+    mut look: impl FnMut(&[u8], &[u8]),
+) -> io::Result<u64> {
+    let range = match plain {
+        None => snapshot.range(from..),
+        Some(plain) => plain.range(snapshot, from..),
+    };
+    let mut rows = 0;
+    for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+        let (key, value) = entry.map_err(|error: ReadError| io::Error::other(error))?;
+        look(key, value);
+        rows += 1;
+    }
+    Ok(rows)
+}
+
 /// A reader of whichever database is used.
 pub(crate) struct Follow {
     reader: Reader,
@@ -146,28 +193,13 @@ impl Read for Follow {
     fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
         let value = match &self.plain {
             None => self.reader.get(key),
-            Some(plain) => self.reader.view().and_then(|snapshot| plain.get(snapshot, key)),
+            Some(plain) => self.reader.get_in(plain, key),
         };
         Ok(look(value.map_err(io::Error::other)?))
     }
 
-    fn scan(
-        &mut self,
-        from: &[u8],
-        limit: u64,
-        mut look: impl FnMut(&[u8], &[u8]),
-    ) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, look: impl FnMut(&[u8], &[u8])) -> io::Result<u64> {
         let snapshot = self.reader.view().map_err(io::Error::other)?;
-        let range = match &self.plain {
-            None => snapshot.range(from..),
-            Some(plain) => plain.range(snapshot, from..),
-        };
-        let mut rows = 0;
-        for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
-            let (key, value) = entry.map_err(|error: ReadError| io::Error::other(error))?;
-            look(key, value);
-            rows += 1;
-        }
-        Ok(rows)
+        scan(snapshot, self.plain.as_ref(), from, limit, look)
     }
 }

@@ -289,34 +289,66 @@ impl Listing {
 
     /// Goes once over its rows.
     fn pass(&mut self, reader: &mut impl Read) -> io::Result<()> {
-        let (from, most) = (self.plan.listed_from(self.lister), self.plan.rows_max());
-        let mut before: Option<RecordKey> = None;
-        let mut next = from;
-        let mut wrong = 0;
-        let clock = Instant::now();
-        let rows = reader.scan(&loaded_key(from), most, |key, value| {
+        let mut pass = self.begin_pass();
+        while self.go_on(&mut pass, reader, u64::MAX)? {}
+        Ok(())
+    }
+
+    fn begin_pass(&self) -> Pass {
+        let number = self.plan.listed_from(self.lister);
+        let (rows, wrong, last) = (0, 0, None);
+        Pass { from: loaded_key(number).to_vec(), number, rows, wrong, last, clock: Instant::now() }
+    }
+
+    /// Goes over the next rows of the pass, so many at most; whether there may be more.
+    fn go_on(&mut self, pass: &mut Pass, reader: &mut impl Read, rows: u64) -> io::Result<bool> {
+        let most = self.plan.rows_max();
+        let limit = rows.min(most - pass.rows);
+        let Pass { from, number, wrong, last, .. } = pass;
+        let found = reader.scan(&from.clone(), limit, |key, value| {
             // As long as there are loaded ones, each follows on the one before; behind them the
             // writers' come, which follow each other in some order.
-            if next <= self.plan.loaded() {
-                wrong += u64::from(*key != *loaded_key(next) || !is_value(next, value));
-                next += 1;
+            if *number <= self.plan.loaded() {
+                *wrong += u64::from(*key != *loaded_key(*number) || !is_value(*number, value));
+                *number += 1;
             } else {
                 let key_now = RecordKey::new(format_args!("{}", String::from_utf8_lossy(key)));
-                wrong += u64::from(before.is_some_and(|before| before >= key_now));
-                before = Some(key_now);
+                *wrong += u64::from(last.is_some_and(|last| last >= key_now));
+                *last = Some(key_now);
             }
+            from.clear();
+            from.extend_from_slice(key);
         })?;
-        self.rows.took(clock.elapsed());
-        let least = most.min(self.plan.loaded() - from + 1);
-        self.rows.wrong += wrong + u64::from(rows < least);
-        self.rows.attempts += rows;
+        // The next one behind that key.
+        from.push(0);
+        pass.rows += found;
+        if found == limit && pass.rows < most {
+            return Ok(true);
+        }
+        self.rows.took(pass.clock.elapsed());
+        let least = most.min(self.plan.loaded() - self.plan.listed_from(self.lister) + 1);
+        self.rows.wrong += pass.wrong + u64::from(pass.rows < least);
+        self.rows.attempts += pass.rows;
         self.passes += 1;
-        Ok(())
+        Ok(false)
     }
 
     fn is_done(&self) -> bool {
         self.passes >= PASSES
     }
+}
+
+/// A lister's pass under way.
+struct Pass {
+    /// The key that it goes on from.
+    from: Vec<u8>,
+    /// Of the loaded row that comes next, as long as there is one.
+    number: u64,
+    rows: u64,
+    wrong: u64,
+    /// The last key that was not loaded.
+    last: Option<RecordKey>,
+    clock: Instant,
 }
 
 /// What all three roles came to.

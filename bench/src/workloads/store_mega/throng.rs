@@ -1,7 +1,7 @@
 //! `store-mega` with throng: a process for each writer, reader and lister, as in the original.
 //!
-//! A reader lets others have its worker after some gets, as a runtime that preempts would make it;
-//! a lister does after a pass, for a snapshot is read in one turn.
+//! A reader lets others have its worker after some gets, as a runtime that preempts would make it,
+//! and a lister after some rows of its snapshot.
 
 use std::future::poll_fn;
 use std::io;
@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// A reader's gets between two looks whether others want to run: some tens of microseconds.
 const GETS_PER_TURN: u64 = 64;
+/// A lister's rows, the same.
+const ROWS_PER_TURN: u64 = 256;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let plan = Plan::of(settings);
@@ -175,9 +177,12 @@ impl Duty for Lister {
 
     async fn run(crew: &Crew, number: u64) -> io::Result<Listing> {
         let mut listing = Listing::new(crew.plan, number)?;
-        let mut reader = crew.engine.follow();
         while crew.goes_on(listing.is_done()) {
-            listing.pass(&mut reader)?;
+            let (mut frozen, mut pass) = (crew.engine.freeze()?, listing.begin_pass());
+            while listing.go_on(&mut pass, &mut frozen, ROWS_PER_TURN)? {
+                give_way().await;
+            }
+            drop(frozen);
             give_way().await;
         }
         listing.rows.time = crew.begun.elapsed();
