@@ -77,7 +77,8 @@ impl DatabaseOptions {
         DatabaseOptions::default()
     }
 
-    /// Values without checksums: four bytes less each, and damage goes unnoticed.
+    /// Values without checksums: four bytes less each, two where they are of 32 bytes at most, and
+    /// damage goes unnoticed.
     pub fn without_checksums(mut self) -> DatabaseOptions {
         self.kind = Kind::Plain;
         self

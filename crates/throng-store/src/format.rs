@@ -20,7 +20,8 @@
 //! behind it would change their order as well, so there is none where values have an order.
 //!
 //! The version changes with any change to what older programs would misread: the databases, the
-//! records, the meaning of a key. A changed layout comes with a migration from the one before.
+//! records, the meaning of a key. A changed layout comes with a migration from the one before, if
+//! that was ever released; version 1, whose records all had the long checksum, was not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +32,7 @@ use crate::database::{Kind, Place};
 use crate::lmdb::{self, Env, Make, Move, ROOT, Table};
 
 /// The layout this program reads and writes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// How many tables there are besides the named databases.
 pub(crate) const OWN_TABLES: u32 = 2;

@@ -652,7 +652,7 @@ impl Pen<'_> {
         let parts: [&[u8]; 2] = match kind {
             Kind::Checked => {
                 header = record::header(key, value);
-                [&header, value]
+                [&*header, value]
             }
             Kind::Plain | Kind::Duplicates => [&[], value],
         };
