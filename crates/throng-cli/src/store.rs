@@ -194,14 +194,16 @@ impl Stat {
                 json!({
                     "file_bytes": stat.file_bytes,
                     "used_bytes": stat.used_bytes,
+                    "journal_bytes": stat.journal_bytes,
                     "databases": databases,
                 })
             ));
         }
         let mut text = format!(
-            "file  {} ({} of it ever in use)\n\n",
+            "file  {} ({} of it ever in use), journal {}\n\n",
             HumanBytes(stat.file_bytes),
-            HumanBytes(stat.used_bytes)
+            HumanBytes(stat.used_bytes),
+            HumanBytes(stat.journal_bytes)
         );
         let width = databases.iter().map(|database| name(database).len()).max().unwrap_or(0).max(8);
         text += &format!("{:width$}  {:>12}  {:>12}  VALUES\n", "DATABASE", "ENTRIES", "BYTES");

@@ -131,11 +131,12 @@ impl NodeStat {
         let store = &self.store;
         text.gauge("throng_store_entries", "Keys in the store.", store.entries);
         text.gauge("throng_store_file_bytes", "Size of the data file.", store.file_bytes);
+        text.gauge("throng_store_journal_bytes", "Size of the journal.", store.journal_bytes);
         text.gauge("throng_store_map_bytes", "What the data file may grow to.", store.map_bytes);
         text.counter("throng_store_batches_total", "Batches made durable.", store.batches);
         text.counter(
             "throng_store_commits_total",
-            "Transactions, each with its own flush, that the batches took.",
+            "Groups, each with its own flush, that the batches took.",
             store.commits,
         );
         text.gauge(

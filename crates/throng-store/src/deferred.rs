@@ -12,6 +12,9 @@
 //!                                    get of another key: reads at once
 //! ```
 //!
+//! Other processes can neither demand nor look for a key. Where one reads, nothing is held back; and
+//! one that begins to waits, by a lock on a file of the journal (see `Gate` there).
+//!
 //! Who may touch what, and in which order:
 //!
 //! - The writer alone puts keys in, before it counts the group as `told`, and that before any ticket

@@ -9,6 +9,7 @@
 //! | `journal.0`, `journal.1` | what `data.mdb` may lack after a crash (see `journal.rs`) |
 //! | `lock.mdb` | LMDB's table of readers                                        |
 //! | `draft`    | a directory in which `data.mdb` is made, before it has its name |
+//! | `data.draft` | the same of a copy                                            |
 //!
 //! The map is as large as the file may ever become: addresses are cheap, and a map that need not
 //! grow needs not wait for its readers to leave. So the file grows by itself up to the quota.
@@ -31,7 +32,7 @@ use std::time::{Duration, Instant};
 
 use crate::database::{Kind, Place};
 use crate::deferred::Deferred;
-use crate::journal::{self, Failed, Gate, Journal, Log, Recorded, Terms};
+use crate::journal::{self, Failed, Gate, Journal, Log, ReadersOut, Recorded, Terms};
 use crate::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::lock::Claim;
 use crate::pages::{self, Damage};
@@ -318,8 +319,8 @@ impl Environment {
     pub(crate) fn commit<'e>(&'e self, env: &'e Arc<Env>) -> Result<Commit<'e>, lmdb::Error> {
         let journal = self.journal();
         let txn = env.begin_write()?;
-        let (log, last, is_told) = (Log::default(), None, false);
-        Ok(Commit { environment: self, env, txn, log, last, is_told, journal })
+        let (log, last, told) = (Log::default(), None, None);
+        Ok(Commit { environment: self, env, txn, log, last, told, journal })
     }
 
     /// Whether what anyone is told of is on the disk.
@@ -441,22 +442,38 @@ impl Environment {
         std::mem::replace(&mut *current, env)
     }
 
-    /// Copies the current state into a data file in `directory`, durably.
+    /// Copies the current state into a data file in `directory`, durably. It has its name only when
+    /// it is whole.
     pub(crate) fn copy_to(&self, directory: &Path) -> io::Result<()> {
         let broken_off = |error: ReadError| io::Error::other(error.to_string());
+        let there = || io::Error::from(io::ErrorKind::AlreadyExists);
         self.deferred.wait().map_err(broken_off)?;
         let env = self.env().ok_or_else(|| broken_off(ReadError::BrokenOff))?;
         fs::create_dir_all(directory)?;
         let path = directory.join(DATA_FILE);
-        let file = File::create_new(&path)?;
+        // Also to one who must not write there.
+        if path.try_exists()? {
+            return Err(there());
+        }
+        // Two copies at once into the same place would spoil each other.
+        let claim = Claim::to_write(directory).map_err(|error| match error {
+            OpenError::Io { source, .. } => source,
+            other => io::Error::other(other),
+        })?;
+        if path.try_exists()? {
+            return Err(there());
+        }
+        let draft = directory.join(COPY_DRAFT);
+        let file = File::create(&draft)?;
         let copied = env
             .copy_to(&file, true)
             .map_err(lmdb::Error::into_io)
             .and_then(|()| file.sync_all())
-            .and_then(|()| sync_names(&fs::canonicalize(directory)?));
+            .and_then(|()| fs::rename(&draft, &path))
+            .and_then(|()| sync_names(claim.path()));
         if copied.is_err() {
-            // Half a copy is worse than none; the error that matters is the one above.
-            let _ = fs::remove_file(&path);
+            // The error that matters is the one above.
+            let _ = fs::remove_file(&draft);
         }
         copied
     }
@@ -478,6 +495,11 @@ impl Environment {
         false
     }
 
+    /// The size of the journal, in bytes; nothing where there is none.
+    pub(crate) fn journal_bytes(&self) -> Result<u64, ReadError> {
+        journal::bytes(self.claim.path()).map_err(ReadError::Io)
+    }
+
     /// The size of the data file, in bytes.
     pub(crate) fn file_bytes(&self) -> Result<u64, ReadError> {
         let path = self.claim.path().join(DATA_FILE);
@@ -487,6 +509,9 @@ impl Environment {
 
 /// The directory in which a new data file is made.
 const DRAFT: &str = "draft";
+
+/// What a copy is called before it is whole.
+const COPY_DRAFT: &str = "data.draft";
 
 /// The longest name of a database, in bytes.
 const DATABASE_NAME_BYTES_MAX: usize = 500;
@@ -570,7 +595,8 @@ pub(crate) struct Commit<'e> {
     /// What it has changed since the last record.
     pub(crate) log: Log,
     last: Option<Recorded>,
-    is_told: bool,
+    /// There if what is recorded stays, whatever the engine says at the end.
+    told: Option<ReadersOut>,
     /// Dropped last.
     journal: MutexGuard<'e, Option<Journal>>,
 }
@@ -588,9 +614,11 @@ impl Commit<'_> {
         Ok(self.last.insert(recorded).flush)
     }
 
-    /// From now on what is recorded stays, whatever the engine says at the end.
-    pub(crate) fn tell(&mut self) {
-        self.is_told = true;
+    /// Whether the owners of what will be recorded may be told of it before the end: not where
+    /// another process reads, which may hear of it as well.
+    pub(crate) fn may_tell(&mut self) -> bool {
+        self.told = self.journal.as_ref().and_then(Journal::keep_readers_out);
+        self.told.is_some()
     }
 
     /// Ends it. On an error, the record is taken back; where its owners were told, the engine is to
@@ -602,7 +630,7 @@ impl Commit<'_> {
                 journal.committed(self.env);
                 Ok(())
             }
-            (Err(_), _) if self.is_told => Err(Failed::BrokenOff),
+            (Err(_), _) if self.told.is_some() => Err(Failed::BrokenOff),
             (Err(error), None) => Err(Failed::Engine(error)),
             (Err(error), Some(last)) => {
                 journal.take_back(last).map_err(Failed::Unknown)?;

@@ -225,6 +225,13 @@ impl Journal {
         self.flush(self.current())
     }
 
+    /// Has other processes wait with reading, as long as what this returns lives; nothing where one
+    /// reads already.
+    pub(crate) fn keep_readers_out(&self) -> Option<ReadersOut> {
+        let file = self.files[1].clone();
+        file.try_lock().is_ok().then_some(ReadersOut(file))
+    }
+
     /// Takes note that everything recorded is committed in the engine.
     pub(crate) fn committed(&mut self, env: &Arc<Env>) {
         self.committed = self.number;
@@ -358,6 +365,17 @@ impl Journal {
     }
 }
 
+/// See [`Journal::keep_readers_out`].
+#[derive(Debug)]
+pub(crate) struct ReadersOut(Arc<File>);
+
+impl Drop for ReadersOut {
+    fn drop(&mut self) {
+        // It ends with the file at the latest.
+        let _ = self.0.unlock();
+    }
+}
+
 /// By how much a file grows at once, in bytes.
 const STEP_MIN: u64 = 64 << 10;
 const STEP_MAX: u64 = 4 << 20;
@@ -470,6 +488,15 @@ fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
     Ok([first, second])
 }
 
+/// How many bytes the files take.
+pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
+    let bytes_of = |name| match fs::metadata(directory.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        metadata => metadata.map(|metadata| metadata.len()),
+    };
+    NAMES.into_iter().map(bytes_of).sum()
+}
+
 /// Keeps those who open a store apart from one who recovers it.
 ///
 /// A writer locks the first file *before* it claims the directory, until it has recovered. A reader
@@ -478,6 +505,10 @@ fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
 /// that can lock that alone knows that nobody reads; and one that cannot knows that readers were
 /// there before it, and so that the system has not gone down since: then the data file needs not be
 /// put back, and must not, under their eyes.
+///
+/// A writer that holds back what it has told of (see `deferred.rs`) locks the second file alone as
+/// well, so that no reader comes in before that is committed; and where it cannot, it holds nothing
+/// back, for who reads may have heard of it.
 #[derive(Debug)]
 pub(crate) struct Gate {
     files: [File; 2],

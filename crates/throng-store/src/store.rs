@@ -50,6 +50,8 @@ pub struct Stat {
     pub file_bytes: u64,
     /// How much of it was ever in use. What is free of that is used again before it grows.
     pub used_bytes: u64,
+    /// The size of the journal beside it; see [`Options::checkpoint_bytes`].
+    pub journal_bytes: u64,
     /// What the data file may grow to.
     pub map_bytes: u64,
     /// Batches made durable since the store was opened.
@@ -315,6 +317,7 @@ impl Store {
             databases: environment.databases().len() as u64,
             file_bytes: environment.file_bytes()?,
             used_bytes: env.used_bytes(),
+            journal_bytes: environment.journal_bytes()?,
             map_bytes: env.map_bytes(),
             snapshots: u64::from(environment.readers(&env)),
             recoveries: counters.recoveries.load(Ordering::Relaxed),
@@ -390,7 +393,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The operating system's; `AlreadyExists` if there is a store. An unfinished copy is removed.
+    /// The operating system's; `AlreadyExists` if there is a store. An unfinished copy is removed,
+    /// and one that a crash left behind is no store; the next copy into that place replaces it.
     pub fn backup(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.0.environment.copy_to(path.as_ref())
     }

@@ -121,7 +121,7 @@ impl Size {
     }
 }
 
-/// For how long writes may be held back: so long do other processes not see them.
+/// For how long writes may be held back: so long do other processes wait that begin to read.
 const HELD_MAX: Duration = Duration::from_millis(10);
 
 /// To hold back, there must be this much room, for what would be told cannot be refused later. It is
@@ -247,16 +247,18 @@ impl<'w> Writer<'w> {
     fn hold(&mut self, group: &mut Vec<Request>, size: Size) {
         let mut held = match self.held.take() {
             Some(held) => held,
-            None => match self.environment.commit(self.env) {
-                Ok(commit) => Held::of(commit),
-                Err(_) => return self.commit_now(group),
-            },
+            None => {
+                let commit = self.environment.commit(self.env).ok();
+                match commit.and_then(|mut commit| commit.may_tell().then_some(commit)) {
+                    Some(commit) => Held::of(commit),
+                    None => return self.commit_now(group),
+                }
+            }
         };
         let mut outcomes = vec![Outcome::Applied; group.len()];
         let applied = self.apply(&mut held.commit, group, &mut outcomes);
         match applied.and_then(|()| self.record(&mut held.commit)) {
             Ok(flush) => {
-                held.commit.tell();
                 held.groups += 1;
                 held.size = held.size.plus(size).unwrap_or(Size::MAX);
                 self.held = Some(held);

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 
-use throng_store::{Batch, ReadError, Store};
+use throng_store::{Batch, OpenError, ReadError, Store};
 
 fn key(number: u32) -> String {
     format!("key {number:05}")
@@ -36,6 +36,20 @@ fn a_backup_is_a_store_of_that_moment() {
     assert_eq!(backup.snapshot().unwrap().get(b"later").unwrap(), None);
     assert!(backup.stat().unwrap().file_bytes < store.stat().unwrap().file_bytes);
     backup.write(Batch::new().put("own", "life")).wait().unwrap();
+}
+
+#[test]
+fn what_an_unfinished_backup_left_is_no_store_and_in_nobodys_way() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = filled(&directory.path().join("data"));
+    let copy = directory.path().join("copy");
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::write(copy.join("data.draft"), "half of it").unwrap();
+    let to_read = Store::options().read_only(true);
+    assert!(matches!(to_read.open(&copy), Err(OpenError::Io { .. })));
+    store.backup(&copy).unwrap();
+    assert!(!copy.join("data.draft").exists());
+    assert_eq!(Store::open(&copy).unwrap().verify().unwrap(), 1000);
 }
 
 #[test]

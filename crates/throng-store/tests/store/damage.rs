@@ -122,7 +122,12 @@ fn damaging_child() {
                     Store::check(directory).unwrap();
                     put_back();
                 }
-                Err(OpenError::Corrupt { .. } | OpenError::Foreign { .. }) => {
+                // A damaged version looks like that of another program's.
+                Err(
+                    OpenError::Corrupt { .. }
+                    | OpenError::Foreign { .. }
+                    | OpenError::Format { .. },
+                ) => {
                     found += 1;
                     file.write_all_at(&[bytes[offset]], offset as u64).unwrap();
                 }

@@ -139,6 +139,7 @@ fn the_journal_of_a_closed_store_is_short() {
         store.write(Batch::new().put([number], vec![number; 500_000])).wait().unwrap();
     }
     assert!(bytes() > 4_000_000, "{}", bytes());
+    assert_eq!(store.stat().unwrap().journal_bytes, bytes());
     drop(store);
     assert!(bytes() < 200_000, "{}", bytes());
     let store = Store::open(directory.path()).unwrap();
