@@ -20,8 +20,9 @@
 //! What must hold, and is checked: of the two meta pages the newer one counts, and the older one is
 //! of the commit before; each page is used once, or free, at most; a tree has the depth and the
 //! numbers it is described with; keys ascend, within the bounds that the branches above set; each
-//! value is what its checksum says. What cannot be noticed: other bytes of the same length and order
-//! where there are no checksums; and a file that was put back as a whole to what it was before.
+//! value is what its checksum says. What cannot be noticed: other bytes of the same order where there
+//! are no checksums, of the same length but for an odd byte, which takes as much room as an even one;
+//! and a file that was put back as a whole to what it was before.
 
 use std::collections::BTreeSet;
 use std::fs::File;

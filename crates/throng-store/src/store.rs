@@ -362,8 +362,8 @@ impl Store {
     /// which damaged pages can make crash the process. Goes at the speed of the disk, and takes
     /// memory for the largest value, and some bytes for each free page.
     ///
-    /// What it cannot notice: other bytes of the same length and order in keys and values that have
-    /// [no](crate::DatabaseOptions::without_checksums)
+    /// What it cannot notice: other bytes of the same order, and of the same length but for one byte,
+    /// in keys and values that have [no](crate::DatabaseOptions::without_checksums)
     /// [checksums](crate::DatabaseOptions::duplicates), and a whole file put back to an earlier one.
     ///
     /// ```
