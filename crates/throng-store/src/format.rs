@@ -1,11 +1,14 @@
 //! The version of the layout on disk, and the check that refuses any other; and how databases are
 //! called there.
 //!
-//! The table `format` holds one entry:
+//! The table `format` holds two entries, little endian:
 //!
-//! | key       | value                                      |
-//! |-----------|--------------------------------------------|
-//! | `version` | the layout's version, `u32`, little endian |
+//! | key       | value                                                                   |
+//! |-----------|-------------------------------------------------------------------------|
+//! | `version` | the layout's version, `u32`                                             |
+//! | `names`   | CRC-32 of the names of all tables, each followed by a zero              |
+//!
+//! Without the second one, a database whose name was damaged would be gone and never missed.
 //!
 //! The other tables:
 //!
@@ -21,7 +24,7 @@
 //!
 //! The version changes with any change to what older programs would misread: the databases, the
 //! records, the meaning of a key. A changed layout comes with a migration from the one before, if
-//! that was ever released; version 1, whose records all had the long checksum, was not.
+//! that was ever released; version 1, which had long checksums only and none of the names, was not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +32,7 @@ use std::sync::Arc;
 
 use crate::OpenError;
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Env, Make, Move, ROOT, Table};
+use crate::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, Table, WriteTxn};
 
 /// The layout this program reads and writes.
 const VERSION: u32 = 2;
@@ -41,6 +44,7 @@ const FORMAT: &str = "format";
 /// The table of the default database.
 pub(crate) const ENTRIES: &str = "entries";
 const VERSION_KEY: &[u8] = b"version";
+pub(crate) const NAMES_KEY: &[u8] = b"names";
 
 /// The databases of an environment.
 #[derive(Debug)]
@@ -77,19 +81,14 @@ pub(crate) fn open_databases(
 ) -> Result<Databases, OpenError> {
     let engine = |error| OpenError::from_engine(error, directory);
     let foreign = || OpenError::Foreign { path: directory.into() };
-    let mut names = names(env).map_err(engine)?;
-    names.sort_by_key(|stored| {
-        let known = Kind::of(stored).and_then(|(_, name)| known.get(name));
-        known.map_or(u32::MAX, |place| place.table.0)
-    });
-    if names.is_empty() {
+    if env.begin_read().and_then(|txn| names(txn.cursor(ROOT)?)).map_err(engine)?.is_empty() {
         if read_only {
             return Err(foreign());
         }
         return make(env).map_err(engine);
     }
 
-    let format = match env.open_table(FORMAT, None) {
+    let format = match env.open_table(FORMAT) {
         Ok(Some(format)) => format,
         // The name exists but is an entry of someone's unnamed database.
         Ok(None) | Err(lmdb::Error::Incompatible) => return Err(foreign()),
@@ -106,14 +105,24 @@ pub(crate) fn open_databases(
         },
         Some(Err(_)) | None => return Err(foreign()),
     }
+    let mut names = txn.cursor(ROOT).and_then(names).map_err(engine)?;
+    let told = txn.get(format, NAMES_KEY).map_err(engine)?;
+    if told != Some(&names_sum(&names)) {
+        let reason = NAMES_DAMAGED.into();
+        return Err(OpenError::Corrupt { path: directory.into(), reason });
+    }
     drop(txn);
+    names.sort_by_key(|stored| {
+        let known = Kind::of(stored).and_then(|(_, name)| known.get(name));
+        known.map_or(u32::MAX, |place| place.table.0)
+    });
 
-    let entries = env.open_table(ENTRIES, None).map_err(engine)?.ok_or_else(foreign)?;
+    let entries = env.open_table(ENTRIES).map_err(engine)?.ok_or_else(foreign)?;
     let entries = Place { table: entries, kind: Kind::Checked };
     let mut named = BTreeMap::new();
     for stored in &names {
         if let Some((kind, name)) = Kind::of(stored) {
-            let table = env.open_table(stored, None).map_err(engine)?.ok_or_else(foreign)?;
+            let table = env.open_table(stored).map_err(engine)?.ok_or_else(foreign)?;
             named.insert(name.into(), Place { table, kind });
         }
     }
@@ -137,33 +146,60 @@ pub(crate) fn open_database(
     kind: Kind,
     make: bool,
 ) -> Result<Option<Place>, lmdb::Error> {
-    let make = make.then_some(Make { duplicates: kind == Kind::Duplicates });
-    let table = env.open_table(&stored_name(name, kind), make)?;
+    let stored = stored_name(name, kind);
+    let mut table = env.open_table(&stored)?;
+    if table.is_none() && make {
+        let make = Make { duplicates: kind == Kind::Duplicates };
+        table = Some(env.make_table(&stored, make, |txn| {
+            let format = txn.open_table(FORMAT, None)?.ok_or_else(unmade)?;
+            tell_names(txn, format)
+        })?);
+    }
     Ok(table.map(|table| Place { table, kind }))
 }
 
 fn make(env: &Env) -> Result<Databases, lmdb::Error> {
-    let mut txn = env.begin_write()?;
-    let make = Some(Make { duplicates: false });
-    let unmade = || lmdb::Error::Other("the engine made no database".into());
-    let format = txn.open_table(FORMAT, make)?.ok_or_else(unmade)?;
-    let parts = [&VERSION.to_le_bytes()[..], &[]];
-    txn.cursor_mut(format)?.put(VERSION_KEY, parts, lmdb::Put::Over)?;
-    let entries = txn.open_table(ENTRIES, make)?.ok_or_else(unmade)?;
-    txn.commit()?;
+    let make = Make { duplicates: false };
+    let entries = env.make_table(ENTRIES, make, |txn| {
+        let format = txn.open_table(FORMAT, Some(make))?.ok_or_else(unmade)?;
+        let parts = [&VERSION.to_le_bytes()[..], &[]];
+        txn.cursor_mut(format)?.put(VERSION_KEY, parts, Put::Over)?;
+        tell_names(txn, format)
+    })?;
     let entries = Place { table: entries, kind: Kind::Checked };
     Ok(Databases { entries, named: BTreeMap::new() })
 }
 
+fn unmade() -> lmdb::Error {
+    lmdb::Error::Other("the engine made no database".into())
+}
+
+/// Has the format know the names that there are now.
+fn tell_names(txn: &mut WriteTxn<'_>, format: Table) -> Result<(), lmdb::Error> {
+    let sum = names_sum(&names(txn.cursor(ROOT)?)?);
+    txn.cursor_mut(format)?.put(NAMES_KEY, [&sum, &[]], Put::Over)
+}
+
+/// What is told of the names of all tables, in their order.
+pub(crate) fn names_sum(names: &[String]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    for name in names {
+        hasher.update(name.as_bytes());
+        hasher.update(&[0]);
+    }
+    hasher.finalize().to_le_bytes()
+}
+
+/// What is wrong if it is not that.
+pub(crate) const NAMES_DAMAGED: &str = "the names of its databases are not those that were given";
+
 /// The names of all tables; those that are no text cannot be ours, and count as foreign.
-fn names(env: &Arc<Env>) -> Result<Vec<String>, lmdb::Error> {
-    let txn = env.begin_read()?;
-    let mut cursor = txn.cursor(ROOT)?;
+fn names(mut tables: Cursor<'_>) -> Result<Vec<String>, lmdb::Error> {
     let mut names = Vec::new();
-    let mut entry = cursor.step(Move::First)?;
+    let mut entry = tables.step(Move::First)?;
     while let Some((name, _)) = entry {
         names.push(String::from_utf8_lossy(name).into_owned());
-        entry = cursor.step(Move::Next)?;
+        entry = tables.step(Move::Next)?;
     }
     Ok(names)
 }
@@ -172,7 +208,6 @@ fn names(env: &Arc<Env>) -> Result<Vec<String>, lmdb::Error> {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::lmdb::Put;
     use crate::lock::Claim;
 
     /// An environment without a store around it, to put things into that no store would.
@@ -186,7 +221,7 @@ mod tests {
     fn put(env: &Env, table: Option<&str>, key: &[u8], value: &[u8]) {
         let table: Table = match table {
             None => ROOT,
-            Some(name) => env.open_table(name, Some(Make { duplicates: false })).unwrap().unwrap(),
+            Some(name) => env.make_table(name, Make { duplicates: false }, |_| Ok(())).unwrap(),
         };
         let mut txn = env.begin_write().unwrap();
         txn.cursor_mut(table).unwrap().put(key, [value, &[]], Put::Over).unwrap();

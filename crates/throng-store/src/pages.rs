@@ -99,11 +99,16 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<Check, Damag
         free: BTreeSet::new(),
         pages_used: 2,
         newest_free: None,
+        names: Vec::new(),
+        names_told: Vec::new(),
     };
     walk.take(0, 2)?;
     walk.pages_used = 2;
     walk.tree(&newest.free, Content::Free)?;
     let entries = walk.tree(&newest.names, Content::Names)?;
+    if walk.names_told != format::names_sum(&walk.names) {
+        return Err(found(format::NAMES_DAMAGED));
+    }
 
     // Each commit but the first replaces pages, and so lists some as free under its own number.
     if newest.commit > 1 && walk.newest_free != Some(newest.commit) {
@@ -310,6 +315,8 @@ enum Content {
     Names,
     /// Values under checksums.
     Checked,
+    /// The format.
+    Format,
     /// Anything.
     Plain,
     /// Several values under a key.
@@ -339,6 +346,10 @@ struct Walk {
     pages_used: usize,
     /// The newest commit that made pages free.
     newest_free: Option<usize>,
+    /// Of the databases, in their order.
+    names: Vec<String>,
+    /// What the format says of these.
+    names_told: Vec<u8>,
 }
 
 impl Walk {
@@ -450,7 +461,7 @@ impl Walk {
         let wrong = || found("a value is of the wrong kind");
         seen.entries += 1;
         match (content, node.flags) {
-            (Content::Free | Content::Checked | Content::Plain, 0) => {
+            (Content::Free | Content::Format | Content::Checked | Content::Plain, 0) => {
                 self.value(node.key, node.value, content)?;
             }
             (Content::Free | Content::Checked | Content::Plain, BIG) => {
@@ -491,19 +502,25 @@ impl Walk {
         let content = match format::kind(name) {
             Some(Some(Kind::Checked)) => Content::Checked,
             Some(Some(Kind::Duplicates)) => Content::Several,
-            Some(Some(Kind::Plain) | None) => Content::Plain,
+            Some(Some(Kind::Plain)) => Content::Plain,
+            Some(None) => Content::Format,
             None => return Err(Damage::Foreign),
         };
         if tree.flags != if content == Content::Several { WITH_SEVERAL } else { 0 } {
             return Err(found("a database has the wrong flags"));
         }
+        self.names.push(name.into());
         let entries = self.tree(&tree, content)?;
-        Ok(if format::kind(name) == Some(None) { 0 } else { entries })
+        Ok(if content == Content::Format { 0 } else { entries })
     }
 
     fn value(&mut self, key: &[u8], value: &[u8], content: Content) -> Result<(), Damage> {
         match content {
             Content::Free => self.list(key, value),
+            Content::Format if key == format::NAMES_KEY => {
+                self.names_told = value.to_vec();
+                Ok(())
+            }
             Content::Checked => match record::value(key, value) {
                 Ok(_) => Ok(()),
                 Err(error) => Err(found(error.to_string())),

@@ -127,15 +127,25 @@ impl Env {
         WriteTxn::begin(self)
     }
 
-    /// Opens a table for good, in a transaction of its own; `None` if there is none and none is to
-    /// be made.
+    /// Makes a table and opens it for good, in a transaction of which `also` does the rest.
     ///
-    /// As durable as a commit, where it makes one: not at all where those do not wait for the disk.
-    pub(crate) fn open_table(
+    /// As durable as a commit: not at all where those do not wait for the disk.
+    pub(crate) fn make_table(
         &self,
         name: &str,
-        make: Option<Make>,
-    ) -> Result<Option<Table>, Error> {
+        make: Make,
+        also: impl FnOnce(&mut WriteTxn<'_>) -> Result<(), Error>,
+    ) -> Result<Table, Error> {
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut txn = self.begin_write()?;
+        let table = txn.open_table(name, Some(make))?;
+        also(&mut txn)?;
+        txn.commit()?;
+        table.ok_or_else(|| Error::Other("the engine made no table".into()))
+    }
+
+    /// Opens a table for good, in a transaction of its own; `None` if there is none.
+    pub(crate) fn open_table(&self, name: &str) -> Result<Option<Table>, Error> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if self.read_only {
             let txn = ReadTxn::begin_bare(self.as_ptr())?;
@@ -152,7 +162,7 @@ impl Env {
             };
         }
         let mut txn = self.begin_write()?;
-        let table = txn.open_table(name, make)?;
+        let table = txn.open_table(name, None)?;
         if table.is_some() {
             txn.commit()?;
         }

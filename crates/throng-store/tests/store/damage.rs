@@ -158,6 +158,25 @@ fn a_damaged_byte_is_found_or_harmless_and_never_crashes() {
 }
 
 #[test]
+fn a_database_whose_name_is_damaged_is_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    fill(directory.path());
+    let path = directory.path().join(DATA_FILE);
+    let mut bytes = fs::read(&path).unwrap();
+    let places: Vec<_> =
+        bytes.windows(5).enumerate().filter(|(_, name)| name == b"*tags").collect();
+    let places: Vec<_> = places.into_iter().map(|(at, _)| at).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bytes[at + 4] = b'z');
+    fs::write(&path, bytes).unwrap();
+    for outcome in
+        [Store::check(directory.path()).map(drop), Store::open(directory.path()).map(drop)]
+    {
+        assert!(matches!(outcome, Err(OpenError::Corrupt { .. })), "{outcome:?}");
+    }
+}
+
+#[test]
 fn a_truncated_file_is_found() {
     let directory = tempfile::tempdir().unwrap();
     fill(directory.path());
