@@ -450,16 +450,13 @@ impl Environment {
         self.deferred.wait().map_err(broken_off)?;
         let env = self.env().ok_or_else(|| broken_off(ReadError::BrokenOff))?;
         fs::create_dir_all(directory)?;
-        let path = directory.join(DATA_FILE);
-        // Also to one who must not write there.
-        if path.try_exists()? {
-            return Err(there());
-        }
         // Two copies at once into the same place would spoil each other.
         let claim = Claim::to_write(directory).map_err(|error| match error {
-            OpenError::Io { source, .. } => source,
+            OpenError::Io { source, .. } | OpenError::ReadOnly { source, .. } => source,
+            OpenError::InUse { .. } => there(),
             other => io::Error::other(other),
         })?;
+        let path = directory.join(DATA_FILE);
         if path.try_exists()? {
             return Err(there());
         }
