@@ -139,11 +139,10 @@ impl Deferred {
         self.demanded.load(Ordering::Relaxed)
     }
 
-    /// Holds a group back, of no more keys than there is room for. The writer calls this before it
-    /// tells anyone.
-    pub(crate) fn hold(&self, keys: &[Fingerprint]) {
+    /// Holds a group back. The writer calls this before it tells anyone.
+    pub(crate) fn hold(&self, keys: impl IntoIterator<Item = Fingerprint>) {
         for key in keys {
-            if let Some(slot) = self.slot(*key) {
+            if let Some(slot) = self.slot(key) {
                 slot.store(key.0, Ordering::Release);
             }
         }
@@ -249,22 +248,22 @@ mod tests {
         let deferred = deferred();
         let has = |number: u32| deferred.has(Table(1), &number.to_be_bytes());
         assert!(deferred.is_shown() && !has(1));
-        deferred.hold(&keys(0..200));
-        deferred.hold(&keys(100..KEYS_MAX as u32));
+        deferred.hold(keys(0..200));
+        deferred.hold(keys(100..KEYS_MAX as u32));
         assert!(!deferred.is_shown());
         assert!((0..KEYS_MAX as u32).all(has));
         assert!(!deferred.has(Table(2), &1u32.to_be_bytes()));
         assert_eq!((1000..2000).filter(|number| has(*number)).count(), 0);
         deferred.show();
         assert!(deferred.is_shown() && !(0..KEYS_MAX as u32).any(has));
-        deferred.hold(&keys(5..6));
+        deferred.hold(keys(5..6));
         assert!(has(5) && !has(6));
     }
 
     #[test]
     fn more_keys_than_there_is_room_for_are_all_held_to_be_there() {
         let deferred = deferred();
-        deferred.hold(&keys(0..2 * SLOTS as u32));
+        deferred.hold(keys(0..2 * SLOTS as u32));
         assert!((0..3 * SLOTS as u32).all(|number| deferred.has(Table(1), &number.to_be_bytes())));
     }
 
@@ -272,7 +271,7 @@ mod tests {
     fn who_waits_hears_when_all_is_shown_or_lost() {
         let deferred = deferred();
         deferred.wait().unwrap();
-        deferred.hold(&keys(0..1));
+        deferred.hold(keys(0..1));
         let woken = AtomicUsize::new(0);
         let wait = || {
             let outcome = deferred.wait();
@@ -294,7 +293,7 @@ mod tests {
             waiting.into_iter().for_each(|waiting| waiting.join().unwrap().unwrap());
         });
 
-        deferred.hold(&keys(0..1));
+        deferred.hold(keys(0..1));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(wait);
             while !deferred.is_demanded() {
@@ -306,7 +305,7 @@ mod tests {
         assert!(matches!(deferred.wait(), Err(ReadError::BrokenOff)));
         deferred.recover();
         deferred.wait().unwrap();
-        deferred.hold(&keys(0..1));
+        deferred.hold(keys(0..1));
         assert!(!deferred.is_shown());
     }
 }

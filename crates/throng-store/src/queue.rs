@@ -25,6 +25,16 @@ pub(crate) struct Request {
     pub(crate) completion: Completion,
 }
 
+impl Request {
+    /// What is to be written, if that is known before its turn.
+    pub(crate) fn batch(&self) -> Option<&Batch> {
+        match &self.work {
+            Work::Batch(batch) => Some(batch),
+            Work::Update(_) | Work::Sync => None,
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Queue {

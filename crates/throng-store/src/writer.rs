@@ -5,6 +5,9 @@
 //! matters: neighbours share a leaf page, and each touched page is written once. Keys above all
 //! there are are appended, which fills pages to the end.
 //!
+//! A small group is held back: its owners are told once it is in the journal, and the transaction
+//! goes on, so that several groups share a commit (see `deferred.rs`).
+//!
 //! What looks at the store before it writes (an update, a `put_new`), or empties a database, comes
 //! between those before and those after it, in the same transaction.
 //!
@@ -78,8 +81,6 @@ struct Writer<'w> {
     held: Option<Held<'w>>,
     /// After holding back did not pay.
     pause: Pause,
-    /// Of the group that is looked at.
-    keys: Vec<Fingerprint>,
     /// How long the last commit waited for the disk.
     flush: Duration,
     wakers: Vec<Waker>,
@@ -165,7 +166,6 @@ impl<'w> Writer<'w> {
             broken: false,
             held: None,
             pause: Pause::default(),
-            keys: Vec::new(),
             flush: Duration::ZERO,
             wakers: Vec::new(),
         }
@@ -205,10 +205,11 @@ impl<'w> Writer<'w> {
     /// ticket.
     fn commit(&mut self, group: &mut Vec<Request>) {
         let size = self.size(group).filter(|_| !self.environment.deferred().is_kept_out());
-        let joins = |held: &Held<'_>, size: Size| {
-            held.until() > Instant::now() && held.size.plus(size).is_some()
+        let joins = |held: &Held<'_>| {
+            let fits = size.is_some_and(|size| held.size.plus(size).is_some());
+            fits && held.until() > Instant::now()
         };
-        if self.held.as_ref().is_some_and(|held| !size.is_some_and(|size| joins(held, size))) {
+        if self.held.as_ref().is_some_and(|held| !joins(held)) {
             self.show();
         }
         match size {
@@ -219,17 +220,13 @@ impl<'w> Writer<'w> {
 
     /// How much the group changes, if that may be held back: what looks at the store for long, or
     /// cannot be told key by key, may not.
-    fn size(&mut self, group: &[Request]) -> Option<Size> {
-        self.keys.clear();
+    fn size(&self, group: &[Request]) -> Option<Size> {
         let mut size = Size::default();
         for request in group {
-            let Work::Batch(batch) = &request.work else { return None };
+            let batch = request.batch()?;
             size = size.plus(Size { keys: batch.len(), bytes: batch.bytes() })?;
-            for (place, key, change) in batch.operations(self.environment.entries()) {
-                if change == Change::Clear {
-                    return None;
-                }
-                self.keys.push(Fingerprint::of(place.table, key));
+            if batch.is_ordered() && batch.iter().any(|(_, change)| change == Change::Clear) {
+                return None;
             }
         }
         (size.keys > 0).then_some(size)
@@ -262,28 +259,27 @@ impl<'w> Writer<'w> {
                 held.groups += 1;
                 held.size = held.size.plus(size).unwrap_or(Size::MAX);
                 self.held = Some(held);
-                self.environment.deferred().hold(&self.keys);
+                self.environment.deferred().hold(self.fingerprints(group));
                 self.committed(group, &outcomes, Some(flush));
-            }
-            Err(failure) if held.groups > 0 => {
-                // Others were rolled back with it, but are recorded.
-                drop(held);
-                self.refuse(
-                    group,
-                    &match failure {
-                        Failure::Unknown(error) => Failure::Unknown(error),
-                        _ => Failure::BrokenOff,
-                    },
-                );
             }
             Err(failure @ (Failure::Unknown(_) | Failure::BrokenOff)) => {
                 self.refuse(group, &failure);
             }
+            // Others, who have been told, were rolled back with it; they are recorded.
+            Err(_) if held.groups > 0 => self.refuse(group, &Failure::BrokenOff),
             Err(_) => {
                 drop(held);
                 self.commit_now(group);
             }
         }
+    }
+
+    /// Of the keys that a group changes which may be held back.
+    fn fingerprints(&self, group: &[Request]) -> impl Iterator<Item = Fingerprint> {
+        let entries = self.environment.entries();
+        let batches = group.iter().filter_map(Request::batch);
+        let operations = batches.flat_map(move |batch| batch.operations(entries));
+        operations.map(|(place, key, _)| Fingerprint::of(place.table, key))
     }
 
     /// Commits what is held back, if anything, so that everybody can see it.
@@ -546,10 +542,7 @@ impl Writing<'_, '_> {
     /// Applies batches that do not depend on each other's order but by key.
     fn apply_sorted(&mut self, group: &[Request]) -> Result<(), lmdb::Error> {
         let entries = self.environment.entries();
-        let batches = group.iter().filter_map(|request| match &request.work {
-            Work::Batch(batch) => Some(batch),
-            Work::Update(_) | Work::Sync => None,
-        });
+        let batches = group.iter().filter_map(Request::batch);
         let mut operations: Vec<Operation<'_>> =
             batches.flat_map(|batch| batch.operations(entries)).collect();
         // A stable sort: among equal keys the order of arrival remains.
