@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A small write is durable before it is committed in the engine, which several groups of them share:
-//! ten milliseconds later at most, and at once where somebody is to see it.
+//! some ten milliseconds later, and at once where somebody is to see it.
 //!
 //! ```
 //! use throng_store::{Batch, Store};

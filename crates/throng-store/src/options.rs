@@ -109,7 +109,7 @@ impl Options {
     /// Between two of these checkpoints no page of the data file is used again, so it may grow by
     /// a few times as much: a change of a few bytes takes a page. With more the disk has less to
     /// do, if the same keys change again and again, and opening a store that was not closed takes
-    /// longer. A volatile store, which flushes nothing, has a journal of a mebibyte at most.
+    /// longer. A volatile store flushes nothing, and begins its journal anew after a mebibyte.
     #[must_use]
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes;

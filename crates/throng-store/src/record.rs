@@ -12,7 +12,8 @@
 //!
 //! Which of the two it is, the length tells: 34 bytes at most, or 37 at least. Entries of a few
 //! bytes come in hundreds of millions, where two bytes less are worth having; and so short a one is
-//! guarded well: disks guard 512 bytes by that sum. Either notices each change within two bytes.
+//! guarded well: disks guard 512 bytes by that sum. Either notices each change within two bytes of the
+//! value, and each of a single byte.
 //!
 //! The key is part of the sum, so a value that ended up under the wrong key is noticed as well.
 
@@ -94,6 +95,18 @@ mod tests {
         [&*header(key, value), value].concat()
     }
 
+    /// Changes two neighbouring bytes of a record in every way.
+    fn assert_noticed(record: &mut [u8], at: usize) {
+        for change in 1..=u16::MAX {
+            let [low, high] = change.to_le_bytes();
+            record[at] ^= low;
+            record[at + 1] ^= high;
+            assert!(matches!(value(b"key", record), Err(ReadError::Corrupt(_))), "at {at}");
+            record[at] ^= low;
+            record[at + 1] ^= high;
+        }
+    }
+
     #[test]
     fn every_change_within_two_bytes_is_noticed() {
         for bytes in [0, 1, 5, SHORT_MAX, SHORT_MAX + 1, 60] {
@@ -103,14 +116,17 @@ mod tests {
             assert_eq!(unverified(b"key", &record).unwrap(), written);
             assert!(value(b"kez", &record).is_err());
             assert!(value(b"key", &record[..1]).is_err());
-            for at in 0..record.len() - 1 {
-                for change in 1..=u16::MAX {
-                    let [low, high] = change.to_le_bytes();
-                    record[at] ^= low;
-                    record[at + 1] ^= high;
+            // At these lengths also where one byte is of the sum and one of the value; not at all.
+            (0..record.len() - 1).for_each(|at| assert_noticed(&mut record, at));
+        }
+        // A byte by itself also in the sum and beside it, at each length.
+        for bytes in 1..=SHORT_MAX + 8 {
+            let mut record = record(b"key", &vec![3; bytes]);
+            for at in 0..record.len() {
+                for change in 1..=u8::MAX {
+                    record[at] ^= change;
                     assert!(matches!(value(b"key", &record), Err(ReadError::Corrupt(_))));
-                    record[at] ^= low;
-                    record[at + 1] ^= high;
+                    record[at] ^= change;
                 }
             }
         }
