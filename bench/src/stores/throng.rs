@@ -55,14 +55,14 @@ impl Throng {
     }
 
     /// A view of this moment that may go to another thread.
-    pub(crate) fn freeze(&self) -> io::Result<Frozen> {
+    pub(crate) fn freeze(&self) -> io::Result<Follow> {
         let snapshot = self.store.snapshot().map_err(io::Error::other)?;
-        Ok(Frozen { snapshot, plain: self.plain.clone() })
+        Ok(Follow { sight: Sight::Frozen(snapshot), plain: self.plain.clone() })
     }
 
     /// A reader that may go to another thread.
     pub(crate) fn follow(&self) -> Follow {
-        Follow { reader: self.store.reader(), plain: self.plain.clone() }
+        Follow { sight: Sight::Latest(self.store.reader()), plain: self.plain.clone() }
     }
 }
 
@@ -143,63 +143,51 @@ impl UnderWay {
     }
 }
 
-/// One moment's view of whichever database is used.
-pub(crate) struct Frozen {
-    snapshot: Snapshot,
-    plain: Option<Database>,
-}
-
-impl Read for Frozen {
-    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
-        let value = match &self.plain {
-            None => self.snapshot.get(key),
-            Some(plain) => plain.get(&self.snapshot, key),
-        };
-        Ok(look(value.map_err(io::Error::other)?))
-    }
-
-    fn scan(&mut self, from: &[u8], limit: u64, look: impl FnMut(&[u8], &[u8])) -> io::Result<u64> {
-        scan(&self.snapshot, self.plain.as_ref(), from, limit, look)
-    }
-}
-
-fn scan(
-    snapshot: &Snapshot,
-    plain: Option<&Database>,
-    from: &[u8],
-    limit: u64,
-    mut look: impl FnMut(&[u8], &[u8]),
-) -> io::Result<u64> {
-    let range = match plain {
-        None => snapshot.range(from..),
-        Some(plain) => plain.range(snapshot, from..),
-    };
-    let mut rows = 0;
-    for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
-        let (key, value) = entry.map_err(|error: ReadError| io::Error::other(error))?;
-        look(key, value);
-        rows += 1;
-    }
-    Ok(rows)
-}
-
 /// A reader of whichever database is used.
 pub(crate) struct Follow {
-    reader: Reader,
+    sight: Sight,
     plain: Option<Database>,
+}
+
+/// What it sees.
+enum Sight {
+    /// Each time what is there.
+    Latest(Reader),
+    /// One moment.
+    Frozen(Snapshot),
 }
 
 impl Read for Follow {
     fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
-        let value = match &self.plain {
-            None => self.reader.get(key),
-            Some(plain) => self.reader.get_in(plain, key),
+        let value = match (&mut self.sight, &self.plain) {
+            (Sight::Latest(reader), None) => reader.get(key),
+            (Sight::Latest(reader), Some(plain)) => reader.get_in(plain, key),
+            (Sight::Frozen(snapshot), None) => snapshot.get(key),
+            (Sight::Frozen(snapshot), Some(plain)) => plain.get(snapshot, key),
         };
         Ok(look(value.map_err(io::Error::other)?))
     }
 
-    fn scan(&mut self, from: &[u8], limit: u64, look: impl FnMut(&[u8], &[u8])) -> io::Result<u64> {
-        let snapshot = self.reader.view().map_err(io::Error::other)?;
-        scan(snapshot, self.plain.as_ref(), from, limit, look)
+    fn scan(
+        &mut self,
+        from: &[u8],
+        limit: u64,
+        mut look: impl FnMut(&[u8], &[u8]),
+    ) -> io::Result<u64> {
+        let snapshot = match &mut self.sight {
+            Sight::Latest(reader) => reader.view().map_err(io::Error::other)?,
+            Sight::Frozen(snapshot) => snapshot,
+        };
+        let range = match &self.plain {
+            None => snapshot.range(from..),
+            Some(plain) => plain.range(snapshot, from..),
+        };
+        let mut rows = 0;
+        for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
+            let (key, value) = entry.map_err(|error: ReadError| io::Error::other(error))?;
+            look(key, value);
+            rows += 1;
+        }
+        Ok(rows)
     }
 }
