@@ -81,7 +81,11 @@ pub(crate) fn open_databases(
 ) -> Result<Databases, OpenError> {
     let engine = |error| OpenError::from_engine(error, directory);
     let foreign = || OpenError::Foreign { path: directory.into() };
-    if env.begin_read().and_then(|txn| names(txn.cursor(ROOT)?)).map_err(engine)?.is_empty() {
+    let is_new = env
+        .begin_read()
+        .and_then(|txn| Ok(txn.cursor(ROOT)?.step(Move::First)?.is_none()))
+        .map_err(engine)?;
+    if is_new {
         if read_only {
             return Err(foreign());
         }
