@@ -38,6 +38,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             about: "how many further gets of each kind are timed one by one",
         },
         store_read::WRITERS,
+        store_read::PACE,
         stores::DURABILITY,
         stores::CHECKSUMS,
         Directory::KEY,

@@ -18,6 +18,14 @@ pub(super) const WRITERS: Key = Key {
     about: "how many threads put other entries meanwhile, each waiting for its put",
 };
 
+/// How many puts they make, so that what readers lose can be compared between stores that write at
+/// different speeds.
+pub(super) const PACE: Key = Key {
+    name: "pace",
+    kind: Kind::Count(0),
+    about: "how many entries a second they put at most, all together; 0: as many as they can",
+};
+
 /// What is read: entries of 200 to 500 bytes under the even numbers.
 pub(super) struct Entries {
     pub(super) count: u64,
@@ -70,13 +78,16 @@ pub(super) fn on_threads<E: Engine, R: Send>(
     let engine = E::open(directory.path(), Opening::of(settings))?;
     let entries = Entries { count: settings.count, values: Values::of(200..=500) };
     entries.load(&engine)?;
-    let writers = settings.get(WRITERS.name);
+    let (writers, pace) = (settings.get(WRITERS.name), settings.get(PACE.name));
+    let apart = (pace > 0).then(|| Duration::from_secs(writers).div_f64(pace as f64));
     with_desk(&engine, writers as usize, |desk| {
         let (enough, puts) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
             let (enough, puts, entries, engine, read) = (&enough, &puts, &entries, &engine, &read);
             let writing: Vec<_> = (0..writers)
-                .map(|writer| scope.spawn(move || write(desk, writer, entries, enough, puts)))
+                .map(|writer| {
+                    scope.spawn(move || write(desk, writer, apart, entries, enough, puts))
+                })
                 .collect();
             let (begun, puts_before) = (Instant::now(), puts.load(Ordering::Relaxed));
             let reading: Vec<_> = (0..settings.workers as u64)
@@ -97,10 +108,11 @@ pub(super) fn on_threads<E: Engine, R: Send>(
     })
 }
 
-/// Puts until it is enough.
+/// Puts until it is enough, one so long after the other, or at once.
 fn write<E: Engine>(
     desk: &Desk<'_, E>,
     writer: u64,
+    apart: Option<Duration>,
     entries: &Entries,
     enough: &AtomicBool,
     puts: &AtomicU64,
@@ -110,10 +122,14 @@ fn write<E: Engine>(
     // Ten digits each: room for a hundred writers.
     let mut number = writer * 100_000_000;
     while !enough.load(Ordering::Relaxed) {
+        let begun = Instant::now();
         let value = entries.value(number).to_vec();
         seat.put(RecordKey::numbered(b"put", number), value, &mut role)?;
         puts.fetch_add(1, Ordering::Relaxed);
         number += 1;
+        if let Some(rest) = apart.and_then(|apart| apart.checked_sub(begun.elapsed())) {
+            thread::sleep(rest);
+        }
     }
     Ok(())
 }

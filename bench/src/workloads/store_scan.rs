@@ -27,6 +27,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             about: "how often each thread goes over all entries",
         },
         store_read::WRITERS,
+        store_read::PACE,
         stores::DURABILITY,
         stores::CHECKSUMS,
         Directory::KEY,
