@@ -51,7 +51,7 @@ pub(crate) struct Deferred {
 }
 
 /// How many keys can be held back. Four slots for each, so that a search is short.
-pub(crate) const KEYS_MAX: usize = 256;
+pub(crate) const KEYS_MAX: usize = 1024;
 const SLOTS: usize = 4 * KEYS_MAX;
 
 /// A key of a table, or one of the few that are taken for it.
@@ -253,7 +253,7 @@ mod tests {
         assert!(!deferred.is_shown());
         assert!((0..KEYS_MAX as u32).all(has));
         assert!(!deferred.has(Table(2), &1u32.to_be_bytes()));
-        assert_eq!((1000..2000).filter(|number| has(*number)).count(), 0);
+        assert_eq!((5000..6000).filter(|number| has(*number)).count(), 0);
         deferred.show();
         assert!(deferred.is_shown() && !(0..KEYS_MAX as u32).any(has));
         deferred.hold(keys(5..6));
