@@ -7,7 +7,7 @@
 //! looks for one key only needs not, unless that key is among those deferred.
 //!
 //! ```text
-//! writer:  apply ─ record ─ hold ─ tell ── apply ─ record ─ hold ─ tell ── commit ─ show
+//! writer:  record ─ hold ─ tell ─ apply ── record ─ hold ─ tell ─ apply ── commit ─ show
 //! reader:                            snapshot: demand ·················· waits ········ begin
 //!                                    get of another key: reads at once
 //! ```

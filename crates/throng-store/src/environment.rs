@@ -317,9 +317,10 @@ impl Environment {
 
     /// Begins a commit: nobody else makes one meanwhile.
     pub(crate) fn commit<'e>(&'e self, env: &'e Arc<Env>) -> Result<Commit<'e>, lmdb::Error> {
-        let journal = self.journal();
+        let mut journal = self.journal();
         let txn = env.begin_write()?;
-        let (log, last, told) = (Log::default(), None, None);
+        let log = journal.as_mut().map_or_else(Log::default, Journal::take_log);
+        let (last, told) = (None, None);
         Ok(Commit { environment: self, env, txn, log, last, told, journal })
     }
 
@@ -588,8 +589,8 @@ impl Damage {
 pub(crate) struct Commit<'e> {
     environment: &'e Environment,
     env: &'e Arc<Env>,
-    pub(crate) txn: WriteTxn<'e>,
-    /// What it has changed since the last record.
+    txn: WriteTxn<'e>,
+    /// What it changes: through here alone the transaction is written to.
     pub(crate) log: Log,
     last: Option<Recorded>,
     /// There if what is recorded stays, whatever the engine says at the end.
@@ -598,7 +599,18 @@ pub(crate) struct Commit<'e> {
     journal: MutexGuard<'e, Option<Journal>>,
 }
 
-impl Commit<'_> {
+impl<'e> Commit<'e> {
+    /// The transaction, to read in it, with everything applied.
+    pub(crate) fn txn(&mut self) -> Result<&WriteTxn<'e>, lmdb::Error> {
+        self.log.apply(&mut self.txn)?;
+        Ok(&self.txn)
+    }
+
+    /// Removes all keys of the table.
+    pub(crate) fn clear(&mut self, table: Table) -> Result<(), lmdb::Error> {
+        self.log.clear(table, &mut self.txn)
+    }
+
     /// Makes what was changed since the last record as durable as the environment is: its owners
     /// may be told from then on. Returns how long the disk took.
     pub(crate) fn record(&mut self) -> Result<Duration, Failed> {
@@ -607,7 +619,7 @@ impl Commit<'_> {
         let Some(recorded) = journal.record(self.env, &self.log, name)? else {
             return Ok(Duration::ZERO);
         };
-        self.log.clear_all();
+        self.log.recorded();
         Ok(self.last.insert(recorded).flush)
     }
 
@@ -621,9 +633,11 @@ impl Commit<'_> {
     /// Ends it. On an error, the record is taken back; where its owners were told, the engine is to
     /// be opened anew, to which it is applied then.
     pub(crate) fn end(mut self) -> Result<(), Failed> {
+        let applied = self.log.apply(&mut self.txn);
         let journal = self.journal.as_mut().ok_or(Failed::BrokenOff)?;
-        match (self.txn.commit(), &self.last) {
+        match (applied.and_then(|()| self.txn.commit()), &self.last) {
             (Ok(()), _) => {
+                journal.keep_log(self.log);
                 journal.committed(self.env);
                 Ok(())
             }

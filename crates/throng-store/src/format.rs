@@ -166,8 +166,7 @@ fn make(env: &Env) -> Result<Databases, lmdb::Error> {
     let make = Make { duplicates: false };
     let entries = env.make_table(ENTRIES, make, |txn| {
         let format = txn.open_table(FORMAT, Some(make))?.ok_or_else(unmade)?;
-        let parts = [&VERSION.to_le_bytes()[..], &[]];
-        txn.cursor_mut(format)?.put(VERSION_KEY, parts, Put::Over)?;
+        txn.cursor_mut(format)?.put(VERSION_KEY, &VERSION.to_le_bytes(), Put::Over)?;
         tell_names(txn, format)
     })?;
     let entries = Place { table: entries, kind: Kind::Checked };
@@ -181,7 +180,7 @@ fn unmade() -> lmdb::Error {
 /// Has the format know the names that there are now.
 fn tell_names(txn: &mut WriteTxn<'_>, format: Table) -> Result<(), lmdb::Error> {
     let sum = names_sum(&names(txn.cursor(ROOT)?)?);
-    txn.cursor_mut(format)?.put(NAMES_KEY, [&sum, &[]], Put::Over)
+    txn.cursor_mut(format)?.put(NAMES_KEY, &sum, Put::Over)
 }
 
 /// What is told of the names of all tables, in their order.
@@ -228,7 +227,7 @@ mod tests {
             Some(name) => env.make_table(name, Make { duplicates: false }, |_| Ok(())).unwrap(),
         };
         let mut txn = env.begin_write().unwrap();
-        txn.cursor_mut(table).unwrap().put(key, [value, &[]], Put::Over).unwrap();
+        txn.cursor_mut(table).unwrap().put(key, value, Put::Over).unwrap();
         txn.commit().unwrap();
     }
 

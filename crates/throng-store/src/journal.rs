@@ -89,6 +89,8 @@ pub(crate) struct Journal {
     terms: Terms,
     /// What the last record was written from: memory for the next one.
     record: Vec<u8>,
+    /// Empty: memory for the next commit.
+    log: Log,
     flusher: Flusher,
 }
 
@@ -171,6 +173,7 @@ impl Journal {
             is_broken: false,
             terms,
             record: Vec::new(),
+            log: Log::default(),
             flusher: Flusher::start()?,
         };
         if newest.is_some() {
@@ -190,7 +193,7 @@ impl Journal {
         log: &Log,
         name: impl Fn(Table) -> Option<String>,
     ) -> Result<Option<Recorded>, Failed> {
-        if log.is_empty() {
+        if log.is_recorded() {
             return Ok(None);
         }
         let is_far_behind = self.end > self.terms.checkpoint_bytes.saturating_mul(LAG_MAX);
@@ -223,6 +226,17 @@ impl Journal {
         self.end -= recorded.bytes;
         files::write_at(self.current(), &[0; files::SECTOR_BYTES as usize], self.end)?;
         self.flush(self.current())
+    }
+
+    /// An empty log for a commit.
+    pub(crate) fn take_log(&mut self) -> Log {
+        mem::take(&mut self.log)
+    }
+
+    /// Takes the log of a commit that has ended, for the next one.
+    pub(crate) fn keep_log(&mut self, mut log: Log) {
+        log.clear_all();
+        self.log = log;
     }
 
     /// Has other processes wait with reading, as long as what this returns lives; nothing where one

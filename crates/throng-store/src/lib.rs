@@ -5,8 +5,8 @@
 //! small durable write cost a handful of disk flushes instead of ten thousand.
 //!
 //! ```text
-//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, apply,
-//!      │                                             one flush of the journal, commit when asked
+//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, one flush of the
+//!      │                                             journal; apply, commit when asked
 //!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ──┘
 //!  snapshot() ──► Snapshot: a frozen, zero-copy view, which nobody waits for
 //! ```
@@ -93,6 +93,7 @@ mod ticket;
 mod update;
 mod update_range;
 mod writer;
+mod writing;
 
 #[doc = include_str!("elmdb.md")]
 pub mod elmdb {}

@@ -243,6 +243,11 @@ impl Queue {
         self.bell.ring();
     }
 
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().entries.is_empty()
+    }
+
     /// Whether batches are let in at all.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().door == Door::Open

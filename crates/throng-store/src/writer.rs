@@ -1,15 +1,13 @@
 //! The writer thread: group commit.
 //!
-//! It takes everything that waits, lays the operations of all batches in key order (the last one
-//! of a key wins), applies them in one transaction, makes it durable, wakes the tickets. Key order
-//! matters: neighbours share a leaf page, and each touched page is written once. Keys above all
-//! there are are appended, which fills pages to the end.
+//! It takes everything that waits, lays down what that comes to (see `writing.rs`), applies it in
+//! key order in one transaction, makes it durable, wakes the tickets. Key order matters: neighbours
+//! share a leaf page, and each touched page is written once. Keys above all there are are appended,
+//! which fills pages to the end.
 //!
 //! A small group is held back: its owners are told once it is in the journal, and the transaction
-//! goes on, so that several groups share a commit (see `deferred.rs`).
-//!
-//! What looks at the store before it writes (an update, a `put_new`), or empties a database, comes
-//! between those before and those after it, in the same transaction.
+//! goes on, so that several groups share a commit (see `deferred.rs`). It is applied when they have
+//! been told, while they make their next writes; where these are there already, with them.
 //!
 //! When a group does not fit, it is halved until the batch that does not fit stands alone, so one
 //! large batch cannot spoil the small ones that happened to be queued beside it.
@@ -22,19 +20,18 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use crate::batch::{Change, counter};
-use crate::database::{Kind, Place};
+use crate::batch::Change;
 use crate::deferred::{Deferred, Fingerprint, KEYS_MAX};
 use crate::environment::{Commit, Environment};
 use crate::error::is_lack_of_room;
 use crate::gathering::Gathering;
-use crate::journal::{Failed, Log};
-use crate::lmdb::{self, Env, Put, WriteCursor, WriteTxn};
+use crate::journal::Failed;
+use crate::lmdb::{self, Env};
 use crate::pause::Pause;
 use crate::queue::{Queue, Request, Taken};
 use crate::ticket::Work;
-use crate::update::Update;
-use crate::{Batch, ReadError, WriteError, record};
+use crate::writing::{Outcome, Writing};
+use crate::{Batch, WriteError};
 
 /// What the writer has done so far. Plain counters: nothing is ordered by them.
 #[derive(Debug, Default)]
@@ -149,14 +146,6 @@ enum Failure {
     Unknown(io::Error),
 }
 
-/// What became of one request in a group that was committed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Applied,
-    /// Left out, because a key is there.
-    KeyExists,
-}
-
 impl<'w> Writer<'w> {
     fn new(environment: &'w Environment, env: &'w Arc<Env>, counters: &'w Counters) -> Writer<'w> {
         Writer {
@@ -177,8 +166,12 @@ impl<'w> Writer<'w> {
         let (mut group, mut spare) = (Vec::new(), Vec::new());
         let mut gathering = Gathering::default();
         loop {
-            let until = self.held.as_ref().map(Held::until);
-            let taken = queue.take(&mut group, &mut spare, &mut gathering, deferred, until);
+            let taken = if queue.is_empty() && self.apply_held().is_err() {
+                Taken::Nothing
+            } else {
+                let until = self.held.as_ref().map(Held::until);
+                queue.take(&mut group, &mut spare, &mut gathering, deferred, until)
+            };
             match taken {
                 Taken::Group => {
                     let told = group.len();
@@ -240,6 +233,12 @@ impl<'w> Writer<'w> {
         }
     }
 
+    /// Applies what is held back, while those who were told of it make their next writes. What
+    /// fails here fails again where it is shown.
+    fn apply_held(&mut self) -> Result<(), lmdb::Error> {
+        self.held.as_mut().map_or(Ok(()), |held| held.commit.txn().map(drop))
+    }
+
     /// Records the requests and tells their owners, before they are committed.
     fn hold(&mut self, group: &mut Vec<Request>, size: Size) {
         let mut held = match self.held.take() {
@@ -253,8 +252,8 @@ impl<'w> Writer<'w> {
             }
         };
         let mut outcomes = vec![Outcome::Applied; group.len()];
-        let applied = self.apply(&mut held.commit, group, &mut outcomes);
-        match applied.and_then(|()| self.record(&mut held.commit)) {
+        let laid_down = self.lay_down(&mut held.commit, group, &mut outcomes);
+        match laid_down.and_then(|()| self.record(&mut held.commit)) {
             Ok(flush) => {
                 held.groups += 1;
                 held.size = held.size.plus(size).unwrap_or(Size::MAX);
@@ -265,12 +264,17 @@ impl<'w> Writer<'w> {
             Err(failure @ (Failure::Unknown(_) | Failure::BrokenOff)) => {
                 self.refuse(group, &failure);
             }
-            // Others, who have been told, were rolled back with it; they are recorded.
-            Err(_) if held.groups > 0 => self.refuse(group, &Failure::BrokenOff),
-            Err(_) => {
+            Err(_) if held.groups == 0 => {
                 drop(held);
                 self.commit_now(group);
             }
+            Err(_) if held.commit.log.take_back() => {
+                self.held = Some(held);
+                self.show();
+                self.commit_now(group);
+            }
+            // Others, who have been told, are rolled back with it; they are recorded.
+            Err(_) => self.refuse(group, &Failure::BrokenOff),
         }
     }
 
@@ -341,7 +345,8 @@ impl<'w> Writer<'w> {
         }
         let commit = self.environment.commit(self.env).map_err(Failure::rolled_back);
         let flush = commit.and_then(|mut commit| {
-            self.apply(&mut commit, group, &mut outcomes)?;
+            self.lay_down(&mut commit, group, &mut outcomes)?;
+            commit.txn().map_err(Failure::rolled_back)?;
             let flush = self.record(&mut commit)?;
             commit.end().map_err(|failed| Failure::of_commit(failed, self.env))?;
             Ok(flush)
@@ -352,15 +357,14 @@ impl<'w> Writer<'w> {
         }
     }
 
-    fn apply(
+    fn lay_down(
         &self,
         commit: &mut Commit<'_>,
         group: &mut [Request],
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        let Commit { txn, log, .. } = commit;
-        let mut writing = Writing { environment: self.environment, txn, log };
-        writing.apply_all(group, outcomes).map_err(Failure::rolled_back)
+        let mut writing = Writing::of(self.environment, commit);
+        writing.lay_down(group, outcomes).map_err(Failure::rolled_back)
     }
 
     fn record(&self, commit: &mut Commit<'_>) -> Result<Duration, Failure> {
@@ -489,206 +493,6 @@ fn copy(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
-    }
-}
-
-/// A transaction, and the log of what it changes.
-struct Writing<'w, 'e> {
-    environment: &'w Environment,
-    txn: &'w mut WriteTxn<'e>,
-    log: &'w mut Log,
-}
-
-type Operation<'b> = (Place, &'b [u8], Change<'b>);
-
-impl Writing<'_, '_> {
-    fn apply_all(
-        &mut self,
-        group: &mut [Request],
-        outcomes: &mut [Outcome],
-    ) -> Result<(), lmdb::Error> {
-        let is_free = |request: &Request| match &request.work {
-            Work::Batch(batch) => !batch.is_ordered(),
-            Work::Update(_) => false,
-            Work::Sync => true,
-        };
-        let mut start = 0;
-        while start < group.len() {
-            let free = group[start..].iter().take_while(|request| is_free(request)).count();
-            let end = start + free;
-            self.apply_sorted(&group[start..end])?;
-            if let Some(Request { work, .. }) = group.get_mut(end) {
-                match work {
-                    Work::Batch(batch) if self.key_exists(batch)? => {
-                        outcomes[end] = Outcome::KeyExists;
-                    }
-                    Work::Batch(batch) => self.apply_in_order(batch)?,
-                    Work::Update(job) => {
-                        let mut update = Update::new(self.environment, self.txn);
-                        let applies = job.run(&mut update);
-                        let batch = update.into_batch();
-                        if applies {
-                            self.apply_in_order(&batch)?;
-                        }
-                    }
-                    Work::Sync => {}
-                }
-            }
-            start = end + 1;
-        }
-        Ok(())
-    }
-
-    /// Applies batches that do not depend on each other's order but by key.
-    fn apply_sorted(&mut self, group: &[Request]) -> Result<(), lmdb::Error> {
-        let entries = self.environment.entries();
-        let batches = group.iter().filter_map(Request::batch);
-        let mut operations: Vec<Operation<'_>> =
-            batches.flat_map(|batch| batch.operations(entries)).collect();
-        // A stable sort: among equal keys the order of arrival remains.
-        operations.sort_by(|one, other| (one.0.table, one.1).cmp(&(other.0.table, other.1)));
-
-        for same_table in operations.chunk_by(|one, other| one.0.table == other.0.table) {
-            let Some((place, ..)) = same_table.first() else { continue };
-            let mut pen = self.pen(*place)?;
-            if place.kind == Kind::Duplicates {
-                for (_, key, change) in same_table {
-                    pen.apply(key, &[*change], Put::Over)?;
-                }
-                continue;
-            }
-            let last = pen.cursor.last_key()?.map(<[u8]>::to_vec);
-            let mut how = Put::Over;
-            let mut changes = Vec::new();
-            for same_key in same_table.chunk_by(|one, other| one.1 == other.1) {
-                let Some((_, key, _)) = same_key.first() else { continue };
-                if how == Put::Over && last.as_deref().is_none_or(|last| *key > last) {
-                    how = Put::Append;
-                }
-                changes.clear();
-                changes.extend(same_key.iter().map(|(.., change)| *change));
-                pen.apply(key, &changes, how)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Applies one batch, operation by operation.
-    fn apply_in_order(&mut self, batch: &Batch) -> Result<(), lmdb::Error> {
-        for (place, key, change) in batch.operations(self.environment.entries()) {
-            match change {
-                Change::Clear => {
-                    self.txn.clear(place.table)?;
-                    self.log.clear(place.table);
-                }
-                change => self.pen(place)?.apply(key, &[change], Put::Over)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there is a key that the batch would make.
-    fn key_exists(&self, batch: &Batch) -> Result<bool, lmdb::Error> {
-        for (place, key, change) in batch.operations(self.environment.entries()) {
-            if matches!(change, Change::PutNew(_)) && self.txn.get(place.table, key)?.is_some() {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn pen(&mut self, place: Place) -> Result<Pen<'_>, lmdb::Error> {
-        Ok(Pen { place, cursor: self.txn.cursor_mut(place.table)?, log: self.log })
-    }
-}
-
-/// What writes in one database.
-struct Pen<'p> {
-    place: Place,
-    cursor: WriteCursor<'p>,
-    log: &'p mut Log,
-}
-
-impl Pen<'_> {
-    /// Applies the changes of one key as a single write; where a key has several values, there is
-    /// one change only.
-    fn apply(&mut self, key: &[u8], changes: &[Change<'_>], how: Put) -> Result<(), lmdb::Error> {
-        let Place { table, kind } = self.place;
-        let Some(last) = changes.last() else { return Ok(()) };
-        let counted;
-        let value = match *last {
-            Change::Put(value) | Change::PutNew(value) if kind == Kind::Duplicates => {
-                self.log.put_value(table, key, value);
-                return self.cursor.put_value(key, value);
-            }
-            Change::Put(value) | Change::PutNew(value) => value,
-            // Above all keys there are, there is nothing to delete.
-            Change::Delete if how == Put::Append => return Ok(()),
-            Change::Delete => {
-                let is_there = self.cursor.delete(key, kind == Kind::Duplicates)?;
-                if is_there {
-                    self.log.delete(table, key, kind == Kind::Duplicates);
-                }
-                return Ok(());
-            }
-            Change::DeleteValue(value) => {
-                if self.cursor.delete_value(key, value)? {
-                    self.log.delete_value(table, key, value);
-                }
-                return Ok(());
-            }
-            Change::Clear => unreachable!("a batch that clears is applied in order"),
-            Change::Add(_) => {
-                counted = self.count(key, changes)?;
-                &counted
-            }
-        };
-        let header;
-        let parts: [&[u8]; 2] = match kind {
-            Kind::Checked => {
-                header = record::header(key, value);
-                [&*header, value]
-            }
-            Kind::Plain | Kind::Duplicates => [&[], value],
-        };
-        self.log.put(table, key, parts);
-        self.cursor.put(key, parts, how)
-    }
-
-    /// What a counter comes to, from the last put or delete on, or else from what is stored.
-    fn count(&mut self, key: &[u8], changes: &[Change<'_>]) -> Result<[u8; 8], lmdb::Error> {
-        let mut sum = 0i64;
-        let mut base = None;
-        for change in changes.iter().rev() {
-            match change {
-                Change::Add(difference) => sum = sum.wrapping_add(*difference),
-                Change::Put(value) | Change::PutNew(value) => base = Some(counter(value)),
-                Change::Delete | Change::DeleteValue(_) | Change::Clear => base = Some(0),
-            }
-            if base.is_some() {
-                break;
-            }
-        }
-        let base = match base {
-            Some(base) => base,
-            // A damaged counter cannot be carried on, only begun anew.
-            None => {
-                let place = self.place;
-                let stored = self.cursor.get(key)?;
-                stored.and_then(|stored| place.value(key, stored).ok()).map_or(0, counter)
-            }
-        };
-        Ok(base.wrapping_add(sum).to_le_bytes())
-    }
-}
-
-impl Place {
-    /// The value in what is stored here under the key.
-    pub(crate) fn value<'r>(self, key: &[u8], stored: &'r [u8]) -> Result<&'r [u8], ReadError> {
-        match self.kind {
-            Kind::Checked => record::value(key, stored),
-            Kind::Plain | Kind::Duplicates => Ok(stored),
-        }
     }
 }
 

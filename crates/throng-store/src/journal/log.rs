@@ -11,14 +11,25 @@
 //! | each change | what (1), the table, counted from 0 (4), the lengths of key (2) and value (4), the key, the value |
 //!
 //! Numbers are little endian. Tables have names here because their numbers are those of one run.
+//!
+//! This is also the only way in which anything gets into the engine's transaction: what a commit
+//! changes is laid down here first, and applied before or after it is recorded. So one code serves
+//! every day and after a crash.
+//!
+//! Invariant: of the changes the first `recorded` bytes are in the journal, and the first `applied`
+//! in the transaction, either being the longer.
 
-use crate::lmdb::{self, Put, Table, WriteTxn};
+use crate::lmdb::{self, Put, Table, WriteCursor, WriteTxn};
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     tables: Vec<Table>,
     changes: Vec<u8>,
+    /// How many bytes of the changes are in the journal.
+    recorded: usize,
+    /// How many are applied to the transaction.
+    applied: usize,
 }
 
 /// How much memory is kept for the next commit, in bytes.
@@ -51,23 +62,26 @@ impl Log {
         self.push(DELETE_VALUE, table, key, [value, &[]]);
     }
 
-    pub(crate) fn clear(&mut self, table: Table) {
+    /// Removes all keys of the table. Applied at once, behind all that there is.
+    pub(crate) fn clear(
+        &mut self,
+        table: Table,
+        txn: &mut WriteTxn<'_>,
+    ) -> Result<(), lmdb::Error> {
+        self.apply(txn)?;
+        txn.clear(table)?;
         self.push(CLEAR, table, &[], [&[], &[]]);
+        self.applied = self.changes.len();
+        Ok(())
     }
 
-    /// Makes it empty again, for changes of as many bytes, unless those were many.
-    pub(crate) fn clear_all(&mut self) {
-        self.tables.clear();
-        self.changes.clear();
-        self.changes.shrink_to(KEPT_BYTES_MAX);
+    /// Whether all of it is in the journal.
+    pub(super) fn is_recorded(&self) -> bool {
+        self.recorded == self.changes.len()
     }
 
-    /// Whether nothing was changed.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
-    /// Appends it to `bytes`, each table under the name that is found for it.
+    /// Appends what is not yet in the journal to `bytes`, each table under the name that is found
+    /// for it.
     pub(super) fn write(&self, bytes: &mut Vec<u8>, name: impl Fn(Table) -> Option<String>) {
         // A table is found by its number among those that are open, which all have names, of no
         // more than 501 bytes; and LMDB counts tables in four bytes.
@@ -77,7 +91,79 @@ impl Log {
             bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
             bytes.extend_from_slice(name.as_bytes());
         }
-        bytes.extend_from_slice(&self.changes);
+        bytes.extend_from_slice(&self.changes[self.recorded..]);
+    }
+
+    /// All of it is in the journal.
+    pub(crate) fn recorded(&mut self) {
+        self.recorded = self.changes.len();
+        self.let_go();
+    }
+
+    /// Forgets what is not in the journal, if none of it is applied; says whether it could.
+    pub(crate) fn take_back(&mut self) -> bool {
+        let can = self.applied <= self.recorded;
+        if can {
+            self.changes.truncate(self.recorded);
+        }
+        can
+    }
+
+    /// Applies what is not applied yet, in key order: neighbours share pages, and keys above all
+    /// there are fill theirs to the end. After an error the transaction is of no use.
+    pub(crate) fn apply(&mut self, txn: &mut WriteTxn<'_>) -> Result<(), lmdb::Error> {
+        let mut rest = &self.changes[self.applied..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let mut changes: Vec<_> = std::iter::from_fn(|| Change::take(&mut rest)).collect();
+        // A stable sort: among the changes of a key the order remains.
+        changes.sort_by(|one, other| (one.table, one.key).cmp(&(other.table, other.key)));
+        for of_table in changes.chunk_by(|one, other| one.table == other.table) {
+            let Some(table) = of_table.first().and_then(|change| self.tables.get(change.table))
+            else {
+                continue;
+            };
+            let mut cursor = txn.cursor_mut(*table)?;
+            let last = cursor.last_key()?.map(<[u8]>::to_vec);
+            let mut how = Put::Over;
+            for of_key in of_table.chunk_by(|one, other| one.key == other.key) {
+                match of_key {
+                    // Of a key with one value, only that matters which it has in the end.
+                    [.., change] if matches!(change.what, PUT | DELETE) => {
+                        if how == Put::Over && last.as_deref().is_none_or(|last| change.key > last)
+                        {
+                            how = Put::Append;
+                        }
+                        // Above all keys there are, there is nothing to delete.
+                        if change.what == PUT || how == Put::Over {
+                            change.apply(&mut cursor, how)?;
+                        }
+                    }
+                    all => {
+                        all.iter().try_for_each(|change| change.apply(&mut cursor, Put::Over))?
+                    }
+                }
+            }
+        }
+        self.applied = self.changes.len();
+        self.let_go();
+        Ok(())
+    }
+
+    /// Makes it empty again once nobody needs it.
+    fn let_go(&mut self) {
+        if self.recorded == self.changes.len() && self.applied == self.changes.len() {
+            self.clear_all();
+        }
+    }
+
+    /// Makes it empty, with its memory kept unless that is much.
+    pub(super) fn clear_all(&mut self) {
+        self.tables.clear();
+        self.changes.clear();
+        self.changes.shrink_to(KEPT_BYTES_MAX);
+        (self.recorded, self.applied) = (0, 0);
     }
 
     fn push(&mut self, what: u8, table: Table, key: &[u8], value: [&[u8]; 2]) {
@@ -113,47 +199,215 @@ impl From<lmdb::Error> for Unfit {
     }
 }
 
-/// Applies what [`Log::write`] wrote.
+/// A change as it lies in a log.
+#[derive(Clone, Copy, Debug)]
+struct Change<'l> {
+    what: u8,
+    /// Its number among those of the log.
+    table: usize,
+    key: &'l [u8],
+    value: &'l [u8],
+}
+
+impl<'l> Change<'l> {
+    /// The first of these, which no longer include it then.
+    fn take(bytes: &mut &'l [u8]) -> Option<Change<'l>> {
+        let what = number(bytes, 1)? as u8;
+        let table = number(bytes, 4)?;
+        let (key_bytes, value_bytes) = (number(bytes, 2)?, number(bytes, 4)?);
+        let (key, value) = (take(bytes, key_bytes)?, take(bytes, value_bytes)?);
+        Some(Change { what, table, key, value })
+    }
+
+    /// Applies it by a cursor of its table, unless it is about the table as a whole.
+    fn apply(&self, cursor: &mut WriteCursor<'_>, how: Put) -> Result<(), lmdb::Error> {
+        let Change { key, value, .. } = *self;
+        match self.what {
+            PUT => cursor.put(key, value, how),
+            PUT_VALUE => cursor.put_value(key, value),
+            DELETE | DELETE_ALL => cursor.delete(key, self.what == DELETE_ALL).map(drop),
+            DELETE_VALUE => cursor.delete_value(key, value).map(drop),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Applies what [`Log::write`] wrote, in the order in which it was written.
 pub(super) fn apply(
     mut bytes: &[u8],
     txn: &mut WriteTxn<'_>,
     table: impl Fn(&str) -> Option<Table>,
 ) -> Result<(), Unfit> {
     let bytes = &mut bytes;
-    let count = number(bytes, 4)?;
+    let count = number(bytes, 4).ok_or(Unfit::Log)?;
     let tables = (0..count)
         .map(|_| {
             let length = number(bytes, 2)?;
-            let name = std::str::from_utf8(take(bytes, length)?).map_err(|_| Unfit::Log)?;
-            table(name).ok_or(Unfit::Log)
+            let name = std::str::from_utf8(take(bytes, length)?).ok()?;
+            table(name)
         })
-        .collect::<Result<Vec<Table>, Unfit>>()?;
+        .collect::<Option<Vec<Table>>>()
+        .ok_or(Unfit::Log)?;
     while !bytes.is_empty() {
-        let what = number(bytes, 1)? as u8;
-        let table = *tables.get(number(bytes, 4)?).ok_or(Unfit::Log)?;
-        let (key_bytes, value_bytes) = (number(bytes, 2)?, number(bytes, 4)?);
-        let (key, value) = (take(bytes, key_bytes)?, take(bytes, value_bytes)?);
-        if what == CLEAR {
-            txn.clear(table)?;
-            continue;
-        }
-        let mut cursor = txn.cursor_mut(table)?;
-        match what {
-            PUT => cursor.put(key, [value, &[]], Put::Over)?,
-            PUT_VALUE => cursor.put_value(key, value)?,
-            DELETE | DELETE_ALL => drop(cursor.delete(key, what == DELETE_ALL)?),
-            DELETE_VALUE => drop(cursor.delete_value(key, value)?),
+        let change = Change::take(bytes).ok_or(Unfit::Log)?;
+        let table = *tables.get(change.table).ok_or(Unfit::Log)?;
+        match change.what {
+            CLEAR => txn.clear(table)?,
+            PUT..CLEAR => change.apply(&mut txn.cursor_mut(table)?, Put::Over)?,
             _ => return Err(Unfit::Log),
         }
     }
     Ok(())
 }
 
-fn take<'b>(bytes: &mut &'b [u8], length: usize) -> Result<&'b [u8], Unfit> {
-    bytes.split_off(..length).ok_or(Unfit::Log)
+fn take<'b>(bytes: &mut &'b [u8], length: usize) -> Option<&'b [u8]> {
+    bytes.split_off(..length)
 }
 
-fn number(bytes: &mut &[u8], length: usize) -> Result<usize, Unfit> {
+fn number(bytes: &mut &[u8], length: usize) -> Option<usize> {
     let digits = take(bytes, length)?.iter().rev();
-    Ok(digits.fold(0, |sum, digit| sum << 8 | usize::from(*digit)))
+    Some(digits.fold(0, |sum, digit| sum << 8 | usize::from(*digit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Options;
+    use crate::lmdb::{Env, Make, Move};
+    use crate::lock::Claim;
+
+    /// What is done to a log.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// In the table of one value under each key, or of several.
+        Put(bool, u8, u8),
+        Delete(bool, u8),
+        DeleteValue(u8, u8),
+        Clear(bool),
+        Apply,
+        Record,
+        TakeBack,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let (key, value) = (|| 0..6u8, || 0..4u8);
+        let step = prop_oneof![
+            8 => (any::<bool>(), key(), value()).prop_map(|(many, key, value)| Step::Put(many, key, value)),
+            3 => (any::<bool>(), key()).prop_map(|(many, key)| Step::Delete(many, key)),
+            3 => (key(), value()).prop_map(|(key, value)| Step::DeleteValue(key, value)),
+            1 => any::<bool>().prop_map(Step::Clear),
+            2 => Just(Step::Apply),
+            3 => Just(Step::Record),
+            1 => Just(Step::TakeBack),
+        ];
+        vec(step, 0..60)
+    }
+
+    /// An environment with a table of one value under each key, and one of several.
+    fn open(directory: &Path) -> (Arc<Env>, [Table; 2], Claim) {
+        let claim = Claim::to_write(directory).unwrap();
+        let options = Options::default().map_bytes(1 << 20);
+        let env = Env::open(&claim, &options.settings()).unwrap().0;
+        let table =
+            |name, duplicates| env.make_table(name, Make { duplicates }, |_| Ok(())).unwrap();
+        let tables = [table("one", false), table("many", true)];
+        (env, tables, claim)
+    }
+
+    fn content(env: &Arc<Env>, tables: [Table; 2]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let txn = env.begin_read().unwrap();
+        let mut content = Vec::new();
+        for table in tables {
+            let mut cursor = txn.cursor(table).unwrap();
+            let mut entry = cursor.step(Move::First).unwrap();
+            while let Some((key, value)) = entry {
+                content.push((key.to_vec(), value.to_vec()));
+                entry = cursor.step(Move::Next).unwrap();
+            }
+            content.push(Default::default());
+        }
+        content
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+        #[test]
+        fn what_is_recorded_comes_to_the_same_as_what_is_applied(steps in steps()) {
+            let directory = tempfile::tempdir().unwrap();
+            let (env, tables, _claim) = open(directory.path());
+            let table = |many: bool| tables[usize::from(many)];
+            let mut txn = env.begin_write().unwrap();
+            let (mut log, mut records) = (Log::default(), Vec::new());
+            let mut record = |log: &mut Log| {
+                let mut bytes = Vec::new();
+                let name = |found| if found == tables[0] { "one" } else { "many" };
+                log.write(&mut bytes, |found| Some(name(found).to_owned()));
+                records.push(bytes);
+                log.recorded();
+            };
+            for step in steps {
+                match step {
+                    Step::Put(false, key, value) => log.put(table(false), &[key], [&[7], &[value]]),
+                    Step::Put(true, key, value) => log.put_value(table(true), &[key], &[value]),
+                    Step::Delete(many, key) => log.delete(table(many), &[key], many),
+                    Step::DeleteValue(key, value) => log.delete_value(table(true), &[key], &[value]),
+                    Step::Clear(many) => log.clear(table(many), &mut txn).unwrap(),
+                    Step::Apply => log.apply(&mut txn).unwrap(),
+                    Step::Record => record(&mut log),
+                    Step::TakeBack => {
+                        let (all, unapplied) = (log.changes.len(), log.applied <= log.recorded);
+                        prop_assert_eq!(log.take_back(), unapplied);
+                        let left = if unapplied { log.recorded } else { all };
+                        prop_assert_eq!(log.changes.len(), left);
+                    }
+                }
+            }
+            record(&mut log);
+            log.apply(&mut txn).unwrap();
+            prop_assert!(log.changes.is_empty() && log.is_recorded());
+            txn.commit().unwrap();
+
+            let directory = tempfile::tempdir().unwrap();
+            let (again, tables_again, _claim) = open(directory.path());
+            let mut txn = again.begin_write().unwrap();
+            let find = |name: &str| Some(tables_again[usize::from(name == "many")]);
+            for record in &records {
+                apply(record, &mut txn, find).unwrap();
+            }
+            txn.commit().unwrap();
+            prop_assert_eq!(content(&env, tables), content(&again, tables_again));
+        }
+    }
+
+    #[test]
+    fn a_record_of_something_else_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (env, tables, _claim) = open(directory.path());
+        let mut log = Log::default();
+        log.put(tables[0], b"key", [b"va", b"lue"]);
+        let mut record = Vec::new();
+        log.write(&mut record, |_| Some("one".to_owned()));
+        let refused = |record: &[u8], known: bool| {
+            let mut txn = env.begin_write().unwrap();
+            matches!(apply(record, &mut txn, |_| known.then_some(tables[0])), Err(Unfit::Log))
+        };
+        assert!(!refused(&record, true));
+        assert!(refused(&record, false));
+        assert!(
+            (0..record.len())
+                .filter(|length| *length != 9)
+                .all(|cut| refused(&record[..cut], true))
+        );
+        let what = 9;
+        for other in [0, CLEAR + 1, u8::MAX] {
+            record[what] = other;
+            assert!(refused(&record, true));
+        }
+    }
 }

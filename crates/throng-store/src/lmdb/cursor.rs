@@ -190,40 +190,26 @@ impl<'t> WriteCursor<'t> {
         WriteCursor(cursor)
     }
 
-    /// The value under the key.
-    pub(crate) fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        Ok(self.0.seek(key)?.map(|(_, value)| value))
-    }
-
     /// The largest key.
     pub(crate) fn last_key(&mut self) -> Result<Option<&[u8]>, Error> {
         Ok(self.0.step(Move::Last)?.map(|(key, _)| key))
     }
 
-    /// Puts the two parts together as one value.
-    pub(crate) fn put(&mut self, key: &[u8], parts: [&[u8]; 2], how: Put) -> Result<(), Error> {
-        let [head, tail] = parts;
-        let (mut key, mut value) = (borrowed(key), blank());
-        value.mv_size = head.len() + tail.len();
-        let flags = ffi::MDB_RESERVE | how.flags();
-        // SAFETY: the cursor is open and has its transaction alone. LMDB answers with room for as
-        // many bytes as were asked for, which are filled before anything else happens.
-        unsafe {
-            let cursor = self.0.cursor.as_ptr();
-            Error::check(ffi::mdb_cursor_put(cursor, &mut key, &mut value, flags))?;
-            let room = value.mv_data.cast::<u8>();
-            ptr::copy_nonoverlapping(head.as_ptr(), room, head.len());
-            ptr::copy_nonoverlapping(tail.as_ptr(), room.add(head.len()), tail.len());
-        }
-        Ok(())
+    /// Puts the value.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], how: Put) -> Result<(), Error> {
+        self.put_flagged(key, value, how.flags())
     }
 
     /// Puts the value beside the others of its key; nothing happens if it is there.
     pub(crate) fn put_value(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.put_flagged(key, value, 0)
+    }
+
+    fn put_flagged(&mut self, key: &[u8], value: &[u8], flags: c_uint) -> Result<(), Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(value));
         // SAFETY: the cursor is open and has its transaction alone; LMDB copies both.
         Error::check(unsafe {
-            ffi::mdb_cursor_put(self.0.cursor.as_ptr(), &mut key, &mut value, 0)
+            ffi::mdb_cursor_put(self.0.cursor.as_ptr(), &mut key, &mut value, flags)
         })
     }
 
