@@ -606,6 +606,11 @@ impl<'e> Commit<'e> {
         Ok(&self.txn)
     }
 
+    /// The same, without what was laid down since that was last asked for.
+    pub(crate) fn applied(&self) -> &WriteTxn<'e> {
+        &self.txn
+    }
+
     /// Removes all keys of the table.
     pub(crate) fn clear(&mut self, table: Table) -> Result<(), lmdb::Error> {
         self.log.clear(table, &mut self.txn)

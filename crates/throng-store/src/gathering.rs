@@ -14,8 +14,8 @@ use crate::pause::Pause;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
-    /// How many were told of the last commit.
-    told: usize,
+    /// How many were told of the last commit, or waited when they were.
+    due: usize,
     /// For how long that waited for the disk.
     flush: Duration,
     /// After they did not come.
@@ -31,20 +31,19 @@ const FLUSH_MIN: Duration = Duration::from_micros(50);
 const PATIENCE_MAX: Duration = Duration::from_micros(500);
 
 impl Gathering {
-    /// Takes note of a commit.
-    pub(crate) fn committed(&mut self, told: usize, flush: Duration) {
-        self.told = told;
+    /// Takes note of a commit: how many are about to be told, and how many wait already.
+    pub(crate) fn committed(&mut self, told: usize, waiting: usize, flush: Duration) {
+        self.due = told + waiting;
         self.flush = flush;
     }
 
-    /// How many to wait for, and for how long, where so many waited when the commit was done.
-    pub(crate) fn wanted(&mut self, waited: usize) -> Option<(usize, Duration)> {
+    /// How many to wait for, and for how long, where so many wait.
+    pub(crate) fn wanted(&mut self, waiting: usize) -> Option<(usize, Duration)> {
         if !self.pause.is_over() {
             return None;
         }
-        let wanted = waited + self.told;
-        (wanted > 1 && waited < ENOUGH && self.flush >= FLUSH_MIN)
-            .then(|| (wanted.min(ENOUGH), (self.flush / PART).min(PATIENCE_MAX)))
+        (self.due > 1 && waiting < ENOUGH && self.flush >= FLUSH_MIN)
+            .then(|| (self.due.min(ENOUGH), (self.flush / PART).min(PATIENCE_MAX)))
     }
 
     /// Takes note of how many came of those who were missing.
@@ -67,22 +66,23 @@ mod tests {
     fn those_who_were_told_are_waited_for_and_one_alone_is_not() {
         let mut gathering = Gathering::default();
         assert_eq!(gathering.wanted(1), None);
-        gathering.committed(1, FLUSH);
-        assert_eq!(gathering.wanted(0), None);
-        gathering.committed(8, FLUSH);
-        assert_eq!(gathering.wanted(8), Some((16, FLUSH / PART)));
-        assert_eq!(gathering.wanted(0), Some((8, FLUSH / PART)));
+        gathering.committed(1, 0, FLUSH);
+        assert_eq!(gathering.wanted(1), None);
+        gathering.committed(8, 8, FLUSH);
+        assert_eq!(gathering.wanted(9), Some((16, FLUSH / PART)));
+        gathering.committed(8, 0, FLUSH);
+        assert_eq!(gathering.wanted(1), Some((8, FLUSH / PART)));
         assert_eq!(gathering.wanted(ENOUGH), None);
-        gathering.committed(ENOUGH, Duration::from_secs(1));
+        gathering.committed(ENOUGH, 1, Duration::from_secs(1));
         assert_eq!(gathering.wanted(1), Some((ENOUGH, PATIENCE_MAX)));
-        gathering.committed(8, Duration::ZERO);
+        gathering.committed(8, 0, Duration::ZERO);
         assert_eq!(gathering.wanted(8), None);
     }
 
     #[test]
     fn where_nobody_comes_it_stops_asking_for_longer_and_longer() {
         let mut gathering = Gathering::default();
-        gathering.committed(8, FLUSH);
+        gathering.committed(8, 2, FLUSH);
         let mut asked = Vec::new();
         for group in 0..200 {
             if gathering.wanted(2).is_some() {

@@ -233,9 +233,8 @@ impl Journal {
         mem::take(&mut self.log)
     }
 
-    /// Takes the log of a commit that has ended, for the next one.
-    pub(crate) fn keep_log(&mut self, mut log: Log) {
-        log.clear_all();
+    /// Takes the log of a commit that has ended, which is empty then, for the next one.
+    pub(crate) fn keep_log(&mut self, log: Log) {
         self.log = log;
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The only unsafe code of this crate is in `lmdb/`. It is a layer of our own, because group
 //! commit and pooled snapshots need what wrappers hide: reset and renew, cursors that put with
-//! `MDB_APPEND` and `MDB_RESERVE`, flags by the call.
+//! `MDB_APPEND`, flags by the call.
 //!
 //! Who may touch what:
 //!

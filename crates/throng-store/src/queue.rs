@@ -174,7 +174,6 @@ impl Queue {
         debug_assert!(group.is_empty() && spare.is_empty());
         self.bell.hear();
         let mut waiting = self.lock();
-        let waited = waiting.entries.len();
         loop {
             if deferred.is_demanded() {
                 return Taken::Nothing;
@@ -191,7 +190,7 @@ impl Queue {
             waiting = self.sleep(waiting, 1, until);
         }
         let here = waiting.entries.len();
-        if let Some((wanted, patience)) = gathering.wanted(waited)
+        if let Some((wanted, patience)) = gathering.wanted(here)
             && here < wanted
         {
             let until = Instant::now() + patience;
@@ -243,9 +242,9 @@ impl Queue {
         self.bell.ring();
     }
 
-    /// Whether nothing waits.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lock().entries.is_empty()
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().entries.len()
     }
 
     /// Whether batches are let in at all.

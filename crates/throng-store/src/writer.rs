@@ -122,9 +122,9 @@ impl Size {
 /// For how long writes may be held back: so long do other processes wait that begin to read.
 const HELD_MAX: Duration = Duration::from_millis(10);
 
-/// To hold back, there must be this much room, for what would be told cannot be refused later. It is
-/// many times what [`Size::MAX`] may take.
-const ROOM_MIN: u64 = 64 << 20;
+/// To hold back, there must be room for so many pages, for what would be told cannot be refused later:
+/// for each key its leaf and the pages on the way there, four times over.
+const ROOM_PAGES_MIN: u64 = 16 * KEYS_MAX as u64;
 
 /// Holding back pays if so many groups share a commit before it is demanded, which lets the reader
 /// wait for the pages to be written, and for a flush, where there are any.
@@ -166,7 +166,7 @@ impl<'w> Writer<'w> {
         let (mut group, mut spare) = (Vec::new(), Vec::new());
         let mut gathering = Gathering::default();
         loop {
-            let taken = if queue.is_empty() && self.apply_held().is_err() {
+            let taken = if queue.len() == 0 && self.apply_held().is_err() {
                 Taken::Nothing
             } else {
                 let until = self.held.as_ref().map(Held::until);
@@ -176,7 +176,7 @@ impl<'w> Writer<'w> {
                 Taken::Group => {
                     let told = group.len();
                     self.commit(&mut group);
-                    gathering.committed(told, mem::take(&mut self.flush));
+                    gathering.committed(told, queue.len(), mem::take(&mut self.flush));
                 }
                 Taken::Nothing | Taken::End => self.show(),
             }
@@ -227,9 +227,10 @@ impl<'w> Writer<'w> {
 
     /// Whether to begin to hold back.
     fn may_hold(&mut self) -> bool {
-        !self.broken && self.pause.is_over() && !self.environment.lacks_room(ROOM_MIN) && {
+        let room_min = ROOM_PAGES_MIN * self.env.page_bytes();
+        !self.broken && self.pause.is_over() && !self.environment.lacks_room(room_min) && {
             let free = self.env.map_bytes().saturating_sub(self.env.used_bytes());
-            free > ROOM_MIN
+            free > room_min
         }
     }
 

@@ -84,6 +84,9 @@ impl<'w, 'e> Writing<'w, 'e> {
         // A stable sort: among equal keys the order of arrival remains.
         operations.sort_by(|one, other| (one.0.table, one.1).cmp(&(other.0.table, other.1)));
 
+        if operations.iter().any(|(.., change)| matches!(change, Change::Add(_))) {
+            self.commit.txn()?;
+        }
         let mut changes = Vec::new();
         for same_key in
             operations.chunk_by(|one, other| (one.0.table, one.1) == (other.0.table, other.1))
@@ -102,8 +105,13 @@ impl<'w, 'e> Writing<'w, 'e> {
 
     /// Of one batch, operation by operation.
     fn in_order(&mut self, batch: &Batch) -> Result<(), lmdb::Error> {
-        let mut operations = batch.operations(self.environment.entries());
-        operations.try_for_each(|(place, key, change)| self.put(place, key, &[change]))
+        for (place, key, change) in batch.operations(self.environment.entries()) {
+            if matches!(change, Change::Add(_)) {
+                self.commit.txn()?;
+            }
+            self.put(place, key, &[change])?;
+        }
+        Ok(())
     }
 
     /// Whether there is a key that the batch would make.
@@ -150,7 +158,8 @@ impl<'w, 'e> Writing<'w, 'e> {
         Ok(())
     }
 
-    /// What a counter comes to, from the last put or delete on, or else from what is stored.
+    /// What a counter comes to, from the last put or delete on, or else from what is stored: what
+    /// was laid down of this key before has been applied.
     fn count(
         &mut self,
         place: Place,
@@ -173,7 +182,7 @@ impl<'w, 'e> Writing<'w, 'e> {
             Some(base) => base,
             // A damaged counter cannot be carried on, only begun anew.
             None => {
-                let stored = self.commit.txn()?.get(place.table, key)?;
+                let stored = self.commit.applied().get(place.table, key)?;
                 stored.and_then(|stored| place.value(key, stored).ok()).map_or(0, counter)
             }
         };

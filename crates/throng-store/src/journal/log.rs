@@ -12,9 +12,9 @@
 //!
 //! Numbers are little endian. Tables have names here because their numbers are those of one run.
 //!
-//! This is also the only way in which anything gets into the engine's transaction: what a commit
-//! changes is laid down here first, and applied before or after it is recorded. So one code serves
-//! every day and after a crash.
+//! What a commit changes is laid down here first, and applied from here, before or after it is
+//! recorded: so nothing is applied that a record could not say. What is told before it is applied
+//! must be such that it can be, whatever is stored.
 //!
 //! Invariant: of the changes the first `recorded` bytes are in the journal, and the first `applied`
 //! in the transaction, either being the longer.
@@ -125,7 +125,10 @@ impl Log {
                 continue;
             };
             let mut cursor = txn.cursor_mut(*table)?;
-            let last = cursor.last_key()?.map(<[u8]>::to_vec);
+            let last = match of_table {
+                [Change { what: PUT | DELETE, .. }, ..] => cursor.last_key()?.map(<[u8]>::to_vec),
+                _ => None,
+            };
             let mut how = Put::Over;
             for of_key in of_table.chunk_by(|one, other| one.key == other.key) {
                 match of_key {
@@ -159,7 +162,7 @@ impl Log {
     }
 
     /// Makes it empty, with its memory kept unless that is much.
-    pub(super) fn clear_all(&mut self) {
+    fn clear_all(&mut self) {
         self.tables.clear();
         self.changes.clear();
         self.changes.shrink_to(KEPT_BYTES_MAX);
@@ -223,10 +226,9 @@ impl<'l> Change<'l> {
     fn apply(&self, cursor: &mut WriteCursor<'_>, how: Put) -> Result<(), lmdb::Error> {
         let Change { key, value, .. } = *self;
         match self.what {
-            PUT => cursor.put(key, value, how),
-            PUT_VALUE => cursor.put_value(key, value),
-            DELETE | DELETE_ALL => cursor.delete(key, self.what == DELETE_ALL).map(drop),
-            DELETE_VALUE => cursor.delete_value(key, value).map(drop),
+            PUT | PUT_VALUE => cursor.put(key, value, how),
+            DELETE | DELETE_ALL => cursor.delete(key, self.what == DELETE_ALL),
+            DELETE_VALUE => cursor.delete_value(key, value),
             _ => Ok(()),
         }
     }
@@ -356,6 +358,8 @@ mod tests {
                     Step::Put(false, key, value) => log.put(table(false), &[key], [&[7], &[value]]),
                     Step::Put(true, key, value) => log.put_value(table(true), &[key], &[value]),
                     Step::Delete(many, key) => log.delete(table(many), &[key], many),
+                    // The empty one is never there.
+                    Step::DeleteValue(key, 0) => log.delete_value(table(true), &[key], &[]),
                     Step::DeleteValue(key, value) => log.delete_value(table(true), &[key], &[value]),
                     Step::Clear(many) => log.clear(table(many), &mut txn).unwrap(),
                     Step::Apply => log.apply(&mut txn).unwrap(),

@@ -89,8 +89,12 @@ impl<'t> Cursor<'t> {
         self.get(borrowed(key), blank(), ffi::MDB_SET_RANGE)
     }
 
-    /// Moves to this very pair, in a table with several values under a key.
+    /// Moves to this very pair, in a table with several values under a key, none of them empty.
     pub(crate) fn seek_pair(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        // LMDB takes that for an error, depending on how many values there are.
+        if key.is_empty() || value.is_empty() {
+            return Ok(false);
+        }
         let found = self.get(borrowed(key), borrowed(value), ffi::MDB_GET_BOTH)?;
         Ok(found.is_some())
     }
@@ -101,6 +105,9 @@ impl<'t> Cursor<'t> {
         key: &[u8],
         value: &[u8],
     ) -> Result<Option<Entry<'t>>, Error> {
+        if value.is_empty() {
+            return self.seek(key);
+        }
         let found = self.get(borrowed(key), borrowed(value), ffi::MDB_GET_BOTH_RANGE)?;
         // LMDB leaves the key as it was given, which may not outlive this call.
         if found.is_some() { self.step(Move::Current) } else { Ok(None) }
@@ -195,40 +202,26 @@ impl<'t> WriteCursor<'t> {
         Ok(self.0.step(Move::Last)?.map(|(key, _)| key))
     }
 
-    /// Puts the value.
+    /// Puts the value; where a key has several, beside them, unless it is there.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], how: Put) -> Result<(), Error> {
-        self.put_flagged(key, value, how.flags())
-    }
-
-    /// Puts the value beside the others of its key; nothing happens if it is there.
-    pub(crate) fn put_value(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.put_flagged(key, value, 0)
-    }
-
-    fn put_flagged(&mut self, key: &[u8], value: &[u8], flags: c_uint) -> Result<(), Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(value));
         // SAFETY: the cursor is open and has its transaction alone; LMDB copies both.
         Error::check(unsafe {
-            ffi::mdb_cursor_put(self.0.cursor.as_ptr(), &mut key, &mut value, flags)
+            ffi::mdb_cursor_put(self.0.cursor.as_ptr(), &mut key, &mut value, how.flags())
         })
     }
 
-    /// Removes the key with all its values; says whether it was there.
-    pub(crate) fn delete(&mut self, key: &[u8], duplicates: bool) -> Result<bool, Error> {
-        let found = self.0.seek(key)?.is_some();
-        if found {
-            self.delete_current(if duplicates { ffi::MDB_NODUPDATA } else { 0 })?;
+    /// Removes the key with all its values, if it is there.
+    pub(crate) fn delete(&mut self, key: &[u8], duplicates: bool) -> Result<(), Error> {
+        match self.0.seek(key)? {
+            Some(_) => self.delete_current(if duplicates { ffi::MDB_NODUPDATA } else { 0 }),
+            None => Ok(()),
         }
-        Ok(found)
     }
 
-    /// Removes this very pair; says whether it was there.
-    pub(crate) fn delete_value(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-        let found = self.0.seek_pair(key, value)?;
-        if found {
-            self.delete_current(0)?;
-        }
-        Ok(found)
+    /// Removes this very pair, if it is there.
+    pub(crate) fn delete_value(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        if self.0.seek_pair(key, value)? { self.delete_current(0) } else { Ok(()) }
     }
 
     fn delete_current(&mut self, flags: c_uint) -> Result<(), Error> {

@@ -215,7 +215,8 @@ impl Env {
         self.info().map_or(0, |info| info.me_numreaders)
     }
 
-    fn page_bytes(&self) -> u64 {
+    /// The size of a page.
+    pub(crate) fn page_bytes(&self) -> u64 {
         let mut stat = MaybeUninit::<ffi::MDB_stat>::zeroed();
         // SAFETY: the environment is open; plain numbers, for which zero is a value, are filled in.
         let stat = unsafe {

@@ -197,3 +197,31 @@ fn an_empty_value_among_several_is_refused_and_spoils_nothing_beside_it() {
     );
     beside.wait().unwrap();
 }
+
+#[test]
+fn an_empty_value_is_never_among_several() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let several = DatabaseOptions::new().duplicates();
+    for _ in 0..2 {
+        let store = Store::open(&path).unwrap();
+        let tags: Database<Str, Str> = store.database_with("tags", &several).unwrap();
+        for values in [&["one"][..], &["two", "three"]] {
+            for value in values {
+                tags.put("a/tag", value).wait().unwrap();
+            }
+            // How many there are decides how they are stored.
+            tags.delete_value("a/tag", "").wait().unwrap();
+            let snapshot = store.snapshot().unwrap();
+            let mut cursor = tags.cursor(&snapshot).unwrap();
+            let first = cursor.seek("a/tag").unwrap().map(|(_, value)| value.to_owned());
+            let from_empty = cursor.seek_value_range("a/tag", "").unwrap();
+            assert_eq!(from_empty.map(|(_, value)| value.to_owned()), first);
+            let patterns = [(&b"a/tag"[..], &b""[..])];
+            assert_eq!(tags.matching(&snapshot, b"", b'/', &patterns).count(), 0);
+        }
+        let snapshot = store.snapshot().unwrap();
+        let values = tags.range(&snapshot, ..).map(|entry| entry.unwrap().1);
+        assert_eq!(values.collect::<Vec<_>>(), ["one", "three", "two"]);
+    }
+}
