@@ -273,12 +273,12 @@ impl Store {
     /// A frozen view of everything whose ticket has resolved.
     ///
     /// Costs some tens of nanoseconds: threads keep theirs for the next time. Where writes have just
-    /// been told to be done, it blocks until they are committed as well: until the pages of 1,024
-    /// keys at most are handed to the system, and for a flush of the disk if one is under way. Where that
-    /// happens again and again it soon does not, for then the writer commits each group at once. A [`Reader`] asked for single
-    /// keys need not wait for others. Pages that a snapshot
-    /// can see are not reused while it lives, so one that is kept for long makes the file grow under
-    /// writes; so beyond [`Options::snapshot_age_max`] it can no longer be read.
+    /// been told to be done, it blocks until they are committed as well: until 1,024 keys at most are
+    /// applied and their pages handed to the system, and for a flush of the disk if one is under way.
+    /// Where that happens again and again it soon does not, for then the writer commits each group at
+    /// once. A [`Reader`] asked for single keys need not wait for others. Pages that a snapshot can see
+    /// are not reused while it lives, so one that is kept for long makes the file grow under writes; so
+    /// beyond [`Options::snapshot_age_max`] it can no longer be read.
     ///
     /// # Errors
     ///
