@@ -45,8 +45,8 @@ impl<T, R> Call<T, R> {
 
     /// Waits so long and no longer, instead of five seconds.
     ///
-    /// Resolution: a millisecond; within a process, more than twelve days count as twelve. The call never times out early. (The usual five seconds may, by
-    /// as much as a very busy machine holds up the clock's thread: milliseconds.)
+    /// Resolution: 1 ms, and at most 12 days inside a process. A deadline set here never fires
+    /// early; the default one may, by a few milliseconds on an overloaded machine.
     ///
     /// Cost: a look at the system's clock, about 20 ns, which the usual deadline does without.
     pub fn within(mut self, deadline: Duration) -> Self {

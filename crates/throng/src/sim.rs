@@ -356,7 +356,7 @@ impl<'a> Driver<'a> {
         match fault {
             Some(Kind::Delay(most)) => {
                 self.trace.faults += 1;
-                let until = VirtualInstant::now() + most.mul_f64(hold);
+                let until = VirtualInstant::now() + most.min(STUCK).mul_f64(hold);
                 self.delayed.push((until, token));
             }
             Some(Kind::Crash) => {

@@ -38,7 +38,7 @@ impl Tick {
     /// again as a reading is usually old.
     #[inline]
     pub(crate) fn deadline(self, time: Duration) -> Tick {
-        self.after(time + Clock::STALE + Duration::from_millis(1))
+        self.after(time.saturating_add(Clock::STALE + Duration::from_millis(1)))
     }
 
     /// Whether this tick is reached when the clock shows `now`.
@@ -398,5 +398,15 @@ mod tests {
         let clock = Clock::new();
         let deadline = clock.now().deadline(Duration::from_millis(5));
         assert!(!deadline.is_due(clock.now().after(Duration::from_millis(5))));
+    }
+
+    #[test]
+    fn the_longest_duration_is_the_reach_of_the_wheel() {
+        for start in [1, u32::MAX - 1, u32::MAX / 2] {
+            let furthest = Tick(start.wrapping_add(REACH).max(1));
+            assert_eq!(Tick(start).after(Duration::MAX), furthest);
+            assert_eq!(Tick(start).deadline(Duration::MAX), furthest);
+            assert!(!furthest.is_due(Tick(start)));
+        }
     }
 }

@@ -7,6 +7,7 @@ mod blocking;
 mod bounded;
 mod calls;
 mod cycles;
+mod durations;
 mod exits;
 mod groups;
 mod inbox;

@@ -1,0 +1,149 @@
+//! Durations at both ends of their range, in every place that takes one.
+
+use crate::{Add, Counter, eventually};
+use std::time::Duration;
+use throng::prelude::*;
+
+/// A runtime that survives the loss of no worker at all.
+fn one_worker() -> Runtime {
+    let builder = Runtime::builder().workers(1).spare_workers(0);
+    builder.stuck_after(Duration::MAX).start().unwrap()
+}
+
+struct Waits;
+impl Process for Waits {
+    async fn timeout(&mut self, cx: &mut Context<Self>) {
+        cx.stop(ExitReason::other("the time is over"));
+    }
+}
+
+/// Does one thing with a duration inside a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Use {
+    ReceiveTimeout,
+    SendAfter,
+    SendEvery,
+    Call,
+    Ask,
+}
+
+struct With(Use, Duration, Address<Counter>);
+impl Message for With {
+    type Reply = bool;
+}
+impl Handle<With> for Waits {
+    /// Whether it went as it does with enough time.
+    async fn handle(&mut self, With(what, time, counter): With, cx: &mut Context<Self>) -> bool {
+        match what {
+            Use::ReceiveTimeout => {
+                cx.receive_timeout(time);
+                true
+            }
+            Use::SendAfter => cx.send_after(time, Ping).cancel(),
+            Use::SendEvery => cx.send_every(time, Ping).cancel(),
+            Use::Call => counter.call(Add(0)).within(time).await.is_ok(),
+            Use::Ask => {
+                let answer = counter.ask(|reply| Answer(reply)).within(time);
+                matches!(answer.await, Ok(7))
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Ping;
+impl Message for Ping {
+    type Reply = ();
+}
+impl Handle<Ping> for Waits {
+    async fn handle(&mut self, _: Ping, _: &mut Context<Self>) {}
+}
+
+struct Answer(ReplyTo<u64>);
+impl Message for Answer {
+    type Reply = ();
+}
+impl Handle<Answer> for Counter {
+    async fn handle(&mut self, Answer(reply): Answer, _: &mut Context<Self>) {
+        let _ = reply.send(7);
+    }
+}
+
+#[test]
+fn the_longest_durations_are_as_good_as_any_in_a_process() {
+    let uses = [Use::ReceiveTimeout, Use::SendAfter, Use::SendEvery, Use::Call, Use::Ask];
+    for what in uses {
+        for time in
+            [Duration::MAX, Duration::MAX - Duration::from_nanos(1), Duration::from_secs(u64::MAX)]
+        {
+            let runtime = one_worker();
+            runtime.block_on(async |runtime| {
+                let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+                let waits = runtime.spawn(Waits).unwrap();
+                let went = waits.call(With(what, time, counter)).await;
+                assert_eq!(went.ok(), Some(true), "{what:?} {time:?}");
+                waits.call(Ping).await.unwrap();
+                assert!(waits.is_alive(), "{what:?} {time:?}");
+            });
+        }
+    }
+}
+
+#[test]
+fn the_shortest_durations_are_over_at_once() {
+    let runtime = one_worker();
+    runtime.block_on(async |runtime| {
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let waits = runtime.spawn(Waits).unwrap();
+        waits.call(With(Use::ReceiveTimeout, Duration::ZERO, counter)).await.unwrap();
+        assert_eq!(waits.pid().exited().await, ExitReason::other("the time is over"));
+    });
+}
+
+/// What the async process receives.
+struct Number(u64);
+impl Message for Number {
+    type Reply = ();
+}
+
+#[test]
+fn an_inbox_waits_for_the_longest_of_times() {
+    let runtime = one_worker();
+    runtime.block_on(async |runtime| {
+        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        let process = runtime.spawn_async(async move |mut inbox: Inbox<Number>| {
+            let first = inbox.recv_timeout(Duration::MAX).await;
+            let second = inbox.recv_match_timeout(|number| number.0 == 3, Duration::MAX).await;
+            told.send([first, second].map(|number| number.map(|number| number.0))).unwrap();
+        });
+        let process = process.unwrap();
+        for number in 1..=3 {
+            process.send(Number(number)).unwrap();
+        }
+        assert_eq!(hears.recv().await, Some([Some(1), Some(3)]));
+    });
+}
+
+#[test]
+fn the_longest_durations_are_as_good_as_any_outside_of_processes() {
+    let runtime = one_worker();
+    runtime.block_on(async |runtime| {
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        assert_eq!(counter.call(Add(1)).within(Duration::MAX).await.unwrap(), 1);
+        let answer = counter.ask(|reply| Answer(reply)).within(Duration::MAX);
+        assert_eq!(answer.await.unwrap(), 7);
+        let waits = runtime.spawn(Waits).unwrap();
+        assert!(runtime.send_after(waits, Duration::MAX, Ping).cancel());
+        assert!(runtime.send_every(waits, Duration::MAX, Ping).cancel());
+
+        let child = ChildSpec::new(|| Counter { count: 0 }).shutdown(Duration::MAX);
+        let handle = child.handle();
+        let tree = Supervisor::one_for_one().intensity(1, Duration::MAX).child("child", child);
+        let tree = tree.start_async(runtime).await.unwrap();
+        assert_eq!(handle.call(Add(1)).await.unwrap(), 1);
+        tree.stop();
+        eventually(|| !tree.is_alive()).await;
+    });
+    let outcome = runtime.shutdown(Duration::MAX);
+    assert_eq!(outcome.abandoned, 0);
+}
