@@ -19,11 +19,13 @@
 //! 3. A budget is never freed: a stale address may lead to one whose runtime is over. What is
 //!    charged there by mistake is, by the first invariant, taken back.
 
+use crate::events::Events;
 use crate::scheduler;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use std::ops::Deref;
 use std::sync::Arc;
+use tracing::Level;
 
 /// What a runtime allows unless told otherwise.
 pub(crate) const BUDGET_BYTES: u64 = 4 << 30;
@@ -38,6 +40,8 @@ pub(crate) struct Budget {
     limit: AtomicU64,
     tallies: Mutex<Vec<Arc<Tally>>>,
     guests: Guests,
+    /// Those of the runtime that has this budget.
+    events: Mutex<Option<Arc<Events>>>,
 }
 
 /// What threads that are no workers have queued, less what they took back.
@@ -141,10 +145,24 @@ impl Budget {
             self.over.store(over, Ordering::Relaxed);
         }
         drop(tallies);
-        match (changes, over) {
-            (true, true) => tracing::warn!(limit = self.limit(), "the mailbox budget is reached"),
-            (true, false) => tracing::info!(limit = self.limit(), "there is mailbox budget again"),
-            (false, _) => {}
+        if changes {
+            self.report(over);
+        }
+    }
+
+    #[cold]
+    fn report(&self, over: bool) {
+        let events = lock(&self.events).clone();
+        let Some(events) = events else { return };
+        let limit = self.limit();
+        if over {
+            events.report(Level::WARN, "the mailbox budget is reached", "", move |what| {
+                tracing::warn!(target: "throng::budget", limit, "{what}");
+            });
+        } else {
+            events.report(Level::INFO, "there is mailbox budget again", "", move |what| {
+                tracing::info!(target: "throng::budget", limit, "{what}");
+            });
         }
     }
 }
@@ -199,17 +217,19 @@ impl Drop for Account {
 pub(crate) struct OwnBudget(&'static Budget);
 
 impl OwnBudget {
-    pub(crate) fn new(limit: u64) -> OwnBudget {
+    pub(crate) fn new(limit: u64, events: Arc<Events>) -> OwnBudget {
         let budget = lock(&POOL).pop().unwrap_or_else(|| {
             Box::leak(Box::new(Budget {
                 over: AtomicBool::new(false),
                 limit: AtomicU64::new(0),
                 tallies: Mutex::new(Vec::new()),
                 guests: Guests(AtomicU64::new(0)),
+                events: Mutex::new(None),
             }))
         });
         budget.limit.store(limit, Ordering::Relaxed);
         budget.over.store(false, Ordering::Relaxed);
+        *lock(&budget.events) = Some(events);
         OwnBudget(budget)
     }
 
@@ -229,6 +249,7 @@ impl Deref for OwnBudget {
 impl Drop for OwnBudget {
     /// Passes the budget on, unless something is charged that nobody will take back.
     fn drop(&mut self) {
+        *lock(&self.events) = None;
         if self.queued() == 0 {
             lock(&POOL).push(self.0);
         }

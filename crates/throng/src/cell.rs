@@ -52,6 +52,7 @@ use crate::watch::Doing;
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
+use tracing::Level;
 
 /// The head of a slot. See the file's head.
 #[repr(C)]
@@ -531,7 +532,11 @@ impl Token {
             own.attachment.take()
         });
         if let Err(reason) = state_dropped.and(catch(|| drop(attachment))) {
-            tracing::error!("the state of an exited process did as it was dropped: {reason}");
+            let process = self.class().name;
+            let what = "the state of a process panicked when it was dropped";
+            self.class().runtime.events().report(Level::ERROR, what, process, move |what| {
+                tracing::error!(target: "throng::worker", process, %reason, "{what}");
+            });
         }
     }
 

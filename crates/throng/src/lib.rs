@@ -61,20 +61,25 @@
 //!
 //! [`RuntimeHandle::info`], [`list`](RuntimeHandle::list), [`top`](RuntimeHandle::top) and
 //! [`tree`](RuntimeHandle::tree) say what processes do, [`metrics`](RuntimeHandle::metrics) what the
-//! runtime does. What should be known without asking is an event of [`tracing`], whose target is the
-//! module's path under `throng`:
+//! runtime does. Whatever you should hear of unasked is an event of [`tracing`]. A thread of its own
+//! calls the subscriber, so one that blocks or panics holds up no process and no timer. At most ten
+//! events a second are emitted of one kind about one kind of process, and at most 1,024 wait;
+//! another event says how many were left out. The targets are part of the public interface:
 //!
 //! | event | level | target | fields |
 //! |---|---|---|---|
 //! | `a process panicked` | error | `throng::worker` | `process`, `panic` |
 //! | `a process exited` (neither normally nor by a shutdown or panic) | debug | `throng::worker` | `process`, `reason` |
+//! | `the state of a process panicked when it was dropped` | error | `throng::worker` | `process`, `reason` |
 //! | `a child was started again` | info | `throng::supervisor::process` | `supervisor`, `id` |
 //! | `a child did not start` | error | `throng::supervisor::process` | `supervisor`, `id`, `reason` |
 //! | `a child did not stop in time and is killed` | warn | `throng::supervisor::process` | `pid` |
 //! | `too many restarts: gives up` | error | `throng::supervisor::process` | `supervisor` |
-//! | `a turn blocks its worker`, and `… is over` | warn | `throng::watch` | `worker`, `process`, `message`, `milliseconds` |
+//! | `a turn blocks its worker`, and `… is over` | warn | `throng::watch` | `worker`, `process`, `turn`, `milliseconds` |
 //! | `the mailbox budget is reached` | warn | `throng::budget` | `limit` |
 //! | `there is mailbox budget again` | info | `throng::budget` | `limit` |
+//! | `no thread for a spare worker` | error | `throng::runtime` | `error` |
+//! | `events were left out: …` | warn | `throng::events` | `event`, `subject`, `events` |
 //!
 //! # On
 //!
@@ -137,6 +142,8 @@ mod deadline;
 mod delivery;
 #[cfg(not(throng_loom))]
 mod error;
+#[cfg(not(throng_loom))]
+mod events;
 #[cfg(not(throng_loom))]
 mod exit;
 #[cfg(not(throng_loom))]

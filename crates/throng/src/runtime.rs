@@ -27,6 +27,7 @@ use crate::address::Address;
 use crate::budget::OwnBudget;
 use crate::cell::Class;
 use crate::error::SpawnError;
+use crate::events::Events;
 use crate::extension::Extension;
 use crate::group::Groups;
 use crate::message_timer::{self, Timer};
@@ -43,6 +44,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::Level;
 
 /// A running runtime; whoever owns it decides when it ends.
 ///
@@ -245,6 +247,10 @@ impl RuntimeHandle {
         &self.0.groups
     }
 
+    pub(crate) fn events(&self) -> &Arc<Events> {
+        &self.0.events
+    }
+
     /// Whether nothing can be spawned any more.
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.0.scheduler.phase() != Phase::Running
@@ -262,6 +268,7 @@ pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler,
     pub(crate) slab: Slab,
     pub(crate) budget: OwnBudget,
+    pub(crate) events: Arc<Events>,
     /// Slots for spawns from outside the workers.
     guest_slots: Mutex<SlotCache>,
     classes: Mutex<HashMap<TypeId, Arc<Class>>>,
@@ -306,7 +313,14 @@ impl Shared {
                 Activated::Wake(spare) => remotes[spare].unpark(),
                 Activated::Start(spare) => {
                     if let Err(error) = self.spawn_worker(spare) {
-                        tracing::error!(%error, "no thread for a spare worker");
+                        self.events.report(
+                            Level::ERROR,
+                            "no thread for a spare worker",
+                            "",
+                            move |what| {
+                                tracing::error!(target: "throng::runtime", %error, "{what}");
+                            },
+                        );
                         return spares.give_up(spare);
                     }
                 }

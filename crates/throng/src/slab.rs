@@ -424,11 +424,12 @@ mod tests_miri {
     use super::*;
     use crate::bound::{MailboxBound, Overflow};
     use crate::budget::OwnBudget;
+    use crate::events::Events;
     use std::collections::HashSet;
 
     #[test]
     fn slots_are_distinct_and_freed_ones_come_back_first() {
-        let slab = Slab::new(OwnBudget::new(0).get());
+        let slab = Slab::new(OwnBudget::new(0, Events::new()).get());
         let mut cache = SlotCache::new();
         let class = SlotClass::fitting(100).expect("small");
         let count = 3 * class.slots_per_segment() / 2;
@@ -452,7 +453,7 @@ mod tests_miri {
 
     #[test]
     fn a_used_up_slot_is_never_handed_out_again() {
-        let slab = Slab::new(OwnBudget::new(0).get());
+        let slab = Slab::new(OwnBudget::new(0, Events::new()).get());
         let mut cache = SlotCache::new();
         let class = SlotClass::fitting(64).expect("small");
         let slot = cache.take(&slab, class);
@@ -467,7 +468,7 @@ mod tests_miri {
 
     #[test]
     fn each_slot_finds_its_segments_head_and_a_lobby_of_its_own() {
-        let budget = OwnBudget::new(7);
+        let budget = OwnBudget::new(7, Events::new());
         let slab = Slab::new(budget.get());
         let mut cache = SlotCache::new();
         let mut lobbies = HashSet::new();

@@ -55,7 +55,7 @@ pub(crate) use real::*;
 #[cfg(not(throng_loom))]
 mod real {
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     pub(crate) use std::thread::{Builder as ThreadBuilder, JoinHandle, Thread, current, park};
     use std::time::{Duration, Instant};
     /// A source of randomness that repeats itself for its seed, and the time of a simulation.

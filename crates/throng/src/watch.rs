@@ -20,6 +20,7 @@ use std::any::type_name;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::Level;
 
 /// What kind of turn it is: whose, and begun by which message.
 pub(crate) struct TurnTitle {
@@ -132,14 +133,14 @@ impl Watch {
                         seen.stuck = Some(title);
                         self.stuck += 1;
                         remote.counters.count_stuck();
-                        report_stuck(index, title, time);
+                        report(shared, STUCK, index, title, time);
                     }
                 }
                 _ => {
                     if let (Some(title), Some(since)) = (seen.stuck, seen.since) {
                         self.stuck -= 1;
                         let time = Duration::from_millis(since.until(now).into());
-                        report_over(index, title, time);
+                        report(shared, OVER, index, title, time);
                     }
                     let stamp = running.map(|(stamp, _)| stamp);
                     *seen = Seen {
@@ -177,22 +178,24 @@ impl Watch {
     }
 }
 
-fn report_stuck(worker: usize, title: &TurnTitle, time: Duration) {
-    tracing::warn!(
-        worker,
-        process = title.process(),
-        message = title.message(),
-        milliseconds = time.as_millis(),
-        "a turn blocks its worker"
-    );
-}
+const STUCK: &str = "a turn blocks its worker";
+const OVER: &str = "a turn that blocked its worker is over";
 
-fn report_over(worker: usize, title: &TurnTitle, time: Duration) {
-    tracing::warn!(
-        worker,
-        process = title.process(),
-        message = title.message(),
-        milliseconds = time.as_millis(),
-        "a turn that blocked its worker is over"
-    );
+fn report(
+    shared: &Shared,
+    what: &'static str,
+    worker: usize,
+    title: &'static TurnTitle,
+    time: Duration,
+) {
+    shared.events.report(Level::WARN, what, title.process(), move |what| {
+        tracing::warn!(
+            target: "throng::watch",
+            worker,
+            process = title.process(),
+            turn = title.message(),
+            milliseconds = time.as_millis(),
+            "{what}"
+        );
+    });
 }

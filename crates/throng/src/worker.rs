@@ -34,6 +34,7 @@ use crate::watch::Doing;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::Level;
 
 /// Messages a process may handle before others get their turn.
 const BUDGET: u32 = 256;
@@ -631,9 +632,20 @@ impl Worker {
         if token.obituary().is_none() {
             if let ExitReason::Panicked(text) = &reason {
                 self.scheduler().remotes[self.index].counters.count_panic();
-                tracing::error!(process = token.class().name, panic = %text, "a process panicked");
+                let (process, text) = (token.class().name, text.clone());
+                self.shared.events.report(
+                    Level::ERROR,
+                    "a process panicked",
+                    process,
+                    move |what| {
+                        tracing::error!(target: "throng::worker", process, panic = %text, "{what}");
+                    },
+                );
             } else if !matches!(reason, ExitReason::Normal | ExitReason::Shutdown) {
-                tracing::debug!(process = token.class().name, %reason, "a process exited");
+                let (process, reason) = (token.class().name, reason.clone());
+                self.shared.events.report(Level::DEBUG, "a process exited", process, move |what| {
+                    tracing::debug!(target: "throng::worker", process, %reason, "{what}");
+                });
             }
             token.die(generation, &reason);
         }

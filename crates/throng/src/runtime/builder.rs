@@ -7,6 +7,7 @@
 use super::{ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
 use crate::budget::{BUDGET_BYTES, OwnBudget};
 use crate::error::StartError;
+use crate::events::Events;
 use crate::group::Groups;
 use crate::registry::Registry;
 use crate::scheduler::Scheduler;
@@ -159,7 +160,7 @@ impl RuntimeBuilder {
     /// A runtime without threads, which a simulator drives.
     #[cfg(feature = "sim")]
     pub(crate) fn start_simulated(self, tokio: tokio::runtime::Handle) -> Runtime {
-        let shared = self.shared(1, 0, Clock::simulated(), tokio);
+        let shared = self.shared(1, 0, Clock::simulated(), Events::inline(), tokio);
         Runtime { handle: RuntimeHandle(shared), tokio: None }
     }
 
@@ -168,13 +169,15 @@ impl RuntimeBuilder {
         workers: usize,
         spares: usize,
         clock: Clock,
+        events: Arc<Events>,
         tokio: tokio::runtime::Handle,
     ) -> Arc<Shared> {
-        let budget = OwnBudget::new(self.mailbox_budget);
+        let budget = OwnBudget::new(self.mailbox_budget, events.clone());
         Arc::new(Shared {
             scheduler: Scheduler::new(workers, spares, clock),
             slab: Slab::new(budget.get()),
             budget,
+            events,
             guest_slots: Mutex::new(SlotCache::new()),
             classes: Mutex::new(HashMap::new()),
             permits: Permits::new(self.process_limit),
@@ -193,7 +196,7 @@ impl RuntimeBuilder {
         owned: Option<tokio::runtime::Runtime>,
     ) -> Result<Runtime, StartError> {
         let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
-        let shared = self.shared(self.workers, spares, Clock::new(), tokio);
+        let shared = self.shared(self.workers, spares, Clock::new(), Events::new(), tokio);
         // From here on a failure drops the runtime, which ends what has started.
         let runtime = Runtime { handle: RuntimeHandle(shared.clone()), tokio: owned };
         for index in 0..self.workers {

@@ -43,6 +43,7 @@ impl Runtime {
         }
         shared.scheduler.set_phase(Phase::Over);
         shared.clock_keeper.end();
+        lock(&shared.threads).extend(shared.events.close());
         shared.join_threads();
         // Counted when the workers have ended: a message that one of them drops between two turns
         // may have spawned as the phase changed, and whoever lives needs its class.

@@ -23,6 +23,7 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
 use std::task::Poll;
 use std::time::Duration;
+use tracing::Level;
 
 /// What a supervisor is made from, each time it is started.
 pub(crate) struct Template {
@@ -30,8 +31,8 @@ pub(crate) struct Template {
     pub(crate) children: Vec<(Name, Starter)>,
 }
 
-/// Longer than anything lives; not the longest there is, because deadlines are sums.
-pub(crate) const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+/// The deadline of what has none.
+pub(crate) const UNLIMITED: Duration = Duration::MAX;
 
 /// Where the outcome of a supervisor's start is told.
 pub(crate) type Report = mpsc::Sender<Result<(), SupervisorError>>;
@@ -189,8 +190,13 @@ impl Supervisor {
                 Ok(())
             }
             Err(reason) => {
-                let id = self.id(key);
-                tracing::error!(supervisor = ?cx.address(), id, %reason, "a child did not start");
+                let id = self.id(key).map(str::to_owned);
+                report(cx, Level::ERROR, "a child did not start", self.kind(key), {
+                    let (supervisor, reason) = (cx.address(), reason.clone());
+                    move |what| {
+                        tracing::error!(target: TARGET, ?supervisor, id, %reason, "{what}");
+                    }
+                });
                 Err(reason)
             }
         }
@@ -200,8 +206,11 @@ impl Supervisor {
     async fn start_again(&mut self, key: Key, cx: &mut Context<Self>) -> bool {
         let started = self.start(key, cx).await.is_ok();
         if started {
-            let id = self.id(key);
-            tracing::info!(supervisor = ?cx.address(), id, "a child was started again");
+            let id = self.id(key).map(str::to_owned);
+            let supervisor = cx.address();
+            report(cx, Level::INFO, "a child was started again", self.kind(key), move |what| {
+                tracing::info!(target: TARGET, ?supervisor, id, "{what}");
+            });
         } else {
             self.engine.start_failed(key);
             // By way of the mailbox, so that others get a hearing: perhaps somebody who wants us
@@ -233,8 +242,16 @@ impl Supervisor {
             Verdict::Exit(cause) => {
                 let supervisor = cx.address();
                 match cause {
-                    Cause::Intensity => tracing::error!(?supervisor, "too many restarts: gives up"),
-                    Cause::AutoShutdown => tracing::debug!(?supervisor, "its work is done"),
+                    Cause::Intensity => {
+                        report(cx, Level::ERROR, "too many restarts: gives up", "", move |what| {
+                            tracing::error!(target: TARGET, ?supervisor, "{what}");
+                        });
+                    }
+                    Cause::AutoShutdown => {
+                        report(cx, Level::DEBUG, "its work is done", "", move |what| {
+                            tracing::debug!(target: TARGET, ?supervisor, "{what}");
+                        });
+                    }
                 }
                 cx.stop(ExitReason::Shutdown);
             }
@@ -271,6 +288,11 @@ impl Supervisor {
             State::Running(pid) => Some((pid, child.content.0.rules().grace)),
             State::Stopped | State::Restarting => None,
         }
+    }
+
+    /// The name of a child's type.
+    fn kind(&self, key: Key) -> &'static str {
+        self.engine.get(key).map_or("", |child| child.content.0.process_name())
     }
 
     fn id(&self, key: Key) -> Option<&str> {
@@ -325,6 +347,20 @@ fn is_orderly(reason: &ExitReason) -> bool {
 }
 
 /// The time that restarts and stops are measured by: the runtime's, which a simulation has leap.
+/// The target of a supervisor's events.
+const TARGET: &str = "throng::supervisor::process";
+
+/// Reports an event of a supervisor about a kind of child. Its turn does not wait for the subscriber.
+fn report(
+    cx: &Context<Supervisor>,
+    level: Level,
+    what: &'static str,
+    child: &'static str,
+    emit: impl FnOnce(&'static str) + Send + 'static,
+) {
+    cx.runtime().events().report(level, what, child, emit);
+}
+
 fn now(cx: &Context<Supervisor>) -> Duration {
     cx.runtime().scheduler().clock.elapsed()
 }
@@ -344,7 +380,15 @@ async fn wait_for_end(pid: Pid, grace: Grace, asked: Duration, cx: &mut Context<
         // How long that may take is for the runtime to say, which kills who is late.
         Grace::Within(grace) if !cx.runtime().is_shutting_down() => {
             if !exits_within(pid, grace.saturating_sub(now(cx).saturating_sub(asked))).await {
-                tracing::warn!(?pid, "a child did not stop in time and is killed");
+                report(
+                    cx,
+                    Level::WARN,
+                    "a child did not stop in time and is killed",
+                    "",
+                    move |what| {
+                        tracing::warn!(target: TARGET, ?pid, "{what}");
+                    },
+                );
                 pid.kill();
                 pid.exited().await;
             }
@@ -356,7 +400,7 @@ async fn wait_for_end(pid: Pid, grace: Grace, asked: Duration, cx: &mut Context<
 /// Waits until a process has exited, but only for so long; true if it has.
 async fn exits_within(pid: Pid, time: Duration) -> bool {
     let mut exited = pin!(pid.exited());
-    let mut deadline = Deadline::within(time.min(UNLIMITED));
+    let mut deadline = Deadline::within(time);
     poll_fn(|cx| match exited.as_mut().poll(cx) {
         Poll::Ready(_) => Poll::Ready(true),
         Poll::Pending if deadline.is_late(cx) => Poll::Ready(false),

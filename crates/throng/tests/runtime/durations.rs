@@ -43,7 +43,7 @@ impl Handle<With> for Waits {
             Use::SendEvery => cx.send_every(time, Ping).cancel(),
             Use::Call => counter.call(Add(0)).within(time).await.is_ok(),
             Use::Ask => {
-                let answer = counter.ask(|reply| Answer(reply)).within(time);
+                let answer = counter.ask(Answer).within(time);
                 matches!(answer.await, Ok(7))
             }
         }
@@ -130,7 +130,7 @@ fn the_longest_durations_are_as_good_as_any_outside_of_processes() {
     runtime.block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         assert_eq!(counter.call(Add(1)).within(Duration::MAX).await.unwrap(), 1);
-        let answer = counter.ask(|reply| Answer(reply)).within(Duration::MAX);
+        let answer = counter.ask(Answer).within(Duration::MAX);
         assert_eq!(answer.await.unwrap(), 7);
         let waits = runtime.spawn(Waits).unwrap();
         assert!(runtime.send_after(waits, Duration::MAX, Ping).cancel());

@@ -1,0 +1,204 @@
+//! Events of the runtime, with a subscriber that blocks and panics. A program of its own, because
+//! the subscriber is the whole program's.
+
+// Helpers of tests may unwrap like tests.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use throng::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::span;
+use tracing::{Event, Metadata, Subscriber};
+
+/// Blocks in each event while the test says so, and panics in each of a certain kind.
+struct Hostile;
+
+#[derive(Default)]
+struct Control {
+    blocks: bool,
+    /// Events that the subscriber is in or has been in: target and text.
+    seen: Vec<(&'static str, String)>,
+}
+
+static CONTROL: Mutex<Control> = Mutex::new(Control { blocks: false, seen: Vec::new() });
+static CHANGED: Condvar = Condvar::new();
+
+fn control<R>(f: impl FnOnce(&mut Control) -> R) -> R {
+    let result = f(&mut CONTROL.lock().unwrap_or_else(PoisonError::into_inner));
+    CHANGED.notify_all();
+    result
+}
+
+/// Waits until the subscriber has been given an event whose text begins like this.
+fn until_seen(text: &str) -> &'static str {
+    let mut control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some((target, _)) = control.seen.iter().find(|(_, seen)| seen.starts_with(text)) {
+            return target;
+        }
+        let waited = CHANGED.wait_timeout(control, Duration::from_secs(60)).unwrap();
+        assert!(!waited.1.timed_out(), "no event says {text}: {:?}", waited.0.seen);
+        control = waited.0;
+    }
+}
+
+struct Text(String);
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            assert!(self.0.is_empty(), "two fields are called message");
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+impl Subscriber for Hostile {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("throng")
+    }
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        control(|control| control.seen.push((event.metadata().target(), text.0.clone())));
+        let mut control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
+        while control.blocks {
+            control = CHANGED.wait(control).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(control);
+        assert!(!text.0.starts_with("a process panicked"), "the subscriber panics on purpose");
+    }
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+struct Room;
+impl Process for Room {}
+
+/// Blocks its thread until the test lets it go.
+struct Block(std::sync::mpsc::Receiver<()>);
+impl Message for Block {
+    type Reply = ();
+}
+impl Handle<Block> for Room {
+    async fn handle(&mut self, Block(until): Block, _: &mut Context<Self>) {
+        let _ = until.recv();
+    }
+}
+
+struct Panic;
+impl Message for Panic {
+    type Reply = ();
+}
+impl Handle<Panic> for Room {
+    async fn handle(&mut self, _: Panic, _: &mut Context<Self>) {
+        panic!("the handler panics on purpose");
+    }
+}
+
+/// Never answers in time.
+struct Wait;
+impl Message for Wait {
+    type Reply = ();
+}
+impl Handle<Wait> for Room {
+    async fn handle(&mut self, _: Wait, _: &mut Context<Self>) {
+        std::future::pending().await
+    }
+}
+
+/// Calls a room that never answers.
+struct Patient;
+impl Process for Patient {}
+struct CallFor(Address<Room>, Duration);
+impl Message for CallFor {
+    type Reply = bool;
+}
+impl Handle<CallFor> for Patient {
+    async fn handle(&mut self, CallFor(room, time): CallFor, _: &mut Context<Self>) -> bool {
+        matches!(room.call(Wait).within(time).await, Err(CallError::TimedOut { .. }))
+    }
+}
+
+/// Lets the subscriber go, also where an assertion fails.
+struct Unblock;
+impl Drop for Unblock {
+    fn drop(&mut self) {
+        control(|control| control.blocks = false);
+    }
+}
+
+#[test]
+fn a_subscriber_that_blocks_or_panics_holds_up_nothing() {
+    tracing::subscriber::set_global_default(Hostile).unwrap();
+    let builder = Runtime::builder().workers(1).stuck_after(Duration::from_millis(10));
+    let runtime = builder.mailbox_budget(64 * 1024).start().unwrap();
+    let (let_go, until) = std::sync::mpsc::channel();
+    runtime.block_on(async |runtime| {
+        // The event of a blocked turn blocks the subscriber.
+        let _unblocked_at_the_end = Unblock;
+        control(|control| control.blocks = true);
+        let first = runtime.spawn(Room).unwrap();
+        first.send(Block(until)).unwrap();
+        assert_eq!(until_seen("a turn blocks its worker"), "throng::watch");
+
+        // The clock goes on: deadlines are kept by the spare worker.
+        let (patient, mute) = (runtime.spawn(Patient).unwrap(), runtime.spawn(Room).unwrap());
+        assert!(patient.call(CallFor(mute, Duration::from_millis(20))).await.unwrap());
+
+        // The watchdog goes on: a second turn that blocks is counted, and a second spare serves.
+        let (let_second_go, until) = std::sync::mpsc::channel();
+        let second = runtime.spawn(Room).unwrap();
+        second.send(Block(until)).unwrap();
+        let stuck =
+            || -> u64 { runtime.metrics().workers.iter().map(|worker| worker.stuck_turns).sum() };
+        while stuck() < 2 {
+            tokio::task::yield_now().await;
+        }
+        assert!(patient.call(CallFor(mute, Duration::from_millis(20))).await.unwrap());
+
+        // So does the budget.
+        let error = loop {
+            if let Err(error) = mute.send(Block(std::sync::mpsc::channel().1)) {
+                break error;
+            }
+        };
+        assert!(matches!(error, SendError::Overloaded(_)));
+
+        // So do exits, whose events wait with the others.
+        mute.pid().kill();
+        let reason = mute.pid().exited().await;
+        assert!(matches!(reason, ExitReason::Killed | ExitReason::NoProcess), "{reason}");
+        let_second_go.send(()).unwrap();
+        let_go.send(()).unwrap();
+    });
+    assert_eq!(until_seen("the mailbox budget is reached"), "throng::budget");
+
+    assert_eq!(until_seen("there is mailbox budget again"), "throng::budget");
+
+    // A subscriber that panics is called on no worker.
+    runtime.block_on(async |runtime| {
+        for _ in 0..3 {
+            let panics = runtime.spawn(Room).unwrap();
+            let died = panics.call(Panic).await;
+            let Err(CallError::Died(ExitReason::Panicked(text))) = died else {
+                panic!(
+                    "the handler did not panic: {:?}",
+                    died.err().map(|error| error.to_string())
+                );
+            };
+            assert!(text.contains("handler"), "{text}");
+        }
+        assert_eq!(until_seen("a process panicked"), "throng::worker");
+    });
+    runtime.shutdown(Duration::from_secs(20));
+    let panicked = control(|control| {
+        control.seen.iter().filter(|(_, text)| text.starts_with("a process panicked")).count()
+    });
+    assert_eq!(panicked, 3, "each is emitted, and shutting down waits for the last");
+}
