@@ -16,6 +16,7 @@ use crate::message_timer::TimerShare;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::timer::{Tick, Wheel};
+use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -136,10 +137,10 @@ impl Alarms {
     }
 
     /// Takes a slice of what is due.
-    pub(crate) fn take_due(&self, now: Tick) -> Vec<(Tick, Target)> {
-        let mut due = Vec::new();
+    pub(crate) fn take_due(&self, now: Tick) -> VecDeque<(Tick, Target)> {
+        let mut due = VecDeque::new();
         if let Some(wheel) = &mut *lock(&self.wheel) {
-            wheel.advance(now, Self::SLICE, |at, target| due.push((at, target)));
+            wheel.advance(now, Self::SLICE, |at, target| due.push_back((at, target)));
             self.publish(wheel.next());
         }
         due

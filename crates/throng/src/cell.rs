@@ -36,16 +36,18 @@ use crate::address::{Pid, RawAddress};
 use crate::bound::MailboxBound;
 use crate::exit::{ExitReason, catch};
 use crate::extension::Extension;
+use crate::fault::{self, Step};
 use crate::frame::{self, FrameHead, Progress};
 use crate::lobby;
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::message;
 use crate::process::Process;
 use crate::receive_timeout;
+use crate::scheduler;
 use crate::signal::Signal;
 use crate::slab::{self, Slab, SlotCache};
-use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{UnsafeCell, is_unwinding};
 use crate::timer::Tick;
 use crate::turn_state::{Rung, TurnState};
 use crate::watch::Doing;
@@ -193,13 +195,13 @@ impl CellRef {
     /// Takes the token of an idle process.
     pub(crate) fn wake_idle(self) -> Option<Token> {
         let generation = self.generation()?;
-        self.cell().mailbox.wake(generation).then_some(Token(self.0))
+        self.cell().mailbox.wake(generation).then(|| Token(self.0))
     }
 
     /// Wakes whatever turn is suspended here; the token comes along if nobody had it.
     #[inline(always)]
     pub(crate) fn wake_turn(self) -> Option<Token> {
-        self.cell().turn.notify().then_some(Token(self.0))
+        self.cell().turn.notify().then(|| Token(self.0))
     }
 
     /// Which process lives here.
@@ -260,10 +262,35 @@ impl CellRef {
     }
 }
 
-/// The right and the duty to run one process. Dropping one without giving it back would strand
-/// the process, so everything that takes a token consumes it.
+/// The right and the duty to run one process. A token that is dropped without being given back
+/// strands its process, so everything that takes a token consumes it. Only a worker that unwinds
+/// drops the token of the process it runs, and recovers it (`Worker::recover`).
 #[must_use]
 pub(crate) struct Token(NonNull<Cell>);
+
+impl Drop for Token {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if is_unwinding() {
+            scheduler::strand(Stranded(self.0));
+        }
+    }
+}
+
+/// What is left of a token that was dropped by a panic: the same right and duty. Made for each
+/// dropped token once; not used, it leaves its process as it is for good.
+pub(crate) struct Stranded(NonNull<Cell>);
+
+impl Stranded {
+    pub(crate) fn is_of(&self, cell: CellRef) -> bool {
+        self.0 == cell.0
+    }
+
+    /// The token again.
+    pub(crate) fn recover(self) -> Token {
+        Token(self.0)
+    }
+}
 
 // SAFETY: a token is what passes the cell from thread to thread; the words that hand it over
 // release and acquire.
@@ -315,7 +342,15 @@ impl Token {
     /// For what keeps tokens; it must not lose it.
     #[inline(always)]
     pub(crate) fn into_raw(self) -> *mut Cell {
-        self.0.as_ptr()
+        let cell = self.0.as_ptr();
+        self.given();
+        cell
+    }
+
+    /// The token is somebody else's from here on, or nobody's.
+    #[inline(always)]
+    fn given(self) {
+        std::mem::forget(self);
     }
 
     /// The token again; none if the pointer is null.
@@ -376,6 +411,7 @@ impl Token {
     pub(crate) fn open_idle(self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation_to_open(bound);
         self.cell().mailbox.open(generation, false);
+        self.given();
         generation
     }
 
@@ -388,13 +424,23 @@ impl Token {
         } else {
             mailbox.park(generation)
         };
-        if parked { Ok(()) } else { Err(self) }
+        if parked {
+            self.given();
+            Ok(())
+        } else {
+            Err(self)
+        }
     }
 
     /// Gives the token up until the turn is woken; or not, if it was meanwhile.
     #[inline(always)]
     pub(crate) fn suspend(self) -> Result<(), Token> {
-        if self.cell().turn.suspend() { Ok(()) } else { Err(self) }
+        if self.cell().turn.suspend() {
+            self.given();
+            Ok(())
+        } else {
+            Err(self)
+        }
     }
 
     /// Ends the process's life as an address if no message waits.
@@ -467,6 +513,7 @@ impl Token {
     /// Gives up the turn that is under way; false if there is none.
     pub(crate) fn discard_turn(&self, reason: &ExitReason) -> bool {
         let Some(frame) = self.frame() else { return false };
+        fault::point(Step::Discard, self.class().name);
         self.set_frame(None);
         // SAFETY: the cell's frame, and no longer so.
         unsafe { frame::discard_turn(frame, reason) };
@@ -497,38 +544,32 @@ impl Token {
     }
 
     /// Ends the process's life: it has no address any more, what is queued is dropped and callers
-    /// are told, the state is dropped.
+    /// are told, the state is dropped. If it is cut short by a panic, the next call goes on where
+    /// it broke off: each step has left the cell before its work is done.
     ///
     /// # Panics
     /// If a turn is under way.
     pub(crate) fn die(&self, generation: Generation, reason: &ExitReason) {
         assert!(self.frame().is_none(), "a process ends after its turn");
-        let cell = self.cell();
-        // SAFETY: the token's; lists taken out of a cell are owned.
-        unsafe {
-            let pending = cell.pending.with_mut(|field| field.replace(ptr::null_mut()));
-            message::discard_all(pending, reason);
-            while let Some(list) = self.next_backlog() {
-                message::discard_all(list, reason);
-            }
-            if !self.is_closed() {
-                self.refuse_all(cell.mailbox.close(generation), reason);
-            }
+        self.discard_queued(reason);
+        if !self.is_closed() {
+            let rest = self.cell().mailbox.close(generation);
+            // SAFETY: the token's, and empty since just now.
+            self.cell().pending.with_mut(|pending| unsafe { *pending = rest });
+            self.discard_queued(reason);
         }
         if generation.is_bounded() {
             self.close_lobby(reason);
         }
-        let drop_state = self.class().drop_state;
-        let state_dropped = catch(|| {
-            // SAFETY: nobody has it any more, and a process dies once.
-            unsafe { drop_state(self.0) };
-        });
+        let state_dropped = self.drop_state();
         let attachment = self.if_extension(|own| {
-            own.obituary = Some(reason.clone());
-            // They are told in the order in which they asked.
-            own.links.reverse();
-            own.watchers.processes.reverse();
-            own.watchers.others.reverse();
+            if own.obituary.is_none() {
+                own.obituary = Some(reason.clone());
+                // They are told in the order in which they asked.
+                own.links.reverse();
+                own.watchers.processes.reverse();
+                own.watchers.others.reverse();
+            }
             own.attachment.take()
         });
         if let Err(reason) = state_dropped.and(catch(|| drop(attachment))) {
@@ -540,16 +581,34 @@ impl Token {
         }
     }
 
-    /// Drops what a mailbox held when it was closed. Who watches from outside is told with the
-    /// others, when the process's names are free.
-    ///
-    /// # Safety
-    /// The caller owns the messages.
-    unsafe fn refuse_all(&self, mut list: *mut Link, reason: &ExitReason) {
-        while let Some(message) = NonNull::new(list) {
-            // SAFETY: owned; the link is read before the message goes.
+    /// Drops the state, once.
+    fn drop_state(&self) -> Result<(), ExitReason> {
+        fault::point(Step::State, self.class().name);
+        // SAFETY: the token's. The mark is the word of a frame that is none and of a wait without
+        // an end, which no other step of an exit writes.
+        let dropped = self.cell().frame.with_mut(|frame| unsafe {
+            let dropped = (*frame).is_some_and(|frame| frame.addr().get() == WAITS);
+            *frame = NonNull::new(ptr::without_provenance_mut(WAITS));
+            dropped
+        });
+        if dropped {
+            return Ok(());
+        }
+        let drop_state = self.class().drop_state;
+        // SAFETY: nobody else has it any more, and it was not dropped before.
+        catch(|| unsafe { drop_state(self.0) })
+    }
+
+    /// Drops what was taken from the mailbox, one message at a time, so that a panic loses none
+    /// but its own. Watchers that are no processes are told with the others, when the names of the
+    /// process are free.
+    fn discard_queued(&self, reason: &ExitReason) {
+        while let Some(message) = self.first_pending() {
+            // SAFETY: drained, so owned by the token; the link is read before the message goes.
             let signal = unsafe {
-                list = message.as_ref().next();
+                fault::point(Step::Refuse, self.class().name);
+                let next = message.as_ref().next();
+                self.cell().pending.with_mut(|pending| *pending = next);
                 message::take_signal(message)
             };
             if signal.is_some() {
@@ -560,13 +619,21 @@ impl Token {
                     self.with_extension(|own| own.watchers.others.push(watcher));
                 }
                 Some(signal) => signal.refuse(self.pid(), reason),
-                // SAFETY: owned, and a list of one.
-                None => unsafe {
-                    message.as_ref().set_next(ptr::null_mut());
-                    message::discard_all(message.as_ptr(), reason);
-                },
+                // SAFETY: owned, and out of the list.
+                None => unsafe { message::discard(message, reason) },
             }
         }
+    }
+
+    /// The oldest message taken from the mailbox, which stays where it is.
+    fn first_pending(&self) -> Option<NonNull<Link>> {
+        // SAFETY: the token's.
+        self.cell().pending.with_mut(|pending| unsafe {
+            if (*pending).is_null() {
+                *pending = self.next_backlog().unwrap_or(ptr::null_mut());
+            }
+            NonNull::new(*pending)
+        })
     }
 
     /// Why the process has died, if it has and those who want to know are being told.
@@ -579,12 +646,14 @@ impl Token {
     /// # Panics
     /// If it still has an address.
     pub(crate) fn free(self, slab: &Slab, slots: &RefCell<SlotCache>) {
+        fault::point(Step::Free, self.class().name);
         assert!(self.is_closed(), "a process dies before its cell is freed");
         // SAFETY: the token's; moved out once.
         drop(self.cell().extension.with_mut(|field| unsafe { field.replace(None) }));
         let slot = self.class().slot;
         // SAFETY: closed and empty; the token ends here.
         unsafe { slots.borrow_mut().give(slab, slot, self.0) };
+        self.given();
     }
 }
 

@@ -149,6 +149,8 @@ mod exit;
 #[cfg(not(throng_loom))]
 mod extension;
 #[cfg(not(throng_loom))]
+mod fault;
+#[cfg(not(throng_loom))]
 mod frame;
 #[cfg(not(throng_loom))]
 mod group;

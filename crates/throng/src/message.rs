@@ -184,20 +184,6 @@ pub(crate) unsafe fn title_of(message: NonNull<Link>) -> &'static TurnTitle {
     unsafe { &message.cast::<Message>().as_ref().dispatch.title }
 }
 
-/// Drops each message of a list; callers are told the reason.
-///
-/// # Safety
-/// The caller owns the messages.
-pub(crate) unsafe fn discard_all(mut list: *mut Link, reason: &ExitReason) {
-    while let Some(message) = NonNull::new(list) {
-        // SAFETY: owned; the link is read before the message goes.
-        unsafe {
-            list = message.as_ref().next();
-            discard(message, reason);
-        }
-    }
-}
-
 /// Drops a message whose process exits; its caller is told the reason.
 ///
 /// # Safety

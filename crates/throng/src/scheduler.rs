@@ -10,9 +10,12 @@
 
 use crate::address::RawAddress;
 use crate::alarms::{Alarms, Target, Whom};
-use crate::cell::{CellRef, Inside, Token};
+use crate::cell::{CellRef, Inside, Stranded, Token};
 use crate::counters::Counters;
 use crate::cycle::Probe;
+use crate::events::Events;
+use crate::exit::catch;
+use crate::fault::{self, Step};
 use crate::metrics::WorkerMetrics;
 use crate::sleep::Sleepers;
 use crate::spare::Spares;
@@ -26,8 +29,9 @@ use crate::worker::Worker;
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::VecDeque;
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use tracing::Level;
 
 thread_local! {
     static CURRENT: StdCell<*const Worker> = const { StdCell::new(ptr::null()) };
@@ -81,6 +85,13 @@ pub(crate) fn with_turn_of<R>(
 /// Has the calls in the turn that this thread is about to poll see a probe.
 pub(crate) fn show_probe(probe: Probe) {
     with_worker(|worker| worker.map(|worker| worker.show_probe(probe)));
+}
+
+/// A token is dropped by a thread that unwinds: if it is that of the process which the thread's
+/// worker runs, the worker recovers it.
+#[cold]
+pub(crate) fn strand(token: Stranded) {
+    with_worker(|worker| worker.map(|worker| worker.strand(token)));
 }
 
 /// Sees to it that a process runs soon.
@@ -169,6 +180,21 @@ pub(crate) enum Phase {
     Over,
 }
 
+/// Alarms that were taken out of a wheel to be rung. Those left go back into it.
+struct Due<'a> {
+    alarms: &'a Alarms,
+    now: Tick,
+    rest: VecDeque<(Tick, Target)>,
+}
+
+impl Drop for Due<'_> {
+    fn drop(&mut self) {
+        for (at, target) in self.rest.drain(..) {
+            self.alarms.set(self.now, at, target);
+        }
+    }
+}
+
 /// What others see of a worker. On lines of its own, for its worker writes there at each turn.
 #[repr(align(128))]
 pub(crate) struct Remote {
@@ -215,6 +241,7 @@ pub(crate) struct Scheduler {
     pub(crate) sleepers: Sleepers,
     pub(crate) spares: Spares,
     phase: AtomicU8,
+    events: Arc<Events>,
     /// Processes spawned by threads that are no workers.
     guests_spawned: AtomicU64,
     /// Alarms set by such threads, to spread them.
@@ -225,7 +252,12 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub(crate) fn new(workers: usize, spares: usize, clock: Clock) -> Scheduler {
+    pub(crate) fn new(
+        workers: usize,
+        spares: usize,
+        clock: Clock,
+        events: Arc<Events>,
+    ) -> Scheduler {
         let fences = Fences::default();
         Scheduler {
             remotes: (0..workers + spares).map(|_| Remote::new(fences)).collect(),
@@ -235,6 +267,7 @@ impl Scheduler {
             sleepers: Sleepers::new(workers),
             spares: Spares::new(workers, spares),
             phase: AtomicU8::new(Phase::Running as u8),
+            events,
             guests_spawned: AtomicU64::new(0),
             guests_alarms: AtomicUsize::new(0),
             #[cfg(feature = "sim")]
@@ -382,8 +415,21 @@ impl Scheduler {
     }
 
     /// Rings a slice of the alarms that are due in a wheel; each process woken goes to `wake`.
+    ///
+    /// A panic goes no further; alarms that have not rung then ring later.
     pub(crate) fn ring(&self, alarms: &Alarms, mut wake: impl FnMut(Token)) {
-        for (at, target) in alarms.take_due(self.clock.now()) {
+        let due = Due { alarms, now: self.clock.now(), rest: alarms.take_due(self.clock.now()) };
+        if let Err(reason) = catch(|| self.ring_all(due, &mut wake)) {
+            self.events.report(Level::ERROR, "an alarm panicked", "", move |what| {
+                tracing::error!(target: "throng::worker", %reason, "{what}");
+            });
+        }
+    }
+
+    fn ring_all(&self, mut due: Due<'_>, wake: &mut impl FnMut(Token)) {
+        loop {
+            fault::point(Step::Alarm(ptr::from_ref(self).addr()), "");
+            let Some((at, target)) = due.rest.pop_front() else { return };
             match target.open() {
                 Whom::Process(cell) => {
                     if let Some(token) = cell.ring(at) {

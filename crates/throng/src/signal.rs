@@ -23,8 +23,9 @@
 use crate::address::Pid;
 use crate::cell::Token;
 use crate::cycle::Probe;
-use crate::exit::{ExitReason, catch};
+use crate::exit::{ExitReason, catch, drop_users};
 use crate::extension::{Membership, TellDown};
+use crate::fault::{self, Step};
 use crate::frame::After;
 use crate::mailbox::Link;
 use crate::message;
@@ -155,12 +156,13 @@ impl Signal {
                 tell(by, Down { monitor, pid: gone, reason: ExitReason::NoProcess });
             }
             Signal::Watch(watcher) => run_users(|| watcher(reason.clone())),
+            // Dropped, it wakes a task by its own waker.
+            Signal::Inspect(look) => drop_users(look),
             Signal::Join { membership, .. } => membership.leave(gone),
             Signal::Unlink { .. }
             | Signal::UnlinkAcknowledged { .. }
             | Signal::Exit { .. }
             | Signal::Kill
-            | Signal::Inspect(_)
             | Signal::Probe(_)
             | Signal::Leave { .. }
             | Signal::Demonitor { .. } => {}
@@ -199,6 +201,7 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
         return true;
     };
     for _ in 0..most {
+        fault::point(Step::Obituary, token.class().name);
         let next = token.if_extension(|own| {
             if let Some((_, membership)) = own.memberships.pop() {
                 return Some(Told::Membership(membership));

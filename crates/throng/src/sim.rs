@@ -362,9 +362,11 @@ impl<'a> Driver<'a> {
             Some(Kind::Crash) => {
                 self.trace.faults += 1;
                 let reason = ExitReason::Panicked("a crash injected by the simulator".into());
-                scheduler::enter(worker, || worker.crash_process(token, reason));
+                scheduler::enter(worker, || worker.guard(|| worker.crash_process(token, reason)));
             }
-            None => scheduler::enter(worker, || worker.run_process_for(token, messages)),
+            None => scheduler::enter(worker, || {
+                worker.guard(|| worker.run_process_for(token, messages))
+            }),
         }
     }
 
@@ -398,7 +400,9 @@ impl<'a> Driver<'a> {
             for token in std::mem::take(&mut self.ready) {
                 steps += 1;
                 let Driver { worker, .. } = self;
-                scheduler::enter(worker, || worker.run_process_for(token, MESSAGES_MOST));
+                scheduler::enter(worker, || {
+                    worker.guard(|| worker.run_process_for(token, MESSAGES_MOST))
+                });
             }
         }
     }

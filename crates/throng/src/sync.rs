@@ -90,6 +90,12 @@ mod real {
         }
     }
 
+    /// Whether the calling thread is unwinding from a panic.
+    #[inline(always)]
+    pub(crate) fn is_unwinding() -> bool {
+        std::thread::panicking()
+    }
+
     /// Blocks the calling thread until unparked or until the time is over.
     pub(crate) fn park_timeout(limit: Duration) {
         std::thread::park_timeout(limit);

@@ -13,10 +13,11 @@
 use crate::address::RawAddress;
 use crate::alarms::{Alarms, Target};
 use crate::budget::Account;
-use crate::cell::{CellRef, Token};
+use crate::cell::{CellRef, Stranded, Token};
 use crate::cycle::Probe;
 use crate::error::SendError;
-use crate::exit::ExitReason;
+use crate::exit::{ExitReason, catch};
+use crate::fault::{self, Step};
 use crate::frame::{After, Progress};
 use crate::mailbox::Generation;
 use crate::message::Cast;
@@ -60,6 +61,8 @@ const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
 /// How many links and monitors of a dead process are told before others run.
 const TOLD_AT_ONCE: usize = 256;
+/// How often the exit of a process is begun again that panics outside of user code.
+const RECOVERIES_MOST: u32 = 8;
 /// The furthest ahead an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
 
@@ -74,6 +77,8 @@ pub(crate) struct Worker {
     /// How many of the queue come before anybody is warm again.
     round: Cell<u32>,
     running: Cell<Option<CellRef>>,
+    /// The running process, if its token was dropped by a panic.
+    stranded: Cell<Option<Stranded>>,
     runs: Cell<u32>,
     pace: Pace,
     sends: Cell<u32>,
@@ -100,6 +105,7 @@ impl Worker {
             warm_streak: Cell::new(0),
             round: Cell::new(0),
             running: Cell::new(None),
+            stranded: Cell::new(None),
             runs: Cell::new(0),
             pace: Pace::new(shared.scheduler.clock.now()),
             sends: Cell::new(0),
@@ -120,15 +126,21 @@ impl Worker {
         self.remote().counters.start(self.scheduler().clock.refresh_exactly().1);
         scheduler::enter(&self, || {
             while self.scheduler().phase() != Phase::Over {
-                if self.is_spare && self.scheduler().spares.surplus() && self.retire() {
-                    continue;
-                }
-                if let Some(token) = self.next().or_else(|| self.search_or_sleep()) {
-                    self.run_process(token);
-                }
+                self.guard(|| self.run_processes());
             }
         });
         self.give_up_reserves();
+    }
+
+    fn run_processes(&self) {
+        while self.scheduler().phase() != Phase::Over {
+            if self.is_spare && self.scheduler().spares.surplus() && self.retire() {
+                continue;
+            }
+            if let Some(token) = self.next().or_else(|| self.search_or_sleep()) {
+                self.run_process(token);
+            }
+        }
     }
 
     fn give_up_reserves(&self) {
@@ -474,6 +486,64 @@ impl Worker {
         (self.index as u64) << 48 | number
     }
 
+    // --- panics outside of the handlers ---
+
+    /// Runs `f`; if it unwinds, the process that was running exits as panicked.
+    ///
+    /// Handlers, hooks and drops of what is the user's catch their panics themselves. What comes
+    /// here is a bug of the runtime, or of user code that nobody thought to be any.
+    #[inline(always)]
+    pub(crate) fn guard(&self, f: impl FnOnce()) {
+        if let Err(reason) = catch(f) {
+            self.recover(reason);
+        }
+    }
+
+    /// The token of the running process was dropped by a panic.
+    pub(crate) fn strand(&self, token: Stranded) {
+        if self.running().is_some_and(|running| token.is_of(running)) {
+            self.stranded.set(Some(token));
+        }
+    }
+
+    /// Ends the process that was running when this worker unwound, and makes the worker as it was
+    /// before that run.
+    #[cold]
+    fn recover(&self, mut reason: ExitReason) {
+        for _ in 0..RECOVERIES_MOST {
+            self.batching.set(false);
+            let stranded = self.stranded.take();
+            self.end_run(0);
+            let worker = self.index;
+            let text = reason.to_string();
+            self.shared.events.report(Level::ERROR, "a worker unwound", "", move |what| {
+                tracing::error!(target: "throng::worker", worker, panic = %text, "{what}");
+            });
+            let Some(token) = stranded.map(Stranded::recover) else { return };
+            // An exit goes on where it broke off, so it gets further each time.
+            match catch(|| self.end_process(token, reason.clone())) {
+                Ok(()) => return,
+                Err(again) => reason = again,
+            }
+        }
+        let worker = self.index;
+        let what = "a process could not be ended and is left behind";
+        self.shared.events.report(Level::ERROR, what, "", move |what| {
+            tracing::error!(target: "throng::worker", worker, "{what}");
+        });
+        self.stranded.set(None);
+        self.end_run(0);
+    }
+
+    /// Ends a process without its last hook.
+    fn end_process(&self, token: Token, reason: ExitReason) {
+        self.begin_run(&token);
+        token.discard_turn(&reason);
+        let generation = token.generation();
+        self.finish(token, generation, reason);
+        self.end_run(0);
+    }
+
     // --- running ---
 
     fn run_process(&self, token: Token) {
@@ -629,6 +699,7 @@ impl Worker {
 
     /// The process is over: those who want to know are told, a slice at a time.
     fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
+        fault::point(Step::Finish, token.class().name);
         if token.obituary().is_none() {
             if let ExitReason::Panicked(text) = &reason {
                 self.scheduler().remotes[self.index].counters.count_panic();

@@ -13,6 +13,7 @@ use crate::process::Process;
 use crate::runtime::RuntimeHandle;
 use crate::timer::Tick;
 use crate::watch::Doing;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
 /// What the caller of a turn learns that an async process could not run to its end.
@@ -87,7 +88,7 @@ impl Inside {
     /// No reference to the process's state is in use.
     pub(crate) unsafe fn run_nested(self, doing: &Doing) -> Option<After> {
         // Lent by the turn under way, and not given back by it before this is over.
-        let token = Token(self.0);
+        let token = ManuallyDrop::new(Token(self.0));
         let generation = token.generation();
         if token.is_signalled()
             && let Some(after) = token.handle_signals(generation)
@@ -110,7 +111,7 @@ impl Inside {
 
     /// Has the turn under way woken by the next message; false if there is one already.
     pub(crate) fn await_message(self) -> bool {
-        let token = Token(self.0);
+        let token = ManuallyDrop::new(Token(self.0));
         let (mailbox, generation) = (&token.cell().mailbox, token.generation());
         if generation.is_bounded() {
             return token.lobby().if_empty(|| mailbox.await_message(generation));

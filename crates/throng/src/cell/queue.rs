@@ -10,12 +10,14 @@
 //! before any of its messages runs.
 
 use super::Token;
+use crate::exit::catch;
+use crate::fault::{self, Step};
 use crate::frame::{After, Progress};
 use crate::lobby::Lobby;
 use crate::mailbox::{Generation, Link};
 use crate::message::{self, Cast};
 use crate::process::{Process, Turn};
-use crate::signal::Outcome;
+use crate::signal::{Outcome, Signal};
 use crate::slab;
 use crate::watch::Doing;
 use std::ptr::{self, NonNull};
@@ -92,22 +94,17 @@ impl Token {
 
     /// Acts on the signals in a list just drained and queues the rest behind what is pending; says
     /// if the process is over.
-    fn sort_out(&self, mut list: *mut Link) -> Option<After> {
+    fn sort_out(&self, list: *mut Link) -> Option<After> {
         let lobby = self.generation().is_bounded().then(|| self.lobby());
         let budget = slab::budget_of(self.as_ref());
         let mut over: Option<After> = None;
         let mut looks = Vec::new();
-        let mut first: *mut Link = ptr::null_mut();
-        let mut last: *mut Link = ptr::null_mut();
-        while let Some(message) = NonNull::new(list) {
-            // SAFETY: drained, so owned; the link is read before the message goes.
-            let signal = unsafe {
-                list = message.as_ref().next();
-                message::take_signal(message)
-            };
-            let message = match signal {
-                None => message,
-                Some(signal) => {
+        let mut sorting = Sorting { token: self, rest: list, sorted: MessageQueue::new() };
+        while !sorting.rest.is_null() {
+            fault::point(Step::Signals, self.class().name);
+            let message = match sorting.next() {
+                Next::Message(message) => message,
+                Next::Signal(signal) => {
                     self.cell().turn.retract();
                     let number = lobby.map(Lobby::next_mark);
                     match signal.act(self) {
@@ -135,22 +132,12 @@ impl Token {
                     }
                 }
             };
-            // SAFETY: both are owned.
-            unsafe {
-                message.as_ref().set_next(ptr::null_mut());
-                if let Some(last) = NonNull::new(last) {
-                    last.as_ref().set_next(message.as_ptr());
-                } else {
-                    first = message.as_ptr();
-                }
-            }
-            last = message.as_ptr();
+            sorting.sorted.push(message);
         }
-        if !first.is_null() {
-            self.append(first);
-        }
+        drop(sorting);
         for look in looks {
-            look(self);
+            // The answer wakes a task by its own waker, which is not ours.
+            let _ = catch(|| look(self));
         }
         over
     }
@@ -207,6 +194,71 @@ impl Token {
             false
         });
         has_pending || self.has_backlog()
+    }
+}
+
+/// A drained list that is being sorted out. Its drop queues what is left of it: the messages, and,
+/// if the sorting was cut short by a panic, what was not looked at yet, signals included. The
+/// process is then about to exit, and nothing of it is run.
+struct Sorting<'a> {
+    token: &'a Token,
+    /// What was not looked at yet.
+    rest: *mut Link,
+    sorted: MessageQueue,
+}
+
+enum Next {
+    Message(NonNull<Link>),
+    Signal(Signal),
+}
+
+impl Sorting<'_> {
+    /// Takes the oldest out of the rest, which is not empty.
+    fn next(&mut self) -> Next {
+        let Some(oldest) = NonNull::new(self.rest) else { unreachable!("the rest is not empty") };
+        // SAFETY: drained, so owned; the link is read before the message goes.
+        unsafe {
+            self.rest = oldest.as_ref().next();
+            message::take_signal(oldest).map_or(Next::Message(oldest), Next::Signal)
+        }
+    }
+}
+
+impl Drop for Sorting<'_> {
+    fn drop(&mut self) {
+        while let Some(oldest) = NonNull::new(self.rest) {
+            // SAFETY: drained, so owned.
+            self.rest = unsafe { oldest.as_ref().next() };
+            self.sorted.push(oldest);
+        }
+        if !self.sorted.first.is_null() {
+            self.token.append(self.sorted.first);
+        }
+    }
+}
+
+/// Messages that somebody owns, linked oldest first, to which more can be added.
+struct MessageQueue {
+    first: *mut Link,
+    last: *mut Link,
+}
+
+impl MessageQueue {
+    const fn new() -> MessageQueue {
+        MessageQueue { first: ptr::null_mut(), last: ptr::null_mut() }
+    }
+
+    /// Adds a message, which the caller owns.
+    fn push(&mut self, message: NonNull<Link>) {
+        // SAFETY: what is in the queue is owned, and so is the message.
+        unsafe {
+            message.as_ref().set_next(ptr::null_mut());
+            match NonNull::new(self.last) {
+                Some(last) => last.as_ref().set_next(message.as_ptr()),
+                None => self.first = message.as_ptr(),
+            }
+        }
+        self.last = message.as_ptr();
     }
 }
 

@@ -174,7 +174,7 @@ impl RuntimeBuilder {
     ) -> Arc<Shared> {
         let budget = OwnBudget::new(self.mailbox_budget, events.clone());
         Arc::new(Shared {
-            scheduler: Scheduler::new(workers, spares, clock),
+            scheduler: Scheduler::new(workers, spares, clock, events.clone()),
             slab: Slab::new(budget.get()),
             budget,
             events,

@@ -438,3 +438,54 @@ fn what_waits_for_a_bounded_process_is_counted_too() {
         worker.kill();
     });
 }
+
+/// Panics when it wakes.
+struct PanickingWaker;
+impl std::task::Wake for PanickingWaker {
+    fn wake(self: std::sync::Arc<Self>) {
+        panic!("a waker panics on purpose");
+    }
+}
+
+struct BlockThen(mpsc::Sender<()>, mpsc::Receiver<()>, bool);
+impl Message for BlockThen {
+    type Reply = ();
+}
+impl Handle<BlockThen> for Counter {
+    async fn handle(&mut self, BlockThen(begun, until, stops): BlockThen, cx: &mut Context<Self>) {
+        begun.send(()).unwrap();
+        let _ = until.recv();
+        if stops {
+            cx.stop(ExitReason::Normal);
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics_as_a_look_is_answered_or_refused_ends_no_worker() {
+    drop(runtime());
+    let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
+    runtime.block_on(async |runtime| {
+        for stops in [false, true] {
+            let ((begins, begun), (let_go, until)) = (mpsc::channel(), mpsc::channel());
+            let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+            counter.send(BlockThen(begins, until, stops)).unwrap();
+            begun.recv().unwrap();
+            let waker = std::task::Waker::from(std::sync::Arc::new(PanickingWaker));
+            let mut info = std::pin::pin!(runtime.info(counter));
+            let asked = info.as_mut().poll(&mut std::task::Context::from_waker(&waker));
+            assert!(asked.is_pending(), "the turn runs");
+            let_go.send(()).unwrap();
+            let exited = counter.pid().exited();
+            if !stops {
+                counter.pid().kill();
+            }
+            exited.await;
+            // A process that stops by itself exits before it looks at signals.
+            assert_eq!(info.await.is_none(), stops);
+            let next = runtime.spawn(Counter { count: 1 }).unwrap();
+            assert_eq!(next.call(Add(1)).await.unwrap(), 2, "the worker goes on");
+        }
+    });
+    assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
+}

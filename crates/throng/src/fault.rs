@@ -1,0 +1,241 @@
+//! Faults that tests inject between two steps of a worker, outside of every handler.
+//!
+//! A test arms a step for one kind of process; the next worker that comes to that step with a
+//! process of that kind panics there, once. In a build without tests a point is nothing.
+
+/// The steps at which a fault can be injected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Signals are taken out of a mailbox.
+    Signals,
+    /// A suspended turn is dropped.
+    Discard,
+    /// An exit begins.
+    Finish,
+    /// A message or a signal of a process that exits is dropped.
+    Refuse,
+    /// The state is dropped.
+    State,
+    /// Those that watch the process are told.
+    Obituary,
+    /// The cell is given back.
+    Free,
+    /// An alarm of the scheduler at this address rings.
+    Alarm(usize),
+}
+
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn point(_: Step, _: &'static str) {}
+
+#[cfg(test)]
+pub(crate) use armed::{arm, is_armed, point};
+
+#[cfg(test)]
+mod armed {
+    use super::Step;
+    use crate::sync::{Mutex, lock};
+
+    static ARMED: Mutex<Vec<(Step, &'static str)>> = Mutex::new(Vec::new());
+
+    /// Has the next process of a kind that comes to a step meet a fault there.
+    pub(crate) fn arm(step: Step, kind: &'static str) {
+        lock(&ARMED).push((step, kind));
+    }
+
+    /// Whether the fault is still to come.
+    pub(crate) fn is_armed(step: Step, kind: &'static str) -> bool {
+        lock(&ARMED).contains(&(step, kind))
+    }
+
+    pub(crate) fn point(step: Step, kind: &'static str) {
+        let mut armed = lock(&ARMED);
+        let Some(place) = armed.iter().position(|&fault| fault == (step, kind)) else { return };
+        armed.swap_remove(place);
+        drop(armed);
+        std::panic::panic_any(format!("a fault injected at the step {step:?}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Step, arm, is_armed};
+    use crate::prelude::*;
+    use std::any::type_name;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    /// A test waits so long for what must come.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A process of a kind for each step and each way to end, whose state is dropped once.
+    struct Victim<const CASE: usize>(Arc<AtomicUsize>);
+    impl<const CASE: usize> Process for Victim<CASE> {}
+    impl<const CASE: usize> Drop for Victim<CASE> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A turn that waits for ever.
+    struct Wait;
+    impl Message for Wait {
+        type Reply = ();
+    }
+    impl<const CASE: usize> Handle<Wait> for Victim<CASE> {
+        async fn handle(&mut self, _: Wait, _: &mut Context<Self>) {
+            std::future::pending().await
+        }
+    }
+    struct Stop;
+    impl Message for Stop {
+        type Reply = ();
+    }
+    impl<const CASE: usize> Handle<Stop> for Victim<CASE> {
+        async fn handle(&mut self, _: Stop, cx: &mut Context<Self>) {
+            cx.stop(ExitReason::Normal);
+        }
+    }
+
+    /// Watches a victim by a monitor, and is linked to it.
+    struct Watcher(tokio::sync::mpsc::UnboundedSender<ExitReason>);
+    impl Process for Watcher {
+        async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+            let _ = self.0.send(down.reason);
+        }
+        async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+            let _ = self.0.send(exit.reason);
+        }
+    }
+    struct Watch(crate::Pid);
+    impl Message for Watch {
+        type Reply = ();
+    }
+    impl Handle<Watch> for Watcher {
+        async fn handle(&mut self, Watch(pid): Watch, cx: &mut Context<Self>) {
+            cx.trap_exits(true);
+            cx.monitor(pid);
+            cx.link(pid);
+        }
+    }
+
+    /// How the victim comes to its end.
+    #[derive(Clone, Copy, Debug)]
+    enum End {
+        /// By a kill, in a turn that is suspended, with a call in the mailbox.
+        Kill,
+        /// By its own decision.
+        Stop,
+    }
+
+    async fn check<const CASE: usize>(runtime: &RuntimeHandle, step: Step, end: End) {
+        let checked = tokio::time::timeout(PATIENCE, exits::<CASE>(runtime, step, end)).await;
+        assert!(checked.is_ok(), "{step:?} {end:?}: the process is neither alive nor dead");
+    }
+
+    async fn exits<const CASE: usize>(runtime: &RuntimeHandle, step: Step, end: End) {
+        let kind = type_name::<Victim<CASE>>();
+        let dropped = Arc::new(AtomicUsize::new(0));
+        let victim = runtime.spawn(Victim::<CASE>(dropped.clone())).expect("there is room");
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let watcher = runtime.spawn(Watcher(tell)).expect("there is room");
+        watcher.call(Watch(victim.pid())).await.expect("lives");
+        let exited = tokio::spawn(victim.pid().exited());
+        // Seen by the victim when this is answered.
+        runtime.info(victim).await.expect("lives");
+
+        let in_turn = matches!(end, End::Kill).then(|| tokio::spawn(victim.call(Wait)));
+        while in_turn.is_some()
+            && runtime
+                .info(victim)
+                .await
+                .is_none_or(|info| !matches!(info.state, crate::ProcessState::Suspended { .. }))
+        {
+            tokio::task::yield_now().await;
+        }
+        arm(step, kind);
+        let waits = match end {
+            End::Kill => {
+                let waits = tokio::spawn(victim.call(Wait));
+                while runtime.info(victim).await.is_some_and(|info| info.mailbox_len == 0) {
+                    tokio::task::yield_now().await;
+                }
+                victim.pid().kill();
+                Some(waits)
+            }
+            End::Stop => {
+                let _ = victim.send(Stop);
+                None
+            }
+        };
+
+        // Everybody hears of it, once.
+        let reason = exited.await.expect("does not panic");
+        for _ in 0..2 {
+            assert_eq!(told.recv().await, Some(reason.clone()), "{step:?} {end:?}");
+        }
+        for call in in_turn.into_iter().chain(waits) {
+            let outcome = call.await.expect("does not panic");
+            let died = matches!(outcome, Err(CallError::Died(_) | CallError::NoProcess(_)));
+            assert!(died, "{step:?} {end:?}");
+        }
+        assert!(!is_armed(step, kind), "{step:?} {end:?}: the step is not taken");
+        // Before anybody is told, the fault is the reason; after that, the reason stands.
+        let is_fault = matches!(&reason, ExitReason::Panicked(text) if text.contains("injected"));
+        let told_before = matches!(step, Step::Obituary | Step::Free);
+        assert_eq!(is_fault, !told_before, "{step:?} {end:?}: {reason}");
+        assert_eq!(
+            dropped.load(Ordering::SeqCst),
+            1,
+            "{step:?} {end:?}: the state is dropped once"
+        );
+        assert!(!victim.is_alive());
+    }
+
+    #[test]
+    fn a_process_exits_and_its_worker_goes_on_after_a_fault_at_any_step() {
+        // Nobody stands in for a worker that ends.
+        let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
+        runtime.block_on(async |runtime| {
+            check::<1>(runtime, Step::Signals, End::Kill).await;
+            check::<2>(runtime, Step::Discard, End::Kill).await;
+            check::<3>(runtime, Step::Finish, End::Kill).await;
+            check::<4>(runtime, Step::Finish, End::Stop).await;
+            check::<5>(runtime, Step::Refuse, End::Kill).await;
+            check::<6>(runtime, Step::State, End::Kill).await;
+            check::<7>(runtime, Step::State, End::Stop).await;
+            check::<8>(runtime, Step::Obituary, End::Kill).await;
+            check::<9>(runtime, Step::Obituary, End::Stop).await;
+            check::<10>(runtime, Step::Free, End::Kill).await;
+            check::<11>(runtime, Step::Free, End::Stop).await;
+            while runtime.process_count() > 11 {
+                tokio::task::yield_now().await;
+            }
+        });
+        let outcome = runtime.shutdown(Duration::from_secs(60));
+        assert_eq!(outcome.abandoned, 0, "the watchers alone were left, and stopped");
+    }
+
+    #[test]
+    fn alarms_ring_after_a_fault_among_them() {
+        let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
+        let step = Step::Alarm(std::ptr::from_ref(runtime.scheduler()).addr());
+        runtime.block_on(async |runtime| {
+            arm(step, "");
+            let timers: Vec<_> = (0..10)
+                .map(|_| {
+                    let victim = runtime.spawn(Victim::<0>(Arc::default())).expect("there is room");
+                    drop(runtime.send_after(victim, Duration::from_millis(1), Stop));
+                    tokio::spawn(victim.pid().exited())
+                })
+                .collect();
+            for exited in timers {
+                let exited = tokio::time::timeout(PATIENCE, exited).await;
+                exited.expect("the alarm rings").expect("does not panic");
+            }
+        });
+        assert!(!is_armed(step, ""));
+        assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
+    }
+}
