@@ -1,6 +1,6 @@
-//! What only some processes have: links, monitors, a parent, names, something attached. One box on
-//! the cell's extension pointer, made when the first of these is asked for; a process without
-//! any costs nothing for them.
+//! What only some processes have: links, monitors, a parent, names, timers, something attached. One
+//! box on the cell's extension pointer, made when the first of these is asked for; a process
+//! without any costs nothing for them.
 //!
 //! It belongs to whoever holds the process's token, like all of the cell's plain fields; what others
 //! want changed in it they ask for by a signal (see `signal`).
@@ -9,6 +9,7 @@ use crate::address::Pid;
 use crate::cell::MessageList;
 use crate::exit::ExitReason;
 use crate::links::Links;
+use crate::message_timer::Timers;
 use crate::process::Down;
 use crate::small_map::SmallMap;
 use std::any::Any;
@@ -36,6 +37,8 @@ pub(crate) struct Extension {
     /// Messages taken from the mailbox while others were pending: later than those, each list
     /// oldest first.
     pub(crate) backlog: VecDeque<MessageList>,
+    /// Timers for this process, which end with it.
+    pub(crate) timers: Timers,
     /// Turns begun since there is this extension.
     pub(crate) turns: u64,
     /// The longest turn that was noticed; zero if none was.
@@ -77,6 +80,7 @@ impl Extension {
             + self.watchers.others.capacity() * size_of::<Box<dyn FnOnce(ExitReason) + Send>>()
             + self.memberships.bytes()
             + self.backlog.capacity() * size_of::<MessageList>()
+            + self.timers.bytes()
     }
 
     /// A new monitor on `pid`.

@@ -1,17 +1,28 @@
 //! Messages to be sent later, once or again and again.
 //!
 //! ```text
-//! ┌───────┬───────┬──────┬────┬────────┬─────────┐  one pooled block, 64 bytes if the message has
-//! │ state │ rest  │ kind │ to │ period │ message │  no more than 32
-//! └───────┴───────┴──────┴────┴────────┴─────────┘
+//! ┌───────┬─────────────┬──────┬────┬────────┬───────┬─────────┐  one pooled block, 64 bytes if
+//! │ state │ wheel, rest │ kind │ to │ period │ index │ message │  the message has no more than 32
+//! └───────┴─────────────┴──────┴────┴────────┴───────┴─────────┘
 //! ```
 //!
-//! | field | who may touch it |
+//! | field | access |
 //! |---|---|
-//! | state | anybody; see `timer_state` |
-//! | rest | the share's side alone |
-//! | kind, to, period | anybody reads |
+//! | state | any thread; see `timer_state` |
+//! | wheel, rest | the share's side writes, any side reads |
+//! | kind, to, period | any thread reads |
+//! | index | the holder of the process's token |
 //! | message | as `timer_state` says |
+//!
+//! Three sides hold a block: the user's [`Timer`], the wheel's [`TimerShare`], and the process's
+//! [`TimerTie`], one entry of the list ([`Timers`]) in its extension. A process that exits ends the
+//! timers on its list, as OTP cancels those whose destination is gone: the messages are dropped then,
+//! and the wheel's entries soon after.
+//!
+//! The list belongs to the token's holder. The process's own turn enters its timers there and strikes
+//! them off; any other thread does both by a signal (`tie`, `untie`). Exactly one side strikes a
+//! timer off before the process exits: the canceller, or else the process as it handles the message
+//! of a timer that has rung ([`Fired`]). So the tie is there when a signal `untie` is acted on.
 //!
 //! A timer that rings sends its message as any sender would, but no bound of a mailbox refuses it.
 //! Of an interval not the message is sent but its share in the block ([`Beat`]): the message is
@@ -19,17 +30,23 @@
 //! a process that is slow finds one message of an interval in its mailbox at most, and beats that
 //! are missed are skipped.
 
-use crate::address::{Address, RawAddress};
-use crate::alarms::Target;
+use crate::address::{Address, Pid, RawAddress};
 use crate::block;
+use crate::budget;
+use crate::cell::Token;
 use crate::context::Context;
-use crate::exit::drop_users;
-use crate::message::Cast;
+use crate::exit::{ExitReason, drop_users};
+use crate::frame::{self, NoReply, Progress};
+use crate::mailbox::{Gone, Link};
+use crate::message::{Cast, Dispatch, Message};
 use crate::process::{Process, Turn};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{self, Scheduler};
+use crate::signal::{self, Signal};
 use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::{REACH_TIME, Tick};
 use crate::timer_state::{Ended, TimerState};
+use crate::watch::TurnTitle;
 use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
@@ -43,11 +60,13 @@ const TICK: Duration = Duration::from_millis(1);
 /// A message that is to be sent later, or again and again. Made by
 /// [`Context::send_after`](crate::Context::send_after) and its kin.
 ///
-/// Dropping it does not cancel it.
+/// Dropping it does not cancel it. The timer ends with the process that it is for, as in OTP: when
+/// that exits, the message is dropped, whatever time is left.
 ///
-/// Cost: 16 bytes, and a pooled block of 64 if the message has no more than 32. A timer cancelled
-/// drops its message at once; its block goes when its time comes, or earlier as other timers are
-/// set or cancelled.
+/// Cost: 24 bytes, and a pooled block of 64 if the message has no more than 32; for the first timer of
+/// a process that has neither links, monitors nor names, about 200 bytes more. A timer cancelled
+/// drops its message at once; its block is freed soon after, as other timers end or are set, or when
+/// its time comes.
 pub struct Timer(NonNull<Head>);
 
 // SAFETY: the message is `Send`, and the state says who may touch it.
@@ -62,7 +81,7 @@ impl Timer {
     /// process has exited. An interval is cancelled for good, also if a message of it waits in
     /// the mailbox.
     ///
-    /// Cost: constant.
+    /// Cost: constant; outside of the turns of the process that the timer is for, a signal to it.
     pub fn cancel(&self) -> bool {
         // SAFETY: this side is not gone.
         let head = unsafe { self.0.as_ref() };
@@ -71,10 +90,13 @@ impl Timer {
             // SAFETY: ours, and the kind is the block's own.
             unsafe { (head.kind.drop_message)(self.0) };
         }
-        if ended != Ended::Before {
-            crate::scheduler::with_worker(|worker| worker.map(|worker| worker.weed_alarms()));
+        if ended == Ended::Before {
+            return false;
         }
-        ended != Ended::Before
+        // The tie has not been dropped, for only the side that has ended the timer sees to that, or
+        // the process as it exits; and the latter refuses the signal without a look at the timer.
+        TimerRef(self.0).strike_off(head.to);
+        true
     }
 }
 
@@ -100,9 +122,40 @@ impl fmt::Debug for Timer {
 /// The type-erased front of a block.
 struct Head {
     state: TimerState,
-    /// How many full reaches of the wheel the time goes on when the alarm rings.
-    rest: UnsafeCell<u32>,
+    stand: AtomicStand,
     kind: &'static Kind,
+    to: RawAddress,
+    /// In milliseconds.
+    period: u32,
+    /// Place in the process's list; [`UNTIED`] before it is entered.
+    index: UnsafeCell<u32>,
+}
+
+const UNTIED: u32 = u32::MAX;
+
+/// Where a timer stands. Written by the share's side alone.
+struct AtomicStand(AtomicU32);
+
+impl AtomicStand {
+    fn new(rest: u16) -> AtomicStand {
+        AtomicStand(AtomicU32::new(rest.into()))
+    }
+
+    /// Number of full reaches of the wheel that are left when the alarm rings.
+    fn rest(&self) -> u16 {
+        self.0.load(Ordering::Relaxed) as u16
+    }
+
+    /// Index of the wheel in which the timer was last set. Says where to look for dead entries, no
+    /// more, so an old one does no harm.
+    fn wheel(&self) -> usize {
+        (self.0.load(Ordering::Relaxed) >> u16::BITS) as usize
+    }
+
+    fn set(&self, wheel: usize, rest: u16) {
+        // A runtime of more workers than 65,535 looks elsewhere, in vain.
+        self.0.store((wheel as u32) << u16::BITS | u32::from(rest), Ordering::Relaxed);
+    }
 }
 
 struct Kind {
@@ -115,37 +168,37 @@ struct Kind {
 #[repr(C)]
 struct Block<P, T> {
     head: Head,
-    to: RawAddress,
-    /// In milliseconds.
-    period: u32,
     message: UnsafeCell<ManuallyDrop<T>>,
     process: PhantomData<fn(P)>,
 }
+
+const _: () = assert!(size_of::<Block<(), [u64; 4]>>() == 64, "32 bytes of message fit one block");
+
+/// A timer just made: its three sides.
+type Sides = (Timer, TimerShare, TimerTie);
 
 impl<P: Process, T: Turn<P>> Block<P, T> {
     const ONCE: &'static Kind =
         &Kind { ring: Self::send, drop_message: Self::drop_message, layout: Layout::new::<Self>() };
 
-    /// Makes a timer and its two sides.
-    fn allocate(
-        kind: &'static Kind,
-        to: RawAddress,
-        rest: u32,
-        period: u32,
-        message: T,
-    ) -> (Timer, TimerShare) {
+    fn allocate(kind: &'static Kind, to: RawAddress, rest: u16, period: u32, message: T) -> Sides {
         let block = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: freshly allocated with this layout.
         unsafe {
             block.write(Block {
-                head: Head { state: TimerState::new(), rest: UnsafeCell::new(rest), kind },
-                to,
-                period,
+                head: Head {
+                    state: TimerState::new(),
+                    stand: AtomicStand::new(rest),
+                    kind,
+                    to,
+                    period,
+                    index: UnsafeCell::new(UNTIED),
+                },
                 message: UnsafeCell::new(ManuallyDrop::new(message)),
                 process: PhantomData,
             });
         }
-        (Timer(block.cast()), TimerShare(block.cast()))
+        (Timer(block.cast()), TimerShare(block.cast()), TimerTie(block.cast()))
     }
 
     /// # Safety
@@ -164,16 +217,9 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
     }
 
     unsafe fn send(share: TimerShare, _: Tick) {
-        let head = share.0;
-        // SAFETY: the share is alive; the message is ours if we have ended it.
-        unsafe {
-            if head.as_ref().state.end() == Ended::Mine {
-                let message = Self::take_message(head);
-                let to = (*head.cast::<Self>().as_ptr()).to;
-                if let Err(message) = Cast::<P, T>::push(to, message) {
-                    drop_users(message);
-                }
-            }
+        if share.head().state.end() == Ended::Mine {
+            // SAFETY: the block is one of these, and the message ours, for we have ended it.
+            unsafe { Fired::<P, T>::push(share) };
         }
     }
 }
@@ -186,8 +232,7 @@ impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
         if share.is_over() {
             return;
         }
-        // SAFETY: the share is alive.
-        let to = unsafe { (*share.0.cast::<Self>().as_ptr()).to };
+        let to = share.head().to;
         // If the process is gone, the share comes back and is dropped.
         let _ = Cast::<P, Beat<P, T>>::push(to, Beat { share, at, block: PhantomData });
     }
@@ -217,16 +262,18 @@ impl TimerShare {
         self.head().state.is_over()
     }
 
+    /// Notes in which wheel the timer is about to be set.
+    pub(crate) fn set_wheel(&self, wheel: usize) {
+        let stand = &self.head().stand;
+        stand.set(wheel, stand.rest());
+    }
+
     /// The alarm set for this tick rings.
     pub(crate) fn ring(self, at: Tick, scheduler: &Scheduler) {
-        // SAFETY: the share's side alone touches it.
-        let goes_on = self.head().rest.with_mut(|rest| unsafe {
-            let left = *rest;
-            *rest = left.saturating_sub(1);
-            left > 0
-        });
-        if goes_on {
-            scheduler.set_alarm(at.after(REACH_TIME), Target::timer(self));
+        let stand = &self.head().stand;
+        if let Some(rest) = stand.rest().checked_sub(1) {
+            stand.set(stand.wheel(), rest);
+            scheduler.set_timer(at.after(REACH_TIME), self);
         } else {
             let ring = self.head().kind.ring;
             // SAFETY: the function is that of the block's type.
@@ -242,15 +289,207 @@ impl TimerShare {
 
 impl Drop for TimerShare {
     fn drop(&mut self) {
-        // SAFETY: this side is not gone before; the kind is the block's own; the last frees.
+        // SAFETY: this side is not gone before; the last frees.
         unsafe {
-            let head = self.0.as_ref();
-            if head.state.end() == Ended::Mine {
-                (head.kind.drop_message)(self.0);
+            end(self.0);
+            if self.head().state.drop_share() {
+                block::free(self.0.cast(), self.head().kind.layout);
             }
-            if head.state.drop_share() {
+        }
+    }
+}
+
+/// Ends a timer, if it is not over, and drops its message.
+///
+/// # Safety
+/// The caller has a side of the block.
+unsafe fn end(timer: NonNull<Head>) {
+    // SAFETY: by the contract the block is there; the kind is its own, and the message ours if we
+    // have ended it.
+    unsafe {
+        if timer.as_ref().state.end() == Ended::Mine {
+            (timer.as_ref().kind.drop_message)(timer);
+        }
+    }
+}
+
+/// The process's side of a timer. Dropping it ends the timer.
+pub(crate) struct TimerTie(NonNull<Head>);
+
+// SAFETY: as for `Timer`; the index goes with the process's token.
+unsafe impl Send for TimerTie {}
+
+impl TimerTie {
+    /// Ends the timer before its time and frees room in its wheel. Runs the user's `Drop`.
+    pub(crate) fn end(self, scheduler: &Scheduler) {
+        // SAFETY: this side is not gone.
+        let wheel = unsafe { self.0.as_ref() }.stand.wheel();
+        drop(self);
+        // After that, so that this entry is a dead one.
+        scheduler.weed_alarms(wheel);
+    }
+}
+
+impl Drop for TimerTie {
+    fn drop(&mut self) {
+        // SAFETY: this side is not gone before; the last frees.
+        unsafe {
+            end(self.0);
+            let head = self.0.as_ref();
+            if head.state.drop_tie() {
                 block::free(self.0.cast(), head.kind.layout);
             }
+        }
+    }
+}
+
+/// Names a timer to the process that it is for. Holds no side of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimerRef(NonNull<Head>);
+
+// SAFETY: the token's holder alone looks at what it points to.
+unsafe impl Send for TimerRef {}
+
+impl TimerRef {
+    /// Takes a timer that was ended early off the list of its process.
+    fn strike_off(self, to: RawAddress) {
+        let struck = scheduler::with_turn_of(to, |worker, mut inside| {
+            let tie = inside.if_extension(|own| own.timers.remove(self)).flatten();
+            tie.map(|tie| tie.end(worker.scheduler()))
+        });
+        if struck.flatten().is_none() {
+            // A process that has exited drops its ties by itself.
+            let _ = signal::try_send(Pid::from_raw(to), Signal::Untie(self));
+        }
+    }
+}
+
+/// The timers for one process that have neither been handled nor cancelled.
+///
+/// All methods are for the holder of the process's token.
+#[derive(Default)]
+pub(crate) struct Timers(Vec<TimerTie>);
+
+impl Timers {
+    pub(crate) fn insert(&mut self, tie: TimerTie) {
+        // Memory for 2³² timers is out of reach.
+        Self::set_index(&tie, self.0.len() as u32);
+        self.0.push(tie);
+    }
+
+    /// Takes a timer off the list; none if it is not on it yet. Cost: constant.
+    ///
+    /// The block must be there: its tie is on the list, or the caller has another side.
+    pub(crate) fn remove(&mut self, timer: TimerRef) -> Option<TimerTie> {
+        // SAFETY: by the contract the block is there; the index is the token holder's.
+        let index = unsafe { timer.0.as_ref().index.with(|index| *index) } as usize;
+        if self.0.get(index)?.0 != timer.0 {
+            return None;
+        }
+        let tie = self.0.swap_remove(index);
+        if let Some(moved) = self.0.get(index) {
+            Self::set_index(moved, index as u32);
+        }
+        if self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(self.0.len() * 2);
+        }
+        Some(tie)
+    }
+
+    /// Takes some timer off the list.
+    pub(crate) fn pop(&mut self) -> Option<TimerTie> {
+        self.0.pop()
+    }
+
+    /// Bytes that the list takes besides itself, without the timers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<TimerTie>()
+    }
+
+    fn set_index(tie: &TimerTie, index: u32) {
+        // SAFETY: this side is not gone; the index is the token holder's.
+        unsafe { tie.0.as_ref().index.with_mut(|field| *field = index) };
+    }
+}
+
+/// The message of a timer that has rung, on its way through the mailbox: the message itself stays in
+/// the timer's block, and belongs to this.
+#[repr(C)]
+struct Fired<P, T> {
+    head: Message,
+    share: TimerShare,
+    process: PhantomData<fn(P, T)>,
+}
+
+impl<P: Process, T: Turn<P>> Fired<P, T> {
+    const LAYOUT: Layout = Layout::new::<Self>();
+    const BYTES: u32 =
+        (block::bytes(Self::LAYOUT) + block::bytes(Layout::new::<Block<P, T>>())) as u32;
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        bytes: Self::BYTES,
+        ..Dispatch::aside(Self::run, Self::discard, TurnTitle::of::<P, T>())
+    };
+
+    /// Sends it; if the process has exited, the message is dropped.
+    ///
+    /// # Safety
+    /// The share is that of a `Block<P, T>`, and the caller has the right to its message.
+    unsafe fn push(share: TimerShare) {
+        let to = share.head().to;
+        let message = block::allocate(Self::LAYOUT).cast::<Self>();
+        // SAFETY: freshly allocated with this layout, and for a `P`; if it was not queued, it is still
+        // ours.
+        unsafe {
+            message.write(Fired {
+                head: Message::new(Self::DISPATCH),
+                share,
+                process: PhantomData,
+            });
+            if let Err(Gone) = to.push(message.cast::<Link>()) {
+                let share = Self::take(message.cast());
+                Block::<P, T>::drop_message(share.0);
+            }
+        }
+    }
+
+    /// Takes the share out and frees the message's own block.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one of these.
+    unsafe fn take(message: NonNull<Message>) -> TimerShare {
+        // SAFETY: by the contract; moved out once.
+        unsafe {
+            let Fired { share, .. } = message.cast::<Self>().read();
+            block::free(message.cast(), Self::LAYOUT);
+            share
+        }
+    }
+
+    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        budget::discharge_here(Self::BYTES);
+        // SAFETY: the dispatch functions are those of the message's type, and the message in the
+        // block is this one's.
+        unsafe {
+            let share = Self::take(message);
+            let timer = TimerRef(share.0);
+            match token.if_extension(|own| own.timers.remove(timer)).flatten() {
+                Some(tie) => drop(tie),
+                // In a bounded mailbox a timer set elsewhere may ring before its `tie` is acted on,
+                // which comes before this.
+                None => drop(signal::try_send(token.pid(), Signal::Untie(timer))),
+            }
+            let turn = Block::<P, T>::take_message(share.0);
+            drop(share);
+            frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
+        }
+    }
+
+    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+        budget::discharge_here(Self::BYTES);
+        // SAFETY: as in `run`.
+        unsafe {
+            let share = Self::take(message);
+            Block::<P, T>::drop_message(share.0);
         }
     }
 }
@@ -288,11 +527,9 @@ impl<P: Process, T: Turn<P> + Clone> Beat<P, T> {
     }
 
     fn arm_next(self, scheduler: &Scheduler) {
-        // SAFETY: the share is alive.
-        let period = unsafe { (*self.share.0.cast::<Block<P, T>>().as_ptr()).period };
-        let period = Duration::from_millis(period.into());
+        let period = Duration::from_millis(self.share.head().period.into());
         let at = self.at.next_beat(scheduler.clock.now(), period);
-        scheduler.set_alarm(at, Target::timer(self.share));
+        scheduler.set_timer(at, self.share);
     }
 }
 
@@ -317,12 +554,11 @@ pub(crate) fn send_after<P: Process, T: Turn<P>>(
     let reach = REACH_TIME.as_millis();
     // First what does not fill the wheel's reach, then that so many times.
     let first = Duration::from_millis((delay.as_millis() % reach) as u64);
-    let rest = u32::try_from(delay.as_millis() / reach).unwrap_or(u32::MAX);
-    let (timer, share) = Block::<P, T>::allocate(Block::<P, T>::ONCE, to.raw(), rest, 0, message);
+    // At most 2,200 years.
+    let rest = u16::try_from(delay.as_millis() / reach).unwrap_or(u16::MAX);
+    let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to.raw(), rest, 0, message);
     // A tick has begun some time before now.
-    let at = scheduler.clock.refresh().after(first + TICK);
-    scheduler.set_alarm(at, Target::timer(share));
-    timer
+    set(scheduler, scheduler.clock.refresh().after(first + TICK), sides)
 }
 
 /// Sends clones of a message at each multiple of the period.
@@ -334,9 +570,27 @@ pub(crate) fn send_every<P: Process, T: Turn<P> + Clone>(
 ) -> Timer {
     let period = period.clamp(TICK, REACH_TIME);
     let milliseconds = u32::try_from(period.as_millis()).unwrap_or(u32::MAX);
-    let (timer, share) =
-        Block::<P, T>::allocate(Block::<P, T>::EVERY, to.raw(), 0, milliseconds, message);
-    let at = scheduler.clock.refresh().after(period + TICK);
-    scheduler.set_alarm(at, Target::timer(share));
+    let sides = Block::<P, T>::allocate(Block::<P, T>::EVERY, to.raw(), 0, milliseconds, message);
+    set(scheduler, scheduler.clock.refresh().after(period + TICK), sides)
+}
+
+/// Enters a timer in the list of its process and sets its alarm; if the process has exited, the
+/// timer ends at once.
+fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
+    let to = share.head().to;
+    let mut tie = Some(tie);
+    scheduler::with_turn_of(to, |_, mut inside| {
+        inside.with_extension(|own| tie.take().map(|tie| own.timers.insert(tie)))
+    });
+    if let Some(tie) = tie {
+        // What is refused comes back and is dropped, which ends the timer.
+        drop(signal::try_send(Pid::from_raw(to), Signal::Tie(tie)));
+    }
+    if !share.is_over() {
+        scheduler.set_timer(at, share);
+    }
     timer
 }
+
+#[cfg(test)]
+mod tests;

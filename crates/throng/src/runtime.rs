@@ -131,8 +131,10 @@ impl RuntimeHandle {
         self.spawn_process(process, Some(Box::new(extension)), None)
     }
 
-    /// Sends a message to a process when a time has passed, from any thread. If the process has
-    /// exited by then, the message is dropped.
+    /// Sends a message to a process when a time has passed, from any thread.
+    ///
+    /// The timer belongs to the process that it is for, as in OTP: when that exits, the message is
+    /// dropped with it; at once, if it has exited already.
     ///
     /// ```
     /// use std::time::Duration;
@@ -166,7 +168,8 @@ impl RuntimeHandle {
     /// the same millisecond either may come first.
     ///
     /// Resolution: a millisecond. Cost: a look at the clock, a pooled block, a lock that is seldom
-    /// contended; for the memory see [`Timer`].
+    /// contended; and, unless the process sets it for itself, a signal to the process. For the
+    /// memory see [`Timer`].
     pub fn send_after<P: Process, T: Turn<P>>(
         &self,
         to: Address<P>,

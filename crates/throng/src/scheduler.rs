@@ -16,6 +16,7 @@ use crate::cycle::Probe;
 use crate::events::Events;
 use crate::exit::catch;
 use crate::fault::{self, Step};
+use crate::message_timer::TimerShare;
 use crate::metrics::WorkerMetrics;
 use crate::sleep::Sleepers;
 use crate::spare::Spares;
@@ -400,11 +401,39 @@ impl Scheduler {
 
     /// Sets an alarm: in the calling worker's wheel, or else in anybody's.
     pub(crate) fn set_alarm(&self, at: Tick, target: Target) {
-        let own = with_worker(|worker| {
+        let own = self.own_index();
+        let alarms = self.choose_alarms(own);
+        self.set_alarm_in(alarms, own, at, target);
+    }
+
+    /// Sets the alarm of a message timer, which remembers the wheel.
+    pub(crate) fn set_timer(&self, at: Tick, share: TimerShare) {
+        let own = self.own_index();
+        let alarms = self.choose_alarms(own);
+        share.set_wheel(alarms);
+        self.set_alarm_in(alarms, own, at, Target::timer(share));
+    }
+
+    /// Looks at a few entries of a wheel and drops the dead: a timer in it has ended early.
+    pub(crate) fn weed_alarms(&self, wheel: usize) {
+        if let Some(alarms) = self.alarms.get(wheel) {
+            alarms.weed();
+        }
+    }
+
+    /// Index of the calling thread's worker, if it is one of this runtime.
+    fn own_index(&self) -> Option<usize> {
+        with_worker(|worker| {
             worker.filter(|worker| ptr::eq(worker.scheduler(), self)).map(Worker::index)
-        });
+        })
+    }
+
+    fn choose_alarms(&self, own: Option<usize>) -> usize {
         let place = own.unwrap_or_else(|| self.guests_alarms.fetch_add(1, Ordering::Relaxed));
-        let alarms = place % self.workers();
+        place % self.workers()
+    }
+
+    fn set_alarm_in(&self, alarms: usize, own: Option<usize>, at: Tick, target: Target) {
         let is_first = self.alarms[alarms].set(self.clock.now(), at, target);
         if is_first && own != Some(alarms) {
             // It may be about to sleep for longer.

@@ -19,6 +19,8 @@
 //! | watch | adds a watcher that is no process | it is told, `NoProcess` |
 //! | join | has the process leave something when it exits | that is left at once |
 //! | leave | it has left that already | – |
+//! | tie | enters a timer that somebody else has set for the process | the timer ends |
+//! | untie | strikes a timer off that has been cancelled elsewhere | – |
 
 use crate::address::Pid;
 use crate::cell::Token;
@@ -29,6 +31,7 @@ use crate::fault::{self, Step};
 use crate::frame::After;
 use crate::mailbox::Link;
 use crate::message;
+use crate::message_timer::{TimerRef, TimerTie};
 use crate::process::{Down, Exit, MonitorRef};
 use crate::scheduler;
 use std::ptr::NonNull;
@@ -72,6 +75,9 @@ pub(crate) enum Signal {
     Leave {
         key: usize,
     },
+    Tie(TimerTie),
+    /// The tie of this timer was sent before, so it is on the process's list.
+    Untie(TimerRef),
 }
 
 /// What remains to be done when a signal has acted.
@@ -139,6 +145,13 @@ impl Signal {
                 // It may hold the last of something whose own end takes time.
                 drop(left);
             }
+            Signal::Tie(tie) => token.with_extension(|own| own.timers.insert(tie)),
+            Signal::Untie(timer) => {
+                let tie = token.if_extension(|own| own.timers.remove(timer)).flatten();
+                if let Some(tie) = tie {
+                    tie.end(token.class().runtime.scheduler());
+                }
+            }
         }
         Outcome::Nothing
     }
@@ -159,7 +172,10 @@ impl Signal {
             // Dropped, it wakes a task by its own waker.
             Signal::Inspect(look) => drop_users(look),
             Signal::Join { membership, .. } => membership.leave(gone),
-            Signal::Unlink { .. }
+            // Dropping it ends the timer.
+            Signal::Tie(tie) => drop(tie),
+            Signal::Untie(_)
+            | Signal::Unlink { .. }
             | Signal::UnlinkAcknowledged { .. }
             | Signal::Exit { .. }
             | Signal::Kill
@@ -194,7 +210,8 @@ fn exit_signal(token: &Token, from: Option<Pid>, reason: ExitReason, by_link: bo
 
 /// Tells others that a process is dead, as many of them as `most`; true if all have been told.
 ///
-/// What it belonged to is left first, so that who is told finds the name free.
+/// Its timers end and what it belonged to is left first: a watcher finds their messages dropped and
+/// its names free.
 pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
     let me = token.pid();
     let Some(reason) = token.if_extension(|own| own.obituary.clone()).flatten() else {
@@ -203,6 +220,9 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
     for _ in 0..most {
         fault::point(Step::Obituary, token.class().name);
         let next = token.if_extension(|own| {
+            if let Some(timer) = own.timers.pop() {
+                return Some(Told::Timer(timer));
+            }
             if let Some((_, membership)) = own.memberships.pop() {
                 return Some(Told::Membership(membership));
             }
@@ -217,6 +237,7 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
         let reason = reason.clone();
         match next.flatten() {
             None => return true,
+            Some(Told::Timer(timer)) => timer.end(token.class().runtime.scheduler()),
             Some(Told::Membership(membership)) => membership.leave(me),
             Some(Told::Link(peer)) => {
                 tell(peer, Signal::Exit { from: Some(me), reason, by_link: true });
@@ -231,6 +252,7 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
 }
 
 enum Told {
+    Timer(TimerTie),
     Membership(Box<dyn Membership>),
     Link(Pid),
     Watcher { by: Pid, number: u32, tell: TellDown },

@@ -1,19 +1,19 @@
 //! Who may touch a message timer's message, and who frees its block.
 //!
-//! A timer has two sides: the *handle*, which may cancel it, and the *share*, which stands in a
-//! wheel or, for an interval, travels to the process and back.
+//! A timer has three sides: the *handle*, which may cancel it; the *share*, which stands in a wheel
+//! or travels to the process; and the *tie*, by which the process ends the timer as it exits.
 //!
 //! | bit | meaning | set by |
 //! |---|---|---|
-//! | `OVER` | the message is taken; it was fired or cancelled | either side, once |
+//! | `OVER` | the message is taken; it was fired or cancelled, or the process has exited | any side, once |
 //! | `CLONING` | the share's side reads the message | the share's side, which clears it |
-//! | `HANDLE_GONE`, `SHARE_GONE` | that side is gone | that side |
+//! | `HANDLE_GONE`, `SHARE_GONE`, `TIE_GONE` | that side is gone | that side |
 //!
 //! Invariants:
 //! 1. Whoever sets `OVER` has the message; unless `CLONING` was set, then the one that is cloning
 //!    has it when it is done.
-//! 2. Whichever side goes last frees the block. The message is gone by then: the share's side sets
-//!    `OVER` before it goes.
+//! 2. The side that goes last frees the block. The message is gone by then: share and tie set `OVER`
+//!    before they go.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +21,8 @@ const OVER: u32 = 1;
 const CLONING: u32 = 2;
 const HANDLE_GONE: u32 = 4;
 const SHARE_GONE: u32 = 8;
+const TIE_GONE: u32 = 16;
+const ALL_GONE: u32 = HANDLE_GONE | SHARE_GONE | TIE_GONE;
 
 /// See the file's head.
 #[repr(transparent)]
@@ -43,7 +45,7 @@ impl TimerState {
         TimerState(AtomicU32::new(0))
     }
 
-    /// Either side: ends the timer.
+    /// Any side: ends the timer.
     pub(crate) fn end(&self) -> Ended {
         // Acquires the message as it was written; releases nothing but the right to it.
         match self.0.fetch_or(OVER, Ordering::AcqRel) {
@@ -74,14 +76,24 @@ impl TimerState {
     /// The handle goes; true if it is the last and frees the block.
     #[must_use]
     pub(crate) fn drop_handle(&self) -> bool {
-        // Releases what this side did to the side that frees, which acquires it.
-        self.0.fetch_or(HANDLE_GONE, Ordering::AcqRel) & SHARE_GONE != 0
+        self.drop_side(HANDLE_GONE)
     }
 
     /// The share goes; true if it is the last and frees the block. It is over by then.
     #[must_use]
     pub(crate) fn drop_share(&self) -> bool {
-        self.0.fetch_or(SHARE_GONE, Ordering::AcqRel) & HANDLE_GONE != 0
+        self.drop_side(SHARE_GONE)
+    }
+
+    /// The tie goes; true if it is the last and frees the block. It is over by then.
+    #[must_use]
+    pub(crate) fn drop_tie(&self) -> bool {
+        self.drop_side(TIE_GONE)
+    }
+
+    fn drop_side(&self, side: u32) -> bool {
+        // Releases what this side did to the side that frees, which acquires it.
+        (self.0.fetch_or(side, Ordering::AcqRel) | side) & ALL_GONE == ALL_GONE
     }
 }
 
@@ -125,6 +137,18 @@ mod loom_models {
             ended != Ended::Before
         }
 
+        /// The process exits, or takes the timer off its list.
+        fn drop_tie(&self) -> bool {
+            let ended = self.state.end() == Ended::Mine;
+            if ended {
+                self.take();
+            }
+            if self.state.drop_tie() {
+                self.free();
+            }
+            ended
+        }
+
         fn free(&self) {
             // SAFETY: the last side's.
             self.message.with_mut(|message| unsafe { *message = 99 });
@@ -151,6 +175,10 @@ mod loom_models {
                     cancelled
                 }
             });
+            let process = thread::spawn({
+                let timer = timer.clone();
+                move || timer.drop_tie()
+            });
             let fired = timer.state.end() == Ended::Mine;
             if fired {
                 timer.take();
@@ -158,7 +186,8 @@ mod loom_models {
             if timer.state.drop_share() {
                 timer.free();
             }
-            assert_ne!(handle.join().unwrap(), fired);
+            let ended = [handle.join().unwrap(), process.join().unwrap(), fired];
+            assert_eq!(ended.iter().filter(|&&ended| ended).count(), 1);
             timer.check();
         });
     }
@@ -176,6 +205,7 @@ mod loom_models {
                     }
                 }
             });
+            // The process: it has the tie, and at present the share.
             for _ in 0..2 {
                 if !timer.state.begin_clone() {
                     break;
@@ -194,6 +224,7 @@ mod loom_models {
             if timer.state.drop_share() {
                 timer.free();
             }
+            timer.drop_tie();
             handle.join().unwrap();
             timer.check();
         });

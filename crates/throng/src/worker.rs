@@ -402,11 +402,6 @@ impl Worker {
         &self.scheduler().alarms[self.alarms]
     }
 
-    /// A timer set here or elsewhere was cancelled.
-    pub(crate) fn weed_alarms(&self) {
-        self.alarms().weed();
-    }
-
     /// The tick at which a call is late. A deadline of its own counts from the true time; the
     /// usual one, which nearly every call has, from the last look at the clock.
     #[inline]
@@ -570,9 +565,10 @@ impl Worker {
     #[inline(always)]
     fn end_run(&self, turns: u32) {
         self.forget_probes();
+        // Before a user's `Drop` may run below: the token is given up already.
+        self.running.set(None);
         // What the last drops of an exit have sent, too, must not be joined to what comes next.
         self.end_streak();
-        self.running.set(None);
         let Remote { doing, counters, .. } = self.remote();
         doing.end();
         counters.count_run(turns);

@@ -137,6 +137,134 @@ fn a_timer_outlives_its_handle_but_not_its_process_nor_the_runtime() {
 }
 
 #[test]
+fn the_timers_of_a_process_end_with_it() {
+    /// Sets timers for itself, then waits for its end.
+    struct Setter;
+    impl Process for Setter {}
+    struct Set(Counted);
+    impl Message for Set {
+        type Reply = Vec<throng::Timer>;
+    }
+    impl Handle<Set> for Setter {
+        async fn handle(&mut self, set: Set, cx: &mut Context<Self>) -> Vec<throng::Timer> {
+            let Set(counted) = set;
+            vec![cx.send_after(NEVER, counted.clone()), cx.send_every(NEVER, counted)]
+        }
+    }
+    impl Handle<Counted> for Setter {
+        async fn handle(&mut self, _: Counted, _: &mut Context<Self>) {}
+    }
+    impl Handle<Fail> for Setter {
+        async fn handle(&mut self, Fail(text): Fail, _: &mut Context<Self>) {
+            panic!("{text}");
+        }
+    }
+    let runtime = runtime();
+    for end in 0..4 {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let bound = throng::MailboxBound::new(3, throng::Overflow::Reject);
+        let spawner = runtime.spawner();
+        let setter = if end == 3 { spawner.mailbox(bound) } else { spawner }.spawn(Setter).unwrap();
+        let own = Set(Counted(dropped.clone()));
+        let mut timers = runtime.block_on(async |_| setter.call(own).await).unwrap();
+        timers.push(runtime.send_after(setter, NEVER, Counted(dropped.clone())));
+        timers.push(runtime.send_every(setter, NEVER, Counted(dropped.clone())));
+        // One of another process, which lives on.
+        let other = runtime.spawn(Setter).unwrap();
+        let stays = Counted(Arc::default());
+        let others = runtime.send_after(other, NEVER, stays.clone());
+        assert_eq!(dropped.load(Ordering::SeqCst), 0);
+        match end {
+            0 => drop(setter.stop()),
+            1 => setter.kill(),
+            _ => setter.send(Fail("on purpose")).unwrap(),
+        }
+        // A watcher is told when the messages are dropped.
+        let _ = runtime.block_on(async |_| setter.pid().exited().await);
+        until(|| dropped.load(Ordering::SeqCst) == 4);
+        assert!(!timers.iter().any(throng::Timer::cancel), "there is nothing left to cancel");
+        assert_eq!(stays.0.load(Ordering::SeqCst), 0);
+        assert!(others.cancel());
+    }
+}
+
+#[test]
+fn a_timer_for_a_process_that_has_exited_drops_its_message_at_once() {
+    let runtime = runtime();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    counter.kill();
+    let _ = runtime.block_on(async |_| counter.pid().exited().await);
+    let dropped = Arc::new(AtomicU64::new(0));
+    let once = runtime.send_after(counter, NEVER, Counted(dropped.clone()));
+    let again = runtime.send_every(counter, NEVER, Counted(dropped.clone()));
+    assert_eq!(dropped.load(Ordering::SeqCst), 2);
+    assert!(!once.cancel() && !again.cancel());
+}
+
+#[test]
+fn a_message_dropped_with_its_process_may_use_timers_and_panic() {
+    /// Sets and cancels timers as it is dropped, and then panics.
+    struct Restless(RuntimeHandle, Address<Counter>, Address<Counter>, Arc<AtomicU64>);
+    impl Drop for Restless {
+        fn drop(&mut self) {
+            for to in [self.1, self.2] {
+                let timer = self.0.send_after(to, NEVER, Counted(self.3.clone()));
+                timer.cancel();
+            }
+            self.3.fetch_add(1, Ordering::SeqCst);
+            panic!("on purpose");
+        }
+    }
+    impl Message for Restless {
+        type Reply = ();
+    }
+    impl Handle<Restless> for Counter {
+        async fn handle(&mut self, _: Restless, _: &mut Context<Self>) {}
+    }
+    let runtime = runtime();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let lives = runtime.spawn(Counter { count: 0 }).unwrap();
+    let dies = runtime.spawn(Counter { count: 0 }).unwrap();
+    let count = scaled(1_000);
+    for _ in 0..count {
+        let message = Restless(runtime.handle().clone(), dies, lives, dropped.clone());
+        drop(runtime.send_after(dies, NEVER, message));
+    }
+    dies.stop();
+    // Each of them, and its two timers.
+    until(|| dropped.load(Ordering::SeqCst) == 3 * count);
+    assert_eq!(runtime.block_on(async |_| lives.call(Add(1)).await).unwrap(), 1);
+}
+
+#[test]
+fn timers_set_and_cancelled_by_many_threads_race_with_the_end_of_their_process() {
+    let runtime = runtime();
+    for _ in 0..scaled(100) {
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let each = scaled(200);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (runtime, dropped) = (runtime.handle(), &dropped);
+                scope.spawn(move || {
+                    for number in 0..each {
+                        let due = if number % 3 == 0 { Duration::ZERO } else { NEVER };
+                        let timer = runtime.send_after(counter, due, Counted(dropped.clone()));
+                        if number % 2 == thread % 2 {
+                            timer.cancel();
+                        }
+                    }
+                });
+            }
+            std::thread::yield_now();
+            counter.kill();
+        });
+        until(|| dropped.load(Ordering::SeqCst) == 3 * each);
+        until(|| runtime.process_count() == 0);
+    }
+}
+
+#[test]
 fn a_message_may_hold_a_handle_of_the_runtime_it_waits_in() {
     #[expect(dead_code, reason = "only held")]
     struct Holding(RuntimeHandle, Counted);

@@ -1,0 +1,112 @@
+//! Lists and wheels seen from inside.
+
+use crate::prelude::*;
+use std::time::Duration;
+
+const AN_HOUR: Duration = Duration::from_secs(3600);
+
+/// Sets a timer, cancels others, and exits.
+struct Visitor;
+impl Process for Visitor {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        drop(cx.send_after(AN_HOUR, Wake([7; 4])));
+        drop(cx.send_every(AN_HOUR, Wake([8; 4])));
+        assert!(cx.send_after(AN_HOUR, Wake([9; 4])).cancel());
+        cx.stop(ExitReason::Normal);
+    }
+}
+#[derive(Clone)]
+struct Wake([u64; 4]);
+impl Message for Wake {
+    type Reply = ();
+}
+impl Handle<Wake> for Visitor {
+    async fn handle(&mut self, Wake(numbers): Wake, _: &mut Context<Self>) {
+        unreachable!("{numbers:?} is not due");
+    }
+}
+
+fn wait(mut holds: impl FnMut() -> bool) {
+    let patience = std::time::Instant::now() + Duration::from_secs(120);
+    while !holds() {
+        assert!(std::time::Instant::now() < patience, "this never comes true");
+        std::thread::yield_now();
+    }
+}
+
+fn entries(runtime: &Runtime) -> usize {
+    runtime.scheduler().alarms.iter().map(|alarms| alarms.len()).sum()
+}
+
+#[test]
+fn short_lived_processes_leave_no_entries_in_the_wheels() {
+    let runtime = Runtime::builder().workers(2).start().expect("starts");
+    let (rounds, crowd) = if cfg!(miri) { (2, 5) } else { (20, 1_000) };
+    for _ in 0..rounds {
+        for _ in 0..crowd {
+            let visitor = runtime.spawn(Visitor).expect("there is room");
+            // Of some, set from outside.
+            drop(runtime.send_after(visitor, AN_HOUR, Wake([1; 4])));
+        }
+        wait(|| runtime.process_count() == 0);
+    }
+    // An insertion into a wheel of fewer drops none.
+    let left = entries(&runtime);
+    assert!(left <= 2 * 256, "{left} entries are left of {}", 4 * rounds * crowd);
+}
+
+#[test]
+fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
+    struct Teller;
+    impl Process for Teller {}
+    struct Tick;
+    impl Message for Tick {
+        type Reply = ();
+    }
+    impl Handle<Tick> for Teller {
+        async fn handle(&mut self, _: Tick, _: &mut Context<Self>) {}
+    }
+    /// Length of the list, as its own process finds it.
+    struct Listed;
+    impl Message for Listed {
+        type Reply = usize;
+    }
+    impl Handle<Listed> for Teller {
+        async fn handle(&mut self, _: Listed, cx: &mut Context<Self>) -> usize {
+            cx.inside().if_extension(|own| own.timers.0.len()).unwrap_or(0)
+        }
+    }
+    struct SetAndCancel(u64);
+    impl Message for SetAndCancel {
+        type Reply = usize;
+    }
+    impl Handle<SetAndCancel> for Teller {
+        async fn handle(&mut self, set: SetAndCancel, cx: &mut Context<Self>) -> usize {
+            let timers: Vec<_> = (0..set.0).map(|_| cx.send_after(AN_HOUR, Tick)).collect();
+            // Every third first, so that others are moved on the list.
+            let (thirds, others): (Vec<_>, Vec<_>) =
+                timers.iter().enumerate().partition(|(index, _)| index % 3 == 0);
+            assert!(thirds.into_iter().chain(others).all(|(_, timer)| timer.cancel()));
+            cx.inside().if_extension(|own| own.timers.0.len()).unwrap_or(0)
+        }
+    }
+    let runtime = Runtime::builder().workers(2).start().expect("starts");
+    let teller = runtime.spawn(Teller).expect("there is room");
+    let listed =
+        || runtime.block_on(async |_| teller.call(Listed).await).expect("answers within seconds");
+    assert_eq!(listed(), 0);
+    let count = if cfg!(miri) { 5 } else { 1_000 };
+    let timers: Vec<_> = (0..count).map(|_| runtime.send_after(teller, AN_HOUR, Tick)).collect();
+    assert_eq!(listed(), count as usize);
+    assert!(timers.iter().all(Timer::cancel));
+    assert_eq!(listed(), 0, "cancelled from outside");
+    let set = teller.call(SetAndCancel(count));
+    assert_eq!(runtime.block_on(async |_| set.await).expect("answers"), 0, "by itself");
+    let fired: Vec<_> =
+        (0..count).map(|_| runtime.send_after(teller, Duration::ZERO, Tick)).collect();
+    wait(|| listed() == 0);
+    assert!(!fired.iter().any(Timer::cancel));
+    drop((timers, fired));
+    let left = entries(&runtime);
+    assert!(left <= 2 * 256, "{left} entries are left");
+}
