@@ -5,6 +5,7 @@ use crate::cell::{Cell, CellRef};
 use crate::delivery::Delivery;
 use crate::error::SendError;
 use crate::exit::ExitReason;
+use crate::extension::{Watcher, watcher_key};
 use crate::lobby::{Lobby, Offered, Place, Refusal};
 use crate::mailbox::{Generation, Gone, Link};
 use crate::message::{self, Cast, Route};
@@ -19,6 +20,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
+use std::mem;
 use std::ptr::NonNull;
 use std::task::Waker;
 
@@ -279,12 +281,33 @@ impl Pid {
     ///
     /// It has sent all it was going to by then, and its names are free. Within a process,
     /// [`Context::monitor`](crate::Context::monitor) is cheaper and does not keep a turn waiting.
+    ///
+    /// Dropping the future takes the watcher away again.
+    ///
+    /// Cost: two allocations and a signal to the process; another one if it is dropped early.
     pub async fn exited(self) -> ExitReason {
         let (told, reason) = tokio::sync::oneshot::channel();
-        let watcher = Box::new(|reason| drop(told.send(reason)));
+        let watcher: Watcher = Box::new(|reason| drop(told.send(reason)));
+        let watching = Watching { pid: self, key: watcher_key(&watcher) };
         signal::send(self, Signal::Watch(watcher));
         // Unsent only if the runtime went down with the process in it.
-        reason.await.unwrap_or(ExitReason::Shutdown)
+        let reason = reason.await.unwrap_or(ExitReason::Shutdown);
+        mem::forget(watching);
+        reason
+    }
+}
+
+/// The duty to take a watcher away that waits for no exit any more.
+struct Watching {
+    pid: Pid,
+    key: usize,
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        // A process that has exited has no watchers. Until this is acted on, the watcher's memory
+        // serves no other, so the key is not given twice.
+        let _ = signal::try_send(self.pid, Signal::Unwatch { key: self.key });
     }
 }
 

@@ -44,7 +44,7 @@ use crate::message;
 use crate::process::Process;
 use crate::receive_timeout;
 use crate::scheduler;
-use crate::signal::Signal;
+use crate::signal::{self, Signal};
 use crate::slab::{self, Slab, SlotCache};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{UnsafeCell, is_unwinding};
@@ -616,7 +616,7 @@ impl Token {
             }
             match signal {
                 Some(Signal::Watch(watcher)) => {
-                    self.with_extension(|own| own.watchers.others.push(watcher));
+                    signal::add_watcher(self, watcher);
                 }
                 Some(signal) => signal.refuse(self.pid(), reason),
                 // SAFETY: owned, and out of the list.

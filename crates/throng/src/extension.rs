@@ -14,6 +14,7 @@ use crate::process::Down;
 use crate::small_map::SmallMap;
 use std::any::Any;
 use std::collections::VecDeque;
+use std::ptr;
 use std::time::Duration;
 
 /// What a layer on top keeps with a process.
@@ -66,8 +67,16 @@ pub(crate) type TellDown = fn(Pid, Down);
 pub(crate) struct Watchers {
     /// Processes, each by the number it gave its monitor.
     pub(crate) processes: SmallMap<(Pid, u32), TellDown>,
-    /// Others.
-    pub(crate) others: Vec<Box<dyn FnOnce(ExitReason) + Send>>,
+    /// Others, each by its [key](watcher_key).
+    pub(crate) others: SmallMap<usize, Watcher>,
+}
+
+/// Told why a process has exited, by the worker that ran it last. Not a zero-sized type.
+pub(crate) type Watcher = Box<dyn FnOnce(ExitReason) + Send>;
+
+/// What tells a watcher from all others there are: its address.
+pub(crate) fn watcher_key(watcher: &Watcher) -> usize {
+    ptr::from_ref(&**watcher).addr()
 }
 
 impl Extension {
@@ -77,7 +86,7 @@ impl Extension {
             + self.links.bytes()
             + self.monitors.bytes()
             + self.watchers.processes.bytes()
-            + self.watchers.others.capacity() * size_of::<Box<dyn FnOnce(ExitReason) + Send>>()
+            + self.watchers.others.bytes()
             + self.memberships.bytes()
             + self.backlog.capacity() * size_of::<MessageList>()
             + self.timers.bytes()

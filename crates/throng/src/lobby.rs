@@ -124,7 +124,8 @@ struct State {
     bound: MailboxBound,
     counted: VecDeque<Numbered>,
     uncounted: VecDeque<Numbered>,
-    line: VecDeque<Standing>,
+    /// By number. Any place may be given up, also each of a million, so no list that closes up.
+    line: BTreeMap<u64, Standing>,
     /// Of the signals in the mailbox, in their order there.
     marks: VecDeque<u64>,
     returned: BTreeMap<u64, NonNull<Link>>,
@@ -137,7 +138,7 @@ struct Numbered {
 }
 
 struct Standing {
-    message: Numbered,
+    message: NonNull<Link>,
     /// Of one who asks for its place; none if the message itself tells its sender.
     waker: Option<Waker>,
 }
@@ -153,7 +154,7 @@ impl Lobby {
             bound: MailboxBound::new(1, Overflow::Reject),
             counted: VecDeque::new(),
             uncounted: VecDeque::new(),
-            line: VecDeque::new(),
+            line: BTreeMap::new(),
             marks: VecDeque::new(),
             returned: BTreeMap::new(),
             next_number: 0,
@@ -229,7 +230,7 @@ impl Lobby {
         match state.offer(owner, message) {
             Err(Refusal::Full) if state.bound.overflow == Overflow::Wait => {
                 let number = state.number();
-                state.line.push_back(Standing { message: Numbered { number, message }, waker });
+                state.line.insert(number, Standing { message, waker });
                 Ok(Offered::Lined(number))
             }
             offered => {
@@ -245,9 +246,9 @@ impl Lobby {
     fn ask(&self, number: u64, waker: &Waker) -> Stands {
         let mut waker = Some(waker.clone());
         let mut state = lock(&self.0);
-        let stands = match state.place(number) {
+        let stands = match state.line.get_mut(&number) {
             Some(place) => {
-                mem::swap(&mut state.line[place].waker, &mut waker);
+                mem::swap(&mut place.waker, &mut waker);
                 Stands::Lined
             }
             None => state.collect(number),
@@ -261,11 +262,10 @@ impl Lobby {
     /// Gives up the place with this number: the message comes back, unless it has been queued.
     fn leave(&self, number: u64) -> Option<NonNull<Link>> {
         let mut state = lock(&self.0);
-        if let Some(place) = state.place(number) {
-            let Standing { message, waker } = state.line.remove(place)?;
+        if let Some(Standing { message, waker }) = state.line.remove(&number) {
             drop(state);
             drop_users(waker);
-            return Some(message.message);
+            return Some(message);
         }
         match state.collect(number) {
             Stands::Returned(message) => Some(message),
@@ -323,13 +323,13 @@ impl Lobby {
         queued.extend(mem::take(&mut state.uncounted));
         state.marks = VecDeque::new();
         let mut closed = Closed { queued: Vec::new(), lined: Vec::new(), wakers: Vec::new() };
-        for place in mem::take(&mut state.line) {
+        for (number, place) in mem::take(&mut state.line) {
             match place.waker {
                 Some(waker) => {
                     closed.wakers.push(waker);
-                    state.returned.insert(place.message.number, place.message.message);
+                    state.returned.insert(number, place.message);
                 }
-                None => closed.lined.push(place.message.message),
+                None => closed.lined.push(place.message),
             }
         }
         drop(state);
@@ -370,15 +370,10 @@ impl State {
 
     /// Lets the first of the line in.
     fn move_up(&mut self) -> Option<Waker> {
-        let Standing { message: Numbered { message, .. }, waker } = self.line.pop_front()?;
+        let (_, Standing { message, waker }) = self.line.pop_first()?;
         let number = self.number();
         self.counted.push_back(Numbered { number, message });
         waker
-    }
-
-    /// Where in the line the one with this number stands.
-    fn place(&self, number: u64) -> Option<usize> {
-        self.line.binary_search_by_key(&number, |place| place.message.number).ok()
     }
 
     /// Of one that does not stand in the line any more.

@@ -13,10 +13,11 @@
 //! | exit | ends the process, or is trapped and becomes a message | – |
 //! | kill | ends the process | – |
 //! | monitor | adds the watcher | the watcher is told, `NoProcess` |
-//! | demonitor | removes it | – |
+//! | demonitor | removes it; sent for each monitor of a process that exits, too | – |
 //! | inspect | shows the process to whoever asked | that one learns it by the drop |
 //! | probe | is seen by the calls that the turn waits for; see `cycle` | – |
 //! | watch | adds a watcher that is no process | it is told, `NoProcess` |
+//! | unwatch | removes it | – |
 //! | join | has the process leave something when it exits | that is left at once |
 //! | leave | it has left that already | – |
 //! | tie | enters a timer that somebody else has set for the process | the timer ends |
@@ -26,7 +27,7 @@ use crate::address::Pid;
 use crate::cell::Token;
 use crate::cycle::Probe;
 use crate::exit::{ExitReason, catch, drop_users};
-use crate::extension::{Membership, TellDown};
+use crate::extension::{self, Membership, TellDown, Watcher};
 use crate::fault::{self, Step};
 use crate::frame::After;
 use crate::mailbox::Link;
@@ -65,7 +66,10 @@ pub(crate) enum Signal {
         number: u32,
     },
     Probe(Probe),
-    Watch(Box<dyn FnOnce(ExitReason) + Send>),
+    Watch(Watcher),
+    Unwatch {
+        key: usize,
+    },
     /// To be looked at by somebody else; see `inspect`.
     Inspect(Box<dyn FnOnce(&Token) + Send>),
     Join {
@@ -136,7 +140,11 @@ impl Signal {
             // Between two turns a process waits for nobody.
             Signal::Probe(_) if token.is_between_turns() => {}
             Signal::Probe(probe) => scheduler::show_probe(probe),
-            Signal::Watch(watcher) => token.with_extension(|own| own.watchers.others.push(watcher)),
+            Signal::Watch(watcher) => add_watcher(token, watcher),
+            Signal::Unwatch { key } => {
+                let watcher = token.if_extension(|own| own.watchers.others.remove(&key)).flatten();
+                drop(watcher);
+            }
             Signal::Join { key, membership } => {
                 token.with_extension(|own| own.memberships.insert(key, membership));
             }
@@ -181,9 +189,16 @@ impl Signal {
             | Signal::Kill
             | Signal::Probe(_)
             | Signal::Leave { .. }
+            | Signal::Unwatch { .. }
             | Signal::Demonitor { .. } => {}
         }
     }
+}
+
+/// Has a watcher told when the process has exited.
+pub(crate) fn add_watcher(token: &Token, watcher: Watcher) {
+    let key = extension::watcher_key(&watcher);
+    token.with_extension(|own| own.watchers.others.insert(key, watcher));
 }
 
 /// A watcher's code is somebody else's: no panic of it gets any further.
@@ -232,7 +247,10 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
             if let Some(((by, number), tell)) = own.watchers.processes.pop() {
                 return Some(Told::Watcher { by, number, tell });
             }
-            own.watchers.others.pop().map(Told::Other)
+            if let Some((_, watcher)) = own.watchers.others.pop() {
+                return Some(Told::Other(watcher));
+            }
+            own.monitors.pop().map(|(number, pid)| Told::Monitored { pid, number })
         });
         let reason = reason.clone();
         match next.flatten() {
@@ -246,6 +264,9 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
                 tell(by, Down { monitor: MonitorRef::new(me, number), pid: me, reason });
             }
             Some(Told::Other(watcher)) => run_users(|| watcher(reason)),
+            Some(Told::Monitored { pid, number }) => {
+                tell(pid, Signal::Demonitor { by: me, number })
+            }
         }
     }
     false
@@ -255,6 +276,15 @@ enum Told {
     Timer(TimerTie),
     Membership(Box<dyn Membership>),
     Link(Pid),
-    Watcher { by: Pid, number: u32, tell: TellDown },
-    Other(Box<dyn FnOnce(ExitReason) + Send>),
+    Watcher {
+        by: Pid,
+        number: u32,
+        tell: TellDown,
+    },
+    Other(Watcher),
+    /// A process that this one monitors, and that would keep the monitor until its own end.
+    Monitored {
+        pid: Pid,
+        number: u32,
+    },
 }

@@ -17,6 +17,9 @@ pub(crate) enum SmallMap<K, V> {
     Many(Box<IndexMap<K, V, FxBuildHasher>>),
 }
 
+/// What a map has room for at least.
+const CAPACITY_MIN: usize = 4;
+
 impl<K: Eq + Hash, V> SmallMap<K, V> {
     /// How many entries there are.
     #[cfg_attr(not(test), expect(dead_code, reason = "for inspection, which comes next"))]
@@ -54,7 +57,7 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
             }
             SmallMap::One(own, old) if *own == key => Some(std::mem::replace(old, value)),
             SmallMap::One(..) => {
-                let mut map = IndexMap::with_capacity_and_hasher(4, FxBuildHasher);
+                let mut map = IndexMap::with_capacity_and_hasher(CAPACITY_MIN, FxBuildHasher);
                 if let SmallMap::One(own, old) = std::mem::take(self) {
                     map.insert(own, old);
                 }
@@ -66,11 +69,19 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
-    /// Takes an entry out. Cost: constant; the last entry moves to its place.
+    /// Takes an entry out. Cost: constant on average; the last entry moves to its place, and a map
+    /// that has become far too large shrinks.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         match self {
             SmallMap::One(own, _) if own == key => self.pop().map(|(_, value)| value),
-            SmallMap::Many(map) => map.swap_remove(key),
+            SmallMap::Many(map) => {
+                let removed = map.swap_remove(key);
+                // To twice what is left, so that as many changes again come before the next move.
+                if removed.is_some() && map.len() < map.capacity() / 4 {
+                    map.shrink_to((2 * map.len()).max(CAPACITY_MIN));
+                }
+                removed
+            }
             SmallMap::Empty | SmallMap::One(..) => None,
         }
     }
@@ -109,6 +120,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
+
+    #[test]
+    fn a_map_that_was_large_once_is_small_again() {
+        let mut map = SmallMap::default();
+        for key in 0..10_000_u32 {
+            map.insert(key, key);
+        }
+        assert!(map.bytes() >= 10_000 * 8);
+        for key in (0..10_000).step_by(2).chain((1..10_000).step_by(2)) {
+            assert_eq!(map.remove(&key), Some(key));
+            assert!(map.bytes() <= (4 * map.len() + 32) * 64, "{} in {}", map.len(), map.bytes());
+        }
+    }
 
     proptest! {
         #[test]

@@ -1,6 +1,7 @@
 //! Links, monitors, exit signals and kills.
 
-use crate::{runtime, scaled};
+use crate::{eventually, runtime, scaled};
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -265,6 +266,89 @@ fn a_demonitored_exit_is_not_told_even_if_it_is_queued() {
     demonitored.unwrap();
     stage.have(second, |_, _| ());
     nothing_more(&log);
+}
+
+#[test]
+fn a_dropped_exited_future_leaves_nothing_behind() {
+    let stage = Stage::new();
+    let (watched, _log) = stage.actor(false);
+    stage.have(watched, |_, _| ());
+    let pid = watched.pid();
+    let memory =
+        || stage.runtime.block_on(async |runtime| runtime.info(pid).await.unwrap().memory_bytes);
+    let count = scaled(20_000) as usize;
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut watching: Vec<_> = (0..count)
+        .map(|_| {
+            let mut exited = Box::pin(pid.exited());
+            assert!(exited.as_mut().poll(&mut context).is_pending());
+            exited
+        })
+        .collect();
+    let all = memory();
+    assert!(all > 16 * count as u64, "{all} bytes hold {count} watchers");
+    // All but ten, from all over.
+    let mut number = 0;
+    watching.retain(|_| {
+        number += 1;
+        number % (count / 10).max(1) == 0
+    });
+    let some = memory();
+    assert!(some < 4096, "{some} bytes are left of {all}");
+    // One that was never polled, and one whose time is over.
+    drop(pid.exited());
+    let late = stage.runtime.block_on(async |_| {
+        tokio::time::timeout(Duration::from_millis(1), pid.exited()).await.is_err()
+    });
+    assert!(late);
+    watched.kill();
+    for exited in watching {
+        assert_eq!(stage.runtime.block_on(async |_| exited.await), ExitReason::Killed);
+    }
+}
+
+#[test]
+fn exited_futures_dropped_by_many_threads_race_with_the_exit() {
+    let stage = Stage::new();
+    for _ in 0..scaled(400) {
+        let (watched, _log) = stage.actor(false);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (stage, pid) = (&stage, watched.pid());
+                scope.spawn(move || {
+                    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+                    for _ in 0..thread * 10 {
+                        let _ = Box::pin(pid.exited()).as_mut().poll(&mut context);
+                    }
+                    let reason = stage.ended(pid);
+                    assert!(matches!(reason, ExitReason::Killed | ExitReason::NoProcess));
+                });
+            }
+            watched.kill();
+        });
+    }
+}
+
+#[test]
+fn the_monitors_of_a_process_end_with_it() {
+    let stage = Stage::new();
+    let (server, _log) = stage.actor(false);
+    for round in 0..scaled(200) {
+        let (client, _log) = stage.actor(false);
+        stage.have(client, move |_, cx| (0..round % 5).for_each(|_| _ = cx.monitor(server)));
+        if round % 2 == 0 {
+            client.kill();
+        } else {
+            client.stop();
+        }
+    }
+    let monitored_by = || {
+        let info = stage.runtime.block_on(async |runtime| runtime.info(server).await);
+        info.unwrap().monitored_by.len()
+    };
+    stage.runtime.block_on(async |runtime| eventually(|| runtime.process_count() == 1).await);
+    // Each was told before its client was gone.
+    assert_eq!(monitored_by(), 0);
 }
 
 #[test]
