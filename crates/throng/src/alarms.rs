@@ -12,7 +12,7 @@
 //! | 1 | a share in a message timer | is of a cancelled timer |
 
 use crate::cell::CellRef;
-use crate::message_timer::TimerShare;
+use crate::message_timer::{TimerShare, Unsent};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::timer::{Tick, Wheel};
@@ -94,6 +94,8 @@ pub(crate) struct Alarms {
     /// When the wheel next has something to do, as a raw tick; zero for never. Written under the
     /// lock.
     next: AtomicU32,
+    /// Messages that another thread could not send for the owner, which drops them.
+    unsent: Mutex<Vec<Unsent>>,
 }
 
 impl Alarms {
@@ -101,7 +103,11 @@ impl Alarms {
     const SLICE: usize = 64;
 
     pub(crate) fn new(now: Tick) -> Alarms {
-        Alarms { wheel: Mutex::new(Some(Wheel::new(now))), next: AtomicU32::new(0) }
+        Alarms {
+            wheel: Mutex::new(Some(Wheel::new(now))),
+            next: AtomicU32::new(0),
+            unsent: Mutex::default(),
+        }
     }
 
     /// When there is something to do.
@@ -157,11 +163,24 @@ impl Alarms {
         due
     }
 
+    /// Leaves messages for the owner to drop, because their drop is user code and may block.
+    pub(crate) fn leave(&self, unsent: Vec<Unsent>) {
+        if !unsent.is_empty() {
+            lock(&self.unsent).extend(unsent);
+        }
+    }
+
+    /// Owner: the messages that were left for it.
+    pub(crate) fn take_left(&self) -> Vec<Unsent> {
+        std::mem::take(&mut lock(&self.unsent))
+    }
+
     /// Ends all alarms.
     pub(crate) fn close(&self) {
         let wheel = lock(&self.wheel).take();
         // Users' messages go with it, so not under the lock.
         drop(wheel);
+        drop(self.take_left());
         self.publish(None);
     }
 

@@ -160,7 +160,7 @@ impl AtomicStand {
 
 struct Kind {
     /// The alarm set for this tick rings.
-    ring: unsafe fn(TimerShare, Tick),
+    ring: unsafe fn(TimerShare, Tick) -> Option<Unsent>,
     drop_message: unsafe fn(NonNull<Head>),
     layout: Layout,
 }
@@ -216,11 +216,12 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         drop_users(unsafe { Self::take_message(head) });
     }
 
-    unsafe fn send(share: TimerShare, _: Tick) {
-        if share.head().state.end() == Ended::Mine {
-            // SAFETY: the block is one of these, and the message ours, for we have ended it.
-            unsafe { Fired::<P, T>::push(share) };
+    unsafe fn send(share: TimerShare, _: Tick) -> Option<Unsent> {
+        if share.head().state.end() != Ended::Mine {
+            return None;
         }
+        // SAFETY: the block is one of these, and the message ours, for we have ended it.
+        unsafe { Fired::<P, T>::push(share) }
     }
 }
 
@@ -228,13 +229,13 @@ impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
     const EVERY: &'static Kind =
         &Kind { ring: Self::beat, drop_message: Self::drop_message, layout: Layout::new::<Self>() };
 
-    unsafe fn beat(share: TimerShare, at: Tick) {
+    unsafe fn beat(share: TimerShare, at: Tick) -> Option<Unsent> {
         if share.is_over() {
-            return;
+            return None;
         }
         let to = share.head().to;
-        // If the process is gone, the share comes back and is dropped.
-        let _ = Cast::<P, Beat<P, T>>::push(to, Beat { share, at, block: PhantomData });
+        let pushed = Cast::<P, Beat<P, T>>::push(to, Beat { share, at, block: PhantomData });
+        pushed.err().map(|beat| Unsent { share: beat.share, has_message: false })
     }
 }
 
@@ -269,21 +270,40 @@ impl TimerShare {
     }
 
     /// The alarm set for this tick rings.
-    pub(crate) fn ring(self, at: Tick, scheduler: &Scheduler) {
+    ///
+    /// Runs no user code: what cannot be sent, because the process has exited, comes back.
+    pub(crate) fn ring(self, at: Tick, scheduler: &Scheduler) -> Option<Unsent> {
         let stand = &self.head().stand;
         if let Some(rest) = stand.rest().checked_sub(1) {
             stand.set(stand.wheel(), rest);
             scheduler.set_timer(at.after(REACH_TIME), self);
+            None
         } else {
             let ring = self.head().kind.ring;
             // SAFETY: the function is that of the block's type.
-            unsafe { ring(self, at) };
+            unsafe { ring(self, at) }
         }
     }
 
     fn head(&self) -> &Head {
         // SAFETY: this side is not gone.
         unsafe { self.0.as_ref() }
+    }
+}
+
+/// A message that a timer could not send. Dropping it runs the user's `Drop`.
+pub(crate) struct Unsent {
+    share: TimerShare,
+    /// Whether the message is this one's, or the share's yet.
+    has_message: bool,
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if self.has_message {
+            // SAFETY: the share is alive, the kind is the block's own, the message is ours.
+            unsafe { (self.share.head().kind.drop_message)(self.share.0) };
+        }
     }
 }
 
@@ -430,11 +450,11 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         ..Dispatch::aside(Self::run, Self::discard, TurnTitle::of::<P, T>())
     };
 
-    /// Sends it; if the process has exited, the message is dropped.
+    /// Sends it, unless the process has exited.
     ///
     /// # Safety
     /// The share is that of a `Block<P, T>`, and the caller has the right to its message.
-    unsafe fn push(share: TimerShare) {
+    unsafe fn push(share: TimerShare) -> Option<Unsent> {
         let to = share.head().to;
         let message = block::allocate(Self::LAYOUT).cast::<Self>();
         // SAFETY: freshly allocated with this layout, and for a `P`; if it was not queued, it is still
@@ -445,10 +465,8 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
                 share,
                 process: PhantomData,
             });
-            if let Err(Gone) = to.push(message.cast::<Link>()) {
-                let share = Self::take(message.cast());
-                Block::<P, T>::drop_message(share.0);
-            }
+            let pushed = to.push(message.cast::<Link>());
+            pushed.err().map(|Gone| Unsent { share: Self::take(message.cast()), has_message: true })
         }
     }
 

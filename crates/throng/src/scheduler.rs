@@ -16,7 +16,7 @@ use crate::cycle::Probe;
 use crate::events::Events;
 use crate::exit::catch;
 use crate::fault::{self, Step};
-use crate::message_timer::TimerShare;
+use crate::message_timer::{TimerShare, Unsent};
 use crate::metrics::WorkerMetrics;
 use crate::sleep::Sleepers;
 use crate::spare::Spares;
@@ -444,18 +444,22 @@ impl Scheduler {
     }
 
     /// Rings a slice of the alarms that are due in a wheel; each process woken goes to `wake`.
+    /// Returns the messages of timers whose processes have exited: for the caller to drop where
+    /// user code may run.
     ///
     /// A panic goes no further; alarms that have not rung then ring later.
-    pub(crate) fn ring(&self, alarms: &Alarms, mut wake: impl FnMut(Token)) {
+    pub(crate) fn ring(&self, alarms: &Alarms, mut wake: impl FnMut(Token)) -> Vec<Unsent> {
+        let mut unsent = Vec::new();
         let due = Due { alarms, now: self.clock.now(), rest: alarms.take_due(self.clock.now()) };
-        if let Err(reason) = catch(|| self.ring_all(due, &mut wake)) {
+        if let Err(reason) = catch(|| self.ring_all(due, &mut wake, &mut unsent)) {
             self.events.report(Level::ERROR, "an alarm panicked", "", move |what| {
                 tracing::error!(target: "throng::worker", %reason, "{what}");
             });
         }
+        unsent
     }
 
-    fn ring_all(&self, mut due: Due<'_>, wake: &mut impl FnMut(Token)) {
+    fn ring_all(&self, mut due: Due<'_>, wake: &mut impl FnMut(Token), unsent: &mut Vec<Unsent>) {
         loop {
             fault::point(Step::Alarm(ptr::from_ref(self).addr()), "");
             let Some((at, target)) = due.rest.pop_front() else { return };
@@ -465,7 +469,7 @@ impl Scheduler {
                         wake(token);
                     }
                 }
-                Whom::Timer(share) => share.ring(at, self),
+                Whom::Timer(share) => unsent.extend(share.ring(at, self)),
             }
         }
     }
@@ -486,8 +490,9 @@ impl Scheduler {
                 return;
             }
             let mut woken = Vec::new();
-            self.ring(alarms, |token| woken.push(token));
+            let unsent = self.ring(alarms, |token| woken.push(token));
             self.inject(woken);
+            alarms.leave(unsent);
         }
     }
 

@@ -1,6 +1,8 @@
 //! Who watches that no turn blocks its worker for long.
 //!
-//! A worker says which turn it runs, by two plain stores a turn ([`Doing`]). The thread that keeps
+//! A worker says which turn it runs, by two plain stores a turn ([`Doing`]). It says the same of all
+//! else in which user code may block: acting on signals, an exit, dropping the message of a timer
+//! whose process has exited. The thread that keeps
 //! the clock looks at that every few milliseconds ([`Watch`]). A turn found running for longer than
 //! `stuck_after` is reported, once, with the names of its process and of its message; and what the
 //! worker holds is made reachable: its warm process goes to the injector, its alarms are rung for
@@ -36,6 +38,20 @@ impl TurnTitle {
     /// Of the message that brings a timeout, before its process is known.
     pub(crate) const TIMEOUT: TurnTitle =
         TurnTitle { process: || "any process", message: || "a timeout" };
+
+    /// The title of dropping the message of a timer whose process has exited.
+    pub(crate) const TIMER: TurnTitle =
+        TurnTitle { process: || "any process", message: || "a timer's message is dropped" };
+
+    /// The title of acting on signals, and of dropping the turn that a signal ends.
+    pub(crate) const fn signalled<P: Process>() -> TurnTitle {
+        TurnTitle { process: type_name::<P>, message: || "signals" }
+    }
+
+    /// The title of an exit: its state and what it has queued are dropped, and watchers are told.
+    pub(crate) const fn ending<P: Process>() -> TurnTitle {
+        TurnTitle { process: type_name::<P>, message: || "its exit" }
+    }
 
     /// Of a signal, which is handled without the process's taking part.
     pub(crate) const SIGNAL: TurnTitle =

@@ -31,7 +31,7 @@ use crate::sync::atomic::Ordering;
 use crate::sync::{current, park, park_timeout, spin_loop};
 use crate::timer::Tick;
 use crate::train::Streak;
-use crate::watch::Doing;
+use crate::watch::{Doing, TurnTitle};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
@@ -440,7 +440,13 @@ impl Worker {
     #[cold]
     fn ring_due_alarms(&self, runs: u32) {
         if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
-            self.scheduler().ring(self.alarms(), |token| self.push_back(token));
+            let mut unsent = self.scheduler().ring(self.alarms(), |token| self.push_back(token));
+            unsent.extend(self.alarms().take_left());
+            if !unsent.is_empty() {
+                self.doing().begin(const { &TurnTitle::TIMER });
+                drop(unsent);
+                self.doing().end();
+            }
         }
     }
 
@@ -533,6 +539,7 @@ impl Worker {
     /// Ends a process without its last hook.
     fn end_process(&self, token: Token, reason: ExitReason) {
         self.begin_run(&token);
+        self.doing().begin(token.class().ending);
         token.discard_turn(&reason);
         let generation = token.generation();
         self.finish(token, generation, reason);
@@ -640,6 +647,7 @@ impl Worker {
         token.begin_run();
         let signalled = token.is_signalled();
         if signalled {
+            self.doing().begin(token.class().signalled);
             let stopping = token.is_stopping();
             match token.handle_signals(token.generation()) {
                 None => {}
@@ -657,6 +665,7 @@ impl Worker {
         }
         if self.scheduler().phase() >= Phase::Killing {
             let stopping = token.is_stopping();
+            self.doing().begin(token.class().ending);
             if token.discard_turn(&ExitReason::Shutdown) {
                 if stopping {
                     return Progress::Done(After::ended(ExitReason::Shutdown));
@@ -679,10 +688,11 @@ impl Worker {
     /// Begins the next turn, if there is one.
     #[inline(always)]
     fn next_turn(&self, token: &Token, generation: Generation) -> Option<Progress> {
-        if token.is_signalled()
-            && let Some(after) = token.handle_signals(generation)
-        {
-            return Some(Progress::Done(after));
+        if token.is_signalled() {
+            self.doing().begin(token.class().signalled);
+            if let Some(after) = token.handle_signals(generation) {
+                return Some(Progress::Done(after));
+            }
         }
         match self.scheduler().phase() {
             Phase::Running => token.run_next(generation, self.doing()),
@@ -696,6 +706,7 @@ impl Worker {
     /// The process is over: those who want to know are told, a slice at a time.
     fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
         fault::point(Step::Finish, token.class().name);
+        self.doing().begin(token.class().ending);
         if token.obituary().is_none() {
             if let ExitReason::Panicked(text) = &reason {
                 self.scheduler().remotes[self.index].counters.count_panic();
@@ -731,7 +742,7 @@ impl Worker {
     /// Moves everybody who could run to a list.
     pub(crate) fn take_all(&self, ready: &mut Vec<Token>) {
         while self.alarms().is_due(self.scheduler().clock.now()) {
-            self.scheduler().ring(self.alarms(), |token| ready.push(token));
+            drop(self.scheduler().ring(self.alarms(), |token| ready.push(token)));
         }
         ready.extend(std::iter::from_fn(|| self.take_warm()));
         ready.extend(std::iter::from_fn(|| self.remote().queue.pop()));
@@ -746,6 +757,7 @@ impl Worker {
         self.begin_run(&token);
         token.begin_run();
         token.forgo_first();
+        self.doing().begin(token.class().ending);
         token.discard_turn(&reason);
         let began = self.scheduler().clock.now();
         let turns = self.run_turns(token, Progress::Done(After::exit(reason)), BUDGET, began);

@@ -15,6 +15,7 @@ use crate::message::Cast;
 use crate::process::{Exit, ExitTurn, Process};
 use crate::runtime::RuntimeHandle;
 use crate::slab::SlotClass;
+use crate::watch::TurnTitle;
 use std::any::TypeId;
 use std::ptr::NonNull;
 
@@ -30,6 +31,9 @@ pub(crate) struct Class {
     /// Begins the hook, for processes that have one.
     pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
     pub(crate) timeout: Option<fn(&Token) -> Progress>,
+    /// For the watchdog, what is no turn but may run user code.
+    pub(crate) signalled: &'static TurnTitle,
+    pub(crate) ending: &'static TurnTitle,
     exit_message: fn(Exit) -> NonNull<Link>,
 }
 
@@ -91,6 +95,8 @@ impl Class {
             drop_state: drop_state::<P>,
             stopping,
             timeout,
+            signalled: const { &TurnTitle::signalled::<P>() },
+            ending: const { &TurnTitle::ending::<P>() },
             exit_message: |exit| Cast::<P, _>::allocate(ExitTurn(exit)),
         }
     }

@@ -55,11 +55,10 @@ impl Token {
                     let drained = cell.mailbox.drain(generation);
                     if !cell.turn.is_signalled() || drained.is_null() {
                         drained
-                    } else if let Some(after) = self.sort_out(drained) {
-                        return Some(Progress::Done(after));
                     } else {
-                        // There may be more by now than what has been sorted.
-                        return Some(Progress::Done(After::Next));
+                        doing.begin(self.class().signalled);
+                        // If none ends the process, there may be more by now than what was sorted.
+                        return Some(Progress::Done(self.sort_out(drained).unwrap_or(After::Next)));
                     }
                 }
             };

@@ -296,3 +296,145 @@ fn a_process_that_is_never_done_shares_its_worker() {
         std::thread::yield_now();
     }
 }
+
+/// Blocks the thread that drops it, until it is let go.
+struct BlocksInDrop {
+    begun: mpsc::Sender<()>,
+    until: mpsc::Receiver<()>,
+}
+impl Drop for BlocksInDrop {
+    fn drop(&mut self) {
+        let _ = self.begun.send(());
+        let _ = self.until.recv_timeout(PATIENCE);
+    }
+}
+
+/// Holds what blocks in its state, or in a turn that is suspended.
+#[derive(Default)]
+struct Holder(#[expect(dead_code, reason = "held to be dropped")] Option<BlocksInDrop>);
+impl Process for Holder {}
+/// Has the turn hold it and wait for ever.
+impl Message for BlocksInDrop {
+    type Reply = ();
+}
+impl Handle<BlocksInDrop> for Holder {
+    async fn handle(&mut self, held: BlocksInDrop, _: &mut Context<Self>) {
+        std::future::pending::<()>().await;
+        drop(held);
+    }
+}
+struct LinkTo(throng::Pid);
+impl Message for LinkTo {
+    type Reply = ();
+}
+impl Handle<LinkTo> for Holder {
+    async fn handle(&mut self, LinkTo(pid): LinkTo, cx: &mut Context<Self>) {
+        cx.link(pid);
+    }
+}
+
+/// How user code comes to be dropped by a worker, outside of every turn.
+#[derive(Clone, Copy, Debug)]
+enum Dropped {
+    StateByStop,
+    StateByKill,
+    StateByExit,
+    StateByLink,
+    SuspendedTurn,
+    QueuedMessage,
+    TimersMessage,
+}
+
+/// Lets a process drop what blocks.
+async fn have_it_dropped(runtime: &RuntimeHandle, how: Dropped, blocks: BlocksInDrop) {
+    let in_state = |blocks| runtime.spawn(Holder(Some(blocks))).unwrap();
+    match how {
+        Dropped::StateByStop => drop(in_state(blocks).stop()),
+        Dropped::StateByKill => in_state(blocks).kill(),
+        Dropped::StateByExit => in_state(blocks).exit(ExitReason::other("it is over")),
+        Dropped::StateByLink => {
+            let (holder, peer) = (in_state(blocks), runtime.spawn(Holder(None)).unwrap());
+            holder.call(LinkTo(peer.pid())).await.unwrap();
+            peer.exit(ExitReason::other("it is over"));
+        }
+        Dropped::SuspendedTurn => {
+            let holder = runtime.spawn(Holder(None)).unwrap();
+            holder.send(blocks).unwrap();
+            holder.kill();
+        }
+        Dropped::QueuedMessage => {
+            let (begun, _) = mpsc::channel();
+            let (_, until) = mpsc::channel();
+            let holder = runtime.spawn(Holder(None)).unwrap();
+            holder.send(BlocksInDrop { begun, until }).unwrap();
+            holder.send(blocks).unwrap();
+            holder.kill();
+        }
+        Dropped::TimersMessage => {
+            let holder = runtime.spawn(Holder(None)).unwrap();
+            drop(runtime.send_after(holder, Duration::from_secs(3600), blocks));
+            holder.kill();
+        }
+    }
+}
+
+#[test]
+fn others_go_on_while_a_drop_blocks_the_only_worker() {
+    let all = [
+        Dropped::StateByStop,
+        Dropped::StateByKill,
+        Dropped::StateByExit,
+        Dropped::StateByLink,
+        Dropped::SuspendedTurn,
+        Dropped::QueuedMessage,
+        Dropped::TimersMessage,
+    ];
+    for how in all {
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let stuck =
+            || runtime.metrics().workers.iter().map(|worker| worker.stuck_turns).sum::<u64>();
+        runtime.block_on(async |runtime| {
+            let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+            let (begun, has_begun) = mpsc::channel();
+            let (let_go, until) = mpsc::channel();
+            have_it_dropped(runtime, how, BlocksInDrop { begun, until }).await;
+            has_begun.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{how:?}: not dropped"));
+            let answer = counter.call(Add(1)).within(Duration::from_secs(30)).await;
+            assert_eq!(answer.ok(), Some(1), "{how:?}: the worker blocks all others");
+            // A deadline inside a process is an alarm in the wheel of the worker that blocks.
+            let asks = runtime.spawn(Asks).unwrap();
+            let late = asks.call(AskInVain(Duration::from_millis(5))).within(PATIENCE).await;
+            assert!(late.unwrap(), "{how:?}: no alarm rings");
+            assert!(stuck() > 0, "{how:?}: not counted as blocked");
+            let_go.send(()).unwrap();
+        });
+        assert_eq!(runtime.shutdown(PATIENCE).abandoned, 0, "{how:?}");
+    }
+}
+
+/// Calls a process that never answers.
+struct Asks;
+impl Process for Asks {}
+struct AskInVain(Duration);
+impl Message for AskInVain {
+    type Reply = bool;
+}
+impl Handle<AskInVain> for Asks {
+    async fn handle(&mut self, AskInVain(time): AskInVain, cx: &mut Context<Self>) -> bool {
+        let mute = cx.runtime().spawn(Mute).unwrap();
+        let late = mute.call(Never).within(time).await;
+        mute.kill();
+        matches!(late, Err(CallError::TimedOut { .. }))
+    }
+}
+struct Mute;
+impl Process for Mute {}
+struct Never;
+impl Message for Never {
+    type Reply = ();
+}
+impl Handle<Never> for Mute {
+    async fn handle(&mut self, _: Never, _: &mut Context<Self>) {
+        std::future::pending().await
+    }
+}
