@@ -32,6 +32,10 @@
 /// (timers, [piped](crate::Context::pipe) results, the end of another, changes of a group) and a
 /// request to exit are neither refused nor dropped, and keep their place in the order.
 ///
+/// A message that an async process has [passed over](crate::Inbox::recv_match) takes its place until
+/// a receive takes it or the process exits. The table of [`Overflow`] applies to such messages, too;
+/// the oldest of them is older than every message that has not been looked at.
+///
 /// Cost: a bounded mailbox is a queue under a lock: some tens of nanoseconds for each message, some
 /// two hundred while a flood and its process both want the lock; and about 200 bytes beside its
 /// process.
@@ -72,7 +76,14 @@ impl MailboxBound {
 ///
 /// `Overloaded` hands the message back. If the oldest, dropped for a newer one, was a call, its
 /// caller gets `Overloaded` and the message too: a call is never lost silently. (A question that
-/// is dropped so is [`Unanswered`](crate::CallError::Unanswered): the message is gone with it.)
+/// is dropped so is [`Unanswered`](crate::CallError::Unanswered): the message is gone with it.) A
+/// call to an async process has returned when its message is passed over, so nobody is told if that
+/// is dropped later.
+///
+/// If messages that an async process has [passed over](crate::Inbox::recv_match) fill its mailbox,
+/// then with `Wait`, `Reject` and `DropNewest` the message that it waits for does not get in. With
+/// `Wait` the sender and the receive wait for each other until the first of their deadlines is over;
+/// without a deadline on either side, until the process is ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overflow {
     /// Whoever can wait does, in the order of coming.

@@ -15,7 +15,8 @@
 //! 1. A message is charged before it is queued, and that is taken back if it was not; so whatever
 //!    was queued was charged to its own runtime, and nothing is discharged before it was charged.
 //! 2. A message that is charged is discharged once: when its turn begins, when it is discarded, or
-//!    when its sender takes it back.
+//!    when its sender takes it back. A message that an async process keeps is charged again while it
+//!    is kept, and discharged when a receive takes it, when it is dropped, or when its process dies.
 //! 3. A budget is never freed: a stale address may lead to one whose runtime is over. What is
 //!    charged there by mistake is, by the first invariant, taken back.
 
@@ -169,14 +170,14 @@ impl Budget {
 
 /// The owner's add: others only read.
 #[inline(always)]
-fn add(count: &AtomicU64, bytes: u32) {
-    let sum = count.load(Ordering::Relaxed).wrapping_add(u64::from(bytes));
+fn add(count: &AtomicU64, bytes: impl Into<u64>) {
+    let sum = count.load(Ordering::Relaxed).wrapping_add(bytes.into());
     count.store(sum, Ordering::Release);
 }
 
 /// A message of the process whose token this worker holds is off its queue.
 #[inline(always)]
-pub(crate) fn discharge_here(bytes: u32) {
+pub(crate) fn discharge_here(bytes: impl Into<u64>) {
     scheduler::with_worker(|worker| {
         debug_assert!(worker.is_some(), "only workers hold tokens");
         if let Some(worker) = worker {
@@ -200,6 +201,16 @@ impl Account {
 
     pub(crate) fn look(&self) {
         self.budget.look();
+    }
+
+    /// The process that this worker runs keeps messages of so many bytes for a later receive.
+    pub(crate) fn charge(&self, bytes: u64) {
+        add(&self.tally.charged, bytes);
+    }
+
+    /// It does not keep them any more.
+    pub(crate) fn discharge(&self, bytes: u64) {
+        add(&self.tally.discharged, bytes);
     }
 }
 

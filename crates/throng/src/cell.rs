@@ -35,7 +35,7 @@ use self::class::{Place, state};
 use crate::address::{Pid, RawAddress};
 use crate::bound::MailboxBound;
 use crate::exit::{ExitReason, catch};
-use crate::extension::Extension;
+use crate::extension::{Extension, KeptLoad};
 use crate::fault::{self, Step};
 use crate::frame::{self, FrameHead, Progress};
 use crate::lobby;
@@ -563,6 +563,7 @@ impl Token {
         }
         let state_dropped = self.drop_state();
         let attachment = self.if_extension(|own| {
+            own.kept = KeptLoad::default();
             if own.obituary.is_none() {
                 own.obituary = Some(reason.clone());
                 // They are told in the order in which they asked.

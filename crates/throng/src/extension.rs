@@ -9,6 +9,7 @@ use crate::address::Pid;
 use crate::cell::MessageList;
 use crate::exit::ExitReason;
 use crate::links::Links;
+use crate::message::Load;
 use crate::message_timer::Timers;
 use crate::process::Down;
 use crate::small_map::SmallMap;
@@ -40,12 +41,35 @@ pub(crate) struct Extension {
     pub(crate) backlog: VecDeque<MessageList>,
     /// Timers for this process, which end with it.
     pub(crate) timers: Timers,
+    /// Messages that an async process has taken out of its mailbox and keeps for a later receive.
+    pub(crate) kept: KeptLoad,
     /// Turns begun since there is this extension.
     pub(crate) turns: u64,
     /// The longest turn that was noticed; zero if none was.
     pub(crate) longest_turn: Duration,
     /// Set when the process is dead and the others are being told.
     pub(crate) obituary: Option<ExitReason>,
+}
+
+/// How many messages an async process keeps, all of one size. Every process that has an extension pays
+/// for the size of this.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct KeptLoad {
+    messages: u32,
+    message_bytes: u32,
+}
+
+impl KeptLoad {
+    pub(crate) fn new(messages: usize, message_bytes: u64) -> KeptLoad {
+        let fit = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        KeptLoad { messages: fit(messages as u64), message_bytes: fit(message_bytes) }
+    }
+
+    /// The load without so many messages, which are to be dropped.
+    pub(crate) fn without(self, dropped: usize) -> Load {
+        let messages = u64::from(self.messages).saturating_sub(dropped as u64);
+        Load { messages, bytes: messages * u64::from(self.message_bytes) }
+    }
 }
 
 /// Something that knows a process by its pid for as long as it lives: a name, a group.

@@ -3,18 +3,26 @@
 //! ```text
 //!            one long turn of the process
 //! ┌──────────────────────────────────────────────────┐
-//! │ user's future ──owns──▶ Inbox { kept messages }   │
-//! │       │ recv                     ▲                │
-//! │       ▼                          │ arriving       │
-//! │ next message's own turn, nested ─┴▶ Handle::handle│
+//! │ user's future ──owns──▶ Inbox                     │
+//! │       │ recv ◀── wanted ──┐                       │
+//! │       ▼                   │ arriving              │
+//! │ next message's own turn, nested: Handle::handle   │
+//! │                           │ passed over           │
+//! │                           ▼                       │
+//! │ the process's state: messages kept                │
 //! └──────────────────────────────────────────────────┘
 //! ```
 //!
 //! The user's future is the process's first turn and its only one; when it ends, so does the
 //! process. A receive takes the next message from the mailbox and runs its turn *inside* this
-//! one: the handler puts the message down in the inbox, and the sender's side (calls, trains,
+//! one: the handler puts the message down for the receive, and the sender's side (calls, trains,
 //! requests to stop) is what it is for any other process. With nothing to take, the receive marks
 //! the mailbox as `AWAITING` and is pending; see `mailbox`.
+//!
+//! A message that a receive passes over is kept in the process's state (`kept`) and counts as
+//! queued: the mailbox budget is charged for it, the cell's extension has the number for whoever
+//! looks at the process (`cell::look`), and in a bounded mailbox it goes on to hold its place
+//! (`lobby`). All three are brought up to date by [`change_kept`] and [`settle`].
 //!
 //! Who may touch what:
 //!
@@ -27,18 +35,24 @@
 //!
 //! Invariants:
 //! 1. A reference to the state does not outlast the function that made it, and none is made while
-//!    a nested turn runs: that one's borrow is the only one.
+//!    a nested turn runs: that one's borrow is the only one. A receive's condition, which is the
+//!    user's, runs under such a reference; it cannot reach the state, for the inbox is lent to the
+//!    receive.
 //! 2. The state is reached only by [`Inbox::inside`], which has seen that the calling thread is
 //!    the one that polls this very process, and so holds its token.
 //! 3. A nested turn begins in a receive only, which borrows the inbox exclusively; so turns are
 //!    never nested twice, and `arriving` points to nothing that is used otherwise.
 
+mod kept;
+
+use self::kept::{Arrived, Kept};
 use crate::address::{Address, Pid};
 use crate::cell::Inside;
 use crate::context::Context;
 use crate::deadline::Deadline;
 use crate::error::SpawnError;
-use crate::exit::{ExitReason, IntoExitReason};
+use crate::exit::{ExitReason, IntoExitReason, catch, drop_users};
+use crate::extension::KeptLoad;
 use crate::frame::After;
 use crate::process::{Down, Exit, Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
@@ -46,7 +60,6 @@ use crate::scheduler::{self, Phase};
 use crate::spawner::Spawner;
 use crate::waker;
 use crate::worker::Worker;
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
@@ -96,7 +109,7 @@ use std::time::Duration;
 /// When the runtime shuts down, a receive that would have to wait ends the process instead.
 pub struct Inbox<M> {
     pid: Pid,
-    received: Received<M>,
+    messages: PhantomData<fn() -> M>,
 }
 
 /// A process written as a future, as its address knows it. See
@@ -106,7 +119,7 @@ pub struct Inbox<M> {
 /// message out of its mailbox; [`ask`](Address::ask) is for answers.
 pub struct AsyncProcess<M> {
     /// Where the nested turn puts its message; null while none runs.
-    arriving: *mut Received<M>,
+    arriving: *mut Arrived<M>,
     seldom: Option<Box<Seldom<M>>>,
 }
 
@@ -116,70 +129,13 @@ unsafe impl<M: Send> Send for AsyncProcess<M> {}
 
 /// What most async processes never need.
 struct Seldom<M> {
+    kept: Kept<M>,
     /// A nested turn, a signal, the shutdown or the process itself wants it to exit.
     exit: Option<After>,
     /// A receive waits with a waker that is not the process's own.
     waiting: Option<Waker>,
     on_down: Option<fn(Down) -> M>,
     on_exit: Option<fn(Exit) -> M>,
-}
-
-/// Messages that are out of the mailbox.
-struct Received<M> {
-    /// Those that no receive has wanted so far, oldest first.
-    kept: Kept<M>,
-    /// One that came after those and has not been looked at; so that a message which is wanted at
-    /// once needs no queue.
-    fresh: Option<M>,
-}
-
-impl<M> Received<M> {
-    fn push(&mut self, message: M) {
-        if let Some(older) = self.fresh.replace(message) {
-            self.kept.push(older);
-        }
-    }
-
-    /// Takes the first that matches, looking at none of the first `passed` and counting on.
-    fn take(&mut self, matches: &mut impl FnMut(&M) -> bool, passed: &mut usize) -> Option<M> {
-        while let Some(message) = self.kept.get(*passed) {
-            if matches(message) {
-                return self.kept.remove(*passed);
-            }
-            *passed += 1;
-        }
-        if matches(self.fresh.as_ref()?) {
-            return self.fresh.take();
-        }
-        if let Some(message) = self.fresh.take() {
-            self.kept.push(message);
-        }
-        *passed += 1;
-        None
-    }
-}
-
-/// A queue that most processes never need, and so one word until it is: an inbox lies in its
-/// process's future, often more than once.
-#[expect(clippy::box_collection, reason = "a queue is four words, and most inboxes have none")]
-struct Kept<M>(Option<Box<VecDeque<M>>>);
-
-impl<M> Kept<M> {
-    fn push(&mut self, message: M) {
-        self.0.get_or_insert_default().push_back(message);
-    }
-
-    fn get(&self, index: usize) -> Option<&M> {
-        self.0.as_ref()?.get(index)
-    }
-
-    fn remove(&mut self, index: usize) -> Option<M> {
-        self.0.as_mut()?.remove(index)
-    }
-
-    fn len(&self) -> usize {
-        self.0.as_ref().map_or(0, |messages| messages.len())
-    }
 }
 
 /// How a look through the mailbox ended.
@@ -210,7 +166,18 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// Waits for the first message that matches. Those before it stay in their order, and later
     /// receives look at them first.
     ///
-    /// Cost: a look at each message that is passed over, at every such receive anew.
+    /// A message that is passed over stays queued, as in OTP: it counts in
+    /// [`ProcessInfo`](crate::ProcessInfo), against the
+    /// [`mailbox_budget`](crate::RuntimeBuilder::mailbox_budget), and in a
+    /// [bounded](crate::MailboxBound) mailbox it takes a place until a receive takes it. Where such
+    /// messages fill the mailbox, the one that is waited for does not get in: senders that wait for
+    /// room and this receive then wait for each other until the first of their deadlines is over.
+    /// Only [`Overflow::DropOldest`](crate::Overflow::DropOldest) makes room: it drops the message
+    /// that was passed over first. So a selective receive from a bounded mailbox wants a
+    /// [time-out](Self::recv_match_timeout).
+    ///
+    /// Cost: a look at each message that is passed over, at every such receive anew. Memory: the
+    /// message and a byte, rounded up to its alignment; about 300 bytes for a process's first one.
     pub fn recv_match(
         &mut self,
         mut matches: impl FnMut(&M) -> bool + Send,
@@ -245,11 +212,9 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// # Panics
     /// Outside of this process.
     pub fn try_recv(&mut self) -> Option<M> {
-        self.inside(|worker, inside, received| {
-            match look(worker, inside, received, &mut |_| true, &mut 0, false) {
-                Look::Found(message) => Some(message),
-                _ => None,
-            }
+        self.inside(|worker, inside| match look(worker, inside, &mut |_| true, &mut 0, false) {
+            Look::Found(message) => Some(message),
+            _ => None,
         })
     }
 
@@ -302,7 +267,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// Does something that only a process can, as a handler does with its context: links,
     /// monitors, timers. After [`stop`](Context::stop) the process exits when it next waits.
     pub fn context<R>(&mut self, f: impl FnOnce(&mut Context<AsyncProcess<M>>) -> R) -> R {
-        self.inside(|_, inside, _| {
+        self.inside(|_, inside| {
             let mut cx = Context::new(inside);
             let result = f(&mut cx);
             obey::<M>(inside, cx.into_after());
@@ -317,19 +282,18 @@ impl<M: Message<Reply = ()>> Inbox<M> {
 
     /// The runtime this process lives in.
     pub fn runtime(&mut self) -> RuntimeHandle {
-        self.inside(|_, inside, _| inside.runtime().clone())
+        self.inside(|_, inside| inside.runtime().clone())
     }
 
     /// Runs `f` if this thread is polling the inbox's process.
-    fn inside<R>(&mut self, f: impl FnOnce(&Worker, Inside, &mut Received<M>) -> R) -> R {
-        let received = &mut self.received;
-        scheduler::with_turn_of(self.pid.raw(), |worker, inside| f(worker, inside, received))
+    fn inside<R>(&mut self, f: impl FnOnce(&Worker, Inside) -> R) -> R {
+        scheduler::with_turn_of(self.pid.raw(), f)
             .unwrap_or_else(|| panic!("an inbox was used outside of its own process"))
     }
 
     fn with_state<R>(&mut self, f: impl FnOnce(&mut AsyncProcess<M>) -> R) -> R {
         // SAFETY: no nested turn runs, for the inbox is free; and the reference ends here.
-        self.inside(|_, inside, _| f(unsafe { inside.state::<AsyncProcess<M>>().as_mut() }))
+        self.inside(|_, inside| f(unsafe { inside.state::<AsyncProcess<M>>().as_mut() }))
     }
 
     fn poll(
@@ -339,9 +303,9 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         passed: &mut usize,
         mut limit: Option<&mut Limit>,
     ) -> Poll<Option<M>> {
-        self.inside(|worker, inside, received| {
+        self.inside(|worker, inside| {
             loop {
-                match look(worker, inside, received, matches, passed, true) {
+                match look(worker, inside, matches, passed, true) {
                     Look::Found(message) => return Poll::Ready(Some(message)),
                     Look::Nothing => {}
                     Look::Yield => {
@@ -376,8 +340,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
 
 impl<M> fmt::Debug for Inbox<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = self.received.kept.len();
-        write!(f, "Inbox({:?}, {kept} kept)", self.pid)
+        write!(f, "Inbox({:?})", self.pid)
     }
 }
 
@@ -391,15 +354,14 @@ enum Limit {
 fn look<M: Message<Reply = ()>>(
     worker: &Worker,
     inside: Inside,
-    received: &mut Received<M>,
     matches: &mut impl FnMut(&M) -> bool,
     passed: &mut usize,
     budgeted: bool,
 ) -> Look<M> {
+    if let Some(message) = take_kept(worker, inside, matches, passed) {
+        return Look::Found(message);
+    }
     loop {
-        if let Some(message) = received.take(matches, passed) {
-            return Look::Found(message);
-        }
         // SAFETY: no nested turn runs, and the reference ends here.
         if unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.is_exiting() {
             return Look::Exiting;
@@ -407,9 +369,126 @@ fn look<M: Message<Reply = ()>>(
         if budgeted && !worker.may_nest() {
             return Look::Yield;
         }
-        match run_nested(worker, inside, received) {
-            Some(after) => obey::<M>(inside, after),
-            None => return Look::Nothing,
+        let mut arrived = Arrived::new();
+        let Some(after) = run_nested(worker, inside, &mut arrived) else {
+            return Look::Nothing;
+        };
+        obey::<M>(inside, after);
+        let mut taken = Taken { worker, inside, arrived, is_given: false, passed };
+        let found = taken.arrived.take(matches);
+        taken.is_given = found.is_some();
+        drop(taken);
+        if let Some(message) = found {
+            return Look::Found(message);
+        }
+    }
+}
+
+/// Takes the first message that matches out of those kept, looking at none of the first `passed`.
+fn take_kept<M: Message<Reply = ()>>(
+    worker: &Worker,
+    inside: Inside,
+    matches: &mut impl FnMut(&M) -> bool,
+    passed: &mut usize,
+) -> Option<M> {
+    // SAFETY: no nested turn runs, and the reference ends here.
+    let seldom = &unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.seldom;
+    if seldom.as_ref().is_none_or(|seldom| seldom.kept.len() == 0) {
+        return None;
+    }
+    if let Some(lobby) = inside.lobby() {
+        drop_oldest::<M>(worker, inside, lobby.take_doomed(), passed);
+    }
+    let taken = change_kept(worker, inside, |kept| kept.take(matches, passed))?;
+    if taken.is_counted
+        && let Some(lobby) = inside.lobby()
+    {
+        wake_all(lobby.release());
+    }
+    Some(taken.message)
+}
+
+/// Drops so many of the kept messages that count, the oldest first: newer ones have their places.
+fn drop_oldest<M: Message<Reply = ()>>(
+    worker: &Worker,
+    inside: Inside,
+    count: usize,
+    passed: &mut usize,
+) {
+    for _ in 0..count {
+        let oldest = change_kept(worker, inside, Kept::<M>::take_oldest_counted);
+        let Some((place, message)) = oldest else { return };
+        if place < *passed {
+            *passed -= 1;
+        }
+        drop_users(message);
+    }
+}
+
+/// Changes what is kept, and has everybody know who counts it: the budget, and the cell for those
+/// who look at it.
+fn change_kept<M: Message<Reply = ()>, R>(
+    worker: &Worker,
+    mut inside: Inside,
+    change: impl FnOnce(&mut Kept<M>) -> R,
+) -> R {
+    // SAFETY: no nested turn runs, and the reference ends with this function, which the user's
+    // condition, called by `change`, cannot call again: see the file's invariant 1.
+    let kept = &mut unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.seldom().kept;
+    let before = kept.len();
+    let changed = change(kept);
+    let after = kept.len();
+    if before == after {
+        return changed;
+    }
+    let bytes = |messages: usize| messages as u64 * Kept::<M>::BYTES;
+    if after > before {
+        worker.account.charge(bytes(after - before));
+    } else {
+        worker.account.discharge(bytes(before - after));
+    }
+    inside.with_extension(|own| own.kept = KeptLoad::new(after, Kept::<M>::BYTES));
+    changed
+}
+
+/// Calls the wakers of senders that were let into a bounded mailbox.
+fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
+        // Any future may wait for room with a waker of its own.
+        let _ = catch(|| waker.wake());
+    }
+}
+
+/// The messages of a nested turn, of which the receive may take one. Dropping this keeps the others;
+/// so none is lost if the receive's condition panics.
+struct Taken<'a, M: Message<Reply = ()>> {
+    worker: &'a Worker,
+    inside: Inside,
+    arrived: Arrived<M>,
+    /// Whether the receive has taken one.
+    is_given: bool,
+    passed: &'a mut usize,
+}
+
+impl<M: Message<Reply = ()>> Drop for Taken<'_, M> {
+    fn drop(&mut self) {
+        let Taken { worker, inside, ref mut arrived, is_given, ref mut passed } = *self;
+        let left = arrived.len();
+        let settled = inside.lobby().map(|lobby| lobby.settle(left));
+        if left > 0 {
+            let is_counted = settled.as_ref().is_some_and(|settled| settled.is_counted);
+            change_kept(worker, inside, |kept| {
+                while let Some(message) = arrived.pop() {
+                    kept.push(message, is_counted);
+                }
+            });
+            if !is_given {
+                **passed += left;
+            }
+        }
+        if let Some(settled) = settled {
+            drop_oldest::<M>(worker, inside, settled.doomed, passed);
+            wake_all(settled.wakers);
         }
     }
 }
@@ -427,19 +506,19 @@ fn obey<M: Message<Reply = ()>>(inside: Inside, after: After) {
     }
 }
 
-/// Runs the next message's turn, which adds what it carries to `received`; none if there is none.
+/// Runs the next message's turn, which puts what it carries into `arrived`; none if there is none.
 fn run_nested<M: Message<Reply = ()>>(
     worker: &Worker,
     inside: Inside,
-    received: &mut Received<M>,
+    arrived: &mut Arrived<M>,
 ) -> Option<After> {
     // What it is about to learn must not be overtaken by what it has said.
     worker.end_streak();
     let state = inside.state::<AsyncProcess<M>>();
     // SAFETY: by invariants 1 and 2 nobody else has the state; each reference ends at once. While
-    // the nested turn runs, `received` is used by it alone, through the pointer.
+    // the nested turn runs, `arrived` is used by it alone, through the pointer.
     unsafe {
-        (*state.as_ptr()).arriving = received;
+        (*state.as_ptr()).arriving = arrived;
         let after = inside.run_nested(worker.doing());
         (*state.as_ptr()).arriving = ptr::null_mut();
         after
@@ -449,7 +528,13 @@ fn run_nested<M: Message<Reply = ()>>(
 impl<M> AsyncProcess<M> {
     fn seldom(&mut self) -> &mut Seldom<M> {
         self.seldom.get_or_insert_with(|| {
-            Box::new(Seldom { exit: None, waiting: None, on_down: None, on_exit: None })
+            Box::new(Seldom {
+                kept: Kept::new(),
+                exit: None,
+                waiting: None,
+                on_down: None,
+                on_exit: None,
+            })
         })
     }
 
@@ -531,9 +616,8 @@ impl RuntimeHandle {
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the function back.
     ///
-    /// Cost: a slot of 64 bytes, and a pooled block for the future, which takes some 90 bytes and
-    /// one message more than it would without an inbox. A message costs one more turn that does not
-    /// suspend.
+    /// Cost: a slot of 64 bytes, and a pooled block for the future, which takes some 80 bytes more
+    /// than it would without an inbox. A message costs one more turn that does not suspend.
     pub fn spawn_async<M, F, R>(&self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
     where
         M: Message<Reply = ()>,
@@ -562,7 +646,7 @@ impl Spawner<'_> {
 }
 
 const _: () = assert!(size_of::<AsyncProcess<[u8; 100]>>() <= 16, "fits the smallest slot");
-const _: () = assert!(size_of::<Inbox<u64>>() == 32, "lies in each process's future, often twice");
+const _: () = assert!(size_of::<Inbox<u64>>() == 8, "lies in each process's future, often twice");
 
 /// The one turn of an async process.
 struct Begin<F, R>(F, PhantomData<fn() -> R>);
@@ -617,8 +701,10 @@ where
         if matches!(stage, Stage::Begins(_))
             && let Stage::Begins(begin) = mem::replace(stage, Stage::Over)
         {
-            let received = Received { kept: Kept(None), fresh: None };
-            *stage = Stage::Runs(begin(Inbox { pid: inside.pid(), received }));
+            if let Some(lobby) = inside.lobby() {
+                lobby.hold_taken();
+            }
+            *stage = Stage::Runs(begin(Inbox { pid: inside.pid(), messages: PhantomData }));
         }
         let Stage::Runs(future) = stage else { unreachable!("is not polled after a panic") };
         // SAFETY: as above.

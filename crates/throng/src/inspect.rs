@@ -66,7 +66,8 @@ pub struct ProcessInfo {
     pub monitored_by: Vec<Pid>,
     /// Whether exit signals reach it as messages.
     pub traps_exits: bool,
-    /// Messages that are queued.
+    /// Messages that are queued; also those that an async process has
+    /// [passed over](crate::Inbox::recv_match).
     pub mailbox_len: u64,
     /// What those take; not what they point to.
     pub mailbox_bytes: u64,

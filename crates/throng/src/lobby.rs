@@ -3,7 +3,7 @@
 //! ```text
 //!                      ┌─ counted ───┐
 //! send, call ─────────▶│ 7 9 12      │──┐ by number
-//!    │ full            └─────────────┘  ├──────────▶ turn
+//!    │ full            └─────────────┘  ├──────────▶ turn ─▶ ( 2 5 held, by an async process )
 //!    ▼        room made        ▲     ┌──┘
 //! ┌─ line ─────────────────────┴┐    │
 //! │ who waits, in order         │    │
@@ -18,13 +18,21 @@
 //! it. The token's holder gives it back under the same lock, and only if the lobby is empty: so
 //! either it sees the message, or the sender sees that the token is free.
 //!
+//! An async process may take a message and keep it for a later receive. Such a message goes on to
+//! hold its place: the process itself has it, the lobby counts it (`held`). Held messages are older
+//! than all others, so they are the ones that [`Overflow::DropOldest`] is for. A sender cannot reach
+//! them: it takes the place, and says so (`doomed`); the owner drops as many before it looks at what
+//! it keeps.
+//!
 //! A lobby belongs to a slot for good and is never freed, like the slot. Invariants, all under the
 //! lock:
 //! 1. Only addresses with the owner's generation put anything in: none that is stale does.
 //! 2. Every message in here is owned by the lobby, and is for the owner's type; one in `returned`
 //!    is for whoever has its ticket.
-//! 3. There is a line only while `counted` is full. It moves up with each message that leaves.
+//! 3. There is a line only while there is no room. It moves up with each place that becomes free.
 //! 4. Each number is given once, to a message or to a place in the line, in every life of the slot.
+//! 5. `held` is the number of messages that the owner keeps, and the one it has taken and not settled;
+//!    `doomed` is no more than that.
 //!
 //! No code of a user's runs under the lock: messages are dropped, and wakers called and dropped,
 //! after it, and no panic of theirs keeps what is due from being done. What is
@@ -116,6 +124,17 @@ pub(crate) struct Closed {
     pub(crate) wakers: Vec<Waker>,
 }
 
+/// What came of a message that an owner took and may keep.
+#[must_use]
+pub(crate) struct Settled {
+    /// Whether it counts, and so holds a place while it is kept.
+    pub(crate) is_counted: bool,
+    /// How many of those kept have lost their place, oldest first, and are to be dropped.
+    pub(crate) doomed: usize,
+    /// The wakers of the senders that were let in.
+    pub(crate) wakers: Vec<Waker>,
+}
+
 /// See the file's head.
 pub(crate) struct Lobby(Mutex<State>);
 
@@ -126,6 +145,12 @@ struct State {
     uncounted: VecDeque<Numbered>,
     /// By number. Any place may be given up, also each of a million, so no list that closes up.
     line: BTreeMap<u64, Standing>,
+    /// Whether the owner says what has become of each message it takes.
+    holds: bool,
+    /// Whether the message taken last, of which it has not said so, was a counted one.
+    taken_counts: bool,
+    held: usize,
+    doomed: usize,
     /// Of the signals in the mailbox, in their order there.
     marks: VecDeque<u64>,
     returned: BTreeMap<u64, NonNull<Link>>,
@@ -155,6 +180,10 @@ impl Lobby {
             counted: VecDeque::new(),
             uncounted: VecDeque::new(),
             line: BTreeMap::new(),
+            holds: false,
+            taken_counts: false,
+            held: 0,
+            doomed: 0,
             marks: VecDeque::new(),
             returned: BTreeMap::new(),
             next_number: 0,
@@ -285,17 +314,56 @@ impl Lobby {
             return state.uncounted.pop_front().map(|first| (first.message, None));
         }
         let first = state.counted.pop_front()?;
+        if state.holds {
+            state.held += 1;
+            state.taken_counts = true;
+            return Some((first.message, None));
+        }
         let waker = state.move_up();
         Some((first.message, waker))
     }
 
-    /// Adds what waits here, without the line.
-    pub(crate) fn add_to(&self, load: &mut Load) {
+    /// Owner: from here on each counted message that is taken holds its place until the owner has
+    /// [settled](Self::settle) what becomes of it.
+    pub(crate) fn hold_taken(&self) {
+        lock(&self.0).holds = true;
+    }
+
+    /// Owner: of the message taken last, so many are left to be kept, which hold places if it did.
+    /// (A message is one, but for turns of the user's own making.)
+    pub(crate) fn settle(&self, left: usize) -> Settled {
+        let mut state = lock(&self.0);
+        let is_counted = mem::take(&mut state.taken_counts);
+        if is_counted {
+            state.held += left;
+            state.free_held();
+        }
+        let doomed = state.take_doomed();
+        Settled { is_counted, doomed, wakers: state.move_up_all() }
+    }
+
+    /// Owner: one of the messages that were kept does not hold its place any more. The wakers are
+    /// those of the senders that were let in.
+    pub(crate) fn release(&self) -> Vec<Waker> {
+        let mut state = lock(&self.0);
+        state.free_held();
+        state.move_up_all()
+    }
+
+    /// Owner: how many of those kept have lost their place, oldest first, and are to be dropped.
+    pub(crate) fn take_doomed(&self) -> usize {
+        lock(&self.0).take_doomed()
+    }
+
+    /// Adds what waits here, without the line; returns how many of the messages that the owner keeps
+    /// have lost their place.
+    pub(crate) fn add_to(&self, load: &mut Load) -> usize {
         let state = lock(&self.0);
         for numbered in state.counted.iter().chain(&state.uncounted) {
             // SAFETY: invariant 2: the lobby owns it, and under the lock nobody takes it.
             unsafe { load.add_one(numbered.message) };
         }
+        state.doomed
     }
 
     /// Owner: does what ends its possession of the token, if nothing waits here; true if it did.
@@ -310,6 +378,7 @@ impl Lobby {
         let closed = state.is_empty() && close();
         if closed {
             state.owner = None;
+            (state.holds, state.taken_counts, state.held, state.doomed) = (false, false, 0, 0);
         }
         closed
     }
@@ -322,6 +391,7 @@ impl Lobby {
         let mut queued: Vec<_> = mem::take(&mut state.counted).into();
         queued.extend(mem::take(&mut state.uncounted));
         state.marks = VecDeque::new();
+        (state.holds, state.taken_counts, state.held, state.doomed) = (false, false, 0, 0);
         let mut closed = Closed { queued: Vec::new(), lined: Vec::new(), wakers: Vec::new() };
         for (number, place) in mem::take(&mut state.line) {
             match place.waker {
@@ -354,10 +424,11 @@ impl State {
             return Err(Refusal::Gone);
         }
         let mut dropped = None;
-        if self.counted.len() >= self.bound.capacity {
+        if !self.has_room() {
             match self.bound.overflow {
                 Overflow::Wait | Overflow::Reject => return Err(Refusal::Full),
                 Overflow::DropNewest => return Err(Refusal::Dropped),
+                Overflow::DropOldest if self.held > self.doomed => self.doomed += 1,
                 Overflow::DropOldest => {
                     dropped = self.counted.pop_front().map(|oldest| oldest.message);
                 }
@@ -366,6 +437,31 @@ impl State {
         let number = self.number();
         self.counted.push_back(Numbered { number, message });
         Ok(Offered::Queued(dropped))
+    }
+
+    fn has_room(&self) -> bool {
+        self.counted.len() + (self.held - self.doomed) < self.bound.capacity
+    }
+
+    /// One of the messages held gives its place up.
+    fn free_held(&mut self) {
+        self.held -= 1;
+        self.doomed = self.doomed.min(self.held);
+    }
+
+    fn take_doomed(&mut self) -> usize {
+        let doomed = mem::take(&mut self.doomed);
+        self.held -= doomed;
+        doomed
+    }
+
+    /// Lets as many of the line in as there is room for.
+    fn move_up_all(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while !self.line.is_empty() && self.has_room() {
+            wakers.extend(self.move_up());
+        }
+        wakers
     }
 
     /// Lets the first of the line in.
@@ -515,6 +611,67 @@ mod tests_miri {
         };
         assert_eq!(messages.index(dropped), 1);
         assert_eq!(messages.all_of(&lobby), [0, 2, 3]);
+    }
+
+    #[test]
+    fn what_the_owner_keeps_holds_its_place_until_it_is_released() {
+        let (lobby, messages) = (lobby(2, Overflow::Wait), Messages::new(5));
+        lobby.hold_taken();
+        for index in 0..2 {
+            assert!(matches!(lobby.offer(OWNER, messages.get(index)), Ok(Offered::Queued(None))));
+        }
+        assert_eq!(lobby.push(OWNER, messages.get(2)), Ok(()));
+        let waker = Waker::noop();
+        let first = lined(lobby.line_up(OWNER, messages.get(3), Some(waker.clone())));
+        let second = lined(lobby.line_up(OWNER, messages.get(4), Some(waker.clone())));
+        // One is kept, and nobody moves up.
+        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(0));
+        let Settled { is_counted, doomed, wakers } = lobby.settle(1);
+        assert_eq!((is_counted, doomed, wakers.len()), (true, 0, 0));
+        // One is received, and one moves up.
+        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(1));
+        assert!(matches!(lobby.ask(first, waker), Stands::Lined));
+        let Settled { is_counted, wakers, .. } = lobby.settle(0);
+        assert_eq!((is_counted, wakers.len()), (true, 1));
+        assert!(matches!(lobby.ask(first, waker), Stands::Admitted));
+        // One that does not count holds no place, kept or not; nor does one that was no message's.
+        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(2));
+        assert!(!lobby.settle(1).is_counted && !lobby.settle(1).is_counted);
+        assert!(matches!(lobby.ask(second, waker), Stands::Lined));
+        // The one that was kept is received.
+        assert_eq!(lobby.release().len(), 1);
+        assert!(matches!(lobby.ask(second, waker), Stands::Admitted));
+        assert_eq!(messages.all_of(&lobby), [3, 4]);
+        // All that is held ends with the life.
+        assert!(lobby.close().queued.is_empty());
+        let next = OWNER.next();
+        lobby.open(next, MailboxBound::new(1, Overflow::Reject));
+        assert!(matches!(lobby.offer(next, messages.get(0)), Ok(Offered::Queued(None))));
+        assert_eq!(messages.all_of(&lobby), [0]);
+        assert!(matches!(lobby.offer(next, messages.get(1)), Ok(Offered::Queued(None))));
+    }
+
+    #[test]
+    fn the_oldest_that_makes_room_is_one_that_the_owner_keeps() {
+        let (lobby, messages) = (lobby(2, Overflow::DropOldest), Messages::new(6));
+        let offer = |index| match lobby.offer(OWNER, messages.get(index)) {
+            Ok(Offered::Queued(dropped)) => dropped.map(|dropped| messages.index(dropped)),
+            _ => panic!("it was not queued"),
+        };
+        lobby.hold_taken();
+        assert_eq!([offer(0), offer(1)], [None, None]);
+        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(0));
+        assert_eq!(lobby.settle(1).doomed, 0);
+        // The first is in the owner's hands, and gives its place; then comes the second.
+        assert_eq!([offer(2), offer(3)], [None, Some(1)]);
+        assert_eq!(lobby.take_doomed(), 1);
+        assert_eq!(lobby.take_doomed(), 0);
+        // One that is received at once cannot be doomed any more.
+        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(2));
+        assert_eq!(offer(4), None);
+        assert_eq!(lobby.settle(0).doomed, 0);
+        assert_eq!(offer(5), Some(3));
+        assert_eq!(messages.all_of(&lobby), [4, 5]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::address::Pid;
 use crate::exit::ExitReason;
 use crate::extension::{Attachment, Extension};
 use crate::frame::{self, After, Progress};
+use crate::lobby::Lobby;
 use crate::process::Process;
 use crate::runtime::RuntimeHandle;
 use crate::timer::Tick;
@@ -117,6 +118,12 @@ impl Inside {
             return token.lobby().if_empty(|| mailbox.await_message(generation));
         }
         mailbox.await_message(generation)
+    }
+
+    /// Where the process's messages wait, if it is bounded.
+    pub(crate) fn lobby(self) -> Option<&'static Lobby> {
+        let token = Token(self.0);
+        token.generation().is_bounded().then(|| token.lobby())
     }
 
     /// The process's first turn runs: signals need not wait any more.

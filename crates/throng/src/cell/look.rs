@@ -60,7 +60,8 @@ impl CellRef {
 }
 
 impl Token {
-    /// What is queued, whether it was taken from the mailbox already or not.
+    /// What is queued, whether it was taken from the mailbox already or not; also what an async
+    /// process keeps for a later receive.
     ///
     /// Cost: a look at each message.
     pub(crate) fn load(&self) -> Load {
@@ -71,10 +72,12 @@ impl Token {
             load.add(cell.pending.with(|pending| *pending));
             load.add(cell.mailbox.newest());
         }
-        if self.generation().is_bounded() {
-            self.lobby().add_to(&mut load);
-        }
+        let doomed =
+            if self.generation().is_bounded() { self.lobby().add_to(&mut load) } else { 0 };
         self.if_extension(|own| {
+            let kept = own.kept.without(doomed);
+            load.messages += kept.messages;
+            load.bytes += kept.bytes;
             for list in &own.backlog {
                 // SAFETY: as above.
                 unsafe { load.add(list.0) };

@@ -79,7 +79,8 @@ impl RuntimeBuilder {
     /// all again once enough is handled.
     ///
     /// Counted is the memory of the queue itself: what a message has on the heap is not seen, and
-    /// messages of one turn that share a block count as that block. A sender learns of the excess
+    /// messages of one turn that share a block count as that block. Messages that an async process
+    /// has [passed over](crate::Inbox::recv_match) count until a receive takes them. A sender learns of the excess
     /// within two milliseconds, or 256 messages of one turn; so much may wait above the budget.
     pub fn mailbox_budget(mut self, bytes: u64) -> Self {
         self.mailbox_budget = bytes;

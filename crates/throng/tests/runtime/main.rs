@@ -12,6 +12,7 @@ mod exits;
 mod groups;
 mod inbox;
 mod inspect;
+mod kept;
 mod limits;
 mod recipients;
 mod registry;

@@ -1,0 +1,411 @@
+//! Messages that a selective receive passes over: they count as queued.
+
+use crate::{Counter, eventually, runtime};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{AsyncProcess, By, MailboxBound, Overflow};
+use tokio::sync::{mpsc, oneshot};
+
+#[derive(Debug)]
+enum Event {
+    Number(u64),
+    Big(#[expect(dead_code, reason = "only its size counts")] [u8; 1000]),
+    Down(#[expect(dead_code, reason = "only its coming counts")] Down),
+    /// Has the process take all that was kept, and say which numbers that were.
+    Drain(oneshot::Sender<Vec<u64>>),
+}
+impl Message for Event {
+    type Reply = ();
+}
+use Event::{Big, Drain, Number};
+
+/// A process that waits for `Drain` and passes everything else over; then again.
+struct Picky {
+    process: Address<AsyncProcess<Event>>,
+    /// How many messages it has looked at, and the number of the last.
+    looked_at: Arc<AtomicU64>,
+    last: Arc<AtomicU64>,
+}
+
+impl Picky {
+    fn spawn(runtime: &RuntimeHandle, bound: Option<MailboxBound>) -> Picky {
+        let (looked_at, last) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+        let look = {
+            let (looked_at, last) = (looked_at.clone(), last.clone());
+            move |event: &Event| {
+                looked_at.fetch_add(1, Ordering::SeqCst);
+                if let Number(number) = event {
+                    last.store(*number, Ordering::SeqCst);
+                }
+                matches!(event, Drain(_))
+            }
+        };
+        let body = |mut inbox: Inbox<Event>| async move {
+            loop {
+                let drain = inbox.recv_match(&look).await;
+                let mut numbers = Vec::new();
+                while let Some(event) = inbox.try_recv() {
+                    if let Number(number) = event {
+                        numbers.push(number);
+                    }
+                }
+                if let Drain(told) = drain {
+                    let _ = told.send(numbers);
+                }
+            }
+        };
+        let process = match bound {
+            Some(bound) => runtime.spawner().mailbox(bound).spawn_async(body),
+            None => runtime.spawn_async(body),
+        };
+        Picky { process: process.unwrap(), looked_at, last }
+    }
+
+    /// Waits until it has looked at so many messages.
+    async fn looks_at(&self, count: u64) {
+        eventually(|| self.looked_at.load(Ordering::SeqCst) == count).await;
+    }
+
+    /// Has it take all that it keeps.
+    async fn drain(&self) -> Vec<u64> {
+        let (told, numbers) = oneshot::channel();
+        self.process.send(Drain(told)).unwrap();
+        numbers.await.unwrap()
+    }
+}
+
+/// How long a process's mailbox is, and what it takes.
+async fn len(runtime: &RuntimeHandle, process: Address<AsyncProcess<Event>>) -> (u64, u64) {
+    let info = runtime.info(process).await.unwrap();
+    (info.mailbox_len, info.mailbox_bytes)
+}
+
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut TaskContext::from_waker(Waker::noop()))
+}
+
+#[test]
+fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let idle = runtime.spawn(Counter { count: 0 }).unwrap();
+        let picky = Picky::spawn(runtime, None);
+        let process = picky.process;
+        assert_eq!(len(runtime, process).await, (0, 0));
+        for number in 0..50 {
+            process.send(Number(number)).unwrap();
+        }
+        // A flood from one turn comes by train.
+        let flood = runtime
+            .spawn_async(move |_: Inbox<Event>| async move {
+                (50..100).for_each(|number| process.send(Number(number)).unwrap());
+            })
+            .unwrap();
+        flood.pid().exited().await;
+        picky.looks_at(100).await;
+
+        let (messages, bytes) = len(runtime, process).await;
+        assert_eq!(messages, 100);
+        assert!(bytes >= 100 * size_of::<Event>() as u64, "{bytes} bytes");
+        eventually(|| runtime.mailbox_bytes() == bytes).await;
+        assert_eq!(runtime.metrics().mailbox_bytes, bytes);
+        for by in [By::MailboxLen, By::MailboxBytes] {
+            let top = runtime.top(2, by).await;
+            assert_eq!([top[0].pid, top[1].pid], [process.pid(), idle.pid()]);
+            assert_eq!((top[0].mailbox_len, top[0].mailbox_bytes), (100, bytes));
+        }
+
+        assert_eq!(picky.drain().await, (0..100).collect::<Vec<_>>());
+        assert_eq!(len(runtime, process).await, (0, 0));
+        eventually(|| runtime.mailbox_bytes() == 0).await;
+    });
+}
+
+#[test]
+fn a_process_is_seen_with_what_it_keeps_while_it_does_something_else() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (held, holds) = oneshot::channel();
+        let process = runtime
+            .spawn_async(|mut inbox: Inbox<Event>| async move {
+                inbox.recv_match(|event| matches!(event, Drain(_))).await;
+                // Kept messages outlive the inbox, as those in the mailbox do.
+                drop(inbox);
+                held.send(()).unwrap();
+                std::future::pending::<()>().await;
+            })
+            .unwrap();
+        for number in 0..7 {
+            process.send(Number(number)).unwrap();
+        }
+        process.send(Drain(oneshot::channel().0)).unwrap();
+        holds.await.unwrap();
+        process.send(Number(7)).unwrap();
+        assert_eq!(len(runtime, process).await.0, 8);
+        process.kill();
+        process.pid().exited().await;
+        eventually(|| runtime.mailbox_bytes() == 0).await;
+    });
+}
+
+#[test]
+fn the_budget_of_all_mailboxes_holds_for_messages_that_are_passed_over() {
+    const BUDGET: u64 = 1024 * 1024;
+    let runtime = Runtime::builder().workers(2).mailbox_budget(BUDGET).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let picky = Picky::spawn(runtime, None);
+        let process = picky.process;
+        let mut sent = 0;
+        while process.send(Big([0; 1000])).is_ok() {
+            sent += 1;
+            assert!(sent < 100 * BUDGET / 1000, "nothing holds the sender up");
+            picky.looks_at(sent).await;
+        }
+        assert_eq!(len(runtime, process).await.0, sent);
+        assert!(runtime.mailbox_bytes() >= BUDGET);
+        assert!(matches!(counter.send(crate::Add(1)), Err(SendError::Overloaded(_))));
+        // All of it comes back with the process.
+        process.kill();
+        process.pid().exited().await;
+        assert_eq!(runtime.mailbox_bytes(), 0);
+        eventually(|| counter.send(crate::Add(1)).is_ok()).await;
+    });
+}
+
+#[test]
+fn a_bound_holds_for_messages_that_are_passed_over_and_rejects_what_is_more() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::Reject)));
+        let process = picky.process;
+        let mut taken = 0;
+        for number in 0..10_000 {
+            match process.send(Number(number)) {
+                Ok(()) => taken += 1,
+                Err(SendError::Overloaded(Number(_))) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(taken, 10);
+        picky.looks_at(10).await;
+        assert_eq!(len(runtime, process).await.0, 10);
+        // The message that is waited for does not get in either.
+        let wanted = Drain(oneshot::channel().0);
+        assert!(matches!(process.send(wanted), Err(SendError::Overloaded(Drain(_)))));
+    });
+}
+
+#[test]
+fn a_bound_holds_for_messages_that_are_passed_over_and_drops_the_newest() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::DropNewest)));
+        let process = picky.process;
+        for number in 0..10_000 {
+            process.send(Number(number)).unwrap();
+        }
+        picky.looks_at(10).await;
+        assert_eq!(len(runtime, process).await.0, 10);
+        let (told, numbers) = oneshot::channel();
+        process.send(Drain(told)).unwrap();
+        numbers.await.unwrap_err();
+        assert_eq!(len(runtime, process).await.0, 10);
+    });
+}
+
+#[test]
+fn a_message_that_is_passed_over_is_the_oldest_to_be_dropped_and_the_wanted_one_gets_in() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::DropOldest)));
+        let process = picky.process;
+        for round in 0..3 {
+            let first = round * 10_000;
+            for number in first..first + 10_000 {
+                process.send(Number(number)).unwrap();
+            }
+            eventually(|| picky.last.load(Ordering::SeqCst) == first + 9_999).await;
+            assert_eq!(len(runtime, process).await.0, 10);
+            // One more has to go for the order itself.
+            assert_eq!(picky.drain().await, (first + 9_991..first + 10_000).collect::<Vec<_>>());
+        }
+        assert_eq!(len(runtime, process).await.0, 0);
+        eventually(|| runtime.mailbox_bytes() == 0).await;
+    });
+}
+
+#[test]
+fn what_is_dropped_for_a_newer_message_is_not_received_though_nobody_had_looked_since() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (go_on, goes_on) = oneshot::channel();
+        let (has_kept, keeps) = oneshot::channel();
+        let (told, numbers) = oneshot::channel();
+        let bound = MailboxBound::new(4, Overflow::DropOldest);
+        let watched = runtime.spawn(Counter { count: 0 }).unwrap();
+        let body = move |mut inbox: Inbox<Event>| async move {
+            inbox.on_down(Event::Down);
+            inbox.context(|cx| cx.monitor(watched));
+            inbox.recv_match(|event| matches!(event, Drain(_))).await;
+            has_kept.send(()).unwrap();
+            goes_on.await.unwrap();
+            let mut numbers = Vec::new();
+            while let Some(event) = inbox.try_recv() {
+                numbers.push(if let Number(number) = event { number } else { u64::MAX });
+            }
+            told.send(numbers).unwrap();
+        };
+        let process = runtime.spawner().mailbox(bound).spawn_async(body).unwrap();
+        // The end of another process counts against no bound: it is passed over, and stays.
+        process.call(Number(0)).await.unwrap();
+        watched.stop();
+        watched.pid().exited().await;
+        for number in 1..3 {
+            process.call(Number(number)).await.unwrap();
+        }
+        process.send(Drain(oneshot::channel().0)).unwrap();
+        keeps.await.unwrap();
+        assert_eq!(len(runtime, process).await.0, 4, "three numbers and the end of the other");
+        for number in 3..6 {
+            process.send(Number(number)).unwrap();
+        }
+        assert_eq!(len(runtime, process).await.0, 5, "a number more than fits is dropped");
+        go_on.send(()).unwrap();
+        assert_eq!(numbers.await.unwrap(), [u64::MAX, 2, 3, 4, 5]);
+        process.pid().exited().await;
+        eventually(|| runtime.mailbox_bytes() == 0).await;
+    });
+}
+
+#[test]
+fn senders_wait_for_the_place_of_a_message_that_is_passed_over() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (told, mut tells) = mpsc::unbounded_channel();
+        let (go_on, mut goes_on) = mpsc::unbounded_channel::<()>();
+        let bound = MailboxBound::new(2, Overflow::Wait);
+        let body = move |mut inbox: Inbox<Event>| async move {
+            // The wanted message is not let in, and so the time-out ends this.
+            let wanted = |event: &Event| matches!(event, Drain(_));
+            let late = inbox.recv_match_timeout(wanted, Duration::from_millis(30)).await;
+            told.send(late.map_or(u64::MAX, |_| 0)).unwrap();
+            loop {
+                goes_on.recv().await.unwrap();
+                match inbox.recv().await {
+                    Number(number) => told.send(number).unwrap(),
+                    _ => break,
+                }
+            }
+        };
+        let process = runtime.spawner().mailbox(bound).spawn_async(body).unwrap();
+        for number in 0..2 {
+            process.deliver(Number(number)).await.unwrap();
+        }
+        let mut third = pin!(process.deliver(Number(2)));
+        let mut wanted = pin!(process.deliver(Drain(oneshot::channel().0)));
+        assert!(poll_once(third.as_mut()).is_pending());
+        assert!(poll_once(wanted.as_mut()).is_pending());
+        assert_eq!(tells.recv().await, Some(u64::MAX));
+        assert!(poll_once(third.as_mut()).is_pending());
+        // Each that is received lets one in, in the order of their coming.
+        go_on.send(()).unwrap();
+        assert_eq!(tells.recv().await, Some(0));
+        third.await.unwrap();
+        assert!(poll_once(wanted.as_mut()).is_pending());
+        go_on.send(()).unwrap();
+        wanted.await.unwrap();
+        for number in 1..3 {
+            go_on.send(()).unwrap();
+            assert_eq!(tells.recv().await, Some(number));
+        }
+        process.pid().exited().await;
+        eventually(|| runtime.mailbox_bytes() == 0).await;
+    });
+}
+
+#[test]
+fn a_sender_that_waits_for_room_gets_its_message_back_if_the_process_exits_with_what_it_keeps() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let picky = Picky::spawn(runtime, Some(MailboxBound::new(1, Overflow::Wait)));
+        let process = picky.process;
+        process.deliver(Number(0)).await.unwrap();
+        picky.looks_at(1).await;
+        let mut second = pin!(process.deliver(Number(1)));
+        assert!(poll_once(second.as_mut()).is_pending());
+        process.kill();
+        assert!(matches!(second.await, Err(SendError::NoProcess(Number(1)))));
+        eventually(|| runtime.mailbox_bytes() == 0).await;
+    });
+}
+
+/// Counts its drops, and panics at each.
+struct Bomb(Arc<AtomicU64>);
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        panic!("on purpose");
+    }
+}
+impl Message for Bomb {
+    type Reply = ();
+}
+
+#[test]
+fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let drops = Arc::new(AtomicU64::new(0));
+        let process = runtime
+            .spawn_async(|mut inbox: Inbox<Bomb>| async move {
+                inbox.recv_match(|_| false).await;
+            })
+            .unwrap();
+        for _ in 0..3 {
+            process.call(Bomb(drops.clone())).await.unwrap();
+        }
+        process.exit(ExitReason::other("enough"));
+        assert_eq!(process.pid().exited().await, ExitReason::other("enough"));
+        assert_eq!(drops.load(Ordering::SeqCst), 3);
+        assert_eq!(runtime.mailbox_bytes(), 0);
+    });
+}
+
+#[test]
+fn a_condition_that_panics_loses_no_message() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (told, tells) = oneshot::channel();
+        let process = runtime
+            .spawn_async(|mut inbox: Inbox<Event>| async move {
+                {
+                    let mut receive = pin!(inbox.recv_match(|event| match event {
+                        Number(1) => panic!("on purpose"),
+                        _ => false,
+                    }));
+                    poll_fn(|task| {
+                        let receive = receive.as_mut();
+                        match catch_unwind(AssertUnwindSafe(|| receive.poll(task).is_pending())) {
+                            Ok(_) => Poll::Pending,
+                            Err(_) => Poll::Ready(()),
+                        }
+                    })
+                    .await;
+                }
+                let numbers = [inbox.recv().await, inbox.recv().await, inbox.recv().await];
+                told.send(numbers.map(|event| if let Number(n) = event { n } else { 99 })).unwrap();
+            })
+            .unwrap();
+        for number in 0..3 {
+            process.send(Number(number)).unwrap();
+        }
+        assert_eq!(tells.await.unwrap(), [0, 1, 2]);
+    });
+}
