@@ -46,16 +46,18 @@ pub(crate) fn with_worker<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
     f(unsafe { CURRENT.get().as_ref() })
 }
 
-/// Runs `f` as a worker.
+/// Runs `f` as a worker. Where the thread is another worker already, in a handler that drives a
+/// simulator, it is that one again afterwards.
 pub(crate) fn enter<R>(worker: &Worker, f: impl FnOnce() -> R) -> R {
-    struct Leave;
+    struct Leave(*const Worker);
     impl Drop for Leave {
         fn drop(&mut self) {
-            CURRENT.set(ptr::null());
+            CURRENT.set(self.0);
         }
     }
-    CURRENT.set(worker);
-    let _leave = Leave;
+    // What the outer worker's turn sends after this must not overtake what is sent in here.
+    with_worker(|outer| outer.map(Worker::end_streak));
+    let _leave = Leave(CURRENT.replace(worker));
     f()
 }
 

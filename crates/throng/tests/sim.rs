@@ -362,3 +362,71 @@ fn a_start_that_fails_for_a_taken_name_leaves_nothing_behind() {
         assert_eq!(runtime.process_count(), 1, "the squatter");
     });
 }
+
+/// Runs a simulation in its turn, and then does what only a process in its turn can.
+#[test]
+fn a_handler_that_has_run_a_simulation_is_in_its_own_process_again() {
+    #[derive(Debug, PartialEq)]
+    struct Number(u64);
+    impl Message for Number {
+        type Reply = ();
+    }
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    let (told, tells) = tokio::sync::oneshot::channel();
+    let (heard, hears) = tokio::sync::oneshot::channel();
+    let (go_on, goes_on) = tokio::sync::oneshot::channel();
+    // Holds what it is sent until the other is done.
+    let listener = runtime
+        .spawn_async(|mut inbox: Inbox<Number>| async move {
+            goes_on.await.unwrap();
+            let mut numbers = Vec::new();
+            while let Some(Number(number)) = inbox.try_recv() {
+                numbers.push(number);
+            }
+            heard.send(numbers).unwrap();
+        })
+        .unwrap();
+    let outer = runtime
+        .spawn_async(move |mut inbox: Inbox<Number>| async move {
+            let first = inbox.recv().await;
+            let send = |numbers: std::ops::Range<u64>| {
+                numbers.for_each(|number| listener.send(Number(number)).unwrap());
+            };
+            send(0..12);
+            // Once by a test that ends, once by one that panics; each sends from its main part and
+            // from a process.
+            for next in [12, 16] {
+                let simulated = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    sim::replay(7, |sim| async move {
+                        listener.send(Number(next)).unwrap();
+                        let body = move |mut inner: Inbox<Number>| async move {
+                            let number = inner.recv().await;
+                            listener.send(number).unwrap();
+                        };
+                        let inner = sim.runtime().spawn_async(body).unwrap();
+                        inner.send(Number(next + 1)).unwrap();
+                        inner.pid().exited().await;
+                        listener.send(Number(next + 2)).unwrap();
+                        assert_eq!(next, 12, "on purpose");
+                    })
+                }));
+                assert_eq!(simulated.is_err(), next == 16);
+                send(next + 3..next + 4);
+            }
+            send(20..32);
+            // All of these need the worker that this thread is.
+            inbox.address().send(Number(2)).unwrap();
+            let second = inbox.try_recv();
+            let monitored = inbox.context(|cx| cx.monitor(listener)).pid();
+            let third = inbox.recv_timeout(Duration::from_millis(1)).await;
+            told.send((first, second, third, monitored)).unwrap();
+            go_on.send(()).unwrap();
+        })
+        .unwrap();
+    outer.send(Number(1)).unwrap();
+    let (first, second, third, monitored) = runtime.block_on(async |_| tells.await).unwrap();
+    assert_eq!((first, second, third), (Number(1), Some(Number(2)), None));
+    assert_eq!(monitored, listener.pid());
+    let numbers = runtime.block_on(async |_| hears.await).unwrap();
+    assert_eq!(numbers, (0..32).collect::<Vec<_>>());
+}

@@ -484,3 +484,29 @@ fn a_flood_leaves_room_for_others() {
     });
     assert_eq!(sum, scaled(400).min(100));
 }
+
+/// Starts, uses and ends a runtime in its turn, and then does what only a process in its turn can.
+#[test]
+fn a_handler_that_has_run_another_runtime_is_in_its_own_process_again() {
+    let runtime = runtime();
+    let (told, tells) = oneshot::channel();
+    let process = runtime
+        .spawn_async(|mut inbox: Inbox<Event>| async move {
+            let first = inbox.recv().await;
+            let own = inbox.address();
+            let inner = Runtime::builder().workers(1).start().unwrap();
+            let counter = inner.spawn(Counter { count: 0 }).unwrap();
+            let count = inner.block_on(async |_| {
+                own.send(Number(2)).unwrap();
+                counter.call(crate::Add(5)).await.unwrap()
+            });
+            let outcome = inner.shutdown(Duration::from_secs(20));
+            assert_eq!((count, outcome.abandoned), (5, 0));
+            let rest = (inbox.try_recv(), inbox.recv_timeout(Duration::from_millis(1)).await);
+            told.send((first, rest)).unwrap();
+        })
+        .unwrap();
+    process.send(Number(1)).unwrap();
+    let (first, rest) = runtime.block_on(async |_| tells.await).unwrap();
+    assert_eq!((first, rest), (Number(1), (Some(Number(2)), None)));
+}
