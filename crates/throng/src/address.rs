@@ -68,6 +68,8 @@ impl RawAddress {
             // SAFETY: passed on.
             unsafe { cell.push_signal(generation, message) }
         };
+        // It may become a message, which keeps its place among the sender's others.
+        slab::budget_of(cell).note_signal();
         if let Some(token) = pushed? {
             scheduler::schedule(token);
         }
@@ -84,9 +86,36 @@ impl RawAddress {
         // SAFETY: the caller's.
         let bytes = unsafe { message::bytes(message) };
         let budget = slab::budget_of(cell);
-        budget.charge(bytes);
+        if !budget.charge_here(bytes) {
+            // SAFETY: passed on.
+            return unsafe { self.push_from_outside(message, bytes) };
+        }
         // SAFETY: passed on.
         match unsafe { cell.push(generation, message) } {
+            Ok(Some(token)) => scheduler::schedule(token),
+            Ok(None) => {}
+            Err(Gone) => {
+                budget.discharge(bytes);
+                return Err(Gone);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`push`](Self::push), on a thread that is no worker of the process's runtime.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    unsafe fn push_from_outside(self, message: NonNull<Link>, bytes: u32) -> Result<(), Gone> {
+        let (generation, cell) = self.parts();
+        let budget = slab::budget_of(cell);
+        budget.charge(bytes);
+        // SAFETY: passed on.
+        let pushed = unsafe { cell.push(generation, message) };
+        // After the push, and before anybody can be told of it: see `coupling`.
+        budget.outside_pushes().note();
+        match pushed {
             Ok(Some(token)) => scheduler::schedule(token),
             Ok(None) => {}
             Err(Gone) => {

@@ -20,6 +20,7 @@
 //! 3. A budget is never freed: a stale address may lead to one whose runtime is over. What is
 //!    charged there by mistake is, by the first invariant, taken back.
 
+use crate::coupling::OutsidePushes;
 use crate::events::Events;
 use crate::scheduler;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,9 +46,14 @@ pub(crate) struct Budget {
     events: Mutex<Option<Arc<Events>>>,
 }
 
-/// What threads that are no workers have queued, less what they took back.
+/// What threads that are no workers of the runtime have queued.
+#[derive(Default)]
 #[repr(align(128))]
-struct Guests(AtomicU64);
+struct Guests {
+    /// In bytes, less what they took back.
+    bytes: AtomicU64,
+    pushes: OutsidePushes,
+}
 
 /// What one worker has queued and taken off queues, in bytes; written by it alone.
 #[derive(Default)]
@@ -75,6 +81,31 @@ impl Budget {
         });
     }
 
+    /// As [`charge`](Self::charge), on a worker of this runtime; false on any other thread, and then
+    /// nothing is charged.
+    #[inline(always)]
+    pub(crate) fn charge_here(&self, bytes: u32) -> bool {
+        self.with_tally(|tally| {
+            if let Some(tally) = tally {
+                add(&tally.charged, bytes);
+            }
+            tally.is_some()
+        })
+    }
+
+    /// Counts the pushes from outside the workers; see `coupling`.
+    #[inline(always)]
+    pub(crate) fn outside_pushes(&self) -> &OutsidePushes {
+        &self.guests.pushes
+    }
+
+    /// A signal has been pushed, perhaps from outside the workers.
+    pub(crate) fn note_signal(&self) {
+        if self.with_tally(|tally| tally.is_none()) {
+            self.guests.pushes.note();
+        }
+    }
+
     /// A message of so many bytes was not queued after all, or was taken back.
     #[inline(always)]
     pub(crate) fn discharge(&self, bytes: u32) {
@@ -85,18 +116,18 @@ impl Budget {
     }
 
     #[inline(always)]
-    fn with_tally(&self, f: impl FnOnce(Option<&Tally>)) {
+    fn with_tally<R>(&self, f: impl FnOnce(Option<&Tally>) -> R) -> R {
         scheduler::with_worker(|worker| match worker {
             Some(worker) if std::ptr::eq(worker.account.budget, self) => {
-                f(Some(&worker.account.tally));
+                f(Some(&worker.account.tally))
             }
             _ => f(None),
-        });
+        })
     }
 
     #[cold]
     fn charge_from_outside(&self, bytes: u32) {
-        let before = self.guests.0.fetch_add(u64::from(bytes), Ordering::Relaxed);
+        let before = self.guests.bytes.fetch_add(u64::from(bytes), Ordering::Relaxed);
         // The clock's thread may sleep meanwhile: a process that waits wakes nobody when it is sent
         // something.
         if before / LOOK_BYTES != before.wrapping_add(u64::from(bytes)) / LOOK_BYTES {
@@ -106,7 +137,7 @@ impl Budget {
 
     #[cold]
     fn discharge_from_outside(&self, bytes: u32) {
-        self.guests.0.fetch_sub(u64::from(bytes), Ordering::Relaxed);
+        self.guests.bytes.fetch_sub(u64::from(bytes), Ordering::Relaxed);
         if self.is_over() {
             self.look();
         }
@@ -126,7 +157,7 @@ impl Budget {
         // What came off is read first, so that nothing seems to have come off that was not on.
         let discharged = sum(|tally| &tally.discharged);
         let charged =
-            sum(|tally| &tally.charged).wrapping_add(self.guests.0.load(Ordering::Acquire));
+            sum(|tally| &tally.charged).wrapping_add(self.guests.bytes.load(Ordering::Acquire));
         let queued = charged.wrapping_sub(discharged);
         // Guests take back what they did not queue without telling anybody in which order.
         if queued > i64::MAX as u64 { 0 } else { queued }
@@ -220,7 +251,7 @@ impl Drop for Account {
         tallies.retain(|tally| !Arc::ptr_eq(tally, &self.tally));
         let charged = self.tally.charged.load(Ordering::Relaxed);
         let discharged = self.tally.discharged.load(Ordering::Relaxed);
-        self.budget.guests.0.fetch_add(charged.wrapping_sub(discharged), Ordering::AcqRel);
+        self.budget.guests.bytes.fetch_add(charged.wrapping_sub(discharged), Ordering::AcqRel);
     }
 }
 
@@ -234,7 +265,7 @@ impl OwnBudget {
                 over: AtomicBool::new(false),
                 limit: AtomicU64::new(0),
                 tallies: Mutex::new(Vec::new()),
-                guests: Guests(AtomicU64::new(0)),
+                guests: Guests::default(),
                 events: Mutex::new(None),
             }))
         });

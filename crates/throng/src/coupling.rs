@@ -13,8 +13,12 @@
 //! 1. A car is written before the count that covers it, and read after that count was seen.
 //! 2. No car is added once `DETACHED` is set: adding and detaching are exchanges of one word.
 //! 3. Of the two, exactly one is told that it is the last, and frees the train.
+//!
+//! A train is in the mailbox before every message that is pushed while cars are added to it. Such a
+//! message may come from a thread that the sending turn waits for; the turn must then add no more
+//! cars. [`OutsidePushes`] tells the sender of it.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 const DETACHED: u32 = 1 << 30;
 const LEFT: u32 = 1 << 31;
@@ -91,18 +95,41 @@ impl Coupling {
     }
 }
 
+/// Counts the pushes to the processes of one runtime by threads that are not its workers.
+///
+/// The pusher counts after its push, and the sender of a train reads the count before the train's
+/// push and again before each car. So if the push came after the train's, and the sender has learnt
+/// of it in whatever way, then the two counts differ.
+#[derive(Default)]
+pub(crate) struct OutsidePushes(AtomicUsize);
+
+impl OutsidePushes {
+    /// A message has been pushed.
+    pub(crate) fn note(&self) {
+        // Relaxed: whatever tells the sender of the push orders this before its next look.
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 #[cfg(all(test, throng_loom))]
 mod loom_models {
     use super::*;
+    use crate::mailbox::items::{item, take};
+    use crate::mailbox::{Generation, Mailbox};
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
     use loom::thread;
-    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::atomic::{AtomicUsize as StdAtomicUsize, Ordering::SeqCst};
 
     struct Train {
         coupling: Coupling,
         cars: [UnsafeCell<u32>; 4],
-        frees: AtomicUsize,
+        frees: StdAtomicUsize,
     }
 
     impl Train {
@@ -122,7 +149,7 @@ mod loom_models {
             let train = Arc::new(Train {
                 coupling: Coupling::new(),
                 cars: [1, 0, 0, 0].map(UnsafeCell::new),
-                frees: AtomicUsize::new(0),
+                frees: StdAtomicUsize::new(0),
             });
             let sender = thread::spawn({
                 let train = train.clone();
@@ -164,6 +191,39 @@ mod loom_models {
             }
             assert_eq!(taken, sender.join().unwrap(), "what was added was taken");
             assert_eq!(train.frees.load(SeqCst), 1);
+        });
+    }
+
+    #[test]
+    fn loom_who_knows_of_an_outside_push_after_the_trains_own_adds_no_car() {
+        loom::model(|| {
+            let generation = Generation::FIRST;
+            let shared = Arc::new((
+                Mailbox::new_open(generation),
+                OutsidePushes(AtomicUsize::new(0)),
+                AtomicUsize::new(0),
+            ));
+            let outsider = thread::spawn({
+                let shared = shared.clone();
+                move || {
+                    let (mailbox, pushes, told) = &*shared;
+                    // SAFETY: an item just made.
+                    let _ = unsafe { mailbox.push(generation, item(2)) };
+                    pushes.note();
+                    // A joined thread, a lock, a channel.
+                    told.store(1, Ordering::Release);
+                }
+            });
+            let (mailbox, pushes, told) = &*shared;
+            let count = pushes.count();
+            // SAFETY: the same.
+            let _ = unsafe { mailbox.push(generation, item(1)) };
+            let knows = told.load(Ordering::Acquire) == 1;
+            let adds = pushes.count() == count;
+            outsider.join().unwrap();
+            // SAFETY: the only drain.
+            let order = unsafe { take(mailbox.drain(generation)) };
+            assert!(!(knows && adds && order == [1, 2]), "a car overtakes what was sent before it");
         });
     }
 }

@@ -36,7 +36,12 @@
 //!
 //! # What can be relied on
 //!
-//! - **Order.** What one process sends another arrives in the order of sending.
+//! - **Order.** What one process sends another arrives in the order of sending; the threads that a
+//!   handler starts and waits for send in its name. A message also arrives after each message to the
+//!   same process of which its sender has learnt by a message, or by something that its turn had to
+//!   wait for; a thread outside the workers, by whatever means. What a handler learns without
+//!   waiting (from a lock, an atomic, a blocking channel, a future that was ready at once) about
+//!   another process's messages orders nothing.
 //! - **Turns.** A handler runs from its first line to its last, `await`s included, before the next
 //!   message is looked at. Different processes run in parallel.
 //! - **Nothing vanishes.** A message is handled, or handed back ([`SendError`]), or its caller

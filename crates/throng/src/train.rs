@@ -18,8 +18,12 @@
 //! go at their own speeds even in one train.
 //!
 //! Order: all cars come from one turn, between two of its suspensions, with no other message of
-//! it to anybody in between. So the order in which one process hears another is kept, and nothing
-//! a sender has learnt meanwhile can be overtaken by what it says.
+//! it to anybody in between, and with no message from outside the workers since the train was pushed
+//! (`coupling::OutsidePushes`): a thread that the turn waits for sends from there. So the order in
+//! which one process hears another is kept, and nothing that a sender has learnt meanwhile by a
+//! message, by waiting or by such a thread can be overtaken by what it says. A turn may also learn
+//! something from a turn on another worker without being suspended, by a lock or a channel; its next
+//! car may overtake a message that the other has sent before. `lib.rs` says so to users.
 //!
 //! A car is in the mailbox as soon as it is added: nothing is held back.
 
@@ -27,12 +31,13 @@ use crate::address::RawAddress;
 use crate::block;
 use crate::budget;
 use crate::cell::Token;
-use crate::coupling::{Coupling, Found};
+use crate::coupling::{Coupling, Found, OutsidePushes};
 use crate::exit::{ExitReason, drop_users};
 use crate::frame::{self, After, NoReply, Progress};
 use crate::mailbox::Link;
 use crate::message::{Dispatch, Message};
 use crate::process::{Process, Turn};
+use crate::slab;
 use crate::sync::UnsafeCell;
 use crate::watch::TurnTitle;
 use std::alloc::Layout;
@@ -214,6 +219,9 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
 pub(crate) struct Rear {
     train: NonNull<Message>,
     leave: unsafe fn(NonNull<Message>),
+    outside: &'static OutsidePushes,
+    /// Their count before the train was pushed.
+    outside_before: usize,
 }
 
 impl Rear {
@@ -225,6 +233,8 @@ impl Rear {
     /// Makes up a train and pushes it; the message comes back if it was refused.
     pub(crate) fn depart<P: Process, T: Turn<P>>(to: RawAddress, first: T) -> Result<Rear, T> {
         let train = Train::<P, T>::allocate(first);
+        let outside = slab::budget_of(to.parts().1).outside_pushes();
+        let outside_before = outside.count();
         // SAFETY: just allocated, for a `P`; if it was not queued, it is still all ours.
         unsafe {
             if to.offer(train.cast::<Link>()).is_err() {
@@ -233,7 +243,14 @@ impl Rear {
                 return Err(first);
             }
         }
-        Ok(Rear { train: train.cast(), leave: leave::<P, T> })
+        Ok(Rear { train: train.cast(), leave: leave::<P, T>, outside, outside_before })
+    }
+
+    /// Whether no thread from outside the workers has pushed anything since the train was, as far as
+    /// the turn can know.
+    #[inline(always)]
+    fn may_add(&self) -> bool {
+        self.outside.count() == self.outside_before
     }
 
     /// Adds a message; it comes back if the train is full or the receiver has detached.
@@ -311,10 +328,15 @@ impl Streak {
             return Err(message);
         }
         if let Some(rear) = &self.rear {
-            // SAFETY: made up for this very address, whose process is a `P`, and this type.
-            match unsafe { rear.add::<P, T>(message) } {
-                Ok(()) => return Ok(()),
-                Err(back) => message = back,
+            if rear.may_add() {
+                // SAFETY: made up for this very address, whose process is a `P`, and this type.
+                match unsafe { rear.add::<P, T>(message) } {
+                    Ok(()) => return Ok(()),
+                    Err(back) => message = back,
+                }
+            } else {
+                // Where that happens often, trains with few cars would take more than they save.
+                self.length = STREAK / 2;
             }
             self.leave_train();
         }

@@ -14,6 +14,7 @@ mod inbox;
 mod inspect;
 mod kept;
 mod limits;
+mod order;
 mod recipients;
 mod registry;
 mod replies;
