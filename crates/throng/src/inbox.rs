@@ -22,7 +22,7 @@
 //! A message that a receive passes over is kept in the process's state (`kept`) and counts as
 //! queued: the mailbox budget is charged for it, the cell's extension has the number for whoever
 //! looks at the process (`cell::look`), and in a bounded mailbox it goes on to hold its place
-//! (`lobby`). All three are brought up to date by [`change_kept`] and [`settle`].
+//! (`lobby`). [`change_kept`] and [`Taken`] keep all three up to date.
 //!
 //! Who may touch what:
 //!
