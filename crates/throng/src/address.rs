@@ -60,20 +60,35 @@ impl RawAddress {
     /// The caller owns the message, and it is a signal.
     pub(crate) unsafe fn push_signal(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
+        // SAFETY: the caller's.
+        let bytes = unsafe { message::bytes(message) };
+        let budget = slab::budget_of(cell);
+        budget.charge(bytes);
         let pushed = if generation.is_bounded() {
-            let lobby = slab::lobby_of(cell).ok_or(Gone)?;
-            // SAFETY: passed on.
-            lobby.push_signal(generation, || unsafe { cell.push_signal(generation, message) })
+            slab::lobby_of(cell).ok_or(Gone).and_then(|lobby| {
+                // SAFETY: passed on.
+                lobby.push_signal(generation, || unsafe { cell.push_signal(generation, message) })
+            })
         } else {
             // SAFETY: passed on.
             unsafe { cell.push_signal(generation, message) }
         };
         // It may become a message, which keeps its place among the sender's others.
-        slab::budget_of(cell).note_signal();
-        if let Some(token) = pushed? {
-            scheduler::schedule(token);
+        budget.note_signal();
+        match pushed {
+            Ok(Some(token)) => scheduler::schedule(token),
+            Ok(None) => {}
+            Err(Gone) => {
+                budget.discharge(bytes);
+                return Err(Gone);
+            }
         }
         Ok(())
+    }
+
+    /// Whether the process has so many signals unread that it takes no more questions.
+    pub(crate) fn is_crowded(self) -> bool {
+        self.parts().1.is_crowded()
     }
 
     /// Queues a message that no bound and no budget holds up, and sees to it that the process runs.
@@ -241,6 +256,16 @@ impl fmt::LowerHex for RawAddress {
 }
 
 /// Which process, whatever its type: an address to which nothing typed can be sent.
+///
+/// Links, monitors, exits and the like travel as *signals*, which no mailbox bound and no budget
+/// refuses, though their bytes count in both gauges and budget. A process acts on them as soon as its
+/// turn waits or is over. One that leaves 16,777,216 of them unread (one GiB), because its turn does not
+/// come to an end, is killed, with an [`ExitReason::Other`] that says so: in mid-turn where its turn waits,
+/// or when it is over. Until then all that it was sent before counts, and any further signal is
+/// answered as if it had exited; messages are not concerned. Questions ([`info`] and its kin) are
+/// not taken by a process that has 1,048,576 unread, so that they alone never kill it.
+///
+/// [`info`]: crate::RuntimeHandle::info
 ///
 /// ```
 /// # use throng::prelude::*;

@@ -15,8 +15,9 @@
 //! 1. A message is charged before it is queued, and that is taken back if it was not; so whatever
 //!    was queued was charged to its own runtime, and nothing is discharged before it was charged.
 //! 2. A message that is charged is discharged once: when its turn begins, when it is discarded, or
-//!    when its sender takes it back. A message that an async process keeps is charged again while it
-//!    is kept, and discharged when a receive takes it, when it is dropped, or when its process dies.
+//!    when its sender takes it back; a signal, when it is taken out to be acted on or refused. A
+//!    message that an async process keeps is charged again while it is kept, and discharged when a
+//!    receive takes it, when it is dropped, or when its process dies.
 //! 3. A budget is never freed: a stale address may lead to one whose runtime is over. What is
 //!    charged there by mistake is, by the first invariant, taken back.
 

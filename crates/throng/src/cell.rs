@@ -49,7 +49,7 @@ use crate::slab::{self, Slab, SlotCache};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{UnsafeCell, is_unwinding};
 use crate::timer::Tick;
-use crate::turn_state::{Rung, TurnState};
+use crate::turn_state::{Announced, Rung, TurnState};
 use crate::watch::Doing;
 use std::any::TypeId;
 use std::cell::RefCell;
@@ -168,7 +168,8 @@ impl CellRef {
         }
     }
 
-    /// Queues a signal; the token comes along if nobody had it.
+    /// Queues a signal; the token comes along if nobody had it. A process that is to be killed for
+    /// its unread signals takes no more, as if it were gone.
     ///
     /// # Safety
     /// The caller owns the message, and it is a signal.
@@ -178,18 +179,30 @@ impl CellRef {
         message: NonNull<Link>,
     ) -> Result<Option<Token>, Gone> {
         let turn = &self.cell().turn;
-        turn.announce();
+        let announced = turn.announce();
+        if announced == Announced::Refused {
+            return Err(Gone);
+        }
         // SAFETY: passed on; a signal is for any type of process.
-        match unsafe { self.push_on_word(generation, message) } {
+        let pushed = unsafe { self.push_on_word(generation, message) };
+        if pushed.is_err() {
+            turn.retract();
+            return Err(Gone);
+        }
+        if announced == Announced::AtBound {
+            turn.flood();
+        }
+        match pushed {
             // Whoever holds the token looks before the next message; if it is nobody, because a
             // turn is suspended, we take it.
             Ok(None) => Ok(self.wake_turn()),
-            Ok(token) => Ok(token),
-            Err(Gone) => {
-                turn.retract();
-                Err(Gone)
-            }
+            pushed => pushed,
         }
+    }
+
+    /// Whether so many signals are unread that a process here takes no more questions.
+    pub(crate) fn is_crowded(self) -> bool {
+        self.cell().turn.is_crowded()
     }
 
     /// Takes the token of an idle process.

@@ -133,5 +133,5 @@ impl Chase {
 
 fn send(to: RawAddress, probe: Probe) {
     // Whoever has exited waits for nobody.
-    let _ = signal::try_send(Pid::from_raw(to), Signal::Probe(probe));
+    let _ = signal::ask(Pid::from_raw(to), Signal::Probe(probe));
 }

@@ -69,7 +69,7 @@ pub struct ProcessInfo {
     /// Messages that are queued; also those that an async process has
     /// [passed over](crate::Inbox::recv_match).
     pub mailbox_len: u64,
-    /// What those take; not what they point to.
+    /// What those take, and the signals among them; not what they point to.
     pub mailbox_bytes: u64,
     /// What the process takes besides its mailbox: its slot, a state too large for it, a turn that
     /// waits, links and monitors. What the state points to is not known.
@@ -152,7 +152,10 @@ impl RuntimeHandle {
         }
         let (tell, told) = oneshot::channel();
         let look = Box::new(move |token: &Token| drop(tell.send(ProcessInfo::of(token))));
-        signal::try_send(pid, Signal::Inspect(look)).ok()?;
+        if signal::ask(pid, Signal::Inspect(look)).is_err() {
+            // Or it has more signals unread than it can answer.
+            return pid.is_alive().then(|| ProcessInfo::unanswered(pid));
+        }
         match timeout(ANSWER_DEADLINE, told).await {
             Ok(told) => told.ok(),
             Err(_) => pid.is_alive().then(|| ProcessInfo::unanswered(pid)),
@@ -351,9 +354,9 @@ async fn survey(
                 drop(pending);
             }
         };
-        if signal::try_send(pid, Signal::Inspect(Box::new(look))).is_ok() {
-            asked.push(pid);
-        }
+        // One that takes no questions will not have answered in time either.
+        let _ = signal::ask(pid, Signal::Inspect(Box::new(look)));
+        asked.push(pid);
     }
     drop(pending);
     // Late or complete, what has been heard is there.

@@ -58,7 +58,7 @@ pub(crate) struct Dispatch {
     /// Whether a bound and the budget may hold it up.
     pub(crate) is_counted: bool,
     /// What the mailbox budget is charged as this is queued. Whoever runs, discards or uncouples
-    /// it discharges as much (see `budget`); a signal, which nobody counts, has zero.
+    /// it, or takes it out as a signal, discharges as much (see `budget`).
     pub(crate) bytes: u32,
     /// Whether it is a signal: a [`Signalled`].
     pub(crate) is_signal: bool,
@@ -96,7 +96,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Adds all messages of a list; signals are none.
+    /// Adds all messages of a list, and the bytes of the signals in it.
     ///
     /// # Safety
     /// The list is of messages that nobody takes out meanwhile.
@@ -110,7 +110,7 @@ impl Load {
         }
     }
 
-    /// Adds a message, unless it is a signal.
+    /// Adds a message; of a signal only the bytes.
     ///
     /// # Safety
     /// Nobody takes it out meanwhile.
@@ -121,8 +121,8 @@ impl Load {
             let dispatch = message.as_ref().dispatch;
             if !dispatch.is_signal {
                 self.messages += dispatch.left.map_or(1, |left| left(message));
-                self.bytes += u64::from(dispatch.bytes);
             }
+            self.bytes += u64::from(dispatch.bytes);
         }
     }
 }
@@ -204,7 +204,7 @@ pub(crate) unsafe fn uncouple(message: NonNull<Link>) -> bool {
     unsafe { message.as_ref().dispatch.uncouple.is_some_and(|uncouple| uncouple(message)) }
 }
 
-/// The signal in a message, if it is one; then the message is gone.
+/// The signal in a message from a mailbox, if it is one; then the message is gone.
 ///
 /// # Safety
 /// The caller owns the message; if a signal is returned, it does not any more.
@@ -212,7 +212,10 @@ pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
     // SAFETY: as in `run`.
     unsafe {
         let is_signal = message.cast::<Message>().as_ref().dispatch.is_signal;
-        is_signal.then(|| Signalled::take(message))
+        is_signal.then(|| {
+            budget::discharge_here(Signalled::BYTES);
+            Signalled::take(message)
+        })
     }
 }
 
@@ -232,9 +235,13 @@ struct Signalled {
     signal: Signal,
 }
 
+const _: () = assert!(size_of::<Signalled>() <= 64, "a signal takes one small block");
+
 impl Signalled {
+    const BYTES: u32 = size_of::<Self>().next_multiple_of(64) as u32;
     const DISPATCH: &'static Dispatch = &Dispatch {
         is_signal: true,
+        bytes: Self::BYTES,
         ..Dispatch::aside(Self::run, Self::discard, TurnTitle::SIGNAL)
     };
 

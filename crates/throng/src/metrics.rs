@@ -46,7 +46,7 @@ pub struct Metrics {
     pub exited: u64,
     /// Processes that have exited by a panic.
     pub panicked: u64,
-    /// Bytes of all messages that are queued; also of those that async processes have
+    /// Bytes of all messages and signals that are queued; also of messages that async processes have
     /// [passed over](crate::Inbox::recv_match).
     pub mailbox_bytes: u64,
     /// How many bytes of messages may be queued at once.

@@ -202,7 +202,7 @@ impl RuntimeHandle {
         self.0.scheduler.live()
     }
 
-    /// How many bytes of messages wait in all mailboxes; see
+    /// How many bytes of messages and signals wait in all mailboxes; see
     /// [`mailbox_budget`](RuntimeBuilder::mailbox_budget). Exact when nothing is being sent or
     /// handled.
     pub fn mailbox_bytes(&self) -> u64 {

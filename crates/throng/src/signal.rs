@@ -22,6 +22,20 @@
 //! | leave | it has left that already | – |
 //! | tie | enters a timer that somebody else has set for the process | the timer ends |
 //! | untie | strikes a timer off that has been cancelled elsewhere | – |
+//!
+//! A process whose turn does not end leaves its signals unread, and any process or thread may go on
+//! sending some. The count in `turn_state` bounds them, and their bytes are charged to the budget:
+//!
+//! | unread | outcome |
+//! |---|---|
+//! | [`SIGNALS_MOST`] / 16 | `inspect` and `probe` are dropped: the asker learns that the process does not answer, a cycle of calls ends by its deadlines |
+//! | [`SIGNALS_MOST`] | the process is killed as soon as it can be, for a reason that says so; what comes from here on is refused as in the table above |
+//!
+//! What is refused has no effect to lose, because the process is certain to end and then tells all
+//! that it knows of: an exit or a kill finds its target ending, a link and a monitor are answered at
+//! once, and who unlinks, demonitors, unwatches or leaves takes no notice of the end.
+//!
+//! [`SIGNALS_MOST`]: crate::turn_state::SIGNALS_MOST
 
 use crate::address::Pid;
 use crate::cell::Token;
@@ -106,6 +120,12 @@ pub(crate) fn send(to: Pid, signal: Signal) {
 /// Sends a signal; it comes back if the process has exited.
 pub(crate) fn try_send(to: Pid, signal: Signal) -> Result<(), Signal> {
     message::send_signal(to, signal)
+}
+
+/// Sends a signal that only asks; it comes back if the process has exited or has so many signals
+/// unread that it takes no questions.
+pub(crate) fn ask(to: Pid, signal: Signal) -> Result<(), Signal> {
+    if to.raw().is_crowded() { Err(signal) } else { try_send(to, signal) }
 }
 
 /// Sends one that has no effect on the dead.
@@ -287,4 +307,208 @@ enum Told {
         pid: Pid,
         number: u32,
     },
+}
+
+#[cfg(all(test, not(throng_loom)))]
+mod tests {
+    use crate::prelude::*;
+    use crate::signal::{self, Signal};
+    use crate::turn_state::SIGNALS_MOST;
+    use std::future::Future;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::task::{Context as Polling, Waker};
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(120);
+
+    /// Reports what it hears of others, and blocks its worker when it is told to.
+    struct Actor(Sender<Heard>);
+    #[derive(Debug, PartialEq)]
+    enum Heard {
+        Down(ExitReason),
+        Exit(ExitReason),
+        Blocked,
+    }
+    impl Process for Actor {
+        async fn started(&mut self, cx: &mut Context<Self>) {
+            cx.trap_exits(true);
+        }
+        async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+            self.0.send(Heard::Down(down.reason)).expect("the test listens");
+        }
+        async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+            self.0.send(Heard::Exit(exit.reason)).expect("the test listens");
+        }
+    }
+    struct Block(Receiver<()>);
+    impl Message for Block {
+        type Reply = ();
+    }
+    impl Handle<Block> for Actor {
+        async fn handle(&mut self, Block(until): Block, _: &mut Context<Self>) {
+            self.0.send(Heard::Blocked).expect("the test listens");
+            let _ = until.recv();
+        }
+    }
+    /// Ties that one actor has to another.
+    struct Watch(Pid);
+    impl Message for Watch {
+        type Reply = ();
+    }
+    impl Handle<Watch> for Actor {
+        async fn handle(&mut self, Watch(other): Watch, cx: &mut Context<Self>) {
+            cx.monitor(other);
+            cx.link(other);
+        }
+    }
+
+    fn actor(runtime: &Runtime) -> (Address<Actor>, Receiver<Heard>) {
+        let (heard, hears) = channel();
+        (runtime.spawn(Actor(heard)).expect("there is room"), hears)
+    }
+
+    /// An actor in a turn that goes on until the sender is dropped.
+    fn blocked(runtime: &Runtime) -> (Address<Actor>, Receiver<Heard>, Sender<()>) {
+        let (actor, hears) = actor(runtime);
+        let (let_go, until) = channel();
+        actor.send(Block(until)).expect("lives");
+        assert_eq!(hears.recv_timeout(PATIENCE), Ok(Heard::Blocked));
+        (actor, hears, let_go)
+    }
+
+    fn wait(mut holds: impl FnMut() -> bool) {
+        let patience = std::time::Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(std::time::Instant::now() < patience, "this never comes true");
+            std::thread::yield_now();
+        }
+    }
+
+    fn flooded() -> ExitReason {
+        ExitReason::other(format!("left {SIGNALS_MOST} signals unread"))
+    }
+
+    #[test]
+    fn a_process_that_leaves_too_many_signals_unread_is_killed_and_all_are_told_why() {
+        let runtime = Runtime::builder().workers(2).start().expect("starts");
+        let (victim, _log, let_go) = blocked(&runtime);
+        let (friend, hears) = actor(&runtime);
+        let watch = |watcher: Address<Actor>| {
+            let watched = watcher.call(Watch(victim.pid()));
+            runtime.block_on(async |_| watched.await).expect("answers");
+        };
+        let exited = || {
+            let mut exited = Box::pin(victim.pid().exited());
+            let _ = exited.as_mut().poll(&mut Polling::from_waker(Waker::noop()));
+            exited
+        };
+        watch(friend);
+        let early = exited();
+        let call = victim.call(Watch(friend.pid())).within(PATIENCE);
+        let call = runtime.tokio().spawn(call);
+        let before = runtime.mailbox_bytes();
+        // From several threads at once, so that some are just sending as the bound is reached.
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..SIGNALS_MOST).for_each(|_| victim.exit(ExitReason::Normal)));
+            }
+        });
+        let counted = runtime.mailbox_bytes() - before;
+        let most = u64::from(SIGNALS_MOST + 8) * 64;
+        assert!((most / 2..=most).contains(&counted), "{counted} bytes");
+        assert!(victim.is_alive(), "its turn goes on");
+        // From here on it is as if it had exited, for signals.
+        let (stranger, late_hears) = actor(&runtime);
+        watch(stranger);
+        assert_eq!(late_hears.recv_timeout(PATIENCE), Ok(Heard::Down(ExitReason::NoProcess)));
+        assert_eq!(late_hears.recv_timeout(PATIENCE), Ok(Heard::Exit(ExitReason::NoProcess)));
+        let late = victim.pid().exited();
+        assert_eq!(runtime.block_on(async |_| late.await), ExitReason::NoProcess);
+        assert!(runtime.register("victim", victim).is_err());
+        drop(let_go);
+        let early = runtime.block_on(async |_| tokio::time::timeout(PATIENCE, early).await);
+        assert_eq!(early, Ok(flooded()));
+        let died = runtime.block_on(async |_| call.await).expect("does not panic");
+        assert!(matches!(died, Err(CallError::Died(reason)) if reason == flooded()));
+        assert_eq!(hears.recv_timeout(PATIENCE), Ok(Heard::Exit(flooded())));
+        assert_eq!(hears.recv_timeout(PATIENCE), Ok(Heard::Down(flooded())));
+        wait(|| runtime.process_count() == 2);
+        assert_eq!(runtime.mailbox_bytes(), 0);
+        // The worker goes on, and so does the slot.
+        let (next, _log) = actor(&runtime);
+        runtime.block_on(async |_| next.call(Watch(friend.pid())).await).expect("answers");
+    }
+
+    #[test]
+    fn below_the_bound_every_signal_is_acted_on() {
+        let runtime = Runtime::builder().workers(1).start().expect("starts");
+        let (actor, hears, let_go) = blocked(&runtime);
+        let reason = |number: u32| ExitReason::other(number.to_string());
+        (1..SIGNALS_MOST).for_each(|number| actor.exit(reason(number)));
+        drop(let_go);
+        for number in 1..SIGNALS_MOST {
+            assert_eq!(hears.recv_timeout(PATIENCE), Ok(Heard::Exit(reason(number))));
+        }
+        assert!(actor.is_alive());
+        // Nor does it matter how many there are in all, if they are read.
+        for _ in 0..4 {
+            (1..SIGNALS_MOST).for_each(|_| actor.exit(reason(0)));
+            (1..SIGNALS_MOST).for_each(|_| drop(hears.recv_timeout(PATIENCE).expect("alive")));
+        }
+        wait(|| runtime.mailbox_bytes() == 0);
+    }
+
+    #[test]
+    fn a_flood_of_questions_kills_nobody() {
+        let runtime = Runtime::builder().workers(1).start().expect("starts");
+        let (actor, _log, let_go) = blocked(&runtime);
+        let tokio = runtime.tokio().enter();
+        for _ in 0..2 * SIGNALS_MOST {
+            // Given up at once, like one that times out.
+            let mut info = Box::pin(runtime.info(actor));
+            let _ = info.as_mut().poll(&mut Polling::from_waker(Waker::noop()));
+        }
+        drop(tokio);
+        assert!(runtime.mailbox_bytes() < u64::from(SIGNALS_MOST) * 64 / 8);
+        // It lives, but does not answer.
+        let info = runtime.block_on(async |runtime| runtime.info(actor).await).expect("lives");
+        assert_eq!(info.kind, None);
+        let top = runtime.block_on(async |runtime| runtime.top(1, crate::By::Memory).await);
+        assert_eq!(top.first().map(|info| info.pid), Some(actor.pid()));
+        drop(let_go);
+        wait(|| {
+            let info = runtime.block_on(async |runtime| runtime.info(actor).await);
+            info.expect("lives").kind.is_some()
+        });
+    }
+
+    #[test]
+    fn a_suspended_process_that_is_flooded_is_killed() {
+        struct Hang;
+        impl Message for Hang {
+            type Reply = ();
+        }
+        impl Handle<Hang> for Actor {
+            async fn handle(&mut self, _: Hang, _: &mut Context<Self>) {
+                self.0.send(Heard::Blocked).expect("the test listens");
+                std::future::pending().await
+            }
+        }
+        let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
+        let (hangs, log) = actor(&runtime);
+        hangs.send(Hang).expect("lives");
+        assert_eq!(log.recv_timeout(PATIENCE), Ok(Heard::Blocked));
+        // The worker is busy with another process, so nothing is read.
+        let (_blocker, _log, let_go) = blocked(&runtime);
+        let exited = runtime.tokio().spawn(hangs.pid().exited());
+        for _ in 0..2 * SIGNALS_MOST {
+            let _ = signal::try_send(hangs.pid(), Signal::Unwatch { key: 0 });
+        }
+        drop(let_go);
+        let exited = runtime.block_on(async |_| tokio::time::timeout(PATIENCE, exited).await);
+        let reason = exited.expect("is killed").expect("does not panic");
+        assert!(reason == flooded() || reason == ExitReason::NoProcess, "{reason}");
+        wait(|| !hangs.is_alive());
+        wait(|| runtime.mailbox_bytes() == 0);
+    }
 }

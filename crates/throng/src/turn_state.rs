@@ -10,8 +10,9 @@
 //! | `NOTIFIED` | somebody woke it since it last began a poll, while another held the token | any waker | holder, by `resume` |
 //! | `SUSPENDED` | the last poll was pending, nobody holds the token | holder, by `suspend` | whoever takes the token |
 //! | `FRESH` | the process's first turn, `started`, has not begun: signals wait for it | creator | that turn |
-//! | 8..32 | signals announced and not yet taken out of the mailbox | senders, before the push | holder, having taken them out; a sender whose push failed |
+//! | 6..31 | signals announced and not yet taken out of the mailbox | senders, before the push | holder, having taken them out; a sender whose push failed |
 //! | `TIMEOUT` | between turns: an alarm that rings brings a message | holder | holder |
+//! | `FLOODED` (31) | so many signals are unread that the process is to be killed; it takes no more | a sender that has pushed one as the count reached [`SIGNALS_MOST`] | the slot's next process |
 //!
 //! Invariants:
 //! 1. Of all wakes after a `suspend`, exactly one gets the token.
@@ -23,6 +24,10 @@
 //! 5. A signal is announced before it is pushed and retracted after it was taken out. So whoever
 //!    drains a mailbox with a signal in it sees the announcement. Those of a sender with a stale
 //!    address come in pairs; that is why no new process of a slot sets the count to zero.
+//! 6. `FLOODED` is set only while that many are counted, so the holder has one to take out after it
+//!    was set, and then sees the bit: each process that has refused a signal ends. The count exceeds
+//!    the bound by no more than one for each thread that is just sending, far less than the room
+//!    above it, so it never wraps.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -30,8 +35,34 @@ const SUSPENDED: u32 = 1;
 const NOTIFIED: u32 = 2;
 const FRESH: u32 = 4;
 const TIMEOUT: u32 = 8;
-const FLAGS: u32 = 0xFF;
-const SIGNAL: u32 = FLAGS + 1;
+/// The flags below the count.
+const LOW_FLAGS: u32 = 0x3F;
+const SIGNAL: u32 = LOW_FLAGS + 1;
+const FLOODED: u32 = 1 << 31;
+const COUNT: u32 = !(LOW_FLAGS | FLOODED);
+
+/// Unread signals at which a process is killed: one GiB of them.
+pub(crate) const SIGNALS_MOST: u32 = match () {
+    () if cfg!(throng_loom) => 1,
+    () if cfg!(test) => 4096,
+    () => 1 << 24,
+};
+/// Unread signals at which those that only ask for something are dropped.
+const SIGNALS_CROWDED: u32 = SIGNALS_MOST / 16;
+
+const _: () = assert!(COUNT / SIGNAL - SIGNALS_MOST >= 1 << 20, "there is room for all threads");
+
+/// Whether a signal may be pushed.
+#[must_use]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Announced {
+    /// The sender pushes it.
+    Counted,
+    /// The sender pushes it, and then calls [`TurnState::flood`].
+    AtBound,
+    /// The process takes no more: the sender does not push it.
+    Refused,
+}
 
 /// What a ring of the alarm obliges the ringer to.
 #[must_use]
@@ -58,8 +89,8 @@ impl TurnState {
     /// Forgets wakes meant for an earlier process of this slot.
     #[inline(always)]
     pub(crate) fn reset(&self) {
-        if self.0.load(Ordering::Relaxed) & FLAGS != 0 {
-            self.0.fetch_and(!FLAGS, Ordering::Relaxed);
+        if self.0.load(Ordering::Relaxed) & !COUNT != 0 {
+            self.0.fetch_and(COUNT, Ordering::Relaxed);
         }
     }
 
@@ -133,9 +164,44 @@ impl TurnState {
         false
     }
 
-    /// A signal is about to be pushed.
-    pub(crate) fn announce(&self) {
-        self.0.fetch_add(SIGNAL, Ordering::Relaxed);
+    /// A signal is about to be pushed, unless it is refused.
+    pub(crate) fn announce(&self) -> Announced {
+        let before = self.0.fetch_add(SIGNAL, Ordering::Relaxed);
+        if before & FLOODED != 0 {
+            self.retract();
+            return Announced::Refused;
+        }
+        let counted = (before & COUNT) / SIGNAL + 1;
+        if counted < SIGNALS_MOST { Announced::Counted } else { Announced::AtBound }
+    }
+
+    /// The signal that reaches the bound has been pushed. If the process has not caught up since, it
+    /// takes no more and is to be killed.
+    #[cold]
+    pub(crate) fn flood(&self) {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & FLOODED == 0 && (word & COUNT) / SIGNAL >= SIGNALS_MOST {
+            match self.0.compare_exchange_weak(
+                word,
+                word | FLOODED,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether the process is to be killed for its unread signals. For the token's holder, who has
+    /// retracted what it has taken out.
+    pub(crate) fn is_flooded(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & FLOODED != 0
+    }
+
+    /// Whether so many signals are unread that no more questions are taken.
+    pub(crate) fn is_crowded(&self) -> bool {
+        (self.0.load(Ordering::Relaxed) & COUNT) / SIGNAL >= SIGNALS_CROWDED
     }
 
     /// An announced signal was taken out of the mailbox, or could not be pushed.
@@ -308,7 +374,7 @@ mod loom_models {
             let signaller = {
                 let (mailbox, state, hold) = (mailbox.clone(), state.clone(), hold.clone());
                 thread::spawn(move || {
-                    state.announce();
+                    assert_ne!(state.announce(), Announced::Refused);
                     // SAFETY: a fresh item.
                     let pushed = unsafe { mailbox.push(first, item(1)) };
                     assert_eq!(pushed, Ok(Pushed::Queued));
@@ -322,6 +388,74 @@ mod loom_models {
             // SAFETY: both threads are done.
             seen.with(|seen| unsafe { assert_eq!(*seen, [1]) });
             assert!(!state.is_signalled());
+        });
+    }
+
+    /// Two signals to a process that may leave one unread: if the second is refused, the token's
+    /// holder has been told that the process is to end.
+    #[test]
+    fn loom_a_process_that_has_refused_a_signal_learns_that_it_is_flooded() {
+        use crate::mailbox::items::{item, take};
+        use crate::mailbox::{Generation, Mailbox, Pushed};
+        loom::model(|| {
+            let first = Generation::FIRST;
+            let mailbox = Arc::new(Mailbox::new_open(first));
+            let state = Arc::new(TurnState::new());
+            // Signals taken out, and whether the process has ended.
+            let seen = Arc::new(loom::cell::UnsafeCell::new((0_usize, false)));
+            assert!(mailbox.wake(first));
+            assert!(state.suspend());
+            let hold = {
+                let (mailbox, state, seen) = (mailbox.clone(), state.clone(), seen.clone());
+                move || loop {
+                    state.resume();
+                    if state.is_signalled() {
+                        // SAFETY: drained, and the token is ours.
+                        let ended = seen.with_mut(|seen| unsafe {
+                            let taken = take(mailbox.drain(first));
+                            taken.iter().for_each(|_| state.retract());
+                            (*seen).0 += taken.len();
+                            (*seen).1 |= state.is_flooded();
+                            (*seen).1
+                        });
+                        if ended {
+                            // The process keeps its token, as one that exits does.
+                            return;
+                        }
+                    }
+                    if state.suspend() {
+                        return;
+                    }
+                }
+            };
+            let signal = {
+                let (mailbox, state, hold) = (mailbox.clone(), state.clone(), hold.clone());
+                move || {
+                    let announced = state.announce();
+                    if announced == Announced::Refused {
+                        return false;
+                    }
+                    // SAFETY: a fresh item.
+                    let pushed = unsafe { mailbox.push(first, item(1)) };
+                    assert_eq!(pushed, Ok(Pushed::Queued));
+                    if announced == Announced::AtBound {
+                        state.flood();
+                    }
+                    if state.notify() {
+                        hold();
+                    }
+                    true
+                }
+            };
+            let other = thread::spawn(signal.clone());
+            let pushed = [signal(), other.join().unwrap()];
+            // SAFETY: both threads are done.
+            let (taken, ended) = seen.with(|seen| unsafe { *seen });
+            let pushed = pushed.into_iter().filter(|&pushed| pushed).count();
+            assert!(ended || (pushed == 2 && taken == 2));
+            // SAFETY: the same; what the process has not come to any more.
+            let left = unsafe { take(mailbox.drain(first)) };
+            assert_eq!(taken + left.len(), pushed);
         });
     }
 

@@ -630,7 +630,8 @@ impl Worker {
                 }
                 After::ExitIfIdle => Progress::Done(After::Next),
                 After::Kill => {
-                    self.finish(token, generation, ExitReason::Killed);
+                    let reason = token.reason_of_kill();
+                    self.finish(token, generation, reason);
                     return turns;
                 }
                 After::Ended(why) => {
@@ -654,11 +655,10 @@ impl Worker {
                 // It is exiting already.
                 Some(After::Exit(_)) if stopping => {}
                 Some(after) => {
-                    let reason = match &after {
-                        After::Exit(why) => why.reason(),
-                        _ => &ExitReason::Killed,
+                    match &after {
+                        After::Exit(why) => token.discard_turn(why.reason()),
+                        _ => token.discard_turn(&token.reason_of_kill()),
                     };
-                    token.discard_turn(reason);
                     return Progress::Done(after);
                 }
             }

@@ -10,7 +10,7 @@
 //! before any of its messages runs.
 
 use super::Token;
-use crate::exit::catch;
+use crate::exit::{ExitReason, catch};
 use crate::fault::{self, Step};
 use crate::frame::{After, Progress};
 use crate::lobby::Lobby;
@@ -19,6 +19,7 @@ use crate::message::{self, Cast};
 use crate::process::{Process, Turn};
 use crate::signal::{Outcome, Signal};
 use crate::slab;
+use crate::turn_state::SIGNALS_MOST;
 use crate::watch::Doing;
 use std::ptr::{self, NonNull};
 
@@ -72,6 +73,16 @@ impl Token {
             cell.pending.with_mut(|pending| *pending = next);
             doing.begin(message::title_of(message));
             Some(message::run(message, self))
+        }
+    }
+
+    /// Why a process is killed: it was told to be, or it has left too many signals unread.
+    #[cold]
+    pub(crate) fn reason_of_kill(&self) -> ExitReason {
+        if self.cell().turn.is_flooded() {
+            ExitReason::other(format!("left {SIGNALS_MOST} signals unread"))
+        } else {
+            ExitReason::Killed
         }
     }
 
@@ -138,7 +149,8 @@ impl Token {
             // The answer wakes a task by its own waker, which is not ours.
             let _ = catch(|| look(self));
         }
-        over
+        // All that was taken out is retracted by now, so a sender that has set the bit is seen.
+        if self.cell().turn.is_flooded() { Some(After::Kill) } else { over }
     }
 
     /// Queues a list of messages behind what is pending.

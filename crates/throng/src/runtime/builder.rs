@@ -75,7 +75,8 @@ impl RuntimeBuilder {
     ///
     /// While it is more, `send`, `deliver` and `call` fail with
     /// [`Overloaded`](crate::SendError::Overloaded), to whomever they go. What the runtime itself
-    /// says (replies, timers, the end of a process, a request to exit) gets through, and so does
+    /// says (replies, timers, the end of a process, a request to exit) gets through, counted but not
+    /// refused, as are links, monitors and other signals (see [`Pid`](crate::Pid)); and so does
     /// all again once enough is handled.
     ///
     /// Counted is the memory of the queue itself: what a message has on the heap is not seen, and
