@@ -261,9 +261,9 @@ impl fmt::LowerHex for RawAddress {
 /// refuses, though their bytes count in both gauges and budget. A process acts on them as soon as its
 /// turn waits or is over. One that leaves 16,777,216 of them unread (one GiB), because its turn does not
 /// come to an end, is killed, with an [`ExitReason::Other`] that says so: in mid-turn where its turn waits,
-/// or when it is over. Until then all that it was sent before counts, and any further signal is
-/// answered as if it had exited; messages are not concerned. Questions ([`info`] and its kin) are
-/// not taken by a process that has 1,048,576 unread, so that they alone never kill it.
+/// or when it is over. Signals sent before are acted on first; any further signal is answered as if the
+/// process had exited; messages are not concerned. A process that has 1,048,576 unread answers no
+/// [`info`] and the like, so questions alone never kill it.
 ///
 /// [`info`]: crate::RuntimeHandle::info
 ///

@@ -91,14 +91,14 @@ pub(crate) type TellDown = fn(Pid, Down);
 pub(crate) struct Watchers {
     /// Processes, each by the number it gave its monitor.
     pub(crate) processes: SmallMap<(Pid, u32), TellDown>,
-    /// Others, each by its [key](watcher_key).
+    /// Watchers that are no processes, each by its [key](watcher_key).
     pub(crate) others: SmallMap<usize, Watcher>,
 }
 
-/// Told why a process has exited, by the worker that ran it last. Not a zero-sized type.
+/// Callback that the process's last worker tells why it has exited. Not a zero-sized type.
 pub(crate) type Watcher = Box<dyn FnOnce(ExitReason) + Send>;
 
-/// What tells a watcher from all others there are: its address.
+/// Address of a watcher, which tells it from all others that exist.
 pub(crate) fn watcher_key(watcher: &Watcher) -> usize {
     ptr::from_ref(&**watcher).addr()
 }

@@ -143,7 +143,7 @@ struct State {
     bound: MailboxBound,
     counted: VecDeque<Numbered>,
     uncounted: VecDeque<Numbered>,
-    /// By number. Any place may be given up, also each of a million, so no list that closes up.
+    /// Waiting senders by number. A map, because each of a million may leave from the middle.
     line: BTreeMap<u64, Standing>,
     /// Whether the owner says what has become of each message it takes.
     holds: bool,

@@ -133,7 +133,7 @@ struct Head {
 
 const UNTIED: u32 = u32::MAX;
 
-/// Where a timer stands. Written by the share's side alone.
+/// Index of a timer's wheel and the rounds left to wait. Written by the share's side alone.
 struct AtomicStand(AtomicU32);
 
 impl AtomicStand {

@@ -31,9 +31,9 @@
 //! | [`SIGNALS_MOST`] / 16 | `inspect` and `probe` are dropped: the asker learns that the process does not answer, a cycle of calls ends by its deadlines |
 //! | [`SIGNALS_MOST`] | the process is killed as soon as it can be, for a reason that says so; what comes from here on is refused as in the table above |
 //!
-//! What is refused has no effect to lose, because the process is certain to end and then tells all
-//! that it knows of: an exit or a kill finds its target ending, a link and a monitor are answered at
-//! once, and who unlinks, demonitors, unwatches or leaves takes no notice of the end.
+//! A refused signal loses nothing, because the process is certain to end and then tells all that it
+//! knows of: an exit or a kill finds its target ending, a link and a monitor are answered at once,
+//! and a sender that unlinks, demonitors, unwatches or leaves ignores the end.
 //!
 //! [`SIGNALS_MOST`]: crate::turn_state::SIGNALS_MOST
 

@@ -17,7 +17,7 @@ pub(crate) enum SmallMap<K, V> {
     Many(Box<IndexMap<K, V, FxBuildHasher>>),
 }
 
-/// What a map has room for at least.
+/// Smallest capacity of a map.
 const CAPACITY_MIN: usize = 4;
 
 impl<K: Eq + Hash, V> SmallMap<K, V> {

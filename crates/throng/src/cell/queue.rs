@@ -76,7 +76,7 @@ impl Token {
         }
     }
 
-    /// Why a process is killed: it was told to be, or it has left too many signals unread.
+    /// Reason for a kill: the process was told to end, or it has left too many signals unread.
     #[cold]
     pub(crate) fn reason_of_kill(&self) -> ExitReason {
         if self.cell().turn.is_flooded() {
