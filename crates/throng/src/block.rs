@@ -7,6 +7,7 @@
 //! so that a use after free is seen.
 
 use crate::magazine::{Cache, Magazine};
+use crate::spare_bits::{NoSpareBits, check_spare_bits, require_spare_bits};
 use crate::sync::{Mutex, lock};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -181,7 +182,25 @@ fn refill(class: usize) -> Magazine {
 
 fn allocate_single(layout: Layout) -> NonNull<u8> {
     // SAFETY: no block is zero-sized, for `single` pads to the alignment and messages have heads.
-    NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
+    let block =
+        NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+    require_spare_bits(block, layout.size());
+    block
+}
+
+/// Takes a piece of memory from the system to see whether mailboxes can point to it.
+///
+/// # Errors
+/// They cannot.
+pub(crate) fn probe() -> Result<(), NoSpareBits> {
+    let layout = Layout::new::<[u64; 8]>();
+    // SAFETY: not zero-sized; freed below, with the same layout.
+    let block =
+        NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
+    let checked = check_spare_bits(block.as_ptr(), layout.size());
+    // SAFETY: allocated above.
+    unsafe { dealloc(block.as_ptr(), layout) };
+    checked
 }
 
 #[cfg(test)]

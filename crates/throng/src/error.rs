@@ -1,6 +1,7 @@
 //! What can go wrong, one enum per operation; what was not consumed is handed back.
 
 use crate::exit::ExitReason;
+use crate::spare_bits::NoSpareBits;
 use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
@@ -170,6 +171,13 @@ pub enum StartError {
     /// `attach` was called outside of a tokio runtime.
     #[error("there is no tokio runtime here to attach to")]
     NoTokio,
+    /// The program's memory lies at addresses of more than 48 bits, and mailboxes have room for no
+    /// more: the allocator tags its pointers or maps memory with five levels of pages.
+    #[error("{}", NoSpareBits { address: *address })]
+    Address {
+        /// Where the allocator has placed a piece of memory.
+        address: usize,
+    },
 }
 
 /// Any of this crate's errors, without what they hand back: for `?` in a `main`.

@@ -201,6 +201,8 @@ mod slab;
 #[cfg(not(throng_loom))]
 mod spare;
 #[cfg(not(throng_loom))]
+mod spare_bits;
+#[cfg(not(throng_loom))]
 mod spawner;
 #[cfg(not(throng_loom))]
 mod supervisor;

@@ -44,7 +44,7 @@ use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr::{self, NonNull};
 
-const GENERATION_MASK: usize = 0xFFFF_0000_0000_003F;
+pub(crate) const GENERATION_MASK: usize = 0xFFFF_0000_0000_003F;
 const IDLE: usize = 0;
 const BUSY: usize = 1 << 6;
 const AWAITING: usize = 2 << 6;
@@ -82,7 +82,8 @@ impl Generation {
         Generation(self.0 & !BOUNDED | if bounded { BOUNDED } else { 0 })
     }
 
-    /// Packs this generation into the spare bits of a pointer.
+    /// Packs this generation into the spare bits of a pointer, which are zero: see
+    /// `spare_bits`.
     #[inline(always)]
     pub(crate) fn tag<T>(self, pointer: *mut T) -> *mut T {
         debug_assert_eq!(pointer.addr() & GENERATION_MASK, 0);

@@ -30,6 +30,7 @@ use crate::cell::{Cell, CellRef};
 use crate::lobby::Lobby;
 use crate::magazine::{Cache, Magazine};
 use crate::mailbox::Generation;
+use crate::spare_bits::require_spare_bits;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -411,6 +412,7 @@ impl Unused {
         // SAFETY: not zero-sized.
         let memory = NonNull::new(unsafe { alloc_zeroed(LAYOUT) })
             .unwrap_or_else(|| handle_alloc_error(LAYOUT));
+        require_spare_bits(memory, LAYOUT.size());
         let padding = memory.as_ptr().addr().wrapping_neg() % SEGMENT_BYTES;
         (0..SEGMENTS_PER_CHUNK).map(move |index| {
             // SAFETY: the padding is less than a segment, so this one ends inside the chunk.

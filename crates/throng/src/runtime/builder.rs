@@ -5,6 +5,7 @@
 //! runtime that is dropped then.
 
 use super::{ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
+use crate::block;
 use crate::budget::{BUDGET_BYTES, OwnBudget};
 use crate::error::StartError;
 use crate::events::Events;
@@ -12,6 +13,7 @@ use crate::group::Groups;
 use crate::registry::Registry;
 use crate::scheduler::Scheduler;
 use crate::slab::{Slab, SlotCache};
+use crate::spare_bits::NoSpareBits;
 use crate::sync::atomic::AtomicU64;
 use crate::sync::{self, Mutex};
 use crate::timer::Clock;
@@ -124,7 +126,8 @@ impl RuntimeBuilder {
     /// Starts a runtime with a tokio runtime of its own beside it.
     ///
     /// # Errors
-    /// [`StartError::Tokio`] and [`StartError::Thread`] if the system refuses what they need.
+    /// [`StartError::Tokio`] and [`StartError::Thread`] if the system refuses what they need;
+    /// [`StartError::Address`] if its memory lies where mailboxes cannot point to.
     pub fn start(self) -> Result<Runtime, StartError> {
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.io_threads)
@@ -153,7 +156,7 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// [`StartError::NoTokio`] outside of a tokio runtime; [`StartError::Thread`] if the system
-    /// refuses a thread.
+    /// refuses a thread; [`StartError::Address`] if its memory lies where mailboxes cannot point to.
     pub fn attach(self) -> Result<Runtime, StartError> {
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
         self.start_on(handle, None)
@@ -197,6 +200,7 @@ impl RuntimeBuilder {
         tokio: tokio::runtime::Handle,
         owned: Option<tokio::runtime::Runtime>,
     ) -> Result<Runtime, StartError> {
+        block::probe().map_err(|NoSpareBits { address }| StartError::Address { address })?;
         let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
         let shared = self.shared(self.workers, spares, Clock::new(), Events::new(), tokio);
         // From here on a failure drops the runtime, which ends what has started.
