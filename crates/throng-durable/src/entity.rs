@@ -26,6 +26,10 @@ pub struct Entity<P: Durable> {
     key: Arc<str>,
 }
 
+// It names a process and holds no state of it: a panic of its holder leaves nothing half-changed.
+impl<P: Durable> std::panic::UnwindSafe for Entity<P> {}
+impl<P: Durable> std::panic::RefUnwindSafe for Entity<P> {}
+
 impl<P: Durable> Entity<P> {
     pub(crate) fn from_parts(node: Node, directory: Arc<Directory<P>>, key: Arc<str>) -> Self {
         Entity { node, directory, key }

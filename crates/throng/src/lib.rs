@@ -213,6 +213,8 @@ mod token_queue;
 #[cfg(not(throng_loom))]
 mod train;
 #[cfg(not(throng_loom))]
+mod unwind;
+#[cfg(not(throng_loom))]
 mod waker;
 #[cfg(not(throng_loom))]
 mod watch;
