@@ -99,9 +99,38 @@ pub(crate) fn refuse_collision(
     Ok(())
 }
 
+/// Refuses a message that is called as one of the traits is.
+pub(crate) fn refuse_trait_name(
+    message: &MessageMethod,
+    messages: &[MessageMethod],
+    block: &Block,
+) -> syn::Result<()> {
+    if group(messages, block).iter().all(|(name, ..)| *name != message.name) {
+        return Ok(());
+    }
+    let MessageMethod { method, name, .. } = message;
+    let text = format!(
+        "the message of `{method}` would be called `{name}`, as the trait with the methods of an \
+         address is: name it with `#[message(name = …)]`, or the trait with \
+         `#[process(client = …)]`"
+    );
+    Err(Error::new_spanned(method, text))
+}
+
 /// The traits, and their implementations for the process's address and for a supervised child's
 /// handle.
 pub(crate) fn expand(messages: &[MessageMethod], block: &Block) -> TokenStream {
+    let groups = group(messages, block);
+    let traits =
+        groups.iter().map(|(name, visibility, group)| expand_group(name, visibility, group, block));
+    quote!(#(#traits)*)
+}
+
+/// The messages by their visibility, the widest first, each group with its trait's name.
+fn group<'a>(
+    messages: &'a [MessageMethod],
+    block: &Block,
+) -> Vec<(Ident, &'a Visibility, Vec<&'a MessageMethod>)> {
     let mut groups: Vec<(&Visibility, Vec<&MessageMethod>)> = Vec::new();
     for message in messages {
         match groups.iter_mut().find(|(visibility, _)| is_same(visibility, &message.visibility)) {
@@ -111,14 +140,14 @@ pub(crate) fn expand(messages: &[MessageMethod], block: &Block) -> TokenStream {
     }
     groups.sort_by_key(|(visibility, _)| width(visibility));
     let plain = block.client.clone().unwrap_or_else(|| format_ident!("{}Client", block.name));
-    let traits = groups.iter().enumerate().map(|(index, (visibility, group))| {
+    let named = groups.into_iter().enumerate().map(|(index, (visibility, group))| {
         let name = match index {
             0 => plain.clone(),
             _ => format_ident!("{plain}{}", suffix(visibility)),
         };
-        expand_group(&name, visibility, group, block)
+        (name, visibility, group)
     });
-    quote!(#(#traits)*)
+    named.collect()
 }
 
 fn expand_group(

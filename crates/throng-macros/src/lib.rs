@@ -123,6 +123,51 @@ use proc_macro::TokenStream;
 /// its arguments and its reply need. If a parameter occurs in the reply only, the message is made
 /// by `Get::new(key)`.
 ///
+/// # Names
+///
+/// A message is called as its method is, in camel case, and is an item of the module in which the
+/// block stands. The name must be free there: no type of yours has it, and no message of another
+/// process in the same module. `#[message(name = …)]` gives a message another name:
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// struct Deposit { amount: u64, from: String }
+/// struct Account { balance: u64 }
+/// struct Till { sum: u64 }
+///
+/// #[process]
+/// impl Account {
+///     #[message(name = TakeDeposit)]
+///     fn deposit(&mut self, deposit: Deposit) -> u64 {
+///         self.balance += deposit.amount;
+///         self.balance
+///     }
+/// }
+///
+/// #[process]
+/// impl Till {
+///     #[message(name = TillDeposit)]
+///     fn deposit(&mut self, amount: u64) {
+///         self.sum += amount;
+///     }
+/// }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// # let runtime = Runtime::builder().workers(1).start()?;
+/// # let account = runtime.spawn(Account { balance: 0 })?;
+/// let deposit = Deposit { amount: 5, from: "ann".to_owned() };
+/// runtime.block_on(async |_| {
+///     assert_eq!(account.deposit(deposit).await?, 5);
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// The macro refuses a name that it can see to be taken: that of the process, of its client's trait, of a
+/// type in the method's own signature. Any other clash is found by the compiler, whose complaint
+/// (E0428, or E0255 for an imported type) points at the method.
+///
 /// # Hooks
 ///
 /// A method marked `#[hook]` and called `started`, `stopping`, `down`, `exit` or `timeout` is that
@@ -166,7 +211,7 @@ use proc_macro::TokenStream;
 /// |---|---|
 /// | `send` | it is only sent: `session.hang_up()?` sends, and nothing calls |
 /// | `name = Name` | the message's name, instead of the method's in camel case |
-/// | `derive(Clone, …)` | what the message derives; nothing by itself |
+/// | `derive(Clone, …)` | what the message derives; nothing by itself. `Clone` is what `send_every` needs |
 #[proc_macro_attribute]
 pub fn process(options: TokenStream, item: TokenStream) -> TokenStream {
     process::expand(options.into(), item.into()).into()

@@ -8,10 +8,11 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 use syn::{
     Attribute, Error, FnArg, GenericArgument, GenericParam, Generics, Ident, ImplItemFn, Pat,
     PatType, Path, PathArguments, Receiver, ReceiverKind, ReturnType, Safety, Token, Type,
-    Visibility, parse_quote_spanned,
+    TypePath, Visibility, WhereClause, parse_quote, parse_quote_spanned,
 };
 
 /// Types that everybody uses by their bare names: those of the language's prelude and of throng's.
@@ -160,9 +161,19 @@ impl MessageMethod {
             }
         };
         let name = match options.name {
+            Some(name) if name == block.name => {
+                let text = format!("`{name}` is the process: give its message another name");
+                return Err(Error::new_spanned(name, text));
+            }
             Some(name) => name,
             None => message_name(&signature.ident, block)?,
         };
+        refuse_namesake(
+            &name,
+            &signature.ident,
+            fields(&arguments).map(|field| &field.ty),
+            &reply,
+        )?;
         let fields: Vec<TokenStream> =
             fields(&arguments).map(|field| field.ty.to_token_stream()).collect();
         let mut all = fields.clone();
@@ -229,6 +240,18 @@ impl MessageMethod {
             .carried
             .notes_or(&format!("The message that `{}::{}` handles.", block.name, self.method));
         let (parameters, arguments, clause) = self.generics.split_for_impl();
+        // A complaint about the name points at the method, or where the name is given.
+        let at = Span::call_site().located_at(name.span());
+        let named = {
+            let mut generics = self.generics.clone();
+            let check = quote!(Self: #krate::__expansion::Named).into_iter().map(|mut token| {
+                token.set_span(at);
+                token
+            });
+            let check: TokenStream = check.collect();
+            generics.make_where_clause().predicates.push(parse_quote!(#check));
+            generics.where_clause
+        };
         let derives = (!derives.is_empty()).then(|| quote!(#[derive(#(#derives),*)]));
         let fields: Vec<TokenStream> = self
             .fields()
@@ -238,12 +261,26 @@ impl MessageMethod {
                 quote!(#(#documentation)* #otherwise #visibility #name: #ty)
             })
             .collect();
-        let declaration = quote_spanned!(name.span()=> struct #name);
-        let body = match (&self.marker, fields.is_empty()) {
-            (Some(marker), _) => quote!(#clause { #(#fields,)* marker_of_throng: #marker }),
-            (None, true) => quote_spanned!(name.span()=> #clause;),
-            (None, false) => quote!(#clause { #(#fields),* }),
+        let definition = |clause: Option<&WhereClause>| {
+            let body = match (&self.marker, fields.is_empty()) {
+                (Some(marker), _) => {
+                    quote_spanned!(at=> #clause { #(#fields,)* marker_of_throng: #marker })
+                }
+                (None, true) => quote_spanned!(at=> #clause;),
+                (None, false) => quote_spanned!(at=> #clause { #(#fields),* }),
+            };
+            let declaration = quote_spanned!(at=> struct #name);
+            quote! {
+                #(#conditions)*
+                #notes
+                #derives
+                #[allow(private_interfaces, private_bounds, trivial_bounds, unreachable_pub)]
+                #visibility #declaration #parameters #body
+            }
         };
+        // The check is no reader's concern.
+        let (checked, documented) =
+            (definition(named.as_ref()), definition(self.generics.where_clause.as_ref()));
         let constructor = self.marker.as_ref().map(|_| {
             let names = self.fields().map(|field| &field.name).collect::<Vec<_>>();
             let types = self.fields().map(|field| &field.ty);
@@ -258,20 +295,22 @@ impl MessageMethod {
                 }
             }
         });
+        let implementation = quote_spanned! {at=>
+            impl #parameters #krate::Message for #name #arguments #clause {
+                type Reply = #reply;
+            }
+        };
         quote! {
-            #(#conditions)*
-            #notes
-            #derives
-            #[allow(private_interfaces, private_bounds, unreachable_pub)]
-            #visibility #declaration #parameters #body
+            #[cfg(not(doc))]
+            #checked
+            #[cfg(doc)]
+            #documented
 
             #constructor
 
             #(#conditions)*
             #[allow(deprecated, private_interfaces)]
-            impl #parameters #krate::Message for #name #arguments #clause {
-                type Reply = #reply;
-            }
+            #implementation
         }
     }
 
@@ -506,6 +545,38 @@ fn refuse_twins<'a>(
         }
     }
     Ok(())
+}
+
+/// Refuses a message that is called as a type is which its own method takes or returns: that is
+/// another one, of the user's.
+fn refuse_namesake<'a>(
+    name: &Ident,
+    method: &Ident,
+    fields: impl Iterator<Item = &'a Type>,
+    reply: &'a Type,
+) -> syn::Result<()> {
+    struct Finder<'n> {
+        name: &'n Ident,
+        found: Option<Ident>,
+    }
+    impl<'a> Visit<'a> for Finder<'_> {
+        fn visit_type_path(&mut self, path: &'a TypePath) {
+            // With more than its name it is found elsewhere.
+            let TypePath { path: Path { leading_colon, segments }, .. } = path;
+            if leading_colon.is_none() && segments.len() == 1 && segments[0].ident == *self.name {
+                self.found = Some(segments[0].ident.clone());
+            }
+            visit::visit_type_path(self, path);
+        }
+    }
+    let mut finder = Finder { name, found: None };
+    fields.chain([reply]).for_each(|ty| finder.visit_type(ty));
+    let Some(found) = finder.found else { return Ok(()) };
+    let text = format!(
+        "the message of `{method}` would be called `{name}`, as this type is: \
+         name it with `#[message(name = …)]`"
+    );
+    Err(Error::new_spanned(found, text))
 }
 
 /// The method's name in camel case.

@@ -79,6 +79,13 @@ fn expand_block(
             (None, None) => {}
         }
     }
+    let refused: Vec<bool> = (messages.iter())
+        .map(|message| {
+            complaints.note(client::refuse_trait_name(message, &messages, block)).is_none()
+        })
+        .collect();
+    let mut refused = refused.into_iter();
+    messages.retain(|_| refused.next() != Some(true));
     let process = (!is_manual).then(|| expand_process(block, &hooks));
     let client = client::expand(&messages, block);
     let messages = messages.iter().map(|message| message.expand(block));
@@ -114,6 +121,10 @@ impl Block {
             let text = "a process is a type of yours, by its name";
             return Err(Error::new_spanned(&block.self_ty, text));
         };
+        if let Some(client) = client.as_ref().filter(|client| **client == name.ident) {
+            let text = "this is the process: give the trait another name";
+            return Err(Error::new_spanned(client, text));
+        }
         let mut facts = Block {
             self_ty: (*block.self_ty).clone(),
             name: name.ident.clone(),

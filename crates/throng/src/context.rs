@@ -7,7 +7,7 @@ use crate::extension::{Extension, TellDown};
 use crate::frame::After;
 use crate::message::Cast;
 use crate::message_timer::Timer;
-use crate::process::{DownTurn, Exactly, MonitorRef, Process, Turn};
+use crate::process::{DownTurn, Exactly, MonitorRef, Process, Repeatable, Turn};
 use crate::receive_timeout;
 use crate::runtime::RuntimeHandle;
 use crate::signal::{self, Signal};
@@ -128,7 +128,7 @@ impl<P: Process> Context<P> {
 
     /// Sends clones of a message to this process, one each period. See
     /// [`RuntimeHandle::send_every`].
-    pub fn send_every<T: Turn<P> + Clone>(&self, period: Duration, message: T) -> Timer {
+    pub fn send_every<T: Turn<P> + Repeatable>(&self, period: Duration, message: T) -> Timer {
         self.runtime().send_every(self.address(), period, message)
     }
 

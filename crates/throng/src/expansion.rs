@@ -15,6 +15,18 @@ pub trait Argument {}
 #[diagnostic::do_not_recommend]
 impl<T: Send + 'static> Argument for T {}
 
+/// The message that a method makes: it is one if its name is its own. Where something else in the
+/// module has the name, the implementation of [`Message`](crate::Message) is that thing's.
+#[diagnostic::on_unimplemented(
+    message = "the name of the message `{Self}` is taken: something else in this module has it",
+    label = "name this method's message with `#[message(name = …)]`",
+    note = "a message is called as its method is, in camel case, wherever the process stands"
+)]
+pub trait Named {}
+
+#[diagnostic::do_not_recommend]
+impl<T: crate::Message> Named for T {}
+
 /// What can be a reply.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a reply",

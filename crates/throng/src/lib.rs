@@ -241,7 +241,7 @@ pub use crate::{
     inspect::{Branch, By, List, ProcessInfo, ProcessState},
     message_timer::Timer,
     metrics::{Exposition, Metrics, WorkerMetrics},
-    process::{Down, Exit, Handle, Message, MonitorRef, Process, Turn},
+    process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn},
     recipient::Recipient,
     registry::{Name, RegisterError, Registered},
     reply::{Ask, ReplyTo},

@@ -214,6 +214,21 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
     }
 }
 
+/// A message that a timer can send again and again: any that is [`Clone`].
+///
+/// See [`RuntimeHandle::send_every`](crate::RuntimeHandle::send_every). The trait asks for nothing
+/// more; the compiler's complaint about a message without `Clone` is better.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be sent again and again: it is not `Clone`",
+    label = "each period sends a clone of this message",
+    note = "for a message made by `#[process]`, write `#[message(derive(Clone))]` on its method",
+    note = "for a message type of your own, write `#[derive(Clone)]` on the type"
+)]
+pub trait Repeatable: Clone {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Clone> Repeatable for T {}
+
 /// Which type of process something leads to, and no other: neither a subtype nor a supertype will
 /// do. For turns that run there are given the state as a `P`, and what one type of function may be
 /// called with, another may keep.

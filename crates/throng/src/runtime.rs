@@ -31,7 +31,7 @@ use crate::events::Events;
 use crate::extension::Extension;
 use crate::group::Groups;
 use crate::message_timer::{self, Timer};
-use crate::process::{Process, Turn};
+use crate::process::{Process, Repeatable, Turn};
 use crate::registry::Registry;
 use crate::scheduler::{Phase, Scheduler};
 use crate::slab::{Slab, SlotCache};
@@ -186,9 +186,10 @@ impl RuntimeHandle {
     /// handle the last. So at most one of them is in the mailbox: beats that a slow process misses
     /// are skipped, and the others keep their phase. Periods count from a millisecond to twelve
     /// days. The message is cloned in the process's own turn; if that panics, the process exits.
+    /// A message that `#[process]` makes is [`Clone`] by `#[message(derive(Clone))]` on its method.
     ///
     /// Cost: each beat as a [`send_after`](Self::send_after) and a message more.
-    pub fn send_every<P: Process, T: Turn<P> + Clone>(
+    pub fn send_every<P: Process, T: Turn<P> + Repeatable>(
         &self,
         to: Address<P>,
         period: Duration,
