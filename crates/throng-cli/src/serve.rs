@@ -106,7 +106,7 @@ impl Serve {
         let outcome = runtime.block_on(async |runtime| self.serve(runtime).await);
         let stopped = runtime.shutdown(SHUTDOWN);
         if stopped.abandoned > 0 {
-            tracing::warn!(processes = stopped.abandoned, "processes did not stop in time");
+            tracing::warn!(outcome = %stopped, "processes did not stop in time");
         }
         outcome
     }

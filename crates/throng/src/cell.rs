@@ -533,6 +533,12 @@ impl Token {
         true
     }
 
+    /// The end of the runtime has dropped something that the process had to do.
+    #[cold]
+    pub(crate) fn mark_abandoned(&self) {
+        self.with_extension(|own| own.abandoned = true);
+    }
+
     /// Whether the process has no address any more.
     pub(crate) fn is_closed(&self) -> bool {
         !self.cell().mailbox.peek().1

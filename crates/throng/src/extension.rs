@@ -47,6 +47,8 @@ pub(crate) struct Extension {
     pub(crate) turns: u64,
     /// The longest turn that was noticed; zero if none was.
     pub(crate) longest_turn: Duration,
+    /// Whether the end of the runtime has dropped something that the process had to do.
+    pub(crate) abandoned: bool,
     /// Set when the process is dead and the others are being told.
     pub(crate) obituary: Option<ExitReason>,
 }

@@ -245,7 +245,7 @@ pub use crate::{
     recipient::Recipient,
     registry::{Name, RegisterError, Registered},
     reply::{Ask, ReplyTo},
-    runtime::{Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
+    runtime::{AbandonedKind, Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
     spawner::Spawner,
     supervisor::{
         AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,

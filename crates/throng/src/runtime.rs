@@ -10,6 +10,7 @@
 //!
 //! It starts in `builder` and ends in `shutdown`; processes are made in `nursery`.
 
+mod abandoned;
 mod builder;
 mod class_cache;
 mod clock_keeper;
@@ -17,10 +18,12 @@ mod nursery;
 mod permits;
 mod shutdown;
 
+pub use self::abandoned::AbandonedKind;
 pub use self::builder::RuntimeBuilder;
 pub(crate) use self::class_cache::ClassCache;
 pub use self::shutdown::Shutdown;
 
+use self::abandoned::Abandoned;
 use self::clock_keeper::ClockKeeper;
 use self::permits::Permits;
 use crate::address::Address;
@@ -36,7 +39,7 @@ use crate::registry::Registry;
 use crate::scheduler::{Phase, Scheduler};
 use crate::slab::{Slab, SlotCache};
 use crate::spare::Activated;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{JoinHandle, Mutex, ThreadBuilder, lock};
 use crate::worker::Worker;
 use std::any::TypeId;
@@ -49,11 +52,24 @@ use tracing::Level;
 /// A running runtime; whoever owns it decides when it ends.
 ///
 /// All else is done through the [`RuntimeHandle`], to which this dereferences. Several runtimes
-/// may run in one program and know nothing of each other. Dropping it shuts it down and waits a
-/// second at most; to wait longer, and to know the outcome, call [`shutdown`](Self::shutdown).
+/// may run in one program and know nothing of each other.
+///
+/// # Dropping
+///
+/// Dropping it shuts it down and waits a second at most for the processes, and two more for turns
+/// that block their threads. To wait longer, and to know the outcome, call
+/// [`shutdown`](Self::shutdown) or [`shutdown_async`](Self::shutdown_async).
+///
+/// The drop does not wait for what cannot happen before it returns. In a handler of this runtime it
+/// returns at once. In the one thread of the tokio runtime that this one is
+/// [attached](RuntimeBuilder::attach) to, which drives the timers that handlers wait for, it
+/// returns when no process is left but in turns that wait. In both cases the runtime ends in the
+/// background, with the same deadline.
 pub struct Runtime {
     handle: RuntimeHandle,
     tokio: Option<tokio::runtime::Runtime>,
+    /// Whether another thread, or a call under way, sees to its end.
+    is_ending: bool,
 }
 
 impl Runtime {
@@ -78,11 +94,57 @@ impl Runtime {
     /// Ends the runtime in order: from now on nothing can be spawned, and each process exits with
     /// [`ExitReason::Shutdown`](crate::ExitReason::Shutdown) when it has handled what is in its mailbox. What has not exited
     /// when the deadline is over is dropped where it waits; its `stopping` then runs up to where
-    /// it would wait.
+    /// it would wait. The outcome counts such a process as abandoned and names its type.
     ///
-    /// Blocks the calling thread. Cost: a look at each process, and a turn for its exit.
-    pub fn shutdown(mut self, deadline: Duration) -> Shutdown {
+    /// Blocks the calling thread. In async code call [`shutdown_async`](Self::shutdown_async): a
+    /// handler that waits for a tokio timer or socket never gets on while the thread that drives
+    /// these is blocked here.
+    ///
+    /// Called in a handler of this very runtime, it waits for all other processes. The calling
+    /// process is not counted, and exits after its turn.
+    ///
+    /// Cost: a look at each process, and a turn for its exit.
+    pub fn shutdown(self, deadline: Duration) -> Shutdown {
         self.shut_down(deadline)
+    }
+
+    /// Ends the runtime as [`shutdown`](Self::shutdown) does, without blocking the calling thread.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::prelude::*;
+    ///
+    /// struct Clerk;
+    /// impl Process for Clerk {}
+    /// struct File;
+    /// impl Message for File { type Reply = (); }
+    /// impl Handle<File> for Clerk {
+    ///     async fn handle(&mut self, _: File, _: &mut Context<Self>) {
+    ///         // Driven by the thread that awaits the shutdown.
+    ///         tokio::time::sleep(Duration::from_millis(5)).await;
+    ///     }
+    /// }
+    ///
+    /// #[tokio::main(flavor = "current_thread")]
+    /// async fn main() -> Result<(), throng::Error> {
+    ///     let runtime = Runtime::builder().attach()?;
+    ///     runtime.spawn(Clerk)?.send(File)?;
+    ///     let outcome = runtime.shutdown_async(Duration::from_secs(60)).await;
+    ///     assert_eq!((outcome.stopped, outcome.abandoned), (1, 0));
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// The shutdown begins when the future is first polled, and then goes on whether the future is
+    /// polled or dropped. A future that is dropped before is a [drop](Self#dropping) of the runtime.
+    ///
+    /// Called in a handler of this very runtime, it resolves when all other processes have exited.
+    /// The calling process is not counted, and exits after its turn; if the deadline is over before,
+    /// the turn is dropped.
+    ///
+    /// Cost: a thread for the time it takes.
+    pub async fn shutdown_async(self, deadline: Duration) -> Shutdown {
+        self.shut_down_async(deadline).await
     }
 }
 
@@ -277,8 +339,9 @@ pub(crate) struct Shared {
     guest_slots: Mutex<SlotCache>,
     classes: Mutex<HashMap<TypeId, Arc<Class>>>,
     pub(crate) permits: Permits,
-    /// Turns dropped by the shutdown.
-    pub(crate) abandoned: AtomicU64,
+    abandoned: Abandoned,
+    /// Number of worker threads that have been started and have not ended.
+    workers_running: AtomicUsize,
     pub(crate) clock_keeper: ClockKeeper,
     threads: Mutex<Vec<JoinHandle<()>>>,
     registry: Arc<Registry>,
@@ -299,7 +362,9 @@ impl Shared {
 
     fn spawn_worker(self: &Arc<Self>, index: usize) -> std::io::Result<()> {
         let shared = self.clone();
+        let running = WorkerRunning::new(shared.clone());
         self.spawn_thread(format!("throng-{index}"), move || {
+            let _running = running;
             let tokio = shared.tokio.clone();
             let _inside_tokio = tokio.enter();
             Worker::new(shared, index).run();
@@ -335,9 +400,34 @@ impl Shared {
     }
 }
 
+/// Counts a worker's thread as long as it runs, or is about to. The last one to end frees what a
+/// shutdown that has not waited for it has left.
+struct WorkerRunning(Arc<Shared>);
+
+impl WorkerRunning {
+    fn new(shared: Arc<Shared>) -> WorkerRunning {
+        shared.workers_running.fetch_add(1, Ordering::SeqCst);
+        WorkerRunning(shared)
+    }
+}
+
+impl Drop for WorkerRunning {
+    fn drop(&mut self) {
+        // Pairs with the look of the thread that ends the runtime, after it has set the phase: one
+        // of the two sees both.
+        if self.0.workers_running.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.free_if_over();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Context;
+    use crate::exit::ExitReason;
+    use crate::process::{Handle, Message};
+    use crate::sync;
 
     struct Idle;
     impl Process for Idle {}
@@ -352,6 +442,105 @@ mod tests {
             // Each thread holds it until its end.
             assert!(shared.upgrade().is_none(), "a thread has not ended");
         }
+    }
+
+    /// Runs a closure.
+    struct Do<F>(F);
+    impl<F: FnOnce(&mut Context<Idle>) + Send + 'static> Message for Do<F> {
+        type Reply = ();
+    }
+    impl<F: FnOnce(&mut Context<Idle>) + Send + 'static> Handle<Do<F>> for Idle {
+        async fn handle(&mut self, Do(run): Do<F>, cx: &mut Context<Self>) {
+            run(cx);
+        }
+    }
+
+    fn wait_until_freed(shared: &std::sync::Weak<Shared>) {
+        for _ in 0..60_000 {
+            if shared.strong_count() == 0 {
+                return;
+            }
+            sync::sleep(Duration::from_millis(1));
+        }
+        panic!("the shared part of a runtime is never freed");
+    }
+
+    #[test]
+    fn a_runtime_dropped_in_its_own_handler_is_freed() {
+        let runtime = Runtime::builder().workers(1).start().expect("starts");
+        let shared = Arc::downgrade(&runtime.handle.0);
+        let idle = runtime.spawn(Idle).expect("there is room");
+        let _ = idle.send(Do(move |_: &mut Context<Idle>| drop(runtime)));
+        wait_until_freed(&shared);
+    }
+
+    #[test]
+    fn a_runtime_dropped_with_the_state_of_its_own_process_is_freed() {
+        struct Holder(Option<Runtime>);
+        impl Process for Holder {}
+        struct Hold(Runtime);
+        impl Message for Hold {
+            type Reply = ();
+        }
+        impl Handle<Hold> for Holder {
+            async fn handle(&mut self, Hold(runtime): Hold, cx: &mut Context<Self>) {
+                self.0 = Some(runtime);
+                cx.stop(ExitReason::Normal);
+            }
+        }
+        let runtime = Runtime::builder().workers(1).start().expect("starts");
+        let shared = Arc::downgrade(&runtime.handle.0);
+        let holder = runtime.spawn(Holder(None)).expect("there is room");
+        assert!(holder.send(Hold(runtime)).is_ok());
+        wait_until_freed(&shared);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "blocks for seconds")]
+    fn a_runtime_that_gave_up_waiting_for_a_turn_is_freed_when_the_turn_ends() {
+        let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
+        let shared = Arc::downgrade(&runtime.handle.0);
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (let_go, until) = std::sync::mpsc::channel::<()>();
+        let block = move |_: &mut Context<Idle>| {
+            let _ = begun.send(());
+            let _ = until.recv();
+        };
+        assert!(runtime.spawn(Idle).expect("there is room").send(Do(block)).is_ok());
+        begins.recv().expect("begins");
+        // With nobody to run it until the turn ends.
+        runtime.spawn(Idle).expect("there is room").stop();
+        let outcome = runtime.shutdown(Duration::ZERO);
+        assert_eq!((outcome.stopped, outcome.abandoned), (0, 2));
+        assert!(shared.strong_count() > 0);
+        drop(let_go);
+        wait_until_freed(&shared);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "blocks its thread")]
+    fn a_process_whose_messages_the_deadline_drops_did_not_exit_in_order() {
+        struct Behind;
+        impl Process for Behind {}
+        impl Handle<Do<fn(&mut Context<Idle>)>> for Behind {
+            async fn handle(&mut self, _: Do<fn(&mut Context<Idle>)>, _: &mut Context<Self>) {}
+        }
+        let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
+        let (begun, begins) = std::sync::mpsc::channel();
+        // Holds the only worker until the deadline is over.
+        let block = move |cx: &mut Context<Idle>| {
+            let _ = begun.send(());
+            while cx.runtime().scheduler().phase() < Phase::Killing {
+                sync::sleep(Duration::from_millis(1));
+            }
+        };
+        assert!(runtime.spawn(Idle).expect("there is room").send(Do(block)).is_ok());
+        begins.recv().expect("begins");
+        let behind = runtime.spawn(Behind).expect("there is room");
+        assert!(behind.send(Do((|_| ()) as fn(&mut Context<Idle>))).is_ok());
+        let outcome = runtime.shutdown(Duration::ZERO);
+        assert_eq!((outcome.stopped, outcome.abandoned), (1, 1), "{outcome}");
+        assert!(outcome.abandoned_kinds[0].kind.ends_with("Behind"), "{outcome}");
     }
 
     #[test]

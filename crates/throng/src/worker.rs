@@ -27,7 +27,6 @@ use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
 use crate::slab::SlotCache;
-use crate::sync::atomic::Ordering;
 use crate::sync::{current, park, park_timeout, spin_loop};
 use crate::timer::Tick;
 use crate::train::Streak;
@@ -128,6 +127,7 @@ impl Worker {
             while self.scheduler().phase() != Phase::Over {
                 self.guard(|| self.run_processes());
             }
+            self.run_left();
         });
         self.give_up_reserves();
     }
@@ -140,6 +140,15 @@ impl Worker {
             if let Some(token) = self.next().or_else(|| self.search_or_sleep()) {
                 self.run_process(token);
             }
+        }
+    }
+
+    /// Runs what is queued when the runtime is over, behind a turn that has blocked its worker until
+    /// now: it all exits at once.
+    fn run_left(&self) {
+        let queued = || self.take_warm().or_else(|| self.remote().queue.pop());
+        while let Some(token) = queued().or_else(|| self.take_injected()) {
+            self.guard(|| self.run_process(token));
         }
     }
 
@@ -667,10 +676,10 @@ impl Worker {
             let stopping = token.is_stopping();
             self.doing().begin(token.class().ending);
             if token.discard_turn(&ExitReason::Shutdown) {
+                token.mark_abandoned();
                 if stopping {
                     return Progress::Done(After::ended(ExitReason::Shutdown));
                 }
-                self.shared.abandoned.fetch_add(1, Ordering::Relaxed);
                 return Progress::Done(After::exit(ExitReason::Shutdown));
             }
         }
@@ -699,8 +708,18 @@ impl Worker {
             Phase::Draining => token.run_next(generation, self.doing()).or_else(|| {
                 token.close_if_idle(generation).then(|| stop(token, ExitReason::Shutdown))
             }),
-            Phase::Killing | Phase::Over => Some(Progress::Done(After::exit(ExitReason::Shutdown))),
+            Phase::Killing | Phase::Over => Some(self.end_at_once(token, generation)),
         }
+    }
+
+    /// The deadline of the shutdown is over: the process exits, and drops what it has not handled.
+    #[cold]
+    fn end_at_once(&self, token: &Token, generation: Generation) -> Progress {
+        if token.close_if_idle(generation) {
+            return stop(token, ExitReason::Shutdown);
+        }
+        token.mark_abandoned();
+        Progress::Done(After::exit(ExitReason::Shutdown))
     }
 
     /// The process is over: those who want to know are told, a slice at a time.
@@ -729,6 +748,9 @@ impl Worker {
         }
         if !signal::publish_obituary(&token, TOLD_AT_ONCE) {
             return self.push_back(token);
+        }
+        if !matches!(reason, ExitReason::Normal) {
+            self.shared.count_if_abandoned(&token);
         }
         token.free(&self.shared.slab, &self.slots);
         let remote = self.remote();

@@ -4,7 +4,7 @@
 //! [`attach`](RuntimeBuilder::attach); what has started when a later step fails is ended by the
 //! runtime that is dropped then.
 
-use super::{ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
+use super::{Abandoned, ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
 use crate::block;
 use crate::budget::{BUDGET_BYTES, OwnBudget};
 use crate::error::StartError;
@@ -14,7 +14,7 @@ use crate::registry::Registry;
 use crate::scheduler::Scheduler;
 use crate::slab::{Slab, SlotCache};
 use crate::spare_bits::NoSpareBits;
-use crate::sync::atomic::AtomicU64;
+use crate::sync::atomic::AtomicUsize;
 use crate::sync::{self, Mutex};
 use crate::timer::Clock;
 use crate::watch::Watch;
@@ -139,7 +139,8 @@ impl RuntimeBuilder {
         self.start_on(handle, Some(tokio))
     }
 
-    /// Starts a runtime inside the tokio runtime this is called from.
+    /// Starts a runtime inside the tokio runtime this is called from. End it with
+    /// [`shutdown_async`](Runtime::shutdown_async) there.
     ///
     /// ```
     /// use throng::prelude::*;
@@ -166,7 +167,7 @@ impl RuntimeBuilder {
     #[cfg(feature = "sim")]
     pub(crate) fn start_simulated(self, tokio: tokio::runtime::Handle) -> Runtime {
         let shared = self.shared(1, 0, Clock::simulated(), Events::inline(), tokio);
-        Runtime { handle: RuntimeHandle(shared), tokio: None }
+        Runtime { handle: RuntimeHandle(shared), tokio: None, is_ending: false }
     }
 
     fn shared(
@@ -186,7 +187,8 @@ impl RuntimeBuilder {
             guest_slots: Mutex::new(SlotCache::new()),
             classes: Mutex::new(HashMap::new()),
             permits: Permits::new(self.process_limit),
-            abandoned: AtomicU64::new(0),
+            abandoned: Abandoned::default(),
+            workers_running: AtomicUsize::new(0),
             clock_keeper: ClockKeeper::default(),
             threads: Mutex::new(Vec::new()),
             registry: Arc::new(Registry::new()),
@@ -204,7 +206,8 @@ impl RuntimeBuilder {
         let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
         let shared = self.shared(self.workers, spares, Clock::new(), Events::new(), tokio);
         // From here on a failure drops the runtime, which ends what has started.
-        let runtime = Runtime { handle: RuntimeHandle(shared.clone()), tokio: owned };
+        let handle = RuntimeHandle(shared.clone());
+        let runtime = Runtime { handle, tokio: owned, is_ending: false };
         for index in 0..self.workers {
             shared.spawn_worker(index).map_err(StartError::Thread)?;
         }

@@ -4,103 +4,326 @@
 //! when the deadline is over, *killing* drops turns that are suspended. Both are carried to idle
 //! processes by sweeping over the slab until none is left.
 //!
+//! The sweeping thread is the caller's where that thread may block, and else one of its own:
+//!
+//! | called | sweeps | the caller waits |
+//! |---|---|---|
+//! | `shutdown` on a plain thread | the caller | for all |
+//! | `shutdown` in a handler of this runtime | a thread of its own | for all but its own process |
+//! | `shutdown_async` | a thread of its own | as a future; in a handler, for all but its own process |
+//! | `drop` on a plain thread | the caller | for all |
+//! | `drop` on a worker of this runtime | a thread of its own | not at all |
+//! | `drop` on the one thread that drives the handlers' tokio | a thread of its own | until only suspended turns are left |
+//!
 //! Invariants: a phase is set before the sweep that carries it, so who begins to run after the
-//! sweep has passed sees it by itself. Classes are let go only once no process lives; a thread that
-//! a handler blocks is never waited for beyond a deadline.
+//! sweep has passed sees it by itself. Classes are let go only once no process lives and no worker
+//! runs; the last of worker and sweeping thread does it. A thread that a handler blocks is never
+//! waited for beyond a deadline.
 
+use super::abandoned::AbandonedKind;
 use super::{Runtime, Shared};
 use crate::alarms::Alarms;
-use crate::scheduler::Phase;
+use crate::scheduler::{self, Phase};
 use crate::sync::atomic::Ordering;
-use crate::sync::{self, Epoch, JoinHandle, lock};
+use crate::sync::{self, Epoch, JoinHandle, Mutex, ThreadBuilder, lock};
+use crate::worker::Worker;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tracing::Level;
 
+/// A second. Miri takes a hundred times as long for all, and no test that blocks its thread is run
+/// by it.
+const SECOND: Duration = Duration::from_secs(if cfg!(miri) { 100 } else { 1 });
 /// How long a dropped runtime waits for its processes.
-const DROP_DEADLINE: Duration = Duration::from_secs(1);
+const DROP_DEADLINE: Duration = SECOND;
 /// How long killing goes on without any process exiting, and how long stuck workers have to end.
-/// Miri takes a hundred times as long for all, and no test that blocks its thread is run by it.
-const KILL_DEADLINE: Duration = Duration::from_secs(if cfg!(miri) { 100 } else { 1 });
+const KILL_DEADLINE: Duration = SECOND;
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
+/// Number of looks in a row, a [`SWEEP_PAUSE`] apart, that must find only suspended turns before a
+/// dropped runtime gives up waiting for them.
+const STALLED_LOOKS: u32 = 10;
+
+/// The target of the events of an end.
+const TARGET: &str = "throng::runtime";
 
 /// How a shutdown went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+///
+/// Its text names what was abandoned: `7 stopped, 3 abandoned (2 app::User, 1 app::Room)`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Shutdown {
-    /// Processes that exited in order.
+    /// Processes that exited in order: each had handled what was in its mailbox, and its `stopping`
+    /// ran to the end.
     pub stopped: u64,
-    /// Processes that did not within the deadline: those suspended were dropped in mid-turn, and
-    /// those that block their thread still do.
+    /// Processes that did not exit in order within the deadline. The runtime dropped the turn of
+    /// such a process, its `stopping`, or messages that it had not handled; or the process blocks
+    /// its thread and still lives.
     pub abandoned: u64,
+    /// The types of the abandoned processes, the most frequent first: at most 32 of them.
+    ///
+    /// The counts add up to [`abandoned`](Self::abandoned), unless there are more types, or a
+    /// process that still lives could not be looked at.
+    pub abandoned_kinds: Vec<AbandonedKind>,
+}
+
+impl fmt::Display for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} stopped, {} abandoned", self.stopped, self.abandoned)?;
+        for (index, AbandonedKind { kind, count, .. }) in self.abandoned_kinds.iter().enumerate() {
+            write!(f, "{}{count} {kind}", if index == 0 { " (" } else { ", " })?;
+        }
+        f.write_str(if self.abandoned_kinds.is_empty() { "" } else { ")" })
+    }
 }
 
 impl Runtime {
-    pub(super) fn shut_down(&mut self, deadline: Duration) -> Shutdown {
+    pub(super) fn shut_down(mut self, deadline: Duration) -> Shutdown {
+        let ending = self.begin_shutdown();
+        if ending.shared.calling_worker(|_| ()).is_none() {
+            return ending.run(deadline, None);
+        }
+        let mut outcome = ending.run_apart(deadline);
+        loop {
+            if let Some(outcome) = outcome.look() {
+                return outcome;
+            }
+            sync::sleep(SWEEP_PAUSE);
+        }
+    }
+
+    pub(super) async fn shut_down_async(mut self, deadline: Duration) -> Shutdown {
+        let Outcome { shared, live, told } = self.begin_shutdown().run_apart(deadline);
+        told.await.unwrap_or_else(|_| shared.outcome(live, None))
+    }
+
+    /// Lets nothing more be spawned; all else is for the thread that ends the runtime.
+    fn begin_shutdown(&mut self) -> Ending {
+        self.is_ending = true;
         let shared = self.handle.0.clone();
         shared.scheduler.set_phase(Phase::Draining);
         let live = shared.scheduler.live();
-        if !shared.sweep_until_empty(Patience::in_all(deadline)) {
-            shared.scheduler.set_phase(Phase::Killing);
-            shared.sweep_until_empty(Patience::without_exit(KILL_DEADLINE));
-        }
-        shared.scheduler.set_phase(Phase::Over);
-        shared.clock_keeper.end();
-        lock(&shared.threads).extend(shared.events.close());
-        shared.join_threads();
-        // Counted when the workers have ended: a message that one of them drops between two turns
-        // may have spawned as the phase changed, and whoever lives needs its class.
-        let stuck = shared.scheduler.live();
-        // Messages still to be sent may hold handles of this very runtime.
-        shared.scheduler.alarms.iter().for_each(Alarms::close);
-        tracing::debug!(workers = ?shared.scheduler.worker_metrics(), "the runtime is over");
-        if stuck == 0 {
-            // Breaks the ring from class to runtime; nobody needs a class any more.
-            lock(&shared.classes).clear();
-            lock(&shared.guest_slots).drain(&shared.slab);
-        } else {
-            tracing::error!(processes = stuck, "processes block their threads and are left behind");
-        }
-        if let Some(tokio) = self.tokio.take() {
-            tokio.shutdown_background();
-        }
-        let abandoned = shared.abandoned.load(Ordering::Relaxed) + stuck;
-        Shutdown { stopped: live.saturating_sub(abandoned), abandoned }
+        let kind = |worker: &Worker| {
+            let turn = worker.doing().look();
+            worker.running().map(|_| turn.map_or("", |(_, title)| title.process()))
+        };
+        let caller = shared.calling_worker(kind).flatten();
+        Ending { shared, tokio: self.tokio.take(), live, caller }
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if self.handle.0.scheduler.phase() != Phase::Over {
-            self.shut_down(DROP_DEADLINE);
+        if self.is_ending {
+            return;
         }
+        let ending = self.begin_shutdown();
+        let shared = ending.shared.clone();
+        if shared.calling_worker(|_| ()).is_some() {
+            // The process whose turn this is cannot end before this returns.
+            drop(ending.run_apart(DROP_DEADLINE));
+        } else if ending.live > 0 && shared.is_tokio_driven_here() {
+            // Turns that wait for tokio cannot go on before this returns; all others can.
+            let mut outcome = ending.run_apart(DROP_DEADLINE);
+            let mut stalled = 0;
+            while stalled < STALLED_LOOKS && outcome.look().is_none() {
+                stalled = if shared.waits_in_all_turns() { stalled + 1 } else { 0 };
+                sync::sleep(SWEEP_PAUSE);
+            }
+        } else {
+            ending.run(DROP_DEADLINE, None);
+        }
+    }
+}
+
+/// A runtime that is to end: all that the ending thread needs.
+struct Ending {
+    shared: Arc<Shared>,
+    tokio: Option<tokio::runtime::Runtime>,
+    /// How many processes lived when the shutdown began.
+    live: u64,
+    /// The type of the process in whose turn the shutdown was asked for. While that turn waits for
+    /// the outcome, its process cannot end.
+    caller: Option<&'static str>,
+}
+
+/// The outcome of an [`Ending`] that runs on another thread.
+struct Outcome {
+    shared: Arc<Shared>,
+    live: u64,
+    told: oneshot::Receiver<Shutdown>,
+}
+
+impl Outcome {
+    /// The outcome, if it is there.
+    fn look(&mut self) -> Option<Shutdown> {
+        match self.told.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Closed) => Some(self.shared.outcome(self.live, None)),
+        }
+    }
+}
+
+impl Ending {
+    /// Ends the runtime from a thread of its own; from this one if the system refuses a thread.
+    fn run_apart(self, deadline: Duration) -> Outcome {
+        let (tell, told) = oneshot::channel();
+        let outcome = Outcome { shared: self.shared.clone(), live: self.live, told };
+        // Shared, because a refused thread does not give back what it was to run.
+        let ending = Arc::new(Mutex::new(Some((self, tell))));
+        let run = {
+            let ending = ending.clone();
+            move || {
+                let ending = lock(&ending).take();
+                if let Some((ending, tell)) = ending {
+                    ending.run(deadline, Some(tell));
+                }
+            }
+        };
+        if let Err(error) = ThreadBuilder::new().name("throng-end".into()).spawn(run.clone()) {
+            let what = "no thread to end the runtime: the calling thread does it";
+            outcome.shared.events.report(Level::ERROR, what, "", move |what| {
+                tracing::error!(target: TARGET, %error, "{what}");
+            });
+            run();
+        }
+        outcome
+    }
+
+    fn run(self, deadline: Duration, mut tell: Option<oneshot::Sender<Shutdown>>) -> Shutdown {
+        let Ending { shared, tokio, live, caller } = self;
+        // A caller that has gone, as its turn was dropped, waits no more.
+        let waiting = |tell: &Option<oneshot::Sender<Shutdown>>| match (caller, tell.as_ref()) {
+            (Some(caller), Some(tell)) if !tell.is_closed() => Some(caller),
+            _ => None,
+        };
+        shared.empty(deadline, || waiting(&tell).is_some());
+        if let Some(caller) = waiting(&tell) {
+            // Its process exits after its turn, which goes on once it knows the outcome.
+            let outcome = shared.outcome(live, Some(caller));
+            let _ = tell.take().map(|tell| tell.send(outcome));
+            shared.empty(DROP_DEADLINE, || false);
+        }
+        shared.scheduler.set_phase(Phase::Over);
+        shared.clock_keeper.end();
+        shared.join_threads();
+        // Messages still to be sent may hold handles of this very runtime.
+        shared.scheduler.alarms.iter().for_each(Alarms::close);
+        let workers = shared.scheduler.worker_metrics();
+        shared.events.report(Level::DEBUG, "the runtime is over", "", move |what| {
+            tracing::debug!(target: TARGET, ?workers, "{what}");
+        });
+        let outcome = shared.outcome(live, None);
+        let left = shared.scheduler.live();
+        if !shared.free_if_over() && left > 0 {
+            let what = "processes block their threads and are left behind";
+            shared.events.report(Level::ERROR, what, "", move |what| {
+                tracing::error!(target: TARGET, processes = left, "{what}");
+            });
+        }
+        // A subscriber that blocks is not waited for any longer than a handler that does.
+        wait_for_end(&shared.events.close().into_iter().collect::<Vec<_>>());
+        if let Some(tokio) = tokio {
+            tokio.shutdown_background();
+        }
+        if let Some(tell) = tell {
+            // Freed before the caller knows.
+            drop(shared);
+            let _ = tell.send(outcome.clone());
+        }
+        outcome
+    }
+}
+
+/// Waits until threads have ended, up to a deadline.
+fn wait_for_end(threads: &[JoinHandle<()>]) {
+    let begun = Epoch::now();
+    while threads.iter().any(|thread| !thread.is_finished()) && begun.elapsed() < KILL_DEADLINE {
+        sync::sleep(Duration::from_micros(100));
     }
 }
 
 impl Shared {
     /// Joins what ends in time; a thread stuck in a handler is left to itself.
     fn join_threads(&self) {
-        let begun = Epoch::now();
         let mut threads = std::mem::take(&mut *lock(&self.threads));
-        while threads.iter().any(|thread| !thread.is_finished()) && begun.elapsed() < KILL_DEADLINE
-        {
-            sync::sleep(Duration::from_micros(100));
-        }
+        wait_for_end(&threads);
         for thread in threads.drain(..).filter(JoinHandle::is_finished) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the runtime panicked");
+                self.events.report(Level::ERROR, "a thread of the runtime panicked", "", |what| {
+                    tracing::error!(target: TARGET, "{what}");
+                });
             }
         }
     }
 
-    /// Carries the present phase to processes that would not notice it, until none lives; false if
+    /// Has all processes exit: in order until the deadline, then at once. The calling process is
+    /// left out for as long as it waits.
+    fn empty(&self, deadline: Duration, caller_waits: impl Fn() -> bool) {
+        let left = || self.scheduler.live() - u64::from(caller_waits()).min(self.scheduler.live());
+        if !self.sweep_until_empty(Patience::in_all(deadline), &left) {
+            self.scheduler.set_phase(Phase::Killing);
+            self.sweep_until_empty(Patience::without_exit(KILL_DEADLINE), &left);
+        }
+    }
+
+    /// Carries the present phase to processes that would not notice it, until none is left; false if
     /// the patience is over before.
-    fn sweep_until_empty(&self, mut patience: Patience) -> bool {
-        while self.scheduler.live() > 0 {
+    fn sweep_until_empty(&self, mut patience: Patience, left: &impl Fn() -> u64) -> bool {
+        while left() > 0 {
             self.sweep(&mut patience);
             if patience.is_over(self.scheduler.live()) {
-                return self.scheduler.live() == 0;
+                return left() == 0;
             }
             sync::sleep(SWEEP_PAUSE);
         }
         true
+    }
+
+    /// Breaks the ring from class to runtime, if nobody can need a class any more; false if that
+    /// is left to the last worker.
+    pub(super) fn free_if_over(&self) -> bool {
+        let is_over = self.scheduler.phase() == Phase::Over
+            && self.workers_running.load(Ordering::SeqCst) == 0
+            // Counted when the workers have ended: a message that one of them drops between two
+            // turns may have spawned as the phase changed, and whoever lives needs its class.
+            && self.scheduler.live() == 0;
+        if is_over {
+            let classes = std::mem::take(&mut *lock(&self.classes));
+            drop(classes);
+            lock(&self.guest_slots).drain(&self.slab);
+        }
+        is_over
+    }
+
+    /// Looks at the worker of this runtime that the calling thread is, if it is one.
+    fn calling_worker<R>(self: &Arc<Self>, look: impl FnOnce(&Worker) -> R) -> Option<R> {
+        scheduler::with_worker(|worker| {
+            worker.filter(|worker| Arc::ptr_eq(&worker.shared, self)).map(look)
+        })
+    }
+
+    /// Whether the timers and sockets of the handlers are driven by the calling thread and by no
+    /// other: it is in a tokio runtime of one thread, which the handlers use.
+    fn is_tokio_driven_here(&self) -> bool {
+        Handle::try_current().is_ok_and(|here| {
+            here.id() == self.tokio.id()
+                && match here.runtime_flavor() {
+                    RuntimeFlavor::CurrentThread => true,
+                    _ => here.metrics().num_workers() == 1 && tokio::task::try_id().is_some(),
+                }
+        })
+    }
+
+    /// Whether every process that lives waits in a turn for something.
+    fn waits_in_all_turns(&self) -> bool {
+        let mut suspended = 0;
+        self.slab.for_each_slot(|cell| suspended += u64::from(cell.is_suspended()));
+        let live = self.scheduler.live();
+        live > 0 && suspended >= live
     }
 
     /// Carries the present phase to processes that would not notice it.

@@ -188,7 +188,7 @@ fn a_hook_that_waits_is_cut_short_when_the_deadline_is_over_and_counted_once() {
         runtime.spawn(Slow).unwrap();
     }
     let outcome = runtime.shutdown(Duration::from_millis(100));
-    assert_eq!((outcome.stopped, outcome.abandoned), (5, 5));
+    assert_eq!((outcome.stopped, outcome.abandoned), (0, 10), "cut off twice, counted once");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod recipients;
 mod registry;
 mod replies;
 mod room;
+mod shutdowns;
 mod signals;
 mod spawning;
 mod stress;

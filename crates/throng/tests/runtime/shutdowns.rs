@@ -1,0 +1,297 @@
+//! Shutdowns: from where they are asked for, and what they say was abandoned.
+
+use crate::{AddSlowly, Counter, eventually, runtime};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use throng::Shutdown;
+use throng::prelude::*;
+use tokio::sync::oneshot;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The count of each kind, by the last part of its name.
+fn kinds(outcome: &Shutdown) -> Vec<(&'static str, u64)> {
+    let short = |kind: &'static str| kind.rsplit("::").next().unwrap();
+    outcome.abandoned_kinds.iter().map(|kind| (short(kind.kind), kind.count)).collect()
+}
+
+/// Waits in `stopping` for good.
+struct Slow;
+impl Process for Slow {
+    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+        std::future::pending().await
+    }
+}
+
+/// Waits until it is told, says so before, and answers after.
+struct Wait {
+    begun: oneshot::Sender<()>,
+    until: oneshot::Receiver<()>,
+}
+impl Message for Wait {
+    type Reply = &'static str;
+}
+impl Handle<Wait> for Counter {
+    async fn handle(&mut self, wait: Wait, _: &mut Context<Self>) -> &'static str {
+        wait.begun.send(()).unwrap();
+        let _ = wait.until.await;
+        // Needs the thread that drives the timers.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        "done"
+    }
+}
+
+/// A process in a turn that waits, what lets it go on, and its reply.
+async fn waiting(
+    runtime: &RuntimeHandle,
+) -> (oneshot::Sender<()>, tokio::task::JoinHandle<Result<&'static str, CallError<Wait>>>) {
+    let (begun, begins) = oneshot::channel();
+    let (let_go, until) = oneshot::channel();
+    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let call = tokio::spawn(counter.call(Wait { begun, until }).within(MINUTE));
+    begins.await.unwrap();
+    (let_go, call)
+}
+
+#[test]
+fn an_outcome_names_the_kinds_of_what_was_cut_off() {
+    let runtime = runtime();
+    for _ in 0..2 {
+        runtime.spawn(Counter { count: 0 }).unwrap().send(AddSlowly(1, 60 * MINUTE)).unwrap();
+    }
+    for _ in 0..3 {
+        runtime.spawn(Slow).unwrap();
+    }
+    struct Idle;
+    impl Process for Idle {}
+    runtime.spawn(Idle).unwrap();
+    let outcome = runtime.shutdown(Duration::from_millis(100));
+    assert_eq!((outcome.stopped, outcome.abandoned), (1, 5));
+    assert_eq!(kinds(&outcome), [("Slow", 3), ("Counter", 2)]);
+    let text = outcome.to_string();
+    assert!(text.starts_with("1 stopped, 5 abandoned (3 ") && text.ends_with("::Counter)"));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "blocks for seconds")]
+fn an_outcome_names_the_kinds_that_block_or_wait_behind_what_blocks() {
+    struct Blocker;
+    impl Process for Blocker {}
+    struct Block(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>);
+    impl Message for Block {
+        type Reply = ();
+    }
+    impl Handle<Block> for Blocker {
+        async fn handle(&mut self, Block(begun, until): Block, _: &mut Context<Self>) {
+            begun.send(()).unwrap();
+            let _ = until.recv();
+        }
+    }
+    let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
+    let (begun, begins) = std::sync::mpsc::channel();
+    let (_let_go, until) = std::sync::mpsc::channel();
+    runtime.spawn(Blocker).unwrap().send(Block(begun, until)).unwrap();
+    begins.recv().unwrap();
+    for _ in 0..100 {
+        runtime.spawn(Slow).unwrap();
+    }
+    let outcome = runtime.shutdown(Duration::ZERO);
+    assert_eq!((outcome.stopped, outcome.abandoned), (0, 101));
+    assert_eq!(kinds(&outcome), [("Slow", 100), ("Blocker", 1)]);
+}
+
+#[tokio::test]
+async fn an_async_shutdown_leaves_the_thread_to_the_timers_that_handlers_wait_for() {
+    let runtime = Runtime::builder().workers(1).attach().unwrap();
+    let (let_go, call) = waiting(&runtime).await;
+    let shutdown = tokio::spawn(runtime.shutdown_async(MINUTE));
+    let_go.send(()).unwrap();
+    let outcome = shutdown.await.unwrap();
+    assert_eq!((outcome.stopped, outcome.abandoned), (1, 0));
+    assert_eq!(call.await.unwrap().unwrap(), "done");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_async_shutdown_in_a_task_of_the_only_tokio_thread() {
+    let shutdown = tokio::spawn(async {
+        let runtime = Runtime::builder().workers(1).attach().unwrap();
+        let (let_go, call) = waiting(&runtime).await;
+        let shutdown = tokio::spawn(runtime.shutdown_async(MINUTE));
+        let_go.send(()).unwrap();
+        assert_eq!(call.await.unwrap().unwrap(), "done");
+        shutdown.await.unwrap()
+    });
+    let outcome = shutdown.await.unwrap();
+    assert_eq!((outcome.stopped, outcome.abandoned), (1, 0));
+}
+
+#[tokio::test]
+async fn an_async_shutdown_goes_on_when_nobody_waits_for_it_any_more() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let handle = runtime.handle().clone();
+    let (let_go, call) = waiting(&handle).await;
+    {
+        let mut shutdown = pin!(runtime.shutdown_async(MINUTE));
+        let first = std::future::poll_fn(|cx| std::task::Poll::Ready(shutdown.as_mut().poll(cx)));
+        assert!(first.await.is_pending());
+    }
+    assert!(matches!(handle.spawn(Slow), Err(SpawnError::ShutDown { .. })));
+    let_go.send(()).unwrap();
+    assert_eq!(call.await.unwrap().unwrap(), "done");
+    eventually(|| handle.process_count() == 0).await;
+}
+
+#[tokio::test]
+async fn two_shutdowns_at_once_in_one_thread() {
+    let start = || Runtime::builder().workers(1).attach().unwrap();
+    let (one, other) = (start(), start());
+    let (let_one_go, one_call) = waiting(&one).await;
+    let (let_other_go, other_call) = waiting(&other).await;
+    let outcomes = async { tokio::join!(one.shutdown_async(MINUTE), other.shutdown_async(MINUTE)) };
+    let let_go = async {
+        let_other_go.send(()).unwrap();
+        let_one_go.send(()).unwrap();
+        (one_call.await.unwrap().unwrap(), other_call.await.unwrap().unwrap())
+    };
+    let ((one, other), calls) = tokio::join!(outcomes, let_go);
+    assert_eq!((one.stopped, other.stopped, calls), (1, 1, ("done", "done")));
+}
+
+#[tokio::test]
+async fn a_dropped_runtime_leaves_turns_to_the_thread_that_drives_their_timers() {
+    let runtime = Runtime::builder().workers(1).attach().unwrap();
+    let (let_go, call) = waiting(&runtime).await;
+    drop(runtime);
+    // It would be too late for that if the drop had waited for its deadline.
+    let_go.send(()).unwrap();
+    assert_eq!(call.await.unwrap().unwrap(), "done");
+}
+
+#[test]
+fn a_runtime_dropped_in_a_task_of_its_only_tokio_thread_leaves_turns_to_it() {
+    let runtime = Runtime::builder().workers(1).io_threads(1).start().unwrap();
+    let io = runtime.tokio().clone();
+    let (tell, told) = std::sync::mpsc::channel();
+    io.spawn(async move {
+        let (let_go, call) = waiting(&runtime).await;
+        drop(runtime);
+        let_go.send(()).unwrap();
+        tell.send(call.await.unwrap().unwrap()).unwrap();
+    });
+    assert_eq!(told.recv(), Ok("done"));
+}
+
+/// Counts the exits that were in order.
+struct Orderly(Arc<AtomicU64>);
+impl Process for Orderly {
+    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_runtime_waits_for_processes_that_need_no_other_thread() {
+    let runtime = Runtime::builder().workers(1).attach().unwrap();
+    let exits = Arc::new(AtomicU64::new(0));
+    for _ in 0..100 {
+        runtime.spawn(Orderly(exits.clone())).unwrap();
+    }
+    drop(runtime);
+    assert_eq!(exits.load(Ordering::SeqCst), 100);
+}
+
+/// Has the runtime ended by one of its own processes.
+struct End(Runtime, Duration);
+impl Message for End {
+    type Reply = Shutdown;
+}
+struct EndAsync(Runtime, Duration);
+impl Message for EndAsync {
+    type Reply = Shutdown;
+}
+struct EndByDrop(Runtime);
+impl Message for EndByDrop {
+    type Reply = &'static str;
+}
+struct Ender;
+impl Process for Ender {}
+impl Handle<End> for Ender {
+    async fn handle(&mut self, End(runtime, deadline): End, _: &mut Context<Self>) -> Shutdown {
+        runtime.shutdown(deadline)
+    }
+}
+impl Handle<EndAsync> for Ender {
+    async fn handle(
+        &mut self,
+        EndAsync(runtime, deadline): EndAsync,
+        _: &mut Context<Self>,
+    ) -> Shutdown {
+        runtime.shutdown_async(deadline).await
+    }
+}
+impl Handle<EndByDrop> for Ender {
+    async fn handle(
+        &mut self,
+        EndByDrop(runtime): EndByDrop,
+        cx: &mut Context<Self>,
+    ) -> &'static str {
+        drop(runtime);
+        assert!(matches!(cx.runtime().spawn(Ender), Err(SpawnError::ShutDown { .. })));
+        // A turn that waits when the deadline is over is dropped.
+        tokio::task::yield_now().await;
+        "after the drop"
+    }
+}
+
+/// A runtime with a process that ends it and five others that exit in order.
+fn with_ender() -> (Runtime, RuntimeHandle, Address<Ender>, Arc<AtomicU64>) {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let exits = Arc::new(AtomicU64::new(0));
+    for _ in 0..5 {
+        runtime.spawn(Orderly(exits.clone())).unwrap();
+    }
+    let ender = runtime.spawn(Ender).unwrap();
+    let handle = runtime.handle().clone();
+    (runtime, handle, ender, exits)
+}
+
+#[tokio::test]
+#[cfg_attr(miri, ignore = "blocks its thread")]
+async fn a_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_exits() {
+    let (runtime, handle, ender, exits) = with_ender();
+    let outcome = ender.call(End(runtime, MINUTE)).within(2 * MINUTE).await.unwrap();
+    assert_eq!((outcome.stopped, outcome.abandoned), (5, 0));
+    assert_eq!(exits.load(Ordering::SeqCst), 5);
+    eventually(|| handle.process_count() == 0).await;
+}
+
+#[tokio::test]
+async fn an_async_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_exits() {
+    let (runtime, handle, ender, exits) = with_ender();
+    let outcome = ender.call(EndAsync(runtime, MINUTE)).within(2 * MINUTE).await.unwrap();
+    assert_eq!((outcome.stopped, outcome.abandoned), (5, 0));
+    assert_eq!(exits.load(Ordering::SeqCst), 5);
+    eventually(|| handle.process_count() == 0).await;
+}
+
+#[tokio::test]
+async fn an_async_shutdown_in_a_handler_is_dropped_with_its_turn_at_the_deadline() {
+    let (runtime, handle, ender, _) = with_ender();
+    let (_let_go, call) = waiting(&handle).await;
+    let end = EndAsync(runtime, Duration::from_millis(50));
+    let outcome = ender.call(end).within(MINUTE).await;
+    assert!(matches!(outcome, Err(CallError::Died(ExitReason::Shutdown))));
+    assert!(matches!(call.await.unwrap(), Err(CallError::Died(ExitReason::Shutdown))));
+    eventually(|| handle.process_count() == 0).await;
+}
+
+#[tokio::test]
+async fn a_runtime_dropped_in_its_own_handler_holds_up_neither_that_nor_the_others() {
+    let (runtime, handle, ender, exits) = with_ender();
+    let reply = ender.call(EndByDrop(runtime)).within(MINUTE).await.unwrap();
+    assert_eq!(reply, "after the drop");
+    eventually(|| handle.process_count() == 0).await;
+    assert_eq!(exits.load(Ordering::SeqCst), 5, "all of them in order");
+}
