@@ -549,6 +549,12 @@ impl Token {
         self.class().process == TypeId::of::<P>()
     }
 
+    /// Whether a layer runs around the process's turns.
+    #[inline(always)]
+    pub(crate) fn is_layered(&self) -> bool {
+        self.if_extension(|own| own.layer.is_some()).unwrap_or(false)
+    }
+
     /// Has the extension looked at or changed, made if need be. Not to be nested.
     pub(crate) fn with_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> R {
         // SAFETY: the token's; none of the closures, all this crate's, comes back here.

@@ -123,12 +123,14 @@ impl<P: Process> Context<P> {
     /// Sends a message to this process when a time has passed. See
     /// [`RuntimeHandle::send_after`].
     pub fn send_after<T: Turn<P>>(&self, delay: Duration, message: T) -> Timer {
+        self.inside.note_timer();
         self.runtime().send_after(self.address(), delay, message)
     }
 
     /// Sends clones of a message to this process, one each period. See
     /// [`RuntimeHandle::send_every`].
     pub fn send_every<T: Turn<P> + Repeatable>(&self, period: Duration, message: T) -> Timer {
+        self.inside.note_timer();
         self.runtime().send_every(self.address(), period, message)
     }
 
@@ -204,6 +206,20 @@ impl<P: Process> Context<P> {
     pub fn exit(&mut self, other: impl Into<Pid>, reason: ExitReason) {
         let from = Some(self.pid());
         signal::send(other.into(), Signal::Exit { from, reason, by_link: false });
+    }
+
+    /// Whether something this process did may still wake it: a timer, a receive timeout, a piped
+    /// future, a link, a monitor, a name or a group. For a [layer](crate::Layer), about processes
+    /// that it has spawned.
+    pub fn has_ties(&mut self) -> bool {
+        let tied = |own: &mut Extension| {
+            *own.has_set_timers.get_mut()
+                || own.links.iter().next().is_some()
+                || own.monitors.len() > 0
+                || own.watchers.processes.len() > 0
+                || own.memberships.len() > 0
+        };
+        self.timeout.is_some() || self.inside.if_extension(tied).unwrap_or(false)
     }
 
     /// The first turn of the process runs.

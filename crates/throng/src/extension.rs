@@ -8,11 +8,13 @@
 use crate::address::Pid;
 use crate::cell::MessageList;
 use crate::exit::ExitReason;
+use crate::layer::AnyAround;
 use crate::links::Links;
 use crate::message::Load;
 use crate::message_timer::Timers;
 use crate::process::Down;
 use crate::small_map::SmallMap;
+use crate::sync::atomic::AtomicBool;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::ptr;
@@ -25,6 +27,10 @@ pub(crate) type Attachment = Box<dyn Any + Send>;
 #[derive(Default)]
 pub(crate) struct Extension {
     pub(crate) attachment: Option<Attachment>,
+    /// What runs around each turn; the attachment is its own then.
+    pub(crate) layer: Option<AnyAround>,
+    /// Whether a turn has set a timer or piped a future. Atomic because a shared context may set it.
+    pub(crate) has_set_timers: AtomicBool,
     pub(crate) parent: Option<Pid>,
     pub(crate) links: Links<Pid>,
     /// What this process monitors, by the number of the monitor.

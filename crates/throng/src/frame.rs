@@ -22,6 +22,7 @@ use crate::block;
 use crate::cell::{Inside, Token};
 use crate::context::Context;
 use crate::exit::{ExitReason, catch, drop_users};
+use crate::layer::{self, Layer, TurnEnd};
 use crate::process::{Process, Turn};
 use crate::scheduler::with_worker;
 use crate::waker;
@@ -95,10 +96,12 @@ impl From<Why> for ExitReason {
 }
 
 /// Where a turn's reply goes.
-pub(crate) trait Sink: Send {
-    type Reply;
+pub(crate) trait Sink: Send + 'static {
+    type Reply: Send + 'static;
     /// Whether this is the last turn of an exit. Such a turn asks for the exit itself.
     const LAST: bool = false;
+    /// Whether a layer has its say before the answer; see `layer`.
+    const LAYERED: bool = true;
 
     fn deliver(self, reply: Self::Reply);
     fn fail(self, reason: &ExitReason);
@@ -154,8 +157,28 @@ where
     T: Turn<P>,
     S: Sink<Reply = T::Reply>,
 {
+    if S::LAYERED && T::LAYERED && token.is_layered() {
+        // SAFETY: passed on.
+        if let Err(reason) = unsafe { admit::<P>(token) } {
+            drop_users(turn);
+            sink.fail(&reason);
+            return Progress::Done(After::ExitIfIdle);
+        }
+    }
     // SAFETY: passed on.
     unsafe { place::<P, T, S, _>(token, sink, |process, cx| turn.run(process, cx)) }
+}
+
+/// Asks the layer whether a turn may begin.
+///
+/// # Safety
+/// As [`begin`].
+#[cold]
+unsafe fn admit<P: Process>(token: &Token) -> Result<(), ExitReason> {
+    let Some(layer) = layer::of::<P>(token) else { return Ok(()) };
+    // SAFETY: no turn is under way, so this context is the only one while it lives.
+    let mut context = Context::new(unsafe { Inside::new(token) });
+    catch(|| (layer.begin)(&mut context)).flatten()
 }
 
 /// Begins a turn that no message of the mailbox asks for.
@@ -210,7 +233,7 @@ where
                 (&raw mut (*raw).future).write(future);
                 poll(frame, token)
             }
-            Err(reason) => finish(frame, Err(reason)),
+            Err(reason) => conclude(frame, token, Err(reason)),
         }
     }
 }
@@ -305,7 +328,133 @@ where
         }
     };
     // SAFETY: the future is gone, the rest is whole.
-    unsafe { finish(frame, outcome) }
+    unsafe { conclude(frame, token, outcome) }
+}
+
+/// Ends a turn whose future is gone: at once, or when the layer has had its say.
+///
+/// # Safety
+/// As [`finish`]; the token's process is a `P`, and no reference to its state is in use.
+#[inline(always)]
+unsafe fn conclude<P, S, F>(
+    frame: NonNull<Frame<P, S, F>>,
+    token: &Token,
+    outcome: Result<S::Reply, ExitReason>,
+) -> Progress
+where
+    P: Process,
+    S: Sink,
+{
+    // SAFETY: passed on.
+    unsafe {
+        if S::LAYERED && token.is_layered() {
+            return consult(frame, token, outcome);
+        }
+        finish(frame, outcome)
+    }
+}
+
+/// # Safety
+/// As [`conclude`].
+#[cold]
+unsafe fn consult<P, S, F>(
+    frame: NonNull<Frame<P, S, F>>,
+    token: &Token,
+    outcome: Result<S::Reply, ExitReason>,
+) -> Progress
+where
+    P: Process,
+    S: Sink,
+{
+    let raw = frame.as_ptr();
+    // SAFETY: the future, which borrowed state and context, is gone; both are lent for the call.
+    // Then the frame is finished, or taken apart as there: sink and context are moved out once.
+    unsafe {
+        let Some(layer) = layer::of::<P>(token) else { return finish(frame, outcome) };
+        let ended = catch(|| {
+            let outcome = outcome.as_ref().map(drop);
+            (layer.end)(&mut *token.state::<P>(), &mut (*raw).context, outcome)
+        });
+        let ended = match ended {
+            Ok(TurnEnd::Over) => return finish(frame, outcome),
+            Ok(ended) => ended,
+            Err(reason) => {
+                drop_users(outcome);
+                return finish(frame, Err(reason));
+            }
+        };
+        let (sink, context) = take_apart(frame);
+        let held = Held(Box::new(Answer { sink, outcome }));
+        match ended {
+            TurnEnd::Refused(reason) => {
+                held.0.give(Err(reason));
+                Progress::Done(context.into_after())
+            }
+            TurnEnd::Over | TurnEnd::Settle => (layer.settle)(token, held, context),
+        }
+    }
+}
+
+/// Goes on with a turn that a layer has to settle before it is answered. The context is that of
+/// the turn so far.
+pub(crate) fn settle<P: Process, L: Layer<P>>(
+    token: &Token,
+    held: Held,
+    context: Context<P>,
+) -> Progress {
+    assert!(token.is_a::<P>() && token.is_between_turns(), "another turn is to be settled");
+    // SAFETY: a `P`, and the frame of the turn that settles is gone.
+    unsafe {
+        place::<P, Settling, Held, _>(token, held, |process, cx| {
+            *cx = context;
+            L::settle(process, cx)
+        })
+    }
+}
+
+/// What a turn that settles is called.
+struct Settling;
+
+/// An answer that is held back until a layer says whether it may be given.
+pub(crate) struct Held(Box<dyn Give>);
+
+/// What was to be answered, and to whom.
+struct Answer<S, R> {
+    sink: S,
+    outcome: Result<R, ExitReason>,
+}
+
+/// An [`Answer`] of some type.
+trait Give: Send {
+    /// Gives the answer, or the reason why it may not be given.
+    fn give(self: Box<Self>, verdict: Result<(), ExitReason>);
+}
+
+impl<S: Sink> Give for Answer<S, S::Reply> {
+    fn give(self: Box<Self>, verdict: Result<(), ExitReason>) {
+        let Answer { sink, outcome } = *self;
+        match (verdict, outcome) {
+            (Ok(()), Ok(reply)) => sink.deliver(reply),
+            (Err(reason), outcome) => {
+                drop_users(outcome);
+                sink.fail(&reason);
+            }
+            (Ok(()), Err(reason)) => sink.fail(&reason),
+        }
+    }
+}
+
+impl Sink for Held {
+    type Reply = Result<(), ExitReason>;
+    const LAYERED: bool = false;
+
+    fn deliver(self, verdict: Result<(), ExitReason>) {
+        self.0.give(verdict);
+    }
+
+    fn fail(self, reason: &ExitReason) {
+        self.0.give(Err(reason.clone()));
+    }
 }
 
 /// Answers, frees the frame, and says what comes next.
@@ -321,14 +470,8 @@ where
     P: Process,
     S: Sink,
 {
-    let raw = frame.as_ptr();
-    // SAFETY: by the contract; both are moved out once.
-    let (sink, context) = unsafe {
-        let sink = ManuallyDrop::take(&mut (*raw).sink);
-        let context = (&raw mut (*raw).context).read();
-        block::free(frame.cast(), Layout::new::<Frame<P, S, F>>());
-        (sink, context)
-    };
+    // SAFETY: by the contract.
+    let (sink, context) = unsafe { take_apart(frame) };
     let after = match outcome {
         Ok(reply) => {
             sink.deliver(reply);
@@ -343,6 +486,22 @@ where
         After::Exit(reason) if S::LAST => After::Ended(reason),
         after => after,
     })
+}
+
+/// Frees the frame and returns what is left in it.
+///
+/// # Safety
+/// As [`finish`].
+#[inline(always)]
+unsafe fn take_apart<P: Process, S, F>(frame: NonNull<Frame<P, S, F>>) -> (S, Context<P>) {
+    let raw = frame.as_ptr();
+    // SAFETY: by the contract; both are moved out once.
+    unsafe {
+        let sink = ManuallyDrop::take(&mut (*raw).sink);
+        let context = (&raw mut (*raw).context).read();
+        block::free(frame.cast(), Layout::new::<Frame<P, S, F>>());
+        (sink, context)
+    }
 }
 
 unsafe fn discard<P, S, F>(frame: NonNull<FrameHead>, reason: &ExitReason)
@@ -370,9 +529,10 @@ impl<const LAST: bool, R> NoReply<LAST, R> {
     }
 }
 
-impl<const LAST: bool, R> Sink for NoReply<LAST, R> {
+impl<const LAST: bool, R: Send + 'static> Sink for NoReply<LAST, R> {
     type Reply = R;
     const LAST: bool = LAST;
+    const LAYERED: bool = !LAST;
 
     #[inline(always)]
     fn deliver(self, reply: R) {

@@ -167,6 +167,8 @@ mod inbox;
 #[cfg(not(throng_loom))]
 mod inspect;
 #[cfg(not(throng_loom))]
+mod layer;
+#[cfg(not(throng_loom))]
 mod lobby;
 #[cfg(not(throng_loom))]
 mod magazine;
@@ -239,6 +241,7 @@ pub use crate::{
     group::{Group, GroupChange, GroupEvent, GroupMonitor},
     inbox::{AsyncProcess, Inbox},
     inspect::{Branch, By, List, ProcessInfo, ProcessState},
+    layer::{Layer, TurnEnd},
     message_timer::Timer,
     metrics::{Exposition, Metrics, WorkerMetrics},
     process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn},
@@ -252,6 +255,11 @@ pub use crate::{
         IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,
     },
 };
+
+/// For layers, whose first turn stands in for the hook.
+#[cfg(not(throng_loom))]
+#[doc(hidden)]
+pub use crate::process::has_started as __has_started;
 
 #[cfg(all(feature = "macros", not(throng_loom)))]
 #[doc(inline)]

@@ -735,7 +735,7 @@ impl<T, R> Owed<T, R> {
     }
 }
 
-impl<T: Send, R: Send> Sink for Owed<T, R> {
+impl<T: Send + 'static, R: Send + 'static> Sink for Owed<T, R> {
     type Reply = R;
 
     #[inline(always)]

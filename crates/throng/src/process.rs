@@ -202,6 +202,10 @@ pub trait Turn<P: Process>: Send + 'static {
     #[doc(hidden)]
     const COUNTED: bool = true;
 
+    /// Whether a [`Layer`](crate::Layer) is asked before it begins. Only a layer's own turns go past
+    /// that.
+    const LAYERED: bool = true;
+
     /// Runs the turn.
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = Self::Reply> + Send;
 }
@@ -292,7 +296,7 @@ impl Future for Nothing {
 }
 
 /// Whether `P` overrides [`Process::started`].
-pub(crate) const fn has_started<P: Process>() -> bool {
+pub const fn has_started<P: Process>() -> bool {
     const fn is<'a, P: 'a, F>(_: &impl FnOnce(&'a mut P, &'a mut Context<P>) -> F) -> bool {
         is_written::<F>()
     }
@@ -390,6 +394,7 @@ pub(crate) struct Stop;
 
 impl<P: Process> Turn<P> for Stop {
     type Reply = ();
+    const LAYERED: bool = false;
 
     async fn run(self, _: &mut P, cx: &mut Context<P>) {
         cx.stop(ExitReason::Normal);

@@ -22,7 +22,6 @@ const CAPACITY_MIN: usize = 4;
 
 impl<K: Eq + Hash, V> SmallMap<K, V> {
     /// How many entries there are.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for inspection, which comes next"))]
     pub(crate) fn len(&self) -> usize {
         match self {
             SmallMap::Empty => 0,

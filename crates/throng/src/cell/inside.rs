@@ -12,6 +12,7 @@ use crate::frame::{self, After, Progress};
 use crate::lobby::Lobby;
 use crate::process::Process;
 use crate::runtime::RuntimeHandle;
+use crate::sync::atomic::Ordering;
 use crate::timer::Tick;
 use crate::watch::Doing;
 use std::mem::ManuallyDrop;
@@ -138,6 +139,17 @@ impl Inside {
         // exclusively; signals, which change the extension, are not acted on while it runs.
         let extension = unsafe { self.0.as_ref().extension.with_mut(|field| &mut *field) };
         extension.as_deref_mut()?.attachment.as_mut()
+    }
+
+    /// The turn has set a timer. Noted only where there is an extension.
+    pub(crate) fn note_timer(&self) {
+        // SAFETY: the turn has the token. Exclusive references to the extension come from the one
+        // context, exclusively borrowed; this is called with it shared, so there is none.
+        let extension = unsafe { self.0.as_ref().extension.with(|field| &*field) };
+        if let Some(own) = extension {
+            // Relaxed: read within a turn of the process, after this one's threads have joined it.
+            own.has_set_timers.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Has the extension looked at or changed, made if need be. Not to be nested.

@@ -35,6 +35,17 @@ impl RuntimeHandle {
         bound: Option<MailboxBound>,
     ) -> Result<Address<P>, SpawnError<(P, T)>> {
         const { assert!(!process::has_started::<P>(), "a process has one first turn") };
+        self.spawn_with_first(process, first, extension, bound)
+    }
+
+    /// Spawns a process with a first turn, in place of its `started` hook if it has one.
+    pub(crate) fn spawn_with_first<P: Process, T: Turn<P>>(
+        &self,
+        process: P,
+        first: T,
+        extension: Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
+    ) -> Result<Address<P>, SpawnError<(P, T)>> {
         match self.create(process, extension) {
             Ok(token) => Ok(open_with::<P, T>(token, first, bound)),
             Err(error) => Err(error.map(|process| (process, first))),

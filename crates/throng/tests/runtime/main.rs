@@ -13,6 +13,7 @@ mod groups;
 mod inbox;
 mod inspect;
 mod kept;
+mod layer;
 mod limits;
 mod order;
 mod recipients;

@@ -1,0 +1,255 @@
+//! A layer sees every turn of its process, whatever woke it, and holds its reply.
+
+use crate::runtime;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{Layer, TurnEnd};
+
+/// A layer's view of the turns.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+impl Log {
+    fn note(&self, event: &'static str) {
+        self.0.lock().unwrap().push(event);
+    }
+
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+struct Notes {
+    log: Log,
+    /// Whether turns may begin.
+    closed: bool,
+    /// The verdict of the next settlement.
+    verdict: Result<(), ExitReason>,
+    gate: Arc<tokio::sync::Semaphore>,
+}
+
+struct Worker {
+    log: Log,
+    settles: bool,
+}
+
+impl Process for Worker {
+    async fn started(&mut self, _: &mut Context<Self>) {
+        self.log.note("started");
+    }
+    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+        self.log.note("stopping");
+    }
+    async fn down(&mut self, _: Down, _: &mut Context<Self>) {
+        self.log.note("down");
+    }
+    async fn exit(&mut self, _: Exit, _: &mut Context<Self>) {
+        self.log.note("exit");
+    }
+    async fn timeout(&mut self, _: &mut Context<Self>) {
+        self.log.note("timeout");
+    }
+}
+
+impl Layer<Worker> for Notes {
+    fn begin(cx: &mut Context<Worker>) -> Result<(), ExitReason> {
+        let notes = cx.attachment::<Notes>().unwrap();
+        if notes.closed {
+            return Err(ExitReason::other("closed"));
+        }
+        notes.log.note("begin");
+        Ok(())
+    }
+
+    fn end(
+        process: &mut Worker,
+        cx: &mut Context<Worker>,
+        outcome: Result<(), &ExitReason>,
+    ) -> TurnEnd {
+        let notes = cx.attachment::<Notes>().unwrap();
+        match outcome {
+            Err(_) => {
+                notes.log.note("panicked");
+                TurnEnd::Refused(ExitReason::other("it panicked, but goes on"))
+            }
+            Ok(()) if process.settles => TurnEnd::Settle,
+            Ok(()) => {
+                notes.log.note("end");
+                TurnEnd::Over
+            }
+        }
+    }
+
+    async fn settle(_: &mut Worker, cx: &mut Context<Worker>) -> Result<(), ExitReason> {
+        let notes = cx.attachment::<Notes>().unwrap();
+        notes.log.note("settle");
+        let gate = notes.gate.clone();
+        gate.acquire().await.unwrap().forget();
+        let notes = cx.attachment::<Notes>().unwrap();
+        notes.log.note("settled");
+        notes.verdict.clone()
+    }
+}
+
+/// The layer's own first turn.
+struct First;
+impl Turn<Worker> for First {
+    type Reply = ();
+    const LAYERED: bool = false;
+    async fn run(self, process: &mut Worker, cx: &mut Context<Worker>) {
+        process.started(cx).await;
+    }
+}
+
+/// Runs a closure.
+struct Do<F>(F);
+impl<R: Send + 'static, F> Turn<Worker> for Do<F>
+where
+    F: FnOnce(&mut Worker, &mut Context<Worker>) -> R + Send + 'static,
+{
+    type Reply = R;
+    async fn run(self, process: &mut Worker, cx: &mut Context<Worker>) -> R {
+        process.log.note("turn");
+        (self.0)(process, cx)
+    }
+}
+
+#[derive(Clone)]
+struct Tick;
+impl Message for Tick {
+    type Reply = ();
+}
+impl Handle<Tick> for Worker {
+    async fn handle(&mut self, _: Tick, _: &mut Context<Self>) {
+        self.log.note("tick");
+    }
+}
+
+fn layered(runtime: &RuntimeHandle) -> (Address<Worker>, Log, Arc<tokio::sync::Semaphore>) {
+    let (log, gate) = (Log::default(), Arc::new(tokio::sync::Semaphore::new(0)));
+    let notes = Notes { log: log.clone(), closed: false, verdict: Ok(()), gate: gate.clone() };
+    let worker = Worker { log: log.clone(), settles: false };
+    (runtime.spawn_layered(worker, notes, First).unwrap(), log, gate)
+}
+
+async fn wait_for(log: &Log, last: &'static str) -> Vec<&'static str> {
+    let mut seen = Vec::new();
+    while seen.last() != Some(&last) {
+        seen.extend(log.take());
+        tokio::task::yield_now().await;
+    }
+    seen
+}
+
+#[test]
+fn a_layer_surrounds_every_turn_whatever_woke_the_process() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (worker, log, _) = layered(runtime);
+        worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ())).await.unwrap();
+        assert_eq!(log.take(), ["started", "end", "begin", "turn", "end"]);
+
+        let around = |middle| ["begin", "turn", "end", "begin", middle, "end"];
+        let wake: [(&str, fn(&mut Worker, &mut Context<Worker>)); 6] = [
+            ("timeout", |_, cx| cx.receive_timeout(Duration::ZERO)),
+            ("tick", |_, cx| drop(cx.send_after(Duration::ZERO, Tick))),
+            ("tick", |_, cx| {
+                cx.pipe(async { Tick }).unwrap();
+            }),
+            ("tick", |_, cx| cx.address().send(Tick).unwrap()),
+            ("down", |_, cx| {
+                let gone = gone(cx);
+                cx.monitor(gone);
+            }),
+            ("exit", |_, cx| {
+                cx.trap_exits(true);
+                let gone = gone(cx);
+                cx.link(gone);
+            }),
+        ];
+        for (woken, how) in wake {
+            worker.send(Do(how)).unwrap();
+            let mut seen = wait_for(&log, "end").await;
+            while seen.len() < 6 {
+                seen.extend(wait_for(&log, "end").await);
+            }
+            assert_eq!(seen, around(woken));
+        }
+        worker.stop();
+        assert_eq!(wait_for(&log, "stopping").await, ["end", "stopping"]);
+    });
+}
+
+/// A process that has exited.
+fn gone(cx: &mut Context<Worker>) -> Pid {
+    struct Brief;
+    impl Process for Brief {}
+    let brief = cx.runtime().spawn(Brief).unwrap();
+    brief.kill();
+    while brief.is_alive() {
+        std::thread::yield_now();
+    }
+    brief.pid()
+}
+
+#[test]
+fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
+    let runtime = runtime();
+    runtime.block_on(async |_| {
+        let (worker, log, gate) = layered(&runtime);
+        let call = worker.call(Do(|process: &mut Worker, cx: &mut Context<Worker>| {
+            process.settles = true;
+            // Kept across the settlement.
+            cx.receive_timeout(Duration::ZERO);
+            7
+        }));
+        let call = tokio::spawn(async move { call.await });
+        wait_for(&log, "settle").await;
+        assert!(!call.is_finished());
+        gate.add_permits(1);
+        assert_eq!(call.await.unwrap().unwrap(), 7);
+        assert_eq!(wait_for(&log, "settle").await, ["settled", "begin", "timeout", "settle"]);
+        gate.add_permits(1);
+
+        let refused = worker.call(Do(|_: &mut Worker, cx: &mut Context<Worker>| {
+            cx.attachment::<Notes>().unwrap().verdict = Err(ExitReason::other("no"));
+        }));
+        gate.add_permits(1);
+        let refused = refused.await.unwrap_err();
+        assert!(matches!(refused, CallError::Died(reason) if reason == ExitReason::other("no")));
+
+        // Killed while it settles, its caller is told, once.
+        log.take();
+        let call = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ()));
+        let call = tokio::spawn(async move { call.await });
+        wait_for(&log, "settle").await;
+        worker.kill();
+        let killed = call.await.unwrap().unwrap_err();
+        assert!(matches!(killed, CallError::Died(ExitReason::Killed)));
+    });
+}
+
+#[test]
+fn a_layer_decides_on_panics_and_may_close_the_process() {
+    let runtime = runtime();
+    runtime.block_on(async |_| {
+        let (worker, log, _) = layered(&runtime);
+        let panicked = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| panic!("boom")));
+        let panicked = panicked.await.unwrap_err();
+        assert!(panicked.to_string().contains("goes on"), "{panicked}");
+        worker
+            .call(Do(|_: &mut Worker, cx: &mut Context<Worker>| {
+                cx.attachment::<Notes>().unwrap().closed = true;
+            }))
+            .await
+            .unwrap();
+        log.take();
+        let refused = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ())).await;
+        assert!(matches!(
+            refused.unwrap_err(),
+            CallError::Died(reason) if reason == ExitReason::other("closed")
+        ));
+        assert_eq!(wait_for(&log, "stopping").await, ["stopping"]);
+    });
+}
