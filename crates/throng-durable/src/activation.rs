@@ -1,33 +1,44 @@
 //! [`Activation`]: what the durable layer keeps with the process of a live entity.
 //!
 //! It is attached to the process at its spawn and dropped with it, by which the directory learns
-//! of any end, a panic in a hook included.
+//! of any end, a panic in a hook included. It is also the process's [`Layer`]: every turn, whatever
+//! woke the process, is committed before its reply leaves.
 //!
 //! ```text
-//!  start ──► active ──(handler panicked, commit failed)──► retired ──► process ends
-//!               └───────────────(idle: passivated)────────────────────────┘
+//!            ┌──(cannot be loaded)──► failed ─────────────────────────────┐
+//!  loading ──┤                                                            ▼
+//!            └──► active ──(turn panicked, commit failed)──► retired ──► process ends
+//!                    └──(passivated)──────────────────────────────────────┘
 //! ```
 //!
 //! A *retired* activation runs no handler and writes nothing any more. It is out of the directory,
 //! so that the next message activates the entity anew, and hands back what is still in its mailbox.
+//! A *failed* one tells each of its messages why.
 
-use std::sync::Arc;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Poll, ready};
 
-use throng::{Address, Context, SpawnError};
-use throng_store::{Batch, WriteError};
+use throng::{Address, Context, ExitReason, Layer, SpawnError, TurnEnd};
+use throng_store::{Batch, ReadError, Store, Ticket, WriteError};
 
 use crate::cells::{Cells, Changes};
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_state};
 use crate::layout::{self, Place};
 use crate::node::{Hold, Inner, Node};
-use crate::{CommitError, Durable, Entity, EntityError};
+use crate::turn::Load;
+use crate::users::{catch, drop_users};
+use crate::{CommitError, Durable, Entity, EntityError, StateError};
 
 /// See the file's head.
 #[derive(Debug)]
 pub(crate) struct Activation<P: Durable> {
     directory: Arc<Directory<P>>,
+    node: Weak<Inner>,
     key: Arc<str>,
     place: Place,
     /// The record of the state on disk, or of the default if there is none.
@@ -35,12 +46,11 @@ pub(crate) struct Activation<P: Durable> {
     /// Whether there is one.
     stored: bool,
     changes: Changes,
-    /// Keeps the node, and with it the store, open while a turn runs; comes with its message. Also
-    /// before the first turn, for the hook that runs then.
+    /// Keeps the node, and with it the store, open while a turn runs; none between two turns.
     turn: Option<Hold>,
     /// Known from the first turn on.
     address: Option<Address<P>>,
-    retired: bool,
+    phase: Phase,
     /// Whether it was asked to leave, and nobody has wanted anything since.
     leaving: bool,
     passivations: Arc<AtomicU64>,
@@ -48,9 +58,56 @@ pub(crate) struct Activation<P: Durable> {
     _counted: Counted,
 }
 
-/// One live activation in the node's count.
 #[derive(Debug)]
-struct Counted(Arc<AtomicUsize>);
+enum Phase {
+    Active,
+    Retired,
+    Failed(Box<Failure>),
+}
+
+/// Why an entity could not be brought into memory. Each of its messages is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Failure {
+    State(StateError),
+    Load(Arc<ReadError>),
+    Panicked(Arc<str>),
+    /// The hook `started` could not be committed.
+    Started(Arc<str>),
+}
+
+impl From<Failure> for EntityError {
+    fn from(failure: Failure) -> EntityError {
+        match failure {
+            Failure::State(error) => EntityError::State(error),
+            Failure::Load(error) => EntityError::Load(same(&error)),
+            Failure::Panicked(text) => EntityError::Panicked(text),
+            Failure::Started(text) => EntityError::Died(ExitReason::Other(text)),
+        }
+    }
+}
+
+/// The same error for another message.
+fn same(error: &ReadError) -> ReadError {
+    match error {
+        ReadError::TooManySnapshots => ReadError::TooManySnapshots,
+        ReadError::Expired => ReadError::Expired,
+        ReadError::BrokenOff => ReadError::BrokenOff,
+        ReadError::Corrupt(text) => ReadError::Corrupt(text.clone()),
+        ReadError::Io(error) => ReadError::Io(io::Error::new(error.kind(), error.to_string())),
+        error => ReadError::Io(io::Error::other(error.to_string())),
+    }
+}
+
+/// Why a message is not handled by an activation.
+pub(crate) enum Closed {
+    /// The next one will handle it. The node comes back.
+    Retired(Hold),
+    Failed(Failure),
+}
+
+/// One activation in a count of the node's.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
 impl Counted {
     fn new(count: &Arc<AtomicUsize>) -> Counted {
@@ -66,42 +123,115 @@ impl Drop for Counted {
     }
 }
 
-/// Loads an entity and spawns its process. The caller holds the lock of its shard.
-pub(crate) fn start<P: Durable>(
-    node: &Arc<Inner>,
-    directory: &Arc<Directory<P>>,
-    key: &Arc<str>,
-) -> Result<Address<P>, EntityError> {
-    let place = Place::new(P::KIND, key)?;
-    let snapshot = node.store.snapshot()?;
-    let (process, committed, stored) = match snapshot.get(&place.state())? {
-        Some(record) => (decode_state(record)?, record.to_vec(), true),
-        None => {
-            let process = P::default();
-            // If the default cannot be encoded, that is an error of the first commit.
-            let record = encode_state(&process).unwrap_or_default();
-            (process, record, false)
+/// A process that is about to be spawned, and is loaded in its first turn.
+pub(crate) struct Fresh<P: Durable> {
+    process: P,
+    activation: Activation<P>,
+}
+
+impl<P: Durable> Fresh<P> {
+    /// Runs the user's `Default`, so no lock may be held.
+    pub(crate) fn new(
+        node: &Arc<Inner>,
+        directory: &Arc<Directory<P>>,
+        key: &Arc<str>,
+    ) -> Result<Fresh<P>, EntityError> {
+        let place = Place::new(P::KIND, key)?;
+        let process = catch(P::default).map_err(EntityError::Panicked)?;
+        let activation = Activation {
+            directory: directory.clone(),
+            node: Arc::downgrade(node),
+            key: key.clone(),
+            place,
+            committed: Vec::new(),
+            stored: false,
+            changes: Changes::default(),
+            turn: None,
+            address: None,
+            phase: Phase::Active,
+            leaving: false,
+            passivations: node.passivations.clone(),
+            _counted: Counted::new(&node.live),
+        };
+        Ok(Fresh { process, activation })
+    }
+
+    /// Spawns the process. The caller holds the lock of its shard; a state that comes back is to be
+    /// dropped without it.
+    pub(crate) fn spawn(
+        self,
+        node: &Arc<Inner>,
+        predecessor: Option<Submitted<P>>,
+    ) -> Result<Address<P>, Box<Unspawned<P>>> {
+        let load = Load { hold: Node::from_inner(node.clone()).hold(), predecessor };
+        node.runtime.spawn_layered(self.process, self.activation, load).map_err(|refused| {
+            let error = match &refused {
+                SpawnError::Limit { limit, .. } => EntityError::NoRoom { limit: *limit },
+                _ => EntityError::ShutDown,
+            };
+            let (process, load) = refused.into_process();
+            Box::new(Unspawned { error, process, load })
+        })
+    }
+
+    /// Drops it; the user's code may run.
+    pub(crate) fn discard(self) {
+        drop_users(self.process);
+    }
+}
+
+/// A process for which there was no room.
+pub(crate) struct Unspawned<P: Durable> {
+    error: EntityError,
+    process: P,
+    load: Load<P>,
+}
+
+impl<P: Durable> Unspawned<P> {
+    /// Drops the process; no lock may be held.
+    pub(crate) fn into_error(self) -> EntityError {
+        let Unspawned { error, process, load } = self;
+        drop_users(process);
+        drop(load);
+        error
+    }
+}
+
+/// A write of an entity's, from its submission to its outcome. Dropped before, as when its process
+/// is killed, it goes to the directory, for the next activation to wait for.
+#[derive(Debug)]
+pub(crate) struct Submitted<P: Durable> {
+    ticket: Option<Ticket>,
+    directory: Arc<Directory<P>>,
+    key: Arc<str>,
+}
+
+impl<P: Durable> Submitted<P> {
+    pub(crate) fn new(ticket: Ticket, directory: Arc<Directory<P>>, key: Arc<str>) -> Self {
+        Submitted { ticket: Some(ticket), directory, key }
+    }
+}
+
+impl<P: Durable> Future for Submitted<P> {
+    type Output = Result<(), WriteError>;
+
+    fn poll(
+        mut self: Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> Poll<Result<(), WriteError>> {
+        let Some(ticket) = &mut self.ticket else { return Poll::Pending };
+        let outcome = ready!(Pin::new(ticket).poll(cx));
+        self.ticket = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl<P: Durable> Drop for Submitted<P> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.directory.keep_unresolved(&self.key, ticket);
         }
-    };
-    drop(snapshot);
-    let activation = Activation {
-        directory: directory.clone(),
-        key: key.clone(),
-        place,
-        committed,
-        stored,
-        changes: Changes::default(),
-        turn: Some(Node::from_inner(node.clone()).hold()),
-        address: None,
-        retired: false,
-        leaving: false,
-        passivations: node.passivations.clone(),
-        _counted: Counted::new(&node.live),
-    };
-    node.runtime.spawn_attached(process, activation).map_err(|error| match error {
-        SpawnError::Limit { limit, .. } => EntityError::NoRoom { limit },
-        _ => EntityError::ShutDown,
-    })
+    }
 }
 
 impl<P: Durable> Activation<P> {
@@ -110,10 +240,12 @@ impl<P: Durable> Activation<P> {
         cx.attachment()
     }
 
-    /// Begins a turn at `address`; hands the node back if there can be none any more.
-    pub(crate) fn enter(&mut self, address: Address<P>, hold: Hold) -> Result<(), Hold> {
-        if self.retired {
-            return Err(hold);
+    /// Begins a turn at `address`.
+    pub(crate) fn enter(&mut self, address: Address<P>, hold: Hold) -> Result<(), Closed> {
+        match &self.phase {
+            Phase::Active => {}
+            Phase::Retired => return Err(Closed::Retired(hold)),
+            Phase::Failed(failure) => return Err(Closed::Failed(Failure::clone(failure))),
         }
         self.address = Some(address);
         self.turn = Some(hold);
@@ -121,19 +253,25 @@ impl<P: Durable> Activation<P> {
         Ok(())
     }
 
-    /// Ends a turn that has been committed.
-    pub(crate) fn leave(&mut self) {
-        self.turn = None;
-    }
-
     /// It leaves, unless a message comes first.
     pub(crate) fn passivate(&mut self) {
-        self.leaving = !self.retired;
+        self.leaving = matches!(self.phase, Phase::Active);
     }
 
     /// Gives the activation up, with everything that is not on disk.
     pub(crate) fn retire(&mut self) {
-        self.retired = true;
+        self.close(Phase::Retired);
+    }
+
+    /// Gives the activation up, which could not be loaded.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        let error = EntityError::from(failure.clone());
+        tracing::error!(kind = P::KIND, key = self.key(), %error, "an entity was not activated");
+        self.close(Phase::Failed(Box::new(failure)));
+    }
+
+    fn close(&mut self, phase: Phase) {
+        self.phase = phase;
         self.turn = None;
         self.changes = Changes::default();
         if let Some(address) = self.address.take() {
@@ -141,8 +279,18 @@ impl<P: Durable> Activation<P> {
         }
     }
 
+    /// The record was found on disk, or it is the default's and there is none.
+    pub(crate) fn loaded(&mut self, record: Vec<u8>, stored: bool) {
+        self.committed = record;
+        self.stored = stored;
+    }
+
     pub(crate) fn key(&self) -> &str {
         &self.key
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The node, while a turn runs.
@@ -172,8 +320,120 @@ impl<P: Durable> Drop for Activation<P> {
     }
 }
 
+/// Around the turns that did not come through an [`Entity`]: hooks, timers, piped results, and what
+/// was sent to the address.
+impl<P: Durable> Layer<P> for Activation<P> {
+    fn begin(cx: &mut Context<P>) -> Result<(), ExitReason> {
+        let address = cx.address();
+        let Some(activation) = Activation::of(cx) else { return Ok(()) };
+        // Without a node there is nothing to commit to; it has asked the process to stop.
+        let node = activation.node.upgrade().ok_or(ExitReason::Shutdown)?;
+        match activation.enter(address, Node::from_inner(node).hold()) {
+            Ok(()) => Ok(()),
+            Err(Closed::Retired(_)) => Err(ExitReason::other("the entity was given up")),
+            Err(Closed::Failed(failure)) => {
+                Err(ExitReason::other(EntityError::from(failure).to_string()))
+            }
+        }
+    }
+
+    fn end(process: &mut P, cx: &mut Context<P>, outcome: Result<(), &ExitReason>) -> TurnEnd {
+        let Some(activation) = Activation::of(cx) else { return TurnEnd::Over };
+        if activation.turn.is_none() {
+            // It was none of the user's, or has been committed.
+            return TurnEnd::Over;
+        }
+        if let Err(reason) = outcome {
+            discard(cx, &crate::entity::died(reason.clone()));
+            return TurnEnd::Refused(reason.clone());
+        }
+        match catch(|| encode_state(process)) {
+            Ok(Ok(record)) if !is_changed(cx, &record) => {
+                conclude(cx);
+                TurnEnd::Over
+            }
+            // What cannot be encoded is an error of the commit.
+            Ok(_) => TurnEnd::Settle,
+            Err(text) => {
+                discard(cx, &EntityError::Panicked(text.clone()));
+                TurnEnd::Refused(ExitReason::Panicked(text))
+            }
+        }
+    }
+
+    async fn settle(process: &mut P, cx: &mut Context<P>) -> Result<(), ExitReason> {
+        let state = catch(|| encode_state(process));
+        let committed = match state {
+            Ok(state) => commit(state, cx).await,
+            Err(text) => Err(EntityError::Panicked(text)),
+        };
+        match committed {
+            Ok(()) => {
+                conclude(cx);
+                Ok(())
+            }
+            Err(error) => {
+                discard(cx, &error);
+                Err(ExitReason::other(error.to_string()))
+            }
+        }
+    }
+}
+
+/// Whether a turn that left this record has anything to commit.
+fn is_changed<P: Durable>(cx: &mut Context<P>, record: &[u8]) -> bool {
+    Activation::of(cx).is_some_and(|own| *record != *own.committed || !own.changes.is_empty())
+}
+
+/// Gives up the activation whose turn cannot be kept.
+pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
+    if let Some(activation) = Activation::of(cx) {
+        tracing::error!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
+        activation.retire();
+        cx.stop_if_idle();
+    }
+}
+
+/// Ends a turn that is committed.
+pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
+    if let Some(activation) = Activation::of(cx) {
+        activation.turn = None;
+    }
+}
+
+/// A state as it was found.
+pub(crate) struct Loaded<P> {
+    /// None if nothing is stored.
+    pub(crate) process: Option<P>,
+    pub(crate) record: Vec<u8>,
+}
+
+/// Reads the state of an entity. The user's `Deserialize` and `migrate` run here.
+pub(crate) fn load<P: Durable>(store: &Store, place: &Place) -> Result<Loaded<P>, Failure> {
+    let load = || {
+        let snapshot = store.snapshot().map_err(Failure::load)?;
+        match snapshot.get(&place.state()).map_err(Failure::load)? {
+            Some(record) => {
+                let process = decode_state(record).map_err(Failure::State)?;
+                Ok(Loaded { process: Some(process), record: record.to_vec() })
+            }
+            None => Ok(Loaded { process: None, record: Vec::new() }),
+        }
+    };
+    catch(load).unwrap_or_else(|text| Err(Failure::Panicked(text)))
+}
+
+impl Failure {
+    fn load(error: ReadError) -> Failure {
+        Failure::Load(Arc::new(error))
+    }
+}
+
 /// Makes everything the turn changed durable, in one batch. Costs no more than encoding the state
 /// if nothing changed.
+///
+/// A future that is dropped in the middle has written all or nothing, and the next activation
+/// waits until it is known which.
 pub(crate) async fn commit<P: Durable>(
     state: Result<Vec<u8>, String>,
     cx: &mut Context<P>,
@@ -203,8 +463,9 @@ pub(crate) async fn commit<P: Durable>(
     let Some(store) = activation.node().map(|node| node.inner().store.clone()) else {
         return not_committed(CommitError::Write(WriteError::Closed(batch)));
     };
+    let (directory, key) = (activation.directory.clone(), activation.key.clone());
     loop {
-        match store.write(batch).await {
+        match Submitted::new(store.write(batch), directory.clone(), key.clone()).await {
             Ok(()) => break,
             // The callers' deadlines run on; the turn itself is not lost to a rush.
             Err(WriteError::Overloaded(handed_back)) => batch = handed_back,

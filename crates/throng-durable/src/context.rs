@@ -7,10 +7,10 @@ use crate::{Cells, Durable, Entity, Node};
 
 /// What [`Context`] offers the handlers of an entity in addition.
 ///
-/// An entity names itself by [`entity`](DurableContext::entity), not by
-/// [`address`](Context::address). The address is that of one activation: what is sent there is
-/// handled without a commit and without cells. What it changes is committed with the next message
-/// that came through an [`Entity`], or lost with the activation.
+/// An entity names itself by [`entity`](DurableContext::entity) rather than by
+/// [`address`](Context::address). The address is that of one activation: a message sent there is a
+/// turn with a commit as any other, but it is refused, or dropped with the activation, once that
+/// has ended.
 ///
 /// # Panics
 ///

@@ -1,25 +1,33 @@
 //! [`Directory`]: which entities of one kind are live, and where.
 //!
-//! The lock of a shard is held while one of its entities is loaded and spawned, so nobody can find
-//! an entity half-activated or activate it a second time. An entry leaves when its activation ends
-//! or is given up; one whose process has ended is as good as none and is replaced.
+//! The lock of a shard is held while the process of one of its entities is spawned, so an entity
+//! has one activation at a time. No code of the user's runs under it: the process loads its state in
+//! its first turn. An entry leaves when its activation ends or is given up; one whose process has
+//! ended is as good as none and is replaced.
 //!
 //! An activation that is given up ends when its mailbox is empty. That may be after a message that
 //! came around this crate, whose turn does not know; so it stays listed until its process is gone,
 //! and is asked to leave with the others.
+//!
+//! A write whose process ended before the outcome was known is *unresolved*, and stays here until
+//! the entity's next activation takes it, which waits for it before it loads.
 //!
 //! Lock order: a shard's lock may be held while the runtime spawns; the runtime holds no lock of
 //! its own when it drops an activation, which takes the shard's lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::future::Future;
 use std::hash::BuildHasher;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use throng::Address;
+use throng_store::Ticket;
 
-use crate::activation;
+use crate::activation::{Fresh, Submitted};
 use crate::node::Inner;
 use crate::turn::Passivate;
 use crate::{Durable, EntityError};
@@ -45,6 +53,8 @@ struct Shard<P> {
     active: HashMap<Arc<str>, Live<P>>,
     /// Those that were given up and may not have ended yet. Empty but for moments.
     retired: Vec<Live<P>>,
+    /// Writes without an outcome whose processes have ended. Empty but for moments.
+    unresolved: HashMap<Arc<str>, Ticket>,
 }
 
 #[derive(Debug)]
@@ -66,7 +76,11 @@ impl<P: Durable> Directory<P> {
         Directory {
             hasher: RandomState::new(),
             shards: std::array::from_fn(|_| {
-                Mutex::new(Shard { active: HashMap::new(), retired: Vec::new() })
+                Mutex::new(Shard {
+                    active: HashMap::new(),
+                    retired: Vec::new(),
+                    unresolved: HashMap::new(),
+                })
             }),
         }
     }
@@ -77,32 +91,61 @@ impl<P: Durable> Directory<P> {
         node: &Arc<Inner>,
         key: &Arc<str>,
     ) -> Result<Address<P>, EntityError> {
+        if let Some(address) = self.find(&mut self.shard_of(key), node, key)? {
+            return Ok(address);
+        }
+        let fresh = Fresh::new(node, self, key)?;
         let mut shard = self.shard_of(key);
-        let now = node.now();
-        if node.is_closed() {
-            return Err(EntityError::ShutDown);
-        }
-        if let Some(live) = shard.active.get_mut(key)
-            && live.address.is_alive()
-        {
-            live.used = now;
-            live.asked = None;
-            return Ok(live.address);
-        }
-        let address = match activation::start(node, self, key) {
-            Ok(address) => address,
-            Err(error) => {
+        match self.find(&mut shard, node, key) {
+            Ok(None) => {}
+            found => {
                 drop(shard);
+                fresh.discard();
+                return found.and_then(|address| address.ok_or(EntityError::ShutDown));
+            }
+        }
+        let predecessor = shard.unresolved.remove(key);
+        let predecessor =
+            predecessor.map(|ticket| Submitted::new(ticket, self.clone(), key.clone()));
+        match fresh.spawn(node, predecessor) {
+            Ok(address) => {
+                let live = Live { address, used: node.now(), asked: None };
+                shard.active.insert(key.clone(), live);
+                drop(shard);
+                node.evict_if_crowded_since(node.count_activation());
+                Ok(address)
+            }
+            Err(unspawned) => {
+                drop(shard);
+                let error = unspawned.into_error();
                 if matches!(error, EntityError::NoRoom { .. }) {
                     node.evict_for_room();
                 }
-                return Err(error);
+                Err(error)
             }
-        };
-        shard.active.insert(key.clone(), Live { address, used: now, asked: None });
-        drop(shard);
-        node.evict_if_crowded_since(node.count_activation());
-        Ok(address)
+        }
+    }
+
+    /// The address of the entity, if it is live.
+    fn find(
+        &self,
+        shard: &mut Shard<P>,
+        node: &Inner,
+        key: &str,
+    ) -> Result<Option<Address<P>>, EntityError> {
+        if node.is_closed() {
+            return Err(EntityError::ShutDown);
+        }
+        Ok(shard.active.get_mut(key).filter(|live| live.address.is_alive()).map(|live| {
+            live.used = node.now();
+            live.asked = None;
+            live.address
+        }))
+    }
+
+    /// Keeps a write until the next activation waits for its outcome.
+    pub(crate) fn keep_unresolved(&self, key: &Arc<str>, ticket: Ticket) {
+        self.shard_of(key).unresolved.insert(key.clone(), ticket);
     }
 
     /// Takes the entry out, unless it belongs to a later activation.
@@ -124,7 +167,7 @@ impl<P: Durable> Directory<P> {
     }
 
     fn shard(&self, shard: usize) -> MutexGuard<'_, Shard<P>> {
-        // A panic while loading (in a user's `migrate`, say) leaves the map as it was.
+        // No code of the user's runs under the lock, and no step leaves the maps half-changed.
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -132,7 +175,11 @@ impl<P: Durable> Directory<P> {
     fn ask(&self, shard: usize, now: Nanos, mut chosen: impl FnMut(&Live<P>) -> bool) {
         let mut leaving = Vec::new();
         let mut entries = self.shard(shard);
-        let Shard { active, retired } = &mut *entries;
+        let Shard { active, retired, unresolved } = &mut *entries;
+        unresolved.retain(|_, ticket| {
+            let cx = &mut Context::from_waker(Waker::noop());
+            Pin::new(ticket).poll(cx).is_pending()
+        });
         active.retain(|_, live| live.address.is_alive());
         retired.retain(|live| live.address.is_alive());
         let active_chosen = active.values_mut().filter(|live| chosen(live));

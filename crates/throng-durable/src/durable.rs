@@ -13,13 +13,15 @@ use crate::StateError;
 /// `Default`, and is stored once a turn has made it something else.
 ///
 /// After each turn the state is encoded whole, so it should be small: up to some kilobytes.
-/// Whatever grows belongs in [cells](crate::DurableContext::cells). Changes made in `started` are
-/// committed with the first turn; changes made in [`stopping`](Process::stopping) are not kept.
+/// Whatever grows belongs in [cells](crate::DurableContext::cells). The hooks are turns of their own,
+/// with a commit; only changes made in [`stopping`](Process::stopping) are not kept.
 /// A handler that [stops](throng::Context::stop) its process ends the activation after its own
 /// commit; callers already queued behind it get [`EntityError::Died`](crate::EntityError::Died).
 ///
-/// Only what comes through an [`Entity`](crate::Entity) is a turn with a commit. So a handler names
-/// itself by [`entity`](crate::DurableContext::entity), never by its address.
+/// `Default` may run at any activation, in the caller's thread: the process begins as such and then
+/// loads its state, in its first turn, where `Deserialize` and [`migrate`](Durable::migrate) run. If
+/// that fails, the messages sent meanwhile get the error, and the next one tries again; `stopping`
+/// then runs on the default.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};

@@ -76,11 +76,14 @@ impl<P: Durable> Entity<P> {
     /// Sends a message without waiting for its handling or its commit.
     ///
     /// Messages from one sender to one entity are handled in the order of their sending, except
-    /// around a turn that fails. A crash of the node loses those that were not yet handled.
+    /// around a turn that fails. A crash of the node, or a kill of the process, loses those that were
+    /// not yet handled.
     ///
     /// # Errors
     ///
-    /// [`SendError`] hands the message back if the entity cannot be activated.
+    /// [`SendError`] hands the message back if the key is invalid, the runtime has no room, the
+    /// node is shut down, or `Default` panics. A state that cannot be loaded is found out later: the
+    /// message is dropped, and the log says why.
     pub fn send<M: Message>(&self, message: M) -> Result<(), SendError<M>>
     where
         P: Handle<M>,

@@ -31,9 +31,9 @@ pub enum EntityError {
     /// The node or its runtime is shut down. The message was not handled.
     #[error("the node is shut down")]
     ShutDown,
-    /// The handler panicked, or the encoding of the state it left. Nothing of what it did was
-    /// kept.
-    #[error("the handler panicked: {0}")]
+    /// The handler panicked, or the encoding of the state it left: nothing of what it did was kept.
+    /// Or `Default`, `Deserialize`, `migrate` or `started` did, and the message was not handled.
+    #[error("the entity panicked: {0}")]
     Panicked(Arc<str>),
     /// What the handler did could not be committed and was not kept; the source says why. Trying
     /// again may work.
@@ -43,7 +43,8 @@ pub enum EntityError {
     /// must be opened again.
     #[error("the turn may or may not have been committed: {0}")]
     Unknown(#[source] WriteError),
-    /// The process ended before it replied. What it did may have been kept or not, as a whole.
+    /// The process ended before it replied. What it did may have been kept or not, as a whole; the
+    /// next activation finds out which before it handles anything.
     #[error("the entity's process ended before it replied: {0}")]
     Died(ExitReason),
     /// The entity waits, itself or through others, for the one that calls it.

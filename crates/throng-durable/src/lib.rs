@@ -1,9 +1,8 @@
 //! Processes whose state outlives the program.
 //!
 //! An *entity* is a process with an identity, (kind, key), and a state on disk. It always exists:
-//! the first message *activates* it, which means that its state is loaded and a process spawned
-//! around it; when it has been idle for a while it is *passivated*, which means that the process
-//! ends. So the number of entities is bounded by the disk, the number of live ones by the memory.
+//! the first message *activates* it, which means that a process is spawned that loads its state;
+//! when it has been idle for a while it is *passivated*, which means that the process ends. So the number of entities is bounded by the disk, the number of live ones by the memory.
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -52,24 +51,36 @@
 //!
 //! ```text
 //!  entity.call(message) ──► directory: live? ──yes──────────────────────► mailbox
-//!                               └──no──► load the state, spawn ─────────► mailbox
-//!  mailbox ──► handler runs ──► state or cells changed? ──no──► reply
+//!                               └──no──► spawn; load the state ─────────► mailbox
+//!  mailbox, timer, hook ──► handler runs ──► state or cells changed? ──no──► reply
 //!                                   └──yes──► one atomic batch ──► on disk ──► reply
 //! ```
+//!
+//! Everything that wakes an entity is such a turn: calls and sends through an [`Entity`], timers,
+//! receive timeouts, piped results, messages to its [address](throng::Context::address), and the
+//! hooks `started`, `down`, `exit` and `timeout`. The one exception is the hook
+//! [`stopping`](throng::Process::stopping), which runs after the last turn: its changes are not kept.
 //!
 //! # Invariants
 //!
 //! - A reply leaves only after everything its turn changed is on disk.
-//! - A turn's state and cells are committed together or not at all.
+//! - A turn's state and cells are committed together or not at all, whatever ends its process: a
+//!   kill, an exit signal, a link, a panic, a shutdown.
+//! - An activation sees every commit of the one before. If that was ended while it waited for a
+//!   commit, the next one waits for the outcome before it loads the state.
 //! - One activation per entity: its handlers never run twice at the same time.
-//! - When a handler panics or a commit fails, that activation is given up with all it holds in
-//!   memory, and the next message meets the last committed state.
-//! - A message that finds its entity just passivated, or given up, is handed back inside the call
-//!   and delivered to the next activation: none is lost, none handled twice.
+//! - When a handler or a hook panics or a commit fails, that activation is given up with all it
+//!   holds in memory, and the next message meets the last committed state.
+//! - A message sent through an [`Entity`] that finds its entity just passivated, or given up, is
+//!   handed back inside the call and delivered to the next activation: none is lost, none handled
+//!   twice. If the process was killed or exited, callers are told; messages only sent are dropped.
+//! - Code of the user's runs under no lock of this crate, and a panic in it (also in `Default`,
+//!   `Deserialize`, `migrate`) is an error of the calls to that entity and of no others.
 //! - A stored state that is newer than the program, or damaged, is refused, never misread.
 //!
 //! Not promised: that what a handler does to the world outside waits for its commit. Messages it
-//! sends leave at once, and are not taken back if the turn is discarded; only its reply waits.
+//! sends leave at once, and are not taken back if the turn is discarded; only its reply waits. And
+//! an activation's timers, links, monitors, names and fields marked `#[serde(skip)]` end with it.
 //!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read one by one and written in the same commit.
@@ -86,6 +97,7 @@ mod layout;
 mod node;
 mod sweeper;
 mod turn;
+mod users;
 
 pub use cells::{CellRange, Cells};
 pub use context::DurableContext;

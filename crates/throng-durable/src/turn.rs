@@ -1,20 +1,18 @@
-//! The turns of an entity: the user's handler with a commit behind it, and passivation.
+//! The turns of an entity: loading, the user's handler with a commit behind it, and passivation.
+//!
+//! What an entity does that did not come through an [`Entity`](crate::Entity) is committed by its
+//! layer; see `activation`.
 //!
 //! A turn on a retired activation does not run its handler. A called message goes back to its
 //! caller inside the reply, a cast one to the directory; either way to the next activation.
 
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
-use std::task::Poll;
+use throng::{Context, Handle, Message, Turn};
 
-use throng::{Context, ExitReason, Handle, Message, Turn};
-
-use crate::activation::{Activation, commit};
+use crate::activation::{self, Activation, Closed, Failure, Submitted, commit, conclude, discard};
 use crate::durable::encode_state;
-use crate::entity::died;
 use crate::node::Hold;
-use crate::{Durable, EntityError};
+use crate::users::{catch, catch_future, drop_users};
+use crate::{Durable, EntityError, SendError};
 
 /// A message that waits for its reply.
 pub(crate) struct Durably<M>(pub(crate) M, pub(crate) Hold);
@@ -23,7 +21,8 @@ pub(crate) struct Durably<M>(pub(crate) M, pub(crate) Hold);
 pub(crate) enum Refusal<M> {
     /// The activation is given up; here is the message for the next one.
     Retired(M, Hold),
-    /// The handler ran, but what it did was not kept, or may not have been.
+    /// The handler ran, but what it did was not kept, or may not have been; or the entity could not
+    /// be loaded.
     Discarded(EntityError),
 }
 
@@ -35,6 +34,7 @@ pub(crate) struct Passivate;
 
 impl<P: Durable + Handle<M>, M: Message> Turn<P> for Durably<M> {
     type Reply = Result<M::Reply, Refusal<M>>;
+    const LAYERED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) -> Self::Reply {
         run(self.0, self.1, process, cx).await
@@ -43,19 +43,25 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Durably<M> {
 
 impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurablyCast<M> {
     type Reply = ();
+    const LAYERED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         if let Err(Refusal::Retired(message, hold)) = run(self.0, self.1, process, cx).await
             && let Some(activation) = Activation::of(cx)
         {
-            // As with any cast, nobody would learn why the next activation is impossible.
-            let _ = activation.entity(hold.node().clone()).send(message);
+            let entity = activation.entity(hold.node().clone());
+            if let Err(SendError { error, message }) = entity.send(message) {
+                // As with any cast, nobody waits to learn it.
+                tracing::error!(kind = P::KIND, key = entity.key(), %error, "a message was dropped");
+                drop_users(message);
+            }
         }
     }
 }
 
 impl<P: Durable> Turn<P> for Passivate {
     type Reply = ();
+    const LAYERED: bool = false;
 
     async fn run(self, _: &mut P, cx: &mut Context<P>) {
         if let Some(activation) = Activation::of(cx) {
@@ -63,6 +69,70 @@ impl<P: Durable> Turn<P> for Passivate {
         }
         cx.stop_if_idle();
     }
+}
+
+/// The first turn of an activation: loads the state, and runs the user's hook `started`.
+pub(crate) struct Load<P: Durable> {
+    pub(crate) hold: Hold,
+    /// A write of an earlier activation whose outcome is not known yet.
+    pub(crate) predecessor: Option<Submitted<P>>,
+}
+
+impl<P: Durable> Turn<P> for Load<P> {
+    type Reply = ();
+    const LAYERED: bool = false;
+
+    async fn run(self, process: &mut P, cx: &mut Context<P>) {
+        let address = cx.address();
+        let Some(activation) = Activation::of(cx) else { return };
+        let store = self.hold.node().inner().store.clone();
+        if activation.enter(address, self.hold).is_err() {
+            return;
+        }
+        if let Some(predecessor) = self.predecessor {
+            // Its caller was told that it may have been kept or not. The load shows which.
+            let _ = predecessor.await;
+        }
+        let Some(activation) = Activation::of(cx) else { return };
+        match activation::load::<P>(&store, activation.place()) {
+            Ok(loaded) => {
+                let stored = loaded.process.is_some();
+                let record = match loaded.process {
+                    Some(found) => {
+                        drop_users(std::mem::replace(process, found));
+                        loaded.record
+                    }
+                    // If the default cannot be encoded, that is an error of the first commit.
+                    None => catch(|| encode_state(process))
+                        .ok()
+                        .and_then(Result::ok)
+                        .unwrap_or_default(),
+                };
+                activation.loaded(record, stored);
+            }
+            Err(failure) => return activation.fail(failure),
+        }
+        if const { throng::__has_started::<P>() }
+            && let Err(failure) = start(process, cx).await
+            && let Some(activation) = Activation::of(cx)
+        {
+            return activation.fail(failure);
+        }
+        conclude(cx);
+    }
+}
+
+/// Runs the user's hook `started` and commits what it changed.
+async fn start<P: Durable>(process: &mut P, cx: &mut Context<P>) -> Result<(), Failure> {
+    let started = catch_future(async {
+        process.started(cx).await;
+        encode_state(process)
+    });
+    let state = started.await.map_err(Failure::Panicked)?;
+    let committed = commit(state, cx).await;
+    committed.map_err(|error| {
+        Failure::Started(format!("its hook `started` was not kept: {error}").into())
+    })
 }
 
 async fn run<P: Durable + Handle<M>, M: Message>(
@@ -74,14 +144,20 @@ async fn run<P: Durable + Handle<M>, M: Message>(
     let address = cx.address();
     let entered = match Activation::of(cx) {
         Some(activation) => activation.enter(address, hold),
-        None => Err(hold),
+        None => Err(Closed::Retired(hold)),
     };
-    if let Err(hold) = entered {
+    if let Err(closed) = entered {
         // Nothing new can arrive but what was already on its way.
         cx.stop_if_idle();
-        return Err(Refusal::Retired(message, hold));
+        return Err(match closed {
+            Closed::Retired(hold) => Refusal::Retired(message, hold),
+            Closed::Failed(failure) => {
+                drop_users(message);
+                Refusal::Discarded(failure.into())
+            }
+        });
     }
-    let handled = catch_panic(async {
+    let handled = catch_future(async {
         let reply = process.handle(message, cx).await;
         // Encoded here, for the state must not be borrowed across the wait for the disk; and the
         // user's `Serialize` may panic as the handler may.
@@ -89,30 +165,11 @@ async fn run<P: Durable + Handle<M>, M: Message>(
     });
     let outcome = match handled.await {
         Ok((reply, state)) => commit(state, cx).await.map(|()| reply),
-        Err(reason) => Err(died(reason)),
+        Err(text) => Err(EntityError::Panicked(text)),
     };
-    if let Some(activation) = Activation::of(cx) {
-        match &outcome {
-            Ok(_) => activation.leave(),
-            Err(error) => {
-                tracing::error!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
-                activation.retire();
-                cx.stop_if_idle();
-            }
-        }
+    match &outcome {
+        Ok(_) => conclude(cx),
+        Err(error) => discard(cx, error),
     }
     outcome.map_err(Refusal::Discarded)
-}
-
-/// Runs a future to its end or to its panic.
-async fn catch_panic<F: Future>(future: F) -> Result<F::Output, ExitReason> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        // After a panic neither the future nor the state behind it is used again, only dropped.
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(payload) => Poll::Ready(Err(ExitReason::from_panic(payload))),
-        }
-    })
-    .await
 }

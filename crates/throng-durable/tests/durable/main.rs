@@ -6,8 +6,11 @@
 mod cells;
 mod commit;
 mod crash;
+mod crossings;
+mod faults;
 mod passivation;
 mod persistence;
+mod wakes;
 
 use std::time::Duration;
 

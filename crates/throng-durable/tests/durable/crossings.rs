@@ -1,0 +1,395 @@
+//! A turn is all or nothing whatever ends its process and whenever, and the next activation sees it.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng::{By, ProcessState};
+use throng_durable::{CellError, Durable, DurableContext, Entity, EntityError, Node};
+use throng_store::ReadError;
+use tokio::sync::oneshot;
+
+use crate::{HANGS_AFTER, runtime, stored};
+
+/// Its state is how many lines it has, its cells are the lines.
+#[derive(Default, Serialize, Deserialize)]
+struct Ledger {
+    lines: u64,
+}
+impl Process for Ledger {}
+impl Durable for Ledger {
+    const KIND: &'static str = "ledger";
+}
+
+/// Adds a line, says so, and ends when it may.
+struct Append {
+    begun: oneshot::Sender<()>,
+    gate: oneshot::Receiver<Finish>,
+    ended: oneshot::Sender<()>,
+}
+enum Finish {
+    Well,
+    Panicking,
+}
+impl Message for Append {
+    type Reply = u64;
+}
+impl Handle<Append> for Ledger {
+    async fn handle(&mut self, append: Append, cx: &mut Context<Self>) -> u64 {
+        self.lines += 1;
+        cx.cells().put(self.lines.to_be_bytes(), &self.lines);
+        let _ = append.begun.send(());
+        if let Ok(Finish::Panicking) = append.gate.await {
+            panic!("boom");
+        }
+        let _ = append.ended.send(());
+        self.lines
+    }
+}
+
+/// Adds a line at once.
+struct Line;
+impl Message for Line {
+    type Reply = u64;
+}
+impl Handle<Line> for Ledger {
+    async fn handle(&mut self, _: Line, cx: &mut Context<Self>) -> u64 {
+        self.lines += 1;
+        cx.cells().put(self.lines.to_be_bytes(), &self.lines);
+        self.lines
+    }
+}
+
+/// Returns how many lines there are, if state and cells are of the same turn.
+struct Audit;
+impl Message for Audit {
+    type Reply = Result<u64, CellError>;
+}
+impl Handle<Audit> for Ledger {
+    async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<u64, CellError> {
+        let mut lines = 0;
+        for line in cx.cells().range::<u64>(..) {
+            lines += 1;
+            assert_eq!(line?, (u64::to_be_bytes(lines).to_vec(), lines));
+        }
+        assert_eq!(lines, self.lines, "state and cells are of different turns");
+        Ok(lines)
+    }
+}
+
+/// Links the activation to a process, if there is one, and returns its address.
+struct Reveal(Option<Pid>);
+impl Message for Reveal {
+    type Reply = Address<Ledger>;
+}
+impl Handle<Reveal> for Ledger {
+    async fn handle(&mut self, Reveal(peer): Reveal, cx: &mut Context<Self>) -> Address<Ledger> {
+        if let Some(peer) = peer {
+            cx.link(peer);
+        }
+        cx.address()
+    }
+}
+
+/// Changes everything and panics.
+struct Explode;
+impl Message for Explode {
+    type Reply = ();
+}
+impl Handle<Explode> for Ledger {
+    async fn handle(&mut self, _: Explode, cx: &mut Context<Self>) {
+        self.lines += 1_000;
+        cx.cells().put("half", "done");
+        panic!("boom");
+    }
+}
+
+struct Peer;
+impl Process for Peer {}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Ending {
+    Kill,
+    Exit,
+    Link,
+    Panic,
+    Stop,
+    Passivate,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Phase {
+    Before,
+    Handling,
+    Committing,
+    After,
+}
+
+/// How the turn's message reaches the entity.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Way {
+    Entity,
+    Address,
+}
+
+/// Holds the store's writer up until it is dropped.
+struct HeldUp {
+    _release: mpsc::Sender<()>,
+}
+
+impl HeldUp {
+    async fn new(node: &Node) -> HeldUp {
+        let (release, released) = mpsc::channel::<()>();
+        let (held, holds) = oneshot::channel();
+        let mut held = Some(held);
+        let update = node.store().update(move |_| {
+            if let Some(held) = held.take() {
+                let _ = held.send(());
+            }
+            let _ = released.recv();
+            Ok::<_, ReadError>(())
+        });
+        tokio::spawn(update);
+        holds.await.unwrap();
+        HeldUp { _release: release }
+    }
+}
+
+/// Waits until the process waits for something in a turn.
+async fn suspended(runtime: &RuntimeHandle, pid: Pid) {
+    loop {
+        match runtime.info(pid).await {
+            Some(info) if matches!(info.state, ProcessState::Suspended { .. }) => return,
+            Some(_) => tokio::task::yield_now().await,
+            None => panic!("it has exited"),
+        }
+    }
+}
+
+async fn end(
+    ending: Ending,
+    node: &Node,
+    ledger: &Entity<Ledger>,
+    address: Address<Ledger>,
+    peer: Address<Peer>,
+) {
+    match ending {
+        Ending::Kill => address.kill(),
+        Ending::Exit => address.exit(ExitReason::other("enough")),
+        Ending::Link => peer.exit(ExitReason::other("enough")),
+        Ending::Panic => ledger.send(Explode).unwrap(),
+        Ending::Stop => drop(address.stop()),
+        // There is room for one.
+        Ending::Passivate => {
+            node.entity::<Ledger>("other").call(Audit).await.unwrap().unwrap();
+        }
+    }
+}
+
+/// Adds a line by whatever activation there is; those that are on their way out say so.
+async fn next_line(ledger: &Entity<Ledger>) -> u64 {
+    loop {
+        match ledger.call(Line).within(HANGS_AFTER).await {
+            Err(EntityError::Died(_)) => tokio::task::yield_now().await,
+            line => return line.unwrap(),
+        }
+    }
+}
+
+async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) {
+    let what = format!("{ending:?} {phase:?} {way:?}");
+    let directory = tempfile::tempdir().unwrap();
+    let live_max = if ending == Ending::Passivate { 1 } else { 100 };
+    let node = Node::open(directory.path()).live_max(live_max).start(runtime).unwrap();
+    assert_eq!(node.entity::<Ledger>("other").call(Line).await.unwrap(), 1, "{what}");
+    let ledger = node.entity::<Ledger>("it");
+    assert_eq!(ledger.call(Line).await.unwrap(), 1, "{what}");
+    let peer = runtime.spawn(Peer).unwrap();
+    let address = ledger.call(Reveal(Some(peer.pid()))).await.unwrap();
+
+    let cut_off = matches!(ending, Ending::Kill | Ending::Exit | Ending::Link);
+    if phase == Phase::Before {
+        end(ending, &node, &ledger, address, peer).await;
+        while cut_off && address.is_alive() {
+            tokio::task::yield_now().await;
+        }
+    }
+    let held_up = if phase == Phase::Committing { Some(HeldUp::new(&node).await) } else { None };
+    let (begun, begins) = oneshot::channel();
+    let (gate, may_end) = oneshot::channel();
+    let (ended, ends) = oneshot::channel();
+    let append = Append { begun, gate: may_end, ended };
+    let turn = tokio::spawn({
+        let ledger = ledger.clone();
+        async move {
+            match way {
+                Way::Entity => ledger.call(append).within(HANGS_AFTER).await.map_err(drop),
+                Way::Address => address.call(append).within(HANGS_AFTER).await.map_err(drop),
+            }
+        }
+    });
+    let mut gate = Some(gate);
+    let mut finish = |how| gate.take().map(|gate| gate.send(how));
+    // It may not begin at all if the process has ended before.
+    let has_begun = begins.await.is_ok();
+    match phase {
+        Phase::Before => {
+            finish(Finish::Well);
+        }
+        Phase::Handling if ending == Ending::Panic => {
+            finish(Finish::Panicking);
+        }
+        Phase::Handling => {
+            end(ending, &node, &ledger, address, peer).await;
+            if matches!(ending, Ending::Stop | Ending::Passivate) {
+                finish(Finish::Well);
+            }
+        }
+        Phase::Committing => {
+            assert!(has_begun, "{what}");
+            finish(Finish::Well);
+            ends.await.unwrap();
+            suspended(runtime, address.pid()).await;
+            assert!(!turn.is_finished(), "{what}: the reply is there before the commit");
+            end(ending, &node, &ledger, address, peer).await;
+        }
+        Phase::After => {
+            finish(Finish::Well);
+        }
+    }
+    let (kept, next) = if phase == Phase::Committing && cut_off {
+        // The next activation begins while the outcome is still open.
+        assert!(turn.await.unwrap().is_err(), "{what}");
+        let next = tokio::spawn({
+            let ledger = ledger.clone();
+            async move { next_line(&ledger).await }
+        });
+        while address.is_alive() {
+            tokio::task::yield_now().await;
+        }
+        drop(held_up);
+        (1, next.await.unwrap())
+    } else {
+        drop(held_up);
+        let reply = turn.await.unwrap();
+        if phase == Phase::After {
+            end(ending, &node, &ledger, address, peer).await;
+            while cut_off && address.is_alive() {
+                tokio::task::yield_now().await;
+            }
+        }
+        let kept = match (phase, ending) {
+            (Phase::Before, _) => u64::from(reply.is_ok()),
+            (Phase::Handling, Ending::Stop | Ending::Passivate) => 1,
+            (Phase::Handling, _) => 0,
+            (Phase::Committing | Phase::After, _) => 1,
+        };
+        assert_eq!(reply.is_ok(), kept == 1, "{what}");
+        (kept, next_line(&ledger).await)
+    };
+    assert_eq!(next, 1 + kept + 1, "{what}");
+    let audit = ledger.call(Audit).await.unwrap().unwrap();
+    assert_eq!((audit, stored(&node, "ledger")), (next, 2), "{what}");
+    node.shutdown().await;
+    drop((ledger, node));
+
+    let node = Node::open(directory.path()).start(runtime).unwrap();
+    let audit = node.entity::<Ledger>("it").call(Audit).await.unwrap().unwrap();
+    assert_eq!((audit, stored(&node, "ledger")), (next, 2), "{what}, opened again");
+    node.shutdown().await;
+}
+
+#[test]
+fn a_turn_is_all_or_nothing_whatever_ends_its_process() {
+    use Ending::*;
+    use Phase::*;
+    let runtime = runtime();
+    let table = async {
+        for ending in [Kill, Exit, Link, Panic, Stop, Passivate] {
+            for phase in [Before, Handling, Committing, After] {
+                for way in [Way::Entity, Way::Address] {
+                    cross(&runtime, ending, phase, way).await;
+                }
+            }
+        }
+    };
+    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, table).await);
+    assert!(done.is_ok(), "the test hangs");
+}
+
+/// The process that waits for the outcome is ended, too.
+#[test]
+fn a_successor_that_is_killed_hands_the_open_outcome_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let test = async {
+        let ledger = node.entity::<Ledger>("it");
+        let peer = runtime.spawn(Peer).unwrap();
+        ledger.call(Line).await.unwrap();
+        let address = ledger.call(Reveal(None)).await.unwrap();
+        let held_up = HeldUp::new(&node).await;
+        let turn = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
+        suspended(&runtime, address.pid()).await;
+        address.kill();
+        assert!(turn.await.unwrap().is_err());
+        for _ in 0..3 {
+            while runtime.process_count() > 1 {
+                tokio::task::yield_now().await;
+            }
+            let next = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
+            let successor = loop {
+                let processes = runtime.top(10, By::Turns).await;
+                let found =
+                    processes.iter().map(|process| process.pid).find(|&pid| pid != peer.pid());
+                match found {
+                    Some(pid) => break pid,
+                    None => tokio::task::yield_now().await,
+                }
+            };
+            suspended(&runtime, successor).await;
+            successor.kill();
+            assert!(next.await.unwrap().is_err());
+        }
+        drop(held_up);
+        assert_eq!(next_line(&ledger).await, 3);
+        assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), 3);
+        assert_eq!(stored(&node, "ledger"), 1);
+        node.shutdown().await;
+    };
+    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
+    assert!(done.is_ok(), "the test hangs");
+}
+
+/// The runtime gives up a turn that waits for its commit.
+#[test]
+fn a_turn_is_all_or_nothing_at_the_deadline_of_a_shutdown() {
+    let directory = tempfile::tempdir().unwrap();
+    for first in [true, false] {
+        let runtime = runtime();
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let lines = if first { 0 } else { 2 };
+        let held_up = runtime.block_on(async |runtime| {
+            let ledger = node.entity::<Ledger>("it");
+            assert_eq!(ledger.call(Line).await.unwrap(), lines + 1);
+            assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), lines + 1);
+            let address = ledger.call(Reveal(None)).await.unwrap();
+            let held_up = HeldUp::new(&node).await;
+            ledger.send(Line).unwrap();
+            suspended(runtime, address.pid()).await;
+            held_up
+        });
+        let shutdown = runtime.shutdown(Duration::ZERO);
+        assert_eq!(shutdown.abandoned, 1);
+        drop(held_up);
+        drop(node);
+    }
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        let audit = node.entity::<Ledger>("it").call(Audit).await.unwrap().unwrap();
+        assert_eq!((audit, stored(&node, "ledger")), (4, 1));
+        node.shutdown().await;
+    });
+}

@@ -1,0 +1,211 @@
+//! Code of the user's that fails while an entity is brought into memory is the entity's failure and
+//! its caller's error, and holds nobody up.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use serde::de::Deserializer;
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{Durable, EntityError, Node, OldState, StateError};
+
+use crate::with_node;
+
+/// The step of an activation that fails, of one type for each test.
+macro_rules! fragile {
+    ($name:ident, $kind:literal) => {
+        #[derive(Debug, Serialize)]
+        struct $name {
+            count: u64,
+        }
+        impl $name {
+            const FAILS_DEFAULT: &'static AtomicBool = {
+                static FAILS: AtomicBool = AtomicBool::new(false);
+                &FAILS
+            };
+            const FAILS_DECODING: &'static AtomicBool = {
+                static FAILS: AtomicBool = AtomicBool::new(false);
+                &FAILS
+            };
+            const FAILS_STARTED: &'static AtomicBool = {
+                static FAILS: AtomicBool = AtomicBool::new(false);
+                &FAILS
+            };
+        }
+        impl Default for $name {
+            fn default() -> Self {
+                assert!(!Self::FAILS_DEFAULT.load(Ordering::SeqCst), "no default");
+                $name { count: 0 }
+            }
+        }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                assert!(!Self::FAILS_DECODING.load(Ordering::SeqCst), "no decoding");
+                Ok($name { count: u64::deserialize(deserializer)? })
+            }
+        }
+        impl Process for $name {
+            async fn started(&mut self, _: &mut Context<Self>) {
+                self.count += 1_000;
+                tokio::task::yield_now().await;
+                assert!(!Self::FAILS_STARTED.load(Ordering::SeqCst), "not started");
+                self.count -= 1_000;
+            }
+        }
+        impl Durable for $name {
+            const KIND: &'static str = $kind;
+        }
+        impl Handle<Add> for $name {
+            async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
+                self.count += 1;
+                self.count
+            }
+        }
+    };
+}
+
+struct Add;
+impl Message for Add {
+    type Reply = u64;
+}
+
+fragile!(Fragile, "fragile");
+
+#[test]
+fn a_panic_while_an_entity_is_loaded_is_its_callers_error() {
+    let panicked = |error: &EntityError, text: &str| match error {
+        EntityError::Panicked(found) => &**found == text,
+        _ => false,
+    };
+    with_node(
+        |options| options,
+        async |node| {
+            let fragile = node.entity::<Fragile>("it");
+            let other = node.entity::<Fragile>("other");
+            assert_eq!(fragile.call(Add).await.unwrap(), 1);
+            other.call(Add).await.unwrap();
+            let mut count = 1;
+            for (fails, text) in [
+                (Fragile::FAILS_DEFAULT, "no default"),
+                (Fragile::FAILS_DECODING, "no decoding"),
+                (Fragile::FAILS_STARTED, "not started"),
+            ] {
+                for _ in 0..10 {
+                    leave(node, &fragile).await;
+                    fails.store(true, Ordering::SeqCst);
+                    let calls: Vec<_> = (0..10).map(|_| tokio::spawn(fragile.call(Add))).collect();
+                    for call in calls {
+                        let error = call.await.unwrap().unwrap_err();
+                        assert!(panicked(&error, text), "{error}");
+                    }
+                    match fragile.send(Add) {
+                        // Found out in the caller: the message comes back.
+                        Err(unsent) => assert!(panicked(&unsent.error, text), "{unsent}"),
+                        Ok(()) => assert_ne!(text, "no default"),
+                    }
+                    // One that is in memory does not care.
+                    other.call(Add).await.unwrap();
+                    // The one that was only sent, too, has found out.
+                    while node.live() > 1 {
+                        let _ = fragile.call(Add).await;
+                        tokio::task::yield_now().await;
+                    }
+                    fails.store(false, Ordering::SeqCst);
+                    count += 1;
+                    assert_eq!(fragile.call(Add).await.unwrap(), count, "{text}");
+                }
+            }
+        },
+    );
+}
+
+/// Has the entity's process end.
+async fn leave(node: &Node, fragile: &throng_durable::Entity<Fragile>) {
+    struct Leave;
+    impl Message for Leave {
+        type Reply = ();
+    }
+    impl Handle<Leave> for Fragile {
+        async fn handle(&mut self, _: Leave, cx: &mut Context<Self>) {
+            cx.stop(ExitReason::Normal);
+        }
+    }
+    fragile.call(Leave).await.unwrap();
+    while node.live() > 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Stored once by an older version.
+#[derive(Default, Serialize, Deserialize)]
+struct Old(u64);
+impl Process for Old {}
+impl Durable for Old {
+    const KIND: &'static str = "slow";
+}
+impl Handle<Add> for Old {
+    async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+/// Takes as long to migrate as the test likes.
+#[derive(Default, Serialize, Deserialize)]
+struct Slow(u64);
+static MIGRATION: Mutex<()> = Mutex::new(());
+static MIGRATING: AtomicUsize = AtomicUsize::new(0);
+impl Process for Slow {}
+impl Durable for Slow {
+    const KIND: &'static str = "slow";
+    const VERSION: u16 = 2;
+    fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+        MIGRATING.fetch_add(1, Ordering::SeqCst);
+        drop(MIGRATION.lock().unwrap());
+        old.decode().map(|Old(count)| Slow(count))
+    }
+}
+impl Handle<Add> for Slow {
+    async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+#[test]
+fn a_migration_that_blocks_holds_up_its_own_callers_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = crate::runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        node.entity::<Old>("it").call(Add).await.unwrap();
+        node.shutdown().await;
+    });
+    drop(node);
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let held = MIGRATION.lock().unwrap();
+    let slow = node.entity::<Slow>("it");
+    let sender = std::thread::spawn({
+        let slow = slow.clone();
+        // It is sent all the same, by a thread that does not wait for the migration.
+        move || slow.send(Add).map_err(|unsent| unsent.error)
+    });
+    while MIGRATING.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    sender.join().unwrap().unwrap();
+    // Enough of them that each shard's lock is needed.
+    let others = async {
+        for number in 0..1_000 {
+            assert_eq!(node.entity::<Slow>(format!("{number}")).call(Add).await.unwrap(), 1);
+        }
+    };
+    let done = runtime.block_on(async |_| tokio::time::timeout(crate::HANGS_AFTER, others).await);
+    assert!(done.is_ok(), "they wait for the migration");
+    drop(held);
+    runtime.block_on(async |_| {
+        // One from the older version, one that was sent.
+        assert_eq!(slow.call(Add).await.unwrap(), 3);
+        node.shutdown().await;
+    });
+}
