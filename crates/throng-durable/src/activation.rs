@@ -8,12 +8,13 @@
 //!            ┌──(cannot be loaded)──► failed ─────────────────────────────┐
 //!  loading ──┤                                                            ▼
 //!            └──► active ──(turn panicked, commit failed)──► retired ──► process ends
-//!                    └──(passivated)──────────────────────────────────────┘
+//!                    └──(passivated, or blank after a turn)───────────────┘
 //! ```
 //!
 //! A *retired* activation runs no handler and writes nothing any more. It is out of the directory,
 //! so that the next message activates the entity anew, and hands back what is still in its mailbox.
-//! A *failed* one tells each of its messages why.
+//! A *failed* one tells each of its messages why. A *blank* one found nothing on disk and has
+//! committed nothing.
 
 use std::future::Future;
 use std::io;
@@ -54,6 +55,8 @@ pub(crate) struct Activation<P: Durable> {
     /// Whether it was asked to leave, and nobody has wanted anything since.
     leaving: bool,
     passivations: Arc<AtomicU64>,
+    /// Whether it counts against the limit of live entities; a blank one does not.
+    resident: Option<Counted>,
     // Last, so that the count falls only after everything above is gone.
     _counted: Counted,
 }
@@ -151,6 +154,7 @@ impl<P: Durable> Fresh<P> {
             phase: Phase::Active,
             leaving: false,
             passivations: node.passivations.clone(),
+            resident: None,
             _counted: Counted::new(&node.live),
         };
         Ok(Fresh { process, activation })
@@ -285,6 +289,18 @@ impl<P: Durable> Activation<P> {
         self.stored = stored;
     }
 
+    /// Counts it against the limit of live entities.
+    fn reside(&mut self) {
+        if self.resident.is_none()
+            && let Some(node) = self.turn.as_ref().map(|hold| hold.node().inner().clone())
+            && let Some(address) = self.address
+        {
+            self.resident = Some(Counted::new(&node.residents));
+            self.directory.reside(&self.key, address);
+            node.evict_if_crowded_since(node.count_resident());
+        }
+    }
+
     pub(crate) fn key(&self) -> &str {
         &self.key
     }
@@ -394,9 +410,28 @@ pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
     }
 }
 
-/// Ends a turn that is committed.
+/// Ends a turn that is committed. An activation that is still blank leaves, unless something it did
+/// may still wake it.
 pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
+    let is_blank = Activation::of(cx).is_some_and(|own| !own.stored) && !cx.has_ties();
+    let Some(activation) = Activation::of(cx) else { return };
+    if !is_blank {
+        activation.reside();
+    }
+    activation.turn = None;
+    if is_blank {
+        activation.passivate();
+        cx.stop_if_idle();
+    }
+}
+
+/// Ends the first turn: the activation is loaded. A blank one stays for the message that is on its
+/// way.
+pub(crate) fn conclude_first<P: Durable>(cx: &mut Context<P>) {
     if let Some(activation) = Activation::of(cx) {
+        if activation.stored {
+            activation.reside();
+        }
         activation.turn = None;
     }
 }

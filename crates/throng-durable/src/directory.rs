@@ -63,11 +63,20 @@ struct Live<P> {
     used: Nanos,
     /// When it was last asked to leave, if it was not used since.
     asked: Option<Nanos>,
+    /// Whether it counts against the limit of live entities.
+    resident: bool,
 }
 
 impl<P> Live<P> {
     fn is_leaving(&self, now: Nanos) -> bool {
         self.asked.is_some_and(|asked| now.saturating_sub(asked) < ASK_AGAIN.as_nanos() as Nanos)
+    }
+}
+
+impl<P> Live<P> {
+    /// Whether it counts against the limit and is not leaving yet.
+    fn is_evictable(&self, now: Nanos) -> bool {
+        self.resident && !self.is_leaving(now)
     }
 }
 
@@ -109,10 +118,10 @@ impl<P: Durable> Directory<P> {
             predecessor.map(|ticket| Submitted::new(ticket, self.clone(), key.clone()));
         match fresh.spawn(node, predecessor) {
             Ok(address) => {
-                let live = Live { address, used: node.now(), asked: None };
+                let live = Live { address, used: node.now(), asked: None, resident: false };
                 shard.active.insert(key.clone(), live);
                 drop(shard);
-                node.evict_if_crowded_since(node.count_activation());
+                node.count_activation();
                 Ok(address)
             }
             Err(unspawned) => {
@@ -146,6 +155,15 @@ impl<P: Durable> Directory<P> {
     /// Keeps a write until the next activation waits for its outcome.
     pub(crate) fn keep_unresolved(&self, key: &Arc<str>, ticket: Ticket) {
         self.shard_of(key).unresolved.insert(key.clone(), ticket);
+    }
+
+    /// Counts an entity against the limit from here on.
+    pub(crate) fn reside(&self, key: &str, address: Address<P>) {
+        if let Some(live) = self.shard_of(key).active.get_mut(key)
+            && live.address == address
+        {
+            live.resident = true;
+        }
     }
 
     /// Takes the entry out, unless it belongs to a later activation.
@@ -215,10 +233,10 @@ pub(crate) trait Kind: Send + Sync {
     /// Asks all entities of a shard to leave that were not used since `before`.
     fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos);
 
-    /// Adds the last uses of all entities that are not leaving yet.
+    /// Adds the last uses of all residents that are not leaving yet.
     fn collect_uses(&self, now: Nanos, uses: &mut Vec<Nanos>);
 
-    /// Asks all entities to leave that were not used after `newest`, but at most `count` of them;
+    /// Asks all residents to leave that were not used after `newest`, but at most `count` of them;
     /// takes those off `count`.
     fn evict(&self, newest: Nanos, count: &mut usize, now: Nanos);
 
@@ -235,7 +253,7 @@ impl<P: Durable> Kind for Directory<P> {
         for shard in 0..SHARDS {
             let entries = self.shard(shard);
             uses.extend(
-                entries.active.values().filter(|live| !live.is_leaving(now)).map(|live| live.used),
+                entries.active.values().filter(|live| live.is_evictable(now)).map(|live| live.used),
             );
         }
     }
@@ -243,7 +261,7 @@ impl<P: Durable> Kind for Directory<P> {
     fn evict(&self, newest: Nanos, count: &mut usize, now: Nanos) {
         for shard in 0..SHARDS {
             self.ask(shard, now, |live| {
-                let chosen = *count > 0 && live.used <= newest && !live.is_leaving(now);
+                let chosen = *count > 0 && live.used <= newest && live.is_evictable(now);
                 *count -= usize::from(chosen);
                 chosen
             });

@@ -10,7 +10,8 @@ use crate::StateError;
 ///
 /// The state is what serde sees of it: a field with `#[serde(skip)]` is made anew by `Default` at
 /// each activation, and can be filled in [`started`](Process::started). A new entity begins as
-/// `Default`, and is stored once a turn has made it something else.
+/// `Default`, and is stored once a turn has made it something else. Until then it leaves memory
+/// after each turn, with all that is not stored, unless a timer, a link, a monitor or a name ties it.
 ///
 /// After each turn the state is encoded whole, so it should be small: up to some kilobytes.
 /// Whatever grows belongs in [cells](crate::DurableContext::cells). The hooks are turns of their own,

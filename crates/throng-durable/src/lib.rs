@@ -76,6 +76,8 @@
 //!   twice. If the process was killed or exited, callers are told; messages only sent are dropped.
 //! - Code of the user's runs under no lock of this crate, and a panic in it (also in `Default`,
 //!   `Deserialize`, `migrate`) is an error of the calls to that entity and of no others.
+//! - An activation that found nothing on disk and has changed nothing leaves after its turn, and
+//!   never makes another one leave.
 //! - A stored state that is newer than the program, or damaged, is refused, never misread.
 //!
 //! Not promised: that what a handler does to the world outside waits for its commit. Messages it

@@ -41,12 +41,16 @@ pub(crate) struct Inner {
     pub(crate) runtime: RuntimeHandle,
     /// How many activations there are, retired ones included.
     pub(crate) live: Arc<AtomicUsize>,
+    /// How many of them count against the limit: all but those that are nowhere on disk.
+    pub(crate) residents: Arc<AtomicUsize>,
     live_max: usize,
     kinds: RwLock<HashMap<TypeId, Registered>>,
     closed: AtomicBool,
     began: Instant,
     /// How many activations there have been.
     activations: AtomicU64,
+    /// How many of them have become residents.
+    residents_ever: AtomicU64,
     /// How many of them have ended in order. Shared with them, for they may outlive the node.
     pub(crate) passivations: Arc<AtomicU64>,
     /// When somebody last looked for the longest idle. Held while looking.
@@ -56,8 +60,8 @@ pub(crate) struct Inner {
 /// The moment of a search for the longest idle entities.
 #[derive(Default)]
 struct Look {
-    /// By the count of activations.
-    activations: u64,
+    /// By the count of all residents there have been.
+    residents: u64,
     /// By the clock.
     at: Nanos,
 }
@@ -84,12 +88,12 @@ pub struct Options {
 pub struct NodeStat {
     /// Entities in memory.
     pub live: usize,
-    /// How many may be, before the longest idle ones are passivated.
+    /// How many of those that are stored may be, before the longest idle ones are passivated.
     pub live_max: usize,
     /// How often an entity was brought into memory since the node was started.
     pub activations: u64,
-    /// How often one left memory in order, because nobody had anything to say to it for long, or
-    /// to make room. The others of those that left have failed.
+    /// How often one left memory in order: because nobody had anything to say to it for long, to
+    /// make room, or because there was nothing to keep. The others of those that left have failed.
     pub passivations: u64,
     /// Entities on disk by kind, live or at rest. One that was never changed is not on disk.
     pub stored: BTreeMap<String, u64>,
@@ -160,7 +164,8 @@ impl Options {
     /// default.
     ///
     /// Activation never waits for room, for it might wait for itself: a crowd that all have
-    /// messages stays live beyond the limit until they are handled.
+    /// messages stays live beyond the limit until they are handled. Entities that are nowhere on
+    /// disk do not count; they leave after their turn.
     #[must_use]
     pub fn live_max(mut self, entities: usize) -> Options {
         self.live_max = entities;
@@ -184,11 +189,13 @@ impl Options {
             store: self.store.open(&self.path)?,
             runtime: runtime.clone(),
             live: Arc::default(),
+            residents: Arc::default(),
             live_max: self.live_max,
             kinds: RwLock::default(),
             closed: AtomicBool::new(false),
             began: Instant::now(),
             activations: AtomicU64::new(0),
+            residents_ever: AtomicU64::new(0),
             passivations: Arc::default(),
             looked: Mutex::default(),
         });
@@ -355,30 +362,34 @@ impl Inner {
         kinds.values().map(|registered| registered.kind.clone()).collect()
     }
 
-    /// Counts an activation, and returns how many there have been.
-    pub(crate) fn count_activation(&self) -> u64 {
-        self.activations.fetch_add(1, Ordering::Relaxed) + 1
+    pub(crate) fn count_activation(&self) {
+        self.activations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Passivates the longest idle entities if there are too many, after so many activations.
+    /// Counts a resident, and returns how many there have been.
+    pub(crate) fn count_resident(&self) -> u64 {
+        self.residents_ever.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Passivates the longest idle entities if there are too many, after so many residents.
     ///
     /// The search for them looks at all. So one sixteenth more leave than need to, and one search
     /// follows another only when as many have come since.
-    pub(crate) fn evict_if_crowded_since(&self, activations: u64) {
-        if self.live.load(Ordering::Relaxed) <= self.live_max {
+    pub(crate) fn evict_if_crowded_since(&self, residents: u64) {
+        if self.residents.load(Ordering::Relaxed) <= self.live_max {
             return;
         }
         // Whoever comes while another one looks need not wait for it.
         let Ok(mut look) = self.looked.try_lock() else { return };
-        if activations.saturating_sub(look.activations) >= self.spare() as u64 {
-            look.activations = activations;
+        if residents.saturating_sub(look.residents) >= self.spare() as u64 {
+            look.residents = residents;
             self.evict_down_to(|leavable| self.target(leavable));
         }
     }
 
     /// Passivates the longest idle entities if there are too many.
     pub(crate) fn evict_if_crowded(&self) {
-        if self.live.load(Ordering::Relaxed) > self.live_max {
+        if self.residents.load(Ordering::Relaxed) > self.live_max {
             self.evict_down_to(|leavable| self.target(leavable));
         }
     }

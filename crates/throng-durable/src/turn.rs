@@ -8,7 +8,9 @@
 
 use throng::{Context, Handle, Message, Turn};
 
-use crate::activation::{self, Activation, Closed, Failure, Submitted, commit, conclude, discard};
+use crate::activation::{
+    self, Activation, Closed, Failure, Submitted, commit, conclude, conclude_first, discard,
+};
 use crate::durable::encode_state;
 use crate::node::Hold;
 use crate::users::{catch, catch_future, drop_users};
@@ -118,7 +120,7 @@ impl<P: Durable> Turn<P> for Load<P> {
         {
             return activation.fail(failure);
         }
-        conclude(cx);
+        conclude_first(cx);
     }
 }
 

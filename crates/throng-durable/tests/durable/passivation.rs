@@ -161,10 +161,11 @@ fn the_longest_idle_are_evicted_first() {
         |options| options.live_max(32),
         async |node| {
             let favourite = node.entity::<Counter>("favourite");
+            favourite.call(Add(1)).await.unwrap();
             for number in 1..=500 {
                 node.entity::<Counter>(format!("{number}")).call(Add(1)).await.unwrap();
                 // Used all the time, so never among the longest idle.
-                assert_eq!(favourite.call(Turns).await.unwrap(), number);
+                assert_eq!(favourite.call(Turns).await.unwrap(), number + 1);
             }
             wait_for(node, 32).await;
         },
@@ -256,4 +257,142 @@ fn a_message_to_the_bare_address_does_not_keep_a_given_up_activation() {
             },
         );
     }
+}
+
+/// Waits until nothing is live, or fails.
+async fn wait_until_empty(node: &Node) {
+    let left = tokio::time::timeout(Duration::from_secs(30), wait_for(node, 0)).await;
+    assert!(left.is_ok(), "{} are still live", node.live());
+}
+
+#[test]
+fn an_entity_that_found_nothing_and_changed_nothing_leaves_at_once() {
+    with_node(
+        |options| options.idle_after(Duration::from_secs(3600)),
+        async |node| {
+            for number in 0..1_000 {
+                let nobody = node.entity::<Counter>(format!("{number}"));
+                assert_eq!(nobody.call(Get).await.unwrap(), 0);
+                nobody.send(Get).unwrap();
+            }
+            wait_until_empty(node).await;
+            // One that is stored stays, and so does one that has become so.
+            let counter = node.entity::<Counter>("it");
+            assert_eq!(counter.call(Get).await.unwrap(), 0);
+            counter.call(Add(1)).await.unwrap();
+            let before = counter.call(Turns).await.unwrap();
+            for turns in 1..100 {
+                assert_eq!(counter.call(Turns).await.unwrap(), before + turns);
+            }
+            assert_eq!(node.live(), 1);
+        },
+    );
+}
+
+#[test]
+fn reads_of_names_that_nobody_has_push_nobody_out() {
+    const USERS: u64 = 16;
+    with_node(
+        |options| options.live_max(USERS as usize).idle_after(Duration::from_secs(3600)),
+        async |node| {
+            for number in 0..USERS {
+                node.entity::<Counter>(format!("user {number}")).call(Add(1)).await.unwrap();
+            }
+            let calls: Vec<_> = (0..2_000)
+                .map(|number| tokio::spawn(node.entity::<Counter>(format!("{number}")).call(Get)))
+                .collect();
+            for call in calls {
+                assert_eq!(call.await.unwrap().unwrap(), 0);
+            }
+            for number in 0..USERS {
+                let user = node.entity::<Counter>(format!("user {number}"));
+                assert_eq!(user.call(Turns).await.unwrap(), 2, "it was activated again");
+            }
+            assert_eq!(node.stat().unwrap().activations, USERS + 2_000);
+        },
+    );
+}
+
+/// What blank entities have heard, in the order of hearing.
+static HEARD: std::sync::Mutex<Vec<(u64, u64)>> = std::sync::Mutex::new(Vec::new());
+
+/// Changes nothing that is stored.
+struct Hear(u64, u64);
+impl Message for Hear {
+    type Reply = ();
+}
+impl Handle<Hear> for Counter {
+    async fn handle(&mut self, Hear(sender, number): Hear, _: &mut Context<Self>) {
+        HEARD.lock().unwrap().push((sender, number));
+    }
+}
+
+#[test]
+fn messages_to_one_that_just_leaves_are_neither_lost_nor_reordered() {
+    const SENDERS: u64 = 4;
+    const MESSAGES: u64 = 5_000;
+    with_node(
+        |options| options,
+        async |node| {
+            let senders: Vec<_> = (0..SENDERS)
+                .map(|sender| {
+                    let blank = node.entity::<Counter>("blank");
+                    tokio::spawn(async move {
+                        for number in 0..MESSAGES {
+                            let random = (sender * MESSAGES + number)
+                                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                                >> 60;
+                            if random == 0 {
+                                blank.call(Hear(sender, number)).await.unwrap();
+                            } else {
+                                blank.send(Hear(sender, number)).unwrap();
+                            }
+                            for _ in 0..random {
+                                tokio::task::yield_now().await;
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for sender in senders {
+                sender.await.unwrap();
+            }
+            wait_until_empty(node).await;
+            let heard = HEARD.lock().unwrap();
+            for sender in 0..SENDERS {
+                let numbers = heard.iter().filter(|(from, _)| *from == sender).map(|(_, n)| *n);
+                assert!(numbers.eq(0..MESSAGES), "sender {sender}");
+            }
+            // Otherwise nothing was tested.
+            assert!(node.stat().unwrap().activations > 10);
+        },
+    );
+}
+
+/// Asks to be reminded, and changes nothing.
+struct Remind;
+impl Message for Remind {
+    type Reply = ();
+}
+impl Handle<Remind> for Counter {
+    async fn handle(&mut self, _: Remind, cx: &mut Context<Self>) {
+        cx.send_after(Duration::from_millis(20), Add(7));
+    }
+}
+
+#[test]
+fn a_blank_entity_stays_for_its_timer() {
+    with_node(
+        |options| options,
+        async |node| {
+            node.entity::<Counter>("it").call(Remind).await.unwrap();
+            let search = async {
+                while crate::stored(node, "counter") == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            assert!(tokio::time::timeout(Duration::from_secs(30), search).await.is_ok());
+            assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), 7);
+        },
+    );
 }

@@ -20,7 +20,9 @@ fn a_counter_goes_on_after_the_node_was_restarted() {
                 assert_eq!(counter.call(Get).await.unwrap(), round * 5);
                 assert_eq!(counter.call(Add(2)).await.unwrap(), round * 5 + 2);
                 assert_eq!(counter.call(Add(3)).await.unwrap(), round * 5 + 5);
-                assert_eq!(counter.call(Turns).await.unwrap(), 4);
+                // The first one of all found nothing, changed nothing, and may have left.
+                let turns = counter.call(Turns).await.unwrap();
+                assert!(turns == 4 || round == 0 && turns == 3, "{turns}");
             }
             assert_eq!(node.live(), 3);
             node.shutdown().await;
