@@ -208,9 +208,10 @@ impl<P: Process> Context<P> {
         signal::send(other.into(), Signal::Exit { from, reason, by_link: false });
     }
 
-    /// Whether something this process did may still wake it: a timer, a receive timeout, a piped
-    /// future, a link, a monitor, a name or a group. For a [layer](crate::Layer), about processes
-    /// that it has spawned.
+    /// Whether something this process did may still wake it: a timer or a piped future of its
+    /// context's, a receive timeout, a link, a monitor, a name or a group. For a
+    /// [layer](crate::Layer), about processes that it has spawned; a timer counts from its setting
+    /// on, also when it is over.
     pub fn has_ties(&mut self) -> bool {
         let tied = |own: &mut Extension| {
             *own.has_set_timers.get_mut()
