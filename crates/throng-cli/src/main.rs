@@ -8,6 +8,7 @@
 
 mod admin;
 mod duration;
+mod private;
 mod serve;
 mod store;
 mod top;

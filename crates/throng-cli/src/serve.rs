@@ -27,7 +27,7 @@ use throng_server::{KeyError, Limits, Server, Signer};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{Admin, SOCKET_FILE};
-use crate::duration;
+use crate::{duration, private};
 
 /// The flags of `throng serve`.
 #[derive(Debug, Args)]
@@ -114,7 +114,7 @@ impl Serve {
     async fn serve(&self, runtime: &RuntimeHandle) -> Result<(), ServeError> {
         // First, so that a signal during the start stops the node in order, too.
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
-        let data = make_directory(&self.data)
+        let data = private::data_directory(&self.data)
             .map_err(|source| ServeError::Data { path: self.data.clone(), source })?;
         let node = Node::open(&data).start(runtime).map_err(|error| match error {
             OpenError::InUse { path } => ServeError::InUse { path },
@@ -222,12 +222,6 @@ impl Signals {
             _ = self.terminate.recv() => {}
         }
     }
-}
-
-/// The directory, existing, as an absolute path.
-fn make_directory(path: &Path) -> io::Result<PathBuf> {
-    std::fs::create_dir_all(path)?;
-    path.canonicalize()
 }
 
 /// Raises this process's limit of open files as far as it may, for each connection is one.

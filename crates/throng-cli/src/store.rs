@@ -8,9 +8,10 @@
 
 mod show;
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::ops::Bound;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -380,7 +381,9 @@ impl Walk {
         let all = prefix.is_none() && from.is_none() && below.is_none();
         let bar = entries_bar(self.limit.or(all.then_some(entries)).map(|most| most.min(entries)));
         let output = |source| StoreError::Output { path: path.clone(), source };
-        let file = File::create_new(path).map_err(output)?;
+        let mut options = OpenOptions::new();
+        // Entries are as private as the store that they come from.
+        let file = options.write(true).create_new(true).mode(0o600).open(path).map_err(output)?;
         let written = self.write(scan, BufWriter::new(file), &bar);
         bar.finish_and_clear();
         match written {
@@ -428,7 +431,7 @@ const CHUNK_ENTRIES: u64 = 1_000;
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 
 /// What a store's data file is called.
-const DATA_FILE: &str = "data.mdb";
+pub(crate) const DATA_FILE: &str = "data.mdb";
 
 /// No store that can be made has more databases.
 const DATABASES_MAX: u32 = 10_000;

@@ -12,7 +12,7 @@
 //! printed, and its file is readable by its owner alone.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -247,6 +247,8 @@ fn create_key(path: &Path, key: &[u8; KEY_BYTES]) -> io::Result<()> {
     let draft = path.with_extension(format!("{}.draft", std::process::id()));
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    // A draft that a crash left may have another mode, and the umask may have changed this one.
+    file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(key)?;
     file.sync_all()?;
     let linked = fs::hard_link(&draft, path);

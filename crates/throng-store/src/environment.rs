@@ -37,7 +37,7 @@ use crate::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::lock::Claim;
 use crate::pages::{self, Damage};
 use crate::pool::{Pool, Pooled};
-use crate::{Check, DatabaseError, OpenError, Options, ReadError, format};
+use crate::{Check, DatabaseError, OpenError, Options, ReadError, format, private};
 
 /// The name the engine gives to its data file.
 const DATA_FILE: &str = "data.mdb";
@@ -450,7 +450,7 @@ impl Environment {
         let there = || io::Error::from(io::ErrorKind::AlreadyExists);
         self.deferred.wait().map_err(broken_off)?;
         let env = self.env().ok_or_else(|| broken_off(ReadError::BrokenOff))?;
-        fs::create_dir_all(directory)?;
+        private::create_directory(directory)?;
         // Two copies at once into the same place would spoil each other.
         let claim = Claim::to_write(directory).map_err(|error| match error {
             OpenError::Io { source, .. } | OpenError::ReadOnly { source, .. } => source,
@@ -462,7 +462,7 @@ impl Environment {
             return Err(there());
         }
         let draft = directory.join(COPY_DRAFT);
-        let file = File::create(&draft)?;
+        let file = private::create_file(&draft)?;
         let copied = env
             .copy_to(&file, true)
             .map_err(lmdb::Error::into_io)
@@ -524,7 +524,7 @@ const REOPEN_PAUSE: Duration = Duration::from_millis(20);
 fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Gate>), OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
     if !options.read_only {
-        fs::create_dir_all(directory).map_err(refused)?;
+        private::create_directory(directory).map_err(refused)?;
     }
     loop {
         let gate = match options.read_only {
@@ -666,7 +666,7 @@ fn make_data_file(claim: &Claim, directory: &Path, options: &Options) -> Result<
         _ => Ok(()),
     };
     // A crash may have left one.
-    remove_draft().and_then(|()| fs::create_dir(&draft)).map_err(refused)?;
+    remove_draft().and_then(|()| private::create_directory(&draft)).map_err(refused)?;
     let claim_draft = Claim::to_write(&draft)?;
     let settings = Settings { no_sync: false, write_map: false, ..options.settings() };
     let (env, _) = Env::open(&claim_draft, &settings)

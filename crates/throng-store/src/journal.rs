@@ -51,6 +51,7 @@ use std::{io, mem};
 use crate::error::is_lack_of_room;
 use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table};
 use crate::pages::{Damage, Metas, found};
+use crate::private;
 use files::{Content, Head, RECORDS_START};
 pub(crate) use log::Log;
 use log::{KEPT_BYTES_MAX, Unfit};
@@ -482,14 +483,7 @@ const DRAFT: &str = "journal.draft";
 
 /// Makes both files, the first one with a head. They are there from when that has its name.
 fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
-    let make = |name: &str| {
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(directory.join(name))
-    };
+    let make = |name: &str| private::create_file(&directory.join(name));
     let [first, second] = [make(DRAFT)?, make(NAMES[1])?];
     for file in [&first, &second] {
         files::write_at(file, &vec![0; LENGTH_MIN as usize], 0)?;

@@ -82,6 +82,7 @@ mod options;
 mod pages;
 mod pause;
 mod pool;
+mod private;
 mod queue;
 mod range;
 mod reader;

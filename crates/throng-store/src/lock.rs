@@ -10,12 +10,12 @@
 //! which directories it has open, by what they are and not by what they are called.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::OpenError;
+use crate::{OpenError, private};
 
 /// The name of the lock file within the data directory.
 const FILE_NAME: &str = "LOCK";
@@ -41,13 +41,7 @@ impl Claim {
         let refused = |source| OpenError::from_io(source, directory);
         let mut claim = Claim::to_read(directory)?;
         // The content is never looked at: a left-over file from a crash is as good as a new one.
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(claim.path.join(FILE_NAME))
-            .map_err(refused)?;
+        let file = private::open_file(&claim.path.join(FILE_NAME)).map_err(refused)?;
         match file.try_lock() {
             Ok(()) => claim.file = Some(file),
             Err(TryLockError::WouldBlock) => {

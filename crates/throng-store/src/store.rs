@@ -386,7 +386,8 @@ impl Store {
     }
 
     /// Writes a copy of everything whose ticket has resolved into the directory `path`, which is made and
-    /// must not hold a store yet. The copy is compact, and opens as a store.
+    /// must not hold a store yet. The copy is compact, and opens as a store. Its files and the directories made
+    /// for it have the modes 0600 and 0700.
     ///
     /// Goes at the speed of the disk. Writers are not held up, but the file grows under them as
     /// under a [`snapshot`](Store::snapshot) held for as long.

@@ -7,5 +7,6 @@ mod browser;
 mod harness;
 mod lifecycle;
 mod population;
+mod privacy;
 mod store;
 mod transcript;

@@ -12,6 +12,8 @@ mod deferred;
 mod full;
 mod history;
 mod model;
+#[cfg(unix)]
+mod modes;
 mod ownership;
 #[cfg(unix)]
 mod recovery;
