@@ -9,7 +9,7 @@
 //! PUT    /api/v1/following/NAME      bearer              204
 //! DELETE /api/v1/following/NAME      bearer              204
 //! POST   /api/v1/posts               bearer {text}       201 {id, author, text, time}
-//!            with an Idempotency-Key seen before:        200, the post of then
+//!            with an Idempotency-Key of the last 24 h:   200, the post of then
 //! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
 //! GET    /api/v1/health                                  200 {status, processes, …}, or 503
 //! GET    /                                               the page, for people
@@ -33,11 +33,12 @@ use serde::{Deserialize, Serialize};
 use throng_server::{Bearer, Cursor, Json, Problem, Query, Signer, Token};
 
 use crate::ids::PostId;
+use crate::keys::IdempotencyKey;
 use crate::name::Name;
 use crate::page;
 use crate::password::Password;
 use crate::service::{Health, Listing, Post, Social, SocialError, Status};
-use crate::user::{IdempotencyKey, Profile, Text};
+use crate::user::{Profile, Text};
 
 /// What the routes need besides the service.
 #[derive(Clone, Debug)]
@@ -297,6 +298,7 @@ impl From<SocialError> for Problem {
             E::Oneself => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
             E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
             E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
+            E::KeysFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "idempotency-keys-full"),
             E::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             E::Uncertain(_) => (StatusCode::SERVICE_UNAVAILABLE, "uncertain"),
             E::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
@@ -305,6 +307,12 @@ impl From<SocialError> for Problem {
             tracing::error!(reason = error.source(), "{error}");
         }
         let problem = Problem::new(status, name, error.to_string());
+        if let E::KeysFull { retry_after } = error {
+            // Rounded up: at that second there is room.
+            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
+            let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
+            return problem.with_header(header::RETRY_AFTER, seconds);
+        }
         match status {
             // A challenge belongs to every 401; this one says where credentials go.
             StatusCode::UNAUTHORIZED => {

@@ -4,8 +4,8 @@
 //! no cache, no lock.
 //!
 //! ```text
-//!  http ──► Social ──call──► User "alice"   account, counts, recent idempotency keys
-//!   │         │                 └ cells     f NAME → (),  p POST-ID → post
+//!  http ──► Social ──call──► User "alice"   account, counts
+//!   │         │                 └ cells     f NAME → (),  p POST-ID → post,  k, o idempotency keys
 //!   │         ├─call──► User "bob" …
 //!   page      └─call──► Lease               which post ids may be given out
 //! ```
@@ -47,6 +47,7 @@
 
 mod http;
 mod ids;
+mod keys;
 mod name;
 mod newest;
 mod page;
@@ -56,7 +57,8 @@ mod user;
 
 pub use http::{Settings, routes};
 pub use ids::PostId;
+pub use keys::IdempotencyKey;
 pub use name::{Name, NameError};
 pub use password::{HashError, Password, PasswordError};
 pub use service::{Health, Listing, Post, Posted, Social, SocialError, Status};
-pub use user::{IdempotencyKey, Profile, Text, TextError};
+pub use user::{Profile, Text, TextError};

@@ -18,6 +18,7 @@
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
@@ -26,12 +27,13 @@ use throng_durable::{CellError, CommitError, Entity, EntityError, Node, ReadErro
 use tokio::sync::Semaphore;
 
 use crate::ids::{IdError, Ids, PostId, since_1970};
+use crate::keys::{IdempotencyKey, KeysFull};
 use crate::name::Name;
 use crate::newest::Newest;
 use crate::password::{HashError, Password, Passwords};
 use crate::user::{
-    Account, Describe, Follow, IdempotencyKey, ListFollowing, ListPosts, Page, PageRoom, Profile,
-    Publish, ReadPasswordHash, Refused, Register, Text, Unfollow, User,
+    Account, Describe, Follow, ListFollowing, ListPosts, Page, PageRoom, Profile, Publish,
+    ReadPasswordHash, Refused, Register, Text, Unfollow, User,
 };
 
 /// The message service on a node; cheap to clone.
@@ -124,6 +126,16 @@ pub enum SocialError {
     /// The idempotency key was used for another text; use a new one.
     #[error("the idempotency key was used for another text")]
     KeyReused,
+    /// The user has made as many posts with idempotency keys as are remembered; post without a
+    /// key, or wait until the oldest is forgotten.
+    #[error(
+        "{} idempotency keys are remembered; post without a key, or later",
+        IdempotencyKey::COUNT_MAX
+    )]
+    KeysFull {
+        /// The time until the oldest key is forgotten.
+        retry_after: Duration,
+    },
     /// It was not done, because the machine cannot do it now; try again later.
     #[error("the service cannot do this now; it was not done")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
@@ -226,11 +238,12 @@ impl Social {
         names.map_err(|refused| refused.for_user(follower))
     }
 
-    /// Posts `text`. With a `key` that `author` used for it among the latest 32, posts nothing and
-    /// returns the post that is there.
+    /// Posts `text`. With a `key` that `author` used for it within the last 24 hours, posts nothing
+    /// and returns the post that is there.
     ///
     /// # Errors
-    /// [`NoSuchUser`](SocialError::NoSuchUser), [`KeyReused`](SocialError::KeyReused).
+    /// [`NoSuchUser`](SocialError::NoSuchUser), [`KeyReused`](SocialError::KeyReused),
+    /// [`KeysFull`](SocialError::KeysFull).
     pub async fn post(
         &self,
         author: &Name,
@@ -399,6 +412,7 @@ impl Refused {
             Refused::NameTaken => SocialError::NameTaken(user.clone()),
             Refused::FollowingFull => SocialError::FollowingFull,
             Refused::KeyReused => SocialError::KeyReused,
+            Refused::KeysFull(KeysFull { retry_after }) => SocialError::KeysFull { retry_after },
             // The post was not written, whatever became of the lease.
             Refused::NoId(IdError::Lease(error)) => match error.into() {
                 SocialError::Uncertain(error) => unavailable(error),
@@ -455,7 +469,6 @@ const TIMELINES_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::time::Duration;
 
     use throng_store::{Batch, Rejection};
 

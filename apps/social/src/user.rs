@@ -1,8 +1,9 @@
 //! A user: one durable process, and the messages it takes.
 //!
 //! ```text
-//! state   account (password hash, created), counts, the last 32 idempotency keys
+//! state   account (password hash, created), counts
 //! cells   'f' NAME            → ()       whom the user follows, by name
+//!         'k' and 'o'                    idempotency keys, see `keys.rs`
 //!         'p' POST-ID (be)    → text     what the user posted, oldest first
 //! ```
 //!
@@ -16,9 +17,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext};
+use throng_durable::{CellError, Durable, DurableContext, OldState, StateError};
 
 use crate::ids::{IdError, Ids, PostId};
+use crate::keys::{IdempotencyKey, Keys, KeysFull, Now};
 use crate::name::Name;
 
 /// A user, or a name that nobody has yet.
@@ -27,7 +29,16 @@ pub(crate) struct User {
     account: Option<Account>,
     following: u32,
     posts: u64,
-    /// The latest idempotency keys and what was posted under them, oldest first.
+    keys: Keys,
+}
+
+/// The state of version 1.
+#[derive(Default, Serialize, Deserialize)]
+struct User1 {
+    account: Option<Account>,
+    following: u32,
+    posts: u64,
+    /// The latest 32 idempotency keys and the posts under them, oldest first.
     recent: VecDeque<(IdempotencyKey, PostId)>,
 }
 
@@ -83,24 +94,6 @@ impl Text {
     }
 }
 
-/// What a client names a request by, so that repeating it does nothing more: 1 to 128 visible
-/// ASCII characters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct IdempotencyKey(String);
-
-impl IdempotencyKey {
-    /// The longest key.
-    pub const BYTES_MAX: usize = 128;
-
-    /// The key of this text, if it can be one.
-    pub fn new(text: &str) -> Option<IdempotencyKey> {
-        let fits = (1..=IdempotencyKey::BYTES_MAX).contains(&text.len())
-            && text.bytes().all(|byte| byte.is_ascii_graphic());
-        fits.then(|| IdempotencyKey(text.to_owned()))
-    }
-}
-
 /// Why a user refuses a change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
@@ -112,6 +105,8 @@ pub(crate) enum Refused {
     FollowingFull,
     #[error("the idempotency key was used for another text")]
     KeyReused,
+    #[error("as many idempotency keys are remembered as may be")]
+    KeysFull(KeysFull),
     #[error("no post id can be given")]
     NoId(#[source] IdError),
     #[error("the user's cells cannot be read")]
@@ -122,6 +117,19 @@ impl Process for User {}
 
 impl Durable for User {
     const KIND: &'static str = "user";
+    const VERSION: u16 = 2;
+
+    fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+        match old.version() {
+            1 => old.decode().map(|User1 { account, following, posts, recent }| User {
+                account,
+                following,
+                posts,
+                keys: Keys::of_version_1(recent),
+            }),
+            _ => Err(old.not_migrated()),
+        }
+    }
 }
 
 /// Takes the name, if nobody has it.
@@ -283,24 +291,23 @@ impl Handle<Publish> for User {
     ) -> Result<Published, Refused> {
         let Publish { text, key, ids } = message;
         self.account()?;
-        if let Some(key) = &key
-            && let Some(&(_, id)) = self.recent.iter().find(|(known, _)| known == key)
-        {
-            let same = cx.cells().get::<Text>(post_key(id))?.is_some_and(|posted| posted == text);
-            return if same {
-                Ok(Published { id, repeated: true })
-            } else {
-                Err(Refused::KeyReused)
-            };
+        if let Some(key) = &key {
+            let now = Now::by_the_clock();
+            if let Some(id) = self.keys.find(&mut cx.cells(), key, now)? {
+                let posted = cx.cells().get::<Text>(post_key(id))?;
+                return if posted.is_some_and(|posted| posted == text) {
+                    Ok(Published { id, repeated: true })
+                } else {
+                    Err(Refused::KeyReused)
+                };
+            }
+            self.keys.make_room(&mut cx.cells(), now)?.map_err(Refused::KeysFull)?;
         }
         let id = ids.next().await.map_err(Refused::NoId)?;
         cx.cells().put(post_key(id), &text);
         self.posts += 1;
         if let Some(key) = key {
-            if self.recent.len() == KEYS_REMEMBERED {
-                self.recent.pop_front();
-            }
-            self.recent.push_back((key, id));
+            self.keys.remember(&mut cx.cells(), &key, id)?;
         }
         Ok(Published { id, repeated: false })
     }
@@ -382,10 +389,7 @@ pub(crate) const PAGE_BYTES_MAX: usize = 256 * 1024;
 /// How many others a user may follow; bounds what a timeline has to ask.
 const FOLLOWING_MAX: u32 = 5000;
 
-/// How many idempotency keys a user remembers: more than a client has requests in flight.
-const KEYS_REMEMBERED: usize = 32;
-
-/// The first byte of a cell's key says what the cell holds.
+/// The first byte of a cell's key says what the cell holds; see also `keys.rs`.
 const FOLLOWING: u8 = b'f';
 const POST: u8 = b'p';
 
@@ -425,14 +429,6 @@ mod tests {
     }
 
     #[test]
-    fn an_idempotency_key_is_short_and_visible() {
-        assert!(IdempotencyKey::new(&"k".repeat(128)).is_some());
-        for bad in ["", "a b", "é", "a\n", &"k".repeat(129)] {
-            assert_eq!(IdempotencyKey::new(bad), None, "{bad:?}");
-        }
-    }
-
-    #[test]
     fn cells_sort_as_what_they_hold_and_read_back() {
         let ids = [0, 1, 255, 256, 1 << 62].map(PostId::new);
         let keys = ids.map(post_key);
@@ -467,6 +463,75 @@ mod tests {
             let following = alice.call(ListFollowing).await.unwrap().unwrap();
             assert_eq!(following.len(), FOLLOWING_MAX as usize);
             assert!(following.is_sorted() && !following.contains(&somebody(7)));
+            node.shutdown().await;
+        });
+    }
+    /// A user as version 1 of this program stores it.
+    #[derive(Default, Serialize, Deserialize)]
+    struct OldUser(User1);
+
+    impl Process for OldUser {}
+
+    impl Durable for OldUser {
+        const KIND: &'static str = User::KIND;
+    }
+
+    /// Posts as that version did.
+    struct PublishThen(IdempotencyKey, Text, PostId);
+
+    impl Message for PublishThen {
+        type Reply = ();
+    }
+
+    impl Handle<PublishThen> for OldUser {
+        async fn handle(
+            &mut self,
+            PublishThen(key, text, id): PublishThen,
+            cx: &mut Context<Self>,
+        ) {
+            let OldUser(user) = self;
+            user.account = Some(Account { password_hash: String::new(), created_ms: 7 });
+            user.posts += 1;
+            user.recent.push_back((key, id));
+            cx.cells().put(post_key(id), &text);
+        }
+    }
+
+    #[test]
+    fn a_user_of_version_1_keeps_account_and_keys() {
+        let data = tempfile::tempdir().unwrap();
+        let key = |number: usize| IdempotencyKey::new(&format!("key-{number}")).unwrap();
+        let text = |number: usize| Text::new(format!("text {number}")).unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let mut posted = runtime.block_on(async |runtime| {
+            let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
+            let ids = Ids::new(&node, 0);
+            let old = node.entity::<OldUser>("alice");
+            let mut posted = Vec::new();
+            for number in 0..32 {
+                posted.push(ids.next().await.unwrap());
+                let publish = PublishThen(key(number), text(number), posted[number]);
+                old.call(publish).await.unwrap();
+            }
+            node.shutdown().await;
+            posted
+        });
+        drop(runtime);
+
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
+            let ids = Arc::new(Ids::new(&node, 0));
+            let alice = node.entity::<User>("alice");
+            for number in [0, 31, 32, 32] {
+                let (key, text) = (Some(key(number)), text(number));
+                let publish = Publish { text, key, ids: ids.clone() };
+                let published = alice.call(publish).await.unwrap().unwrap();
+                assert_eq!(published.repeated, posted.contains(&published.id), "{number}");
+                posted.push(published.id);
+            }
+            let profile = alice.call(Describe("alice".parse().unwrap())).await.unwrap().unwrap();
+            assert_eq!((profile.created, profile.posts), (7, 33));
             node.shutdown().await;
         });
     }

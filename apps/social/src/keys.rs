@@ -1,0 +1,337 @@
+//! The idempotency keys of a user: which post was made under which key, for a day.
+//!
+//! ```text
+//! cells   'k' KEY            → POST-ID    the post that was made under a key
+//!         'o' POST-ID (be)   → KEY        the same keys, oldest first
+//! state   count              = number of 'o' cells
+//! ```
+//!
+//! Invariants: each 'k' cell has its 'o' cell and the other way around; a key is found until it is
+//! [`IdempotencyKey::KEPT`] old and never after; no key is forgotten early to make room for another:
+//! beyond [`IdempotencyKey::COUNT_MAX`] keys, a post with one more is refused.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng_durable::{CellError, Cells};
+
+use crate::ids::{PostId, since_1970};
+
+/// What a client names a request by, so that repeating it does nothing more: 1 to 128 visible
+/// ASCII characters.
+///
+/// A user's key is remembered for [`KEPT`](IdempotencyKey::KEPT) after the post that was made under
+/// it. A user who has made [`COUNT_MAX`](IdempotencyKey::COUNT_MAX) posts with keys within that time
+/// can make another one with a key only once the oldest of them is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// The longest key.
+    pub const BYTES_MAX: usize = 128;
+
+    /// How long a key is remembered.
+    pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// How many keys of a user are remembered at once; they take at most about 3 MB on disk.
+    pub const COUNT_MAX: u32 = 10_000;
+
+    /// The key of this text, if it can be one.
+    pub fn new(text: &str) -> Option<IdempotencyKey> {
+        let fits = (1..=IdempotencyKey::BYTES_MAX).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_graphic());
+        fits.then(|| IdempotencyKey(text.to_owned()))
+    }
+}
+
+/// The part of the keys that lies in the user's state; the keys themselves are cells.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Keys {
+    count: u32,
+    /// The keys that a state of version 1 held, oldest first, until the next post with a key.
+    unmoved: Vec<(IdempotencyKey, PostId)>,
+}
+
+/// As many keys are remembered as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeysFull {
+    /// The time until the oldest key is forgotten.
+    pub(crate) retry_after: Duration,
+}
+
+impl Keys {
+    /// The keys of a state of version 1.
+    pub(crate) fn of_version_1(keys: impl IntoIterator<Item = (IdempotencyKey, PostId)>) -> Keys {
+        Keys { count: 0, unmoved: keys.into_iter().collect() }
+    }
+
+    /// The post that was made under the key, if the key is still remembered.
+    pub(crate) fn find(
+        &mut self,
+        cells: &mut Cells<'_>,
+        key: &IdempotencyKey,
+        now: Now,
+    ) -> Result<Option<PostId>, CellError> {
+        for (key, id) in std::mem::take(&mut self.unmoved) {
+            self.remember(cells, &key, id)?;
+        }
+        let id = cells.get::<PostId>(key_cell(key))?;
+        Ok(id.filter(|id| now.remembers(*id)))
+    }
+
+    /// Forgets some keys whose time is over, and says whether there is room for one more.
+    pub(crate) fn make_room(
+        &mut self,
+        cells: &mut Cells<'_>,
+        now: Now,
+    ) -> Result<Result<(), KeysFull>, CellError> {
+        let oldest = cells.prefix::<IdempotencyKey>([ORDER]).take(FORGOTTEN_AT_ONCE);
+        let oldest: Vec<_> = oldest.collect::<Result<_, _>>()?;
+        let mut first_remembered = None;
+        for (order, key) in oldest {
+            let Some(id) = post_of(&order) else { continue };
+            if now.remembers(id) {
+                first_remembered = Some(id);
+                break;
+            }
+            self.forget(cells, &key, id);
+        }
+        Ok(match first_remembered {
+            Some(id) if self.count >= IdempotencyKey::COUNT_MAX => {
+                Err(KeysFull { retry_after: now.until_forgotten(id) })
+            }
+            _ => Ok(()),
+        })
+    }
+
+    /// Remembers that the post was made under the key.
+    pub(crate) fn remember(
+        &mut self,
+        cells: &mut Cells<'_>,
+        key: &IdempotencyKey,
+        id: PostId,
+    ) -> Result<(), CellError> {
+        // A key whose time is over may not have been forgotten yet.
+        if let Some(before) = cells.get::<PostId>(key_cell(key))? {
+            self.forget(cells, key, before);
+        }
+        cells.put(key_cell(key), &id);
+        cells.put(order_cell(id), key);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn forget(&mut self, cells: &mut Cells<'_>, key: &IdempotencyKey, id: PostId) {
+        cells.delete(key_cell(key));
+        cells.delete(order_cell(id));
+        self.count = self.count.saturating_sub(1);
+    }
+}
+
+/// The time of a turn, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Now(u64);
+
+impl Now {
+    /// The time that the system's clock shows.
+    pub(crate) fn by_the_clock() -> Now {
+        Now(u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether a key is remembered under which this post was made. A post from more than a day
+    /// ahead was made while the clock was wrong: its key must not stay until then.
+    fn remembers(self, id: PostId) -> bool {
+        self.0.abs_diff(id.time_ms()) < KEPT_MS
+    }
+
+    fn until_forgotten(self, id: PostId) -> Duration {
+        Duration::from_millis(id.time_ms().saturating_add(KEPT_MS).saturating_sub(self.0))
+    }
+}
+
+const KEPT_MS: u64 = IdempotencyKey::KEPT.as_millis() as u64;
+
+/// How many keys are forgotten within one turn: more than one, so that they become fewer.
+const FORGOTTEN_AT_ONCE: usize = 8;
+
+/// The first byte of a cell's key says what the cell holds; see also `user.rs`.
+const KEY: u8 = b'k';
+const ORDER: u8 = b'o';
+
+fn key_cell(IdempotencyKey(key): &IdempotencyKey) -> Vec<u8> {
+    [&[KEY], key.as_bytes()].concat()
+}
+
+fn order_cell(id: PostId) -> [u8; 9] {
+    let mut cell = [ORDER; 9];
+    cell[1..].copy_from_slice(&id.get().to_be_bytes());
+    cell
+}
+
+fn post_of(order_cell: &[u8]) -> Option<PostId> {
+    let number = order_cell.strip_prefix(&[ORDER])?.try_into().ok()?;
+    Some(PostId::new(u64::from_be_bytes(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use throng::prelude::*;
+    use throng_durable::{Durable, DurableContext, Node};
+
+    use super::*;
+
+    /// Keeps keys and nothing else.
+    #[derive(Debug, Default, Serialize, Deserialize)]
+    struct Keeper(Keys);
+
+    impl Process for Keeper {}
+
+    impl Durable for Keeper {
+        const KIND: &'static str = "keeper";
+    }
+
+    /// Uses a key for a post, at a time.
+    struct Use {
+        key: IdempotencyKey,
+        id: PostId,
+        now: Now,
+    }
+
+    #[derive(Debug, PartialEq, Eq)]
+    enum Used {
+        First,
+        Again(PostId),
+        Full(Duration),
+    }
+
+    impl Message for Use {
+        type Reply = Result<Used, CellError>;
+    }
+
+    impl Handle<Use> for Keeper {
+        async fn handle(
+            &mut self,
+            Use { key, id, now }: Use,
+            cx: &mut Context<Self>,
+        ) -> Result<Used, CellError> {
+            let Keeper(keys) = self;
+            if let Some(id) = keys.find(&mut cx.cells(), &key, now)? {
+                return Ok(Used::Again(id));
+            }
+            if let Err(KeysFull { retry_after }) = keys.make_room(&mut cx.cells(), now)? {
+                return Ok(Used::Full(retry_after));
+            }
+            keys.remember(&mut cx.cells(), &key, id)?;
+            Ok(Used::First)
+        }
+    }
+
+    /// Pretends that so many more keys are remembered; the count, and the number of cells.
+    struct Count {
+        add: u32,
+    }
+
+    impl Message for Count {
+        type Reply = (u32, usize);
+    }
+
+    impl Handle<Count> for Keeper {
+        async fn handle(&mut self, Count { add }: Count, cx: &mut Context<Self>) -> (u32, usize) {
+            self.0.count += add;
+            let cells = [KEY, ORDER].map(|kind| cx.cells().prefix::<String>([kind]).count());
+            assert_eq!(cells[0], cells[1]);
+            (self.0.count, cells[0])
+        }
+    }
+
+    /// The id of a post that is made so many milliseconds into the test.
+    fn post(ms: u64) -> PostId {
+        PostId::new(ms << 22)
+    }
+
+    /// The time so many milliseconds into the test.
+    fn at(ms: u64) -> Now {
+        Now(post(ms).time_ms())
+    }
+
+    fn key(number: u64) -> IdempotencyKey {
+        IdempotencyKey::new(&format!("key-{number}")).unwrap()
+    }
+
+    fn on_a_node(test: impl AsyncFnOnce(&throng_durable::Entity<Keeper>)) {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            test(&node.entity::<Keeper>("one")).await;
+            node.shutdown().await;
+        });
+    }
+
+    #[test]
+    fn an_idempotency_key_is_short_and_visible() {
+        assert!(IdempotencyKey::new(&"k".repeat(128)).is_some());
+        for bad in ["", "a b", "é", "a\n", &"k".repeat(129)] {
+            assert_eq!(IdempotencyKey::new(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_remembered_for_a_day_and_no_longer() {
+        on_a_node(async |keeper| {
+            let used = async |number, ms| {
+                let used = Use { key: key(number), id: post(ms), now: at(ms) };
+                keeper.call(used).await.unwrap().unwrap()
+            };
+            assert_eq!(used(0, 5).await, Used::First);
+            for number in 1..40 {
+                assert_eq!(used(number, 5 + number).await, Used::First);
+            }
+            assert_eq!(used(0, 5 + KEPT_MS - 1).await, Used::Again(post(5)));
+            assert_eq!(used(0, 5 + KEPT_MS).await, Used::First);
+            assert_eq!(used(0, 5 + KEPT_MS).await, Used::Again(post(5 + KEPT_MS)));
+            assert_eq!(keeper.call(Count { add: 0 }).await.unwrap(), (40, 40));
+            // Later keys take the place of those whose time is over, some at once.
+            for number in 100..110 {
+                assert_eq!(used(number, 3 * KEPT_MS + number).await, Used::First);
+            }
+            assert_eq!(keeper.call(Count { add: 0 }).await.unwrap(), (10, 10));
+        });
+    }
+
+    #[test]
+    fn one_key_too_many_is_refused_until_the_oldest_is_forgotten() {
+        on_a_node(async |keeper| {
+            let used = async |number, ms| {
+                let used = Use { key: key(number), id: post(ms), now: at(ms) };
+                keeper.call(used).await.unwrap().unwrap()
+            };
+            assert_eq!(used(0, 0).await, Used::First);
+            keeper.call(Count { add: IdempotencyKey::COUNT_MAX - 2 }).await.unwrap();
+            assert_eq!(used(1, 1000).await, Used::First);
+            let left = Duration::from_millis(KEPT_MS - 2000);
+            assert_eq!(used(2, 2000).await, Used::Full(left));
+            assert_eq!(used(0, 2000).await, Used::Again(post(0)), "none was forgotten for it");
+            assert_eq!(used(1, 2000).await, Used::Again(post(1000)));
+            assert_eq!(used(2, KEPT_MS - 1).await, Used::Full(Duration::from_millis(1)));
+            assert_eq!(used(2, KEPT_MS).await, Used::First);
+        });
+    }
+
+    #[test]
+    fn a_key_from_a_wrong_clock_does_not_stay_until_then() {
+        on_a_node(async |keeper| {
+            let used = async |id, now| {
+                let used = Use { key: key(0), id: post(id), now: at(now) };
+                keeper.call(used).await.unwrap().unwrap()
+            };
+            assert_eq!(used(10 * KEPT_MS, 10 * KEPT_MS).await, Used::First);
+            assert_eq!(
+                used(10 * KEPT_MS + 1, 9 * KEPT_MS + 1).await,
+                Used::Again(post(10 * KEPT_MS))
+            );
+            assert_eq!(used(10 * KEPT_MS + 1, 0).await, Used::First);
+        });
+    }
+}
