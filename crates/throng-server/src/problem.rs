@@ -14,7 +14,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use axum::body::Body;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::response::Parts;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -36,7 +37,7 @@ struct Fields {
     status: StatusCode,
     name: &'static str,
     detail: Cow<'static, str>,
-    header: Option<(HeaderName, HeaderValue)>,
+    headers: HeaderMap,
 }
 
 impl Problem {
@@ -46,12 +47,12 @@ impl Problem {
         name: &'static str,
         detail: impl Into<Cow<'static, str>>,
     ) -> Problem {
-        Problem(Box::new(Fields { status, name, detail: detail.into(), header: None }))
+        Problem(Box::new(Fields { status, name, detail: detail.into(), headers: HeaderMap::new() }))
     }
 
-    /// Adds a header to the response, such as `Retry-After`; there is room for one.
+    /// Adds a header to the response, such as `Retry-After`, in the place of one of the same name.
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
-        self.0.header = Some((name, value));
+        self.0.headers.insert(name, value);
         self
     }
 
@@ -70,12 +71,19 @@ impl Problem {
         let body = self.body();
         let status = self.0.status;
         let mut wire = format!(
-            "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {}\r\nconnection: close\r\n",
             status.as_u16(),
             status.canonical_reason().unwrap_or_default(),
             body.len(),
         )
         .into_bytes();
+        for (name, value) in &self.0.headers {
+            wire.extend_from_slice(name.as_str().as_bytes());
+            wire.extend_from_slice(b": ");
+            wire.extend_from_slice(value.as_bytes());
+            wire.extend_from_slice(b"\r\n");
+        }
+        wire.extend_from_slice(b"\r\n");
         wire.extend_from_slice(&body);
         wire
     }
@@ -116,16 +124,15 @@ impl IntoResponse for Problem {
         let mut response = Response::new(Body::from(self.body()));
         *response.status_mut() = self.0.status;
         let headers = response.headers_mut();
+        *headers = std::mem::take(&mut self.0.headers);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-        if let Some((name, value)) = self.0.header.take() {
-            headers.insert(name, value);
-        }
         response
     }
 }
 
 /// Turns an error response that is not a problem yet (an unknown route, a wrong method, a
-/// rejection of the router's own) into one; its status and its `Allow` stay.
+/// rejection of the router's own) into one; its status stays, and so do all headers that do not
+/// describe its body, such as `Allow` and `Retry-After`.
 pub(crate) fn ensure_problem(response: Response) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
@@ -145,12 +152,21 @@ pub(crate) fn ensure_problem(response: Response) -> Response {
         ),
         _ => Problem::new(status, "rejected", status.canonical_reason().unwrap_or("refused")),
     };
-    let allow = response.headers().get(header::ALLOW).cloned();
-    match allow {
-        Some(allow) => problem.with_header(header::ALLOW, allow),
-        None => problem,
+    let (Parts { mut headers, .. }, _) = response.into_parts();
+    for name in [
+        header::CONTENT_TYPE,
+        header::CONTENT_LENGTH,
+        header::CONTENT_ENCODING,
+        header::CONTENT_RANGE,
+        header::TRANSFER_ENCODING,
+        header::ETAG,
+        header::LAST_MODIFIED,
+    ] {
+        headers.remove(name);
     }
-    .into_response()
+    let mut response = problem.into_response();
+    response.headers_mut().extend(headers);
+    response
 }
 
 const MEDIA_TYPE: &str = "application/problem+json";

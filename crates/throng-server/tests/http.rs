@@ -69,6 +69,7 @@ fn router(hold: Hold) -> Router {
         .route("/me", get(|Bearer(token): Bearer| async move { token.subject }))
         .route("/held", get(held))
         .route("/never", get(std::future::pending::<()>))
+        .route("/later", get(|| async { (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "7")]) }))
         .route("/large", get(|| async { vec![b'x'; 64 << 20] }))
         .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
         .route("/panic", get(panics))
@@ -195,6 +196,10 @@ fn every_bad_request_gets_its_problem() {
     running.get("/panic").is_problem(500, "panicked");
     running.get("/mine").is_problem(410, "all-gone");
     running.get("/bare").is_problem(418, "rejected");
+    let later = running.get("/later");
+    later.is_problem(503, "rejected");
+    assert!(later.head.contains("\r\nretry-after: 7"), "{later:?}");
+    assert_eq!(later.head.matches("content-length").count(), 1, "{later:?}");
     running.get("/sum?a=2&b=3");
 }
 
@@ -374,7 +379,9 @@ fn one_connection_too_many_is_told_so() {
             stream
         })
         .collect();
-    running.get("/sum?a=2&b=3").is_problem(503, "too-many-connections");
+    let refused = running.get("/sum?a=2&b=3");
+    refused.is_problem(503, "too-many-connections");
+    assert!(refused.head.contains("\r\nretry-after: 1"), "{refused:?}");
     drop(held);
     // The server notices in its own time that the two are gone.
     let free = (0..3000).any(|_| {
