@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::http::uri::Authority;
+use axum::http::{HeaderValue, Request, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::Limited;
 use hyper::body::{Body as _, Incoming};
@@ -32,14 +33,16 @@ use tokio::time::timeout;
 use tower::ServiceExt;
 
 use crate::extract::body_too_large;
-use crate::gate::{Exchange, Gate, Phase, ReachedEnd};
+use crate::gate::{Exchange, Gate, Phase, Progress};
+use crate::head::head_too_large;
 use crate::problem::ensure_problem;
-use crate::{Limits, Problem};
+use crate::{ClientAddress, Limits, Problem};
 
 /// Serves a connection until either side closes it, or, once `drain` says so, until the request
 /// in flight is answered.
 pub(crate) async fn serve(
     stream: TcpStream,
+    client: ClientAddress,
     router: Router,
     limits: Arc<Limits>,
     mut drain: watch::Receiver<bool>,
@@ -49,10 +52,13 @@ pub(crate) async fn serve(
     let exchange = Exchange::default();
     let gate = Gate::new(stream, exchange.clone(), &limits);
     let header_timeout = limits.header_timeout;
+    // hyper takes no less.
+    let buffer_bytes_max = limits.head_bytes_max.max(8 * 1024);
     let service = service_fn({
         let exchange = exchange.clone();
-        move |request| {
+        move |mut request: Request<Incoming>| {
             let answering = exchange.begin();
+            request.extensions_mut().insert(client);
             let answer = answer(router.clone(), request, limits.clone());
             Box::pin(async move {
                 Ok::<_, Infallible>(answer.await.map(|body| answering.until_end_of(body)))
@@ -62,7 +68,7 @@ pub(crate) async fn serve(
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
-        .max_buf_size(HEAD_BYTES_MAX)
+        .max_buf_size(buffer_bytes_max)
         .serve_connection(TokioIo::new(gate), service);
 
     let mut draining = false;
@@ -75,28 +81,28 @@ pub(crate) async fn serve(
         Pin::new(&mut connection).graceful_shutdown();
     };
     let parts = connection.into_parts();
-    let phase = exchange.phase();
-    let problem = outcome.err().and_then(|error| {
+    let gate = parts.io.into_inner();
+    let nothing_unread = parts.read_buf.is_empty() && !gate.requests().has_unread();
+    if let Err(error) = &outcome {
         tracing::debug!(%error, "connection ended");
-        match phase {
-            Phase::Answering | Phase::Answered => None, // the client is being told something else
-            // Silence on a connection that has served is the client's right.
-            Phase::Idle if error.is_timeout() && parts.read_buf.is_empty() => None,
-            Phase::Fresh | Phase::Idle if error.is_timeout() => Some(head_too_slow()),
-            Phase::Fresh | Phase::Idle if error.is_parse() => Some(not_http(&error)),
-            Phase::Fresh | Phase::Idle => None,
-        }
-    });
+    }
+    let problem = match (exchange.phase(), gate.requests().refusal(), &outcome) {
+        // The client is being told something else.
+        (Phase::Answering | Phase::Answered, _, _) => None,
+        (_, Some(refusal), _) => Some(refusal.problem()),
+        // Silence on a connection that has served is the client's right.
+        (Phase::Idle, _, Err(error)) if error.is_timeout() && nothing_unread => None,
+        (_, _, Err(error)) if error.is_timeout() => Some(head_too_slow()),
+        (_, _, Err(error)) if error.is_parse() => Some(not_http(error)),
+        (Phase::Fresh | Phase::Idle, _, _) => None,
+    };
     // With nothing said and nothing unread there is nothing to lose, and a client that keeps an
     // idle connection open must not hold up the end.
-    if draining && problem.is_none() && parts.read_buf.is_empty() {
+    if draining && problem.is_none() && nothing_unread {
         return;
     }
-    close_with(parts.io.into_inner().into_stream(), problem).await;
+    close_with(gate.into_stream(), problem).await;
 }
-
-/// Bytes of a request's head, and of its body that are kept before the handler takes them.
-const HEAD_BYTES_MAX: usize = 32 * 1024;
 
 /// Says `problem`, if any, and closes so that the client can read what was said: were the socket
 /// dropped while bytes of a request lie unread in it, the system would reset the connection and
@@ -129,21 +135,24 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let end = ReachedEnd::default();
+    let progress = Progress::default();
     let no_body = request.body().is_end_stream();
     let too_large = request.body().size_hint().lower() > limits.body_bytes_max as u64;
-    let mut response = if too_large {
+    let mut response = if let Some(problem) = ambiguous(&request) {
+        problem.into_response()
+    } else if too_large {
         body_too_large().into_response()
     } else {
-        let request =
-            request.map(|body| Body::new(end.watch(Limited::new(body, limits.body_bytes_max))));
+        let request = request
+            .map(|body| Body::new(progress.watch(Limited::new(body, limits.body_bytes_max))));
         match timeout(limits.request_timeout, caught(router.oneshot(request))).await {
             Ok(Some(Ok(response))) => ensure_problem(response),
             Ok(None) => panicked().into_response(),
+            Err(_) if progress.is_awaited() => body_too_slow().into_response(),
             Err(_) => too_slow().into_response(),
         }
     };
-    if !(no_body || end.is_reached()) {
+    if !(no_body || progress.is_at_end()) {
         // The rest of the body lies between here and the next request. Were the client not told
         // that the connection ends, it would send that request into the closing socket.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -155,6 +164,29 @@ async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>)
         tracing::debug!(%method, %path, status, "request answered");
     }
     response
+}
+
+/// The refusal of a request whose headers leave open what it asks, and of whom: two programs could
+/// read it as two requests.
+fn ambiguous<B>(request: &Request<B>) -> Option<Problem> {
+    let bad = |name, detail| Some(Problem::new(StatusCode::BAD_REQUEST, name, detail));
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) if request.version() < Version::HTTP_11 => {}
+        (Some(host), None) if is_host(host.as_bytes()) => {}
+        _ => return bad("host-invalid", "an HTTP/1.1 request has one Host header, with one host"),
+    }
+    for name in [header::AUTHORIZATION, header::CONTENT_TYPE] {
+        if request.headers().get_all(&name).iter().nth(1).is_some() {
+            return bad("header-repeated", "a header that may be there once is there twice");
+        }
+    }
+    None
+}
+
+/// Whether a `Host` header may have this value: none, or a host with or without a port.
+fn is_host(value: &[u8]) -> bool {
+    value.is_empty() || (!value.contains(&b'@') && Authority::try_from(value).is_ok())
 }
 
 /// The future's output, or none if it panicked (the panic hook has printed why).
@@ -186,6 +218,14 @@ fn too_slow() -> Problem {
     .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
+fn body_too_slow() -> Problem {
+    Problem::new(
+        StatusCode::REQUEST_TIMEOUT,
+        "body-timeout",
+        "the request's body did not arrive in time",
+    )
+}
+
 fn head_too_slow() -> Problem {
     Problem::new(
         StatusCode::REQUEST_TIMEOUT,
@@ -196,11 +236,7 @@ fn head_too_slow() -> Problem {
 
 fn not_http(error: &hyper::Error) -> Problem {
     if error.is_parse_too_large() {
-        Problem::new(
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "head-too-large",
-            "the request's head is larger than this server takes",
-        )
+        head_too_large()
     } else {
         Problem::new(StatusCode::BAD_REQUEST, "malformed-request", "this is not HTTP/1.1")
     }

@@ -1,5 +1,6 @@
 //! What stands between hyper and the socket, and between hyper and the bodies, so that
-//! [`connection`](crate::connection) knows where an exchange stands.
+//! [`connection`](crate::connection) knows where an exchange stands, and hyper reads only what
+//! [`Requests`] lets pass.
 //!
 //! ```text
 //! Fresh ──request──► Answering ──last of the answer──► Answered ──flushed──► Idle
@@ -12,10 +13,10 @@
 //! under way, and then the gate is shut: it takes what hyper writes, and throws it away.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use axum::BoxError;
@@ -27,6 +28,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::Limits;
+use crate::head::{Given, Requests};
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,26 +123,50 @@ impl HttpBody for AnswerBody {
     }
 }
 
-/// Whether a request's body was read to its end.
+/// How far the handler has come with a request's body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ReachedEnd(Arc<AtomicBool>);
+pub(crate) struct Progress(Arc<Mutex<BodyPhase>>);
 
-impl ReachedEnd {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum BodyPhase {
+    /// The handler has not asked for more, or got it.
+    #[default]
+    Idle,
+    /// The handler waits for bytes that have not come.
+    Awaited,
+    /// The handler has it all.
+    Ended,
+}
+
+impl Progress {
     /// The body, watched.
     pub(crate) fn watch(&self, body: Limited<Incoming>) -> RequestBody {
-        RequestBody { body, end: self.clone() }
+        RequestBody { body, progress: self.clone() }
     }
 
     /// Whether the watched body was read to its end.
-    pub(crate) fn is_reached(&self) -> bool {
-        self.0.load(Ordering::Relaxed) // written by the same task
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.get() == BodyPhase::Ended
+    }
+
+    /// Whether the handler waits for the client to send more of the watched body.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.get() == BodyPhase::Awaited
+    }
+
+    fn get(&self) -> BodyPhase {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, phase: BodyPhase) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 }
 
 /// The body of a request.
 pub(crate) struct RequestBody {
     body: Limited<Incoming>,
-    end: ReachedEnd,
+    progress: Progress,
 }
 
 impl HttpBody for RequestBody {
@@ -151,11 +177,14 @@ impl HttpBody for RequestBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if frame.is_none() || self.body.is_end_stream() {
-            self.end.0.store(true, Ordering::Relaxed);
-        }
-        Poll::Ready(frame)
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.progress.set(match &frame {
+            Poll::Pending => BodyPhase::Awaited,
+            Poll::Ready(None) => BodyPhase::Ended,
+            Poll::Ready(_) if self.body.is_end_stream() => BodyPhase::Ended,
+            Poll::Ready(_) => BodyPhase::Idle,
+        });
+        frame
     }
 
     fn is_end_stream(&self) -> bool {
@@ -167,7 +196,7 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// The socket as hyper sees it: shut for writing while no answer is under way, and broken once the
+/// The socket as hyper sees it: shut for reading but for sound requests, shut for writing while no answer is under way, and broken once the
 /// client has taken no byte for `stall_timeout`, or not all of an answer for `answer_timeout`.
 pub(crate) struct Gate {
     stream: TcpStream,
@@ -178,6 +207,9 @@ pub(crate) struct Gate {
     /// Runs from the first write that waits for the client until all answers are out.
     lateness: Option<Pin<Box<Sleep>>>,
     answer_timeout: Duration,
+    requests: Requests,
+    /// The connection's task, while bytes that are no request wait for the answers before them.
+    refused: Option<Waker>,
 }
 
 impl Gate {
@@ -190,7 +222,14 @@ impl Gate {
             stall_timeout: limits.request_timeout,
             lateness: None,
             answer_timeout: limits.answer_timeout,
+            requests: Requests::new(limits.head_bytes_max),
+            refused: None,
         }
+    }
+
+    /// The requests as they come in.
+    pub(crate) fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// The socket itself.
@@ -217,13 +256,36 @@ impl Gate {
     }
 }
 
+/// Bytes taken from the socket at once.
+const READ_BYTES: usize = 8 * 1024;
+
 impl AsyncRead for Gate {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let gate = &mut *self;
+        loop {
+            match gate.requests.give(buffer.remaining(), |bytes| buffer.put_slice(bytes)) {
+                Given::Bytes(_) => return Poll::Ready(Ok(())),
+                Given::Broken => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                // hyper would break the answer off that is under way.
+                Given::Refused if gate.exchange.is_under_way() => {
+                    gate.refused = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+                Given::Refused => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                Given::Nothing => {}
+            }
+            let mut came = [MaybeUninit::uninit(); READ_BYTES];
+            let mut came = ReadBuf::uninit(&mut came);
+            ready!(Pin::new(&mut gate.stream).poll_read(cx, &mut came))?;
+            if came.filled().is_empty() {
+                return Poll::Ready(Ok(())); // the end
+            }
+            gate.requests.take(came.filled());
+        }
     }
 }
 
@@ -261,6 +323,9 @@ impl AsyncWrite for Gate {
         // hyper flushes when it has written out all it had.
         if self.exchange.flushed() {
             self.lateness = None;
+            if let Some(refused) = self.refused.take() {
+                refused.wake();
+            }
         }
         Poll::Ready(Ok(()))
     }

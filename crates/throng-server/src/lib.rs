@@ -12,20 +12,25 @@
 //! Invariants:
 //! * Every error leaves as problem JSON (RFC 9457), also those of a head that never came, of bytes
 //!   that are not HTTP, of a full server and of a handler that panicked.
+//! * A request that two programs could read differently (bare LF, two hosts, two lengths, a header
+//!   twice that may be there once) is answered 400 and reaches no handler.
 //! * Everything a stranger can make grow has a bound: connections, heads, bodies, the time of each.
 //! * Nothing a client sends back (token, cursor) is believed unless [`Signer`] signed it for the
 //!   very purpose it is used for.
 #![forbid(unsafe_code)]
 
 mod bearer;
+mod client;
 mod connection;
 mod extract;
 mod gate;
+mod head;
 mod problem;
 mod server;
 mod sign;
 
 pub use bearer::Bearer;
+pub use client::ClientAddress;
 pub use extract::{Json, Query};
 pub use problem::Problem;
 pub use server::{Drained, Limits, Server, Serving};

@@ -21,20 +21,23 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::{Problem, connection};
+use crate::{ClientAddress, Problem, connection};
 
 /// The bounds of a server; change what differs from [`Limits::default`].
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Connections served at once; one more is answered 503 and closed.
     pub connections_max: usize,
+    /// Bytes of a request's head, from its first byte to the empty line that ends it; more is
+    /// answered 431, and so are more than 100 header lines.
+    pub head_bytes_max: usize,
     /// Bytes of a request's body; more is answered 413.
     pub body_bytes_max: usize,
     /// Time for a request's head to arrive, from the connection's opening or the request before;
     /// then 408, or nothing if not one byte came on a connection that was used before.
     pub header_timeout: Duration,
-    /// Time for a request's body to arrive and be answered, then 503; also the time that a client
-    /// may take no byte of its answer.
+    /// Time for a request's body to arrive and be answered; then 408 if the handler waits for more
+    /// of the body, otherwise 503. Also the time that a client may take no byte of its answer.
     pub request_timeout: Duration,
     /// Time for a client to take its answer as a whole, from when it first has to be waited for;
     /// then it is cut.
@@ -47,6 +50,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_max: 10_000,
+            head_bytes_max: 32 * 1024,
             body_bytes_max: 64 * 1024,
             header_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
@@ -163,9 +167,10 @@ async fn accept(
         };
         let failed_before = std::mem::replace(&mut failing, accepted.is_err());
         match accepted {
-            Ok((stream, _)) if connections.len() < limits.connections_max => {
+            Ok((stream, peer)) if connections.len() < limits.connections_max => {
                 connections.spawn(connection::serve(
                     stream,
+                    ClientAddress(peer.ip()),
                     router.clone(),
                     limits.clone(),
                     drain.clone(),

@@ -14,7 +14,9 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::Value;
-use throng_server::{Bearer, Drained, Json, Limits, Problem, Query, Server, Serving, Signer};
+use throng_server::{
+    Bearer, ClientAddress, Drained, Json, Limits, Problem, Query, Server, Serving, Signer,
+};
 use tokio::sync::Semaphore;
 
 #[derive(Clone)]
@@ -68,11 +70,18 @@ fn router(hold: Hold) -> Router {
         .route("/sum", get(|Query(sum): Query<Sum>| async move { Json(sum.a + sum.b) }))
         .route("/me", get(|Bearer(token): Bearer| async move { token.subject }))
         .route("/held", get(held))
-        .route("/never", get(std::future::pending::<()>))
-        .route("/later", get(|| async { (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "7")]) }))
+        .route("/never", get(std::future::pending::<()>).post(std::future::pending::<()>))
+        .route(
+            "/later",
+            get(|| async { (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "7")]) }),
+        )
         .route("/large", get(|| async { vec![b'x'; 64 << 20] }))
         .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
         .route("/panic", get(panics))
+        .route(
+            "/address",
+            get(|ClientAddress(address): ClientAddress| async move { address.to_string() }),
+        )
         .route("/mine", get(|| async { Problem::new(StatusCode::GONE, "all-gone", "it was") }))
         .route("/bare", get(|| async { (StatusCode::IM_A_TEAPOT, "short and stout") }))
         .with_state(State { signer, hold })
@@ -204,6 +213,107 @@ fn every_bad_request_gets_its_problem() {
 }
 
 #[test]
+fn a_request_that_two_programs_may_read_differently_is_refused() {
+    let running = Running::start(Limits::default());
+    let get = "GET /sum?a=2&b=3 HTTP/1.1\r\n";
+    let post = "POST /sum HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let json = "13\r\n\r\n{\"a\":2,\"b\":3}";
+    let chunks = "d\r\n{\"a\":2,\"b\":3}\r\n0\r\n\r\n";
+    #[rustfmt::skip]
+    let cases: Vec<(&str, String, u16, &str)> = vec![
+        ("no host", format!("{get}\r\n"), 400, "host-invalid"),
+        ("two hosts", format!("{get}host: x\r\nhost: y\r\n\r\n"), 400, "host-invalid"),
+        ("one host twice", format!("{get}host: x\r\nhost: x\r\n\r\n"), 400, "host-invalid"),
+        ("two hosts in HTTP/1.0", "GET /mine HTTP/1.0\r\nhost: x\r\nhost: y\r\n\r\n".into(), 400, "host-invalid"),
+        ("two hosts in a line", format!("{get}host: x, y\r\n\r\n"), 400, "host-invalid"),
+        ("a host with a user", format!("{get}host: a@x\r\n\r\n"), 400, "host-invalid"),
+        ("a bare LF after the first line", "GET /mine HTTP/1.1\nhost: x\r\n\r\n".into(), 400, "malformed-request"),
+        ("a bare LF after a header", format!("{get}host: x\n\r\n"), 400, "malformed-request"),
+        ("a bare LF at the end", format!("{get}host: x\r\n\n"), 400, "malformed-request"),
+        ("a bare CR in a header", format!("{get}host: x\ry: z\r\n\r\n"), 400, "malformed-request"),
+        ("a NUL in a header", format!("{get}host: x\r\ny: \0\r\n\r\n"), 400, "malformed-request"),
+        ("a folded header", format!("{get}host: x\r\ny: z\r\n  z\r\n\r\n"), 400, "malformed-request"),
+        ("a space before the colon", format!("{get}host : x\r\n\r\n"), 400, "malformed-request"),
+        ("a header without a name", format!("{get}host: x\r\n: y\r\n\r\n"), 400, "malformed-request"),
+        ("two tokens", format!("{get}host: x\r\nauthorization: a\r\nauthorization: b\r\n\r\n"), 400, "header-repeated"),
+        ("two content types", format!("{post}content-type: text/plain\r\ncontent-length: {json}"), 400, "header-repeated"),
+        ("two lengths", format!("{post}content-length: 12\r\ncontent-length: {json}"), 400, "malformed-request"),
+        ("one length twice", format!("{post}content-length: 13\r\ncontent-length: {json}"), 400, "malformed-request"),
+        ("a length that is no number", format!("{post}content-length: +{json}"), 400, "malformed-request"),
+        ("a length beside chunks", format!("{post}content-length: 13\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"), 400, "malformed-request"),
+        ("chunks beside a length", format!("{post}transfer-encoding: chunked\r\ncontent-length: 13\r\n\r\n{chunks}"), 400, "malformed-request"),
+        ("chunks in HTTP/1.0", format!("POST /sum HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n{chunks}"), 400, "malformed-request"),
+        ("an encoding that is not known", format!("{post}transfer-encoding: gzip, chunked\r\n\r\n{chunks}"), 501, "transfer-encoding-unknown"),
+        ("chunks with a bare LF", format!("{post}transfer-encoding: chunked\r\n\r\nd\n{{\"a\":2,\"b\":3}}\r\n0\r\n\r\n"), 400, "body-incomplete"),
+        ("a length of 2^63", format!("{post}content-length: 9223372036854775808\r\n\r\n"), 413, "body-too-large"),
+        ("a length of 2^64", format!("{post}content-length: 18446744073709551616\r\n\r\n"), 413, "body-too-large"),
+        ("a length of 2^63 - 1", format!("{post}content-length: 9223372036854775807\r\n\r\n"), 413, "body-too-large"),
+    ];
+    let last = "GET /empty HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for (what, bytes, status, name) in cases {
+        eprintln!("{what}"); // shown if it fails
+        let mut answer = running.exchange(format!("{bytes}{last}"));
+        // A sound request behind one that is only ambiguous is answered; behind any other, not.
+        if let Some(next) = answer.body.find("HTTP/1.1 204") {
+            assert!(matches!(name, "host-invalid" | "header-repeated"), "{answer:?}");
+            assert_eq!(Answer::parse(&answer.body[next..]).status, 204);
+            answer.body.truncate(next);
+        }
+        answer.is_problem(status, name);
+    }
+    for sound in [
+        "GET http://other/sum?a=2&b=3 HTTP/1.1\r\nhost: x:80\r\nconnection: close\r\n\r\n",
+        "GET /sum?a=2&b=3 HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n",
+        "\r\nGET /sum?a=2&b=3 HTTP/1.1\r\nhost: [::1]:80\r\nconnection: close\r\n\r\n",
+        "GET /sum?a=2&b=3 HTTP/1.0\r\n\r\n",
+    ] {
+        let answer = running.exchange(sound);
+        assert_eq!((answer.status, answer.body.as_str()), (200, "5"), "{sound:?}");
+    }
+}
+
+#[test]
+fn a_head_has_32_kib_and_100_lines_and_no_more() {
+    let running = Running::start(Limits::default());
+    let head = |bytes: usize| {
+        let start = "GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: ";
+        format!("{start}{}\r\n\r\n", "y".repeat(bytes - start.len() - 4))
+    };
+    assert_eq!(head(32 * 1024).len(), 32 * 1024);
+    assert_eq!(running.exchange(head(32 * 1024)).body, "5");
+    running.exchange(head(32 * 1024 + 1)).is_problem(431, "head-too-large");
+    let lines = |lines: usize| {
+        let start = "GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n";
+        format!("{start}{}\r\n", "x: y\r\n".repeat(lines - 2))
+    };
+    assert_eq!(running.exchange(lines(100)).body, "5");
+    running.exchange(lines(101)).is_problem(431, "head-too-large");
+
+    let running = Running::start(Limits { head_bytes_max: 100, ..Limits::default() });
+    assert_eq!(running.exchange(head(100)).body, "5");
+    running.exchange(head(101)).is_problem(431, "head-too-large");
+}
+
+#[test]
+fn a_bad_head_behind_a_request_under_way_does_not_break_its_answer_off() {
+    let running = Running::start(Limits::default());
+    let mut stream = running.connect();
+    stream.write_all(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\nGET /mine HTTP/1.1\n\n").unwrap();
+    running.hold.wait_until_inside();
+    running.hold.release.add_permits(1);
+    let both = Answer::read(stream);
+    assert_eq!(both.status, 200, "{both:?}");
+    let second = both.body.find("HTTP/1.1").map(|at| Answer::parse(&both.body[at..]));
+    second.expect("a second answer").is_problem(400, "malformed-request");
+}
+
+#[test]
+fn a_handler_learns_the_address_of_its_client() {
+    let running = Running::start(Limits::default());
+    assert_eq!(running.get("/address").body, "127.0.0.1");
+}
+
+#[test]
 fn a_body_beyond_the_limit_is_refused_however_it_is_sent() {
     let limits = Limits { body_bytes_max: 1000, ..Limits::default() };
     let running = Running::start(limits);
@@ -330,7 +440,13 @@ fn a_request_that_takes_too_long_is_given_up() {
     let running = Running::start(limits);
     running.get("/never").is_problem(503, "request-timeout");
     let unsent = "POST /sum HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 10\r\n\r\n{";
-    running.exchange(unsent).is_problem(503, "request-timeout");
+    let unsent = running.exchange(unsent);
+    unsent.is_problem(408, "body-timeout");
+    assert!(unsent.head.contains("\r\nconnection: close"), "{unsent:?}");
+    // A handler that does not ask for the body does not wait for it.
+    let unasked =
+        "POST /never HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 10\r\n\r\n{";
+    running.exchange(unasked).is_problem(503, "request-timeout");
 }
 
 #[test]

@@ -1,0 +1,27 @@
+//! The address that a request came from.
+
+use std::net::IpAddr;
+
+use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+
+use crate::Problem;
+
+/// Extracts the address of the client, or of the proxy before it: the other end of the connection.
+///
+/// Headers such as `X-Forwarded-For` are not looked at, because any client can send them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientAddress(pub IpAddr);
+
+impl<S: Send + Sync> FromRequestParts<S> for ClientAddress {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        // A `Server` puts it there; a router that is called in another way has no client.
+        parts.extensions.get().copied().ok_or_else(|| {
+            let detail = "the address of the client is not known";
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+        })
+    }
+}

@@ -1,0 +1,474 @@
+//! The bytes of requests before hyper sees them: heads one at a time and checked, bodies measured.
+//!
+//! ```text
+//!              ┌──────────── end of body ────────────┐
+//!              ▼                                     │
+//! socket ──► Head ──whole and sound──► its bytes ──► Body ──► hyper
+//!              │                                     │
+//!              └─► Refused: the client is told why   └─► Broken: the handler is told
+//! ```
+//!
+//! hyper is lenient where programs in front of it may not be: it ends lines at a bare LF, takes a
+//! length beside `chunked`, or the same length twice. Two programs that read the same bytes as
+//! different requests are how requests are smuggled, so such heads are refused here.
+//!
+//! Invariants: hyper gets no byte of a head that is not whole and sound, and no byte beyond the end
+//! of a body before the head that follows is; a head has at most `bytes_max` bytes, of which the
+//! CR LF CR LF that ends it are the last.
+
+use axum::http::StatusCode;
+
+use crate::Problem;
+use crate::extract::body_too_large;
+
+/// Reads the requests of one connection.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    bytes_max: usize,
+    /// Bytes that came and are not hyper's yet.
+    unread: Vec<u8>,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// A head is to come; so many bytes of it were checked.
+    Head { checked: usize },
+    /// So many of the unread bytes are a head that hyper has to get, and then this body.
+    Sound { left: usize, body: Body },
+    /// So many bytes of a body are to come.
+    Body { left: u64 },
+    /// A body in chunks.
+    Chunks(Chunks),
+    /// A body that is not what its head says.
+    Broken,
+    /// The head that was to come is none.
+    Refused(Refusal),
+}
+
+/// The length of a body, as its head tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Body {
+    Bytes(u64),
+    Chunked,
+}
+
+/// The outcome of an attempt to give hyper something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Given {
+    /// hyper got this number of bytes, at least one.
+    Bytes(usize),
+    /// The socket has to be read first.
+    Nothing,
+    /// The body is not what its head says; no byte of it is given any more.
+    Broken,
+    /// The client has to be told why no request follows.
+    Refused,
+}
+
+/// Why a head is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The head is longer than the limit.
+    TooLarge,
+    /// A line ends with LF alone, or has a CR, a NUL or another control character in it.
+    Control,
+    /// A header line begins with white space, which continued the line before it in HTTP/1.0.
+    Folded,
+    /// The length of the body is told twice, in two ways, or not by a number.
+    Length,
+    /// The body has a length that no server takes.
+    BodyTooLarge,
+    /// The body is encoded in another way than in chunks.
+    Encoding,
+}
+
+impl Requests {
+    /// For a connection whose heads may have `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: usize) -> Requests {
+        Requests { bytes_max, unread: Vec::new(), state: State::Head { checked: 0 } }
+    }
+
+    /// Takes what came from the socket.
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        self.unread.extend_from_slice(bytes);
+    }
+
+    /// Whether bytes came of which hyper does not know.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Why the connection has to end, if it has to.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self.state {
+            State::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+
+    /// Gives hyper what it may have of the bytes that came, up to `room` bytes, by `put`.
+    pub(crate) fn give(&mut self, room: usize, put: impl FnOnce(&[u8])) -> Given {
+        loop {
+            let bytes = match &mut self.state {
+                State::Refused(_) => return Given::Refused,
+                State::Broken => return Given::Broken,
+                State::Head { checked } => {
+                    match next_head(&mut self.unread, checked, self.bytes_max) {
+                        Ok(None) => return Given::Nothing,
+                        Ok(Some((left, body))) => self.state = State::Sound { left, body },
+                        Err(refusal) => self.state = State::Refused(refusal),
+                    }
+                    continue;
+                }
+                State::Sound { left: 0, body: Body::Bytes(left) } => {
+                    self.state = State::Body { left: *left };
+                    continue;
+                }
+                State::Sound { left: 0, body: Body::Chunked } => {
+                    self.state = State::Chunks(Chunks::default());
+                    continue;
+                }
+                State::Body { left: 0 } | State::Chunks(Chunks::Ended) => {
+                    self.state = State::Head { checked: 0 };
+                    continue;
+                }
+                _ if self.unread.is_empty() => return Given::Nothing,
+                State::Sound { left, .. } => {
+                    let bytes = room.min(*left);
+                    *left -= bytes;
+                    bytes
+                }
+                State::Body { left } => {
+                    let available = room.min(self.unread.len());
+                    let bytes =
+                        usize::try_from(*left).map_or(available, |left| left.min(available));
+                    *left -= bytes as u64;
+                    bytes
+                }
+                State::Chunks(chunks) => {
+                    let available = room.min(self.unread.len());
+                    match chunks.pass(&self.unread[..available]) {
+                        Some(bytes) => bytes,
+                        None => {
+                            self.state = State::Broken;
+                            continue;
+                        }
+                    }
+                }
+            };
+            put(&self.unread[..bytes]);
+            self.unread.drain(..bytes);
+            return Given::Bytes(bytes);
+        }
+    }
+}
+
+impl Refusal {
+    /// The answer to the client.
+    pub(crate) fn problem(self) -> Problem {
+        let malformed = |detail| Problem::new(StatusCode::BAD_REQUEST, "malformed-request", detail);
+        match self {
+            Refusal::TooLarge => head_too_large(),
+            Refusal::Control => {
+                malformed("a line of the head does not end with CR LF, or has a control character")
+            }
+            Refusal::Folded => malformed("a header line begins with white space"),
+            Refusal::Length => malformed(
+                "the length of the body is not one number, or is given beside transfer-encoding",
+            ),
+            Refusal::BodyTooLarge => body_too_large(),
+            Refusal::Encoding => Problem::new(
+                StatusCode::NOT_IMPLEMENTED,
+                "transfer-encoding-unknown",
+                "a body comes with its length or in chunks, and not encoded otherwise",
+            ),
+        }
+    }
+}
+
+/// The refusal of a head beyond the limits.
+pub(crate) fn head_too_large() -> Problem {
+    Problem::new(
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "head-too-large",
+        "the request's head is larger than this server takes",
+    )
+}
+
+/// The bytes of the next head and its body, if the head is whole. Empty lines before it are dropped.
+fn next_head(
+    unread: &mut Vec<u8>,
+    checked: &mut usize,
+    bytes_max: usize,
+) -> Result<Option<(usize, Body)>, Refusal> {
+    if *checked == 0 {
+        let empty_lines = unread.chunks_exact(2).take_while(|line| line == b"\r\n").count();
+        unread.drain(..2 * empty_lines);
+    }
+    while let Some(&byte) = unread.get(*checked) {
+        if *checked == bytes_max {
+            return Err(Refusal::TooLarge);
+        }
+        let after_cr = *checked > 0 && unread[*checked - 1] == b'\r';
+        let sound = match byte {
+            b'\n' => after_cr,
+            b'\r' | b'\t' | b' '..=b'~' | 0x80.. => !after_cr,
+            _ => false,
+        };
+        if !sound {
+            return Err(Refusal::Control);
+        }
+        *checked += 1;
+        if unread[..*checked].ends_with(b"\r\n\r\n") {
+            return body(&unread[..*checked]).map(|body| Some((*checked, body)));
+        }
+    }
+    Ok(None)
+}
+
+/// The length of the body that follows a head.
+fn body(head: &[u8]) -> Result<Body, Refusal> {
+    let lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r"));
+    let mut body = None;
+    // hyper looks at the line of the request, and at the names.
+    for line in lines.skip(1).flatten() {
+        if line.starts_with(b" ") || line.starts_with(b"\t") {
+            return Err(Refusal::Folded);
+        }
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let told = if name.eq_ignore_ascii_case(b"content-length") {
+            Body::Bytes(length(value)?)
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if !value.eq_ignore_ascii_case(b"chunked") {
+                return Err(Refusal::Encoding);
+            }
+            Body::Chunked
+        } else {
+            continue;
+        };
+        if body.replace(told).is_some() {
+            return Err(Refusal::Length);
+        }
+    }
+    Ok(body.unwrap_or(Body::Bytes(0)))
+}
+
+fn length(value: &[u8]) -> Result<u64, Refusal> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err(Refusal::Length);
+    }
+    let digits = std::str::from_utf8(value).map_err(|_| Refusal::Length)?;
+    // All digits, so one that does not fit is too large. hyper does not take the largest either.
+    match digits.parse() {
+        Ok(length) if length <= LENGTH_MAX => Ok(length),
+        _ => Err(Refusal::BodyTooLarge),
+    }
+}
+
+/// The longest body that is measured; the server's own limit is far below it.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// Where a body in chunks stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Chunks {
+    /// Before the size of a chunk.
+    #[default]
+    Start,
+    /// In the size of a chunk, of which so much was read.
+    Size(u64),
+    /// In what may follow the size on its line.
+    Extension(u64),
+    /// Before the LF of that line.
+    SizeLf(u64),
+    /// Within a chunk, of which so many bytes are to come.
+    Data(u64),
+    DataCr,
+    DataLf,
+    /// At the beginning of a line after the last chunk.
+    TrailerStart,
+    Trailer,
+    TrailerLf,
+    /// Before the LF that ends the body.
+    EndLf,
+    Ended,
+}
+
+impl Chunks {
+    /// The number of these bytes that are the body's, at least one; none if they cannot be.
+    fn pass(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while at < bytes.len() && *self != Chunks::Ended {
+            if let Chunks::Data(left) = self {
+                let rest = bytes.len() - at;
+                let passed = usize::try_from(*left).map_or(rest, |left| left.min(rest));
+                *left -= passed as u64;
+                at += passed;
+                if *left == 0 {
+                    *self = Chunks::DataCr;
+                }
+                continue;
+            }
+            *self = self.after(bytes[at])?;
+            at += 1;
+        }
+        Some(at)
+    }
+
+    /// The state after one byte that is not a chunk's.
+    fn after(self, byte: u8) -> Option<Chunks> {
+        let text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
+        Some(match (self, byte) {
+            (Chunks::Start, _) => Chunks::Size(digit(byte)?),
+            (Chunks::Size(size), b'\r') => Chunks::SizeLf(size),
+            (Chunks::Size(size), b';') => Chunks::Extension(size),
+            (Chunks::Size(size), _) if size <= LENGTH_MAX >> 4 => {
+                Chunks::Size(size << 4 | digit(byte)?)
+            }
+            (Chunks::Extension(size), b'\r') => Chunks::SizeLf(size),
+            (Chunks::Extension(size), _) if text => Chunks::Extension(size),
+            (Chunks::SizeLf(0), b'\n') => Chunks::TrailerStart,
+            (Chunks::SizeLf(size), b'\n') => Chunks::Data(size),
+            (Chunks::DataCr, b'\r') => Chunks::DataLf,
+            (Chunks::DataLf, b'\n') => Chunks::Start,
+            (Chunks::TrailerStart, b'\r') => Chunks::EndLf,
+            (Chunks::Trailer, b'\r') => Chunks::TrailerLf,
+            (Chunks::TrailerStart | Chunks::Trailer, _) if text => Chunks::Trailer,
+            (Chunks::TrailerLf, b'\n') => Chunks::TrailerStart,
+            (Chunks::EndLf, b'\n') => Chunks::Ended,
+            _ => return None,
+        })
+    }
+}
+
+fn digit(byte: u8) -> Option<u64> {
+    char::from(byte).to_digit(16).map(u64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that hyper gets of `bytes` if they come in pieces of `piece` bytes, and how it ends.
+    fn given(bytes: &[u8], piece: usize, bytes_max: usize) -> (Vec<u8>, Given, Option<Refusal>) {
+        let mut requests = Requests::new(bytes_max);
+        let mut all = Vec::new();
+        let mut last = Given::Nothing;
+        for piece in bytes.chunks(piece) {
+            requests.take(piece);
+            loop {
+                last = requests.give(piece.len(), |bytes| all.extend_from_slice(bytes));
+                if !matches!(last, Given::Bytes(_)) {
+                    break;
+                }
+            }
+        }
+        (all, last, requests.refusal())
+    }
+
+    #[test]
+    fn requests_pass_as_they_are_however_they_are_cut() {
+        let requests: &[&[u8]] = &[
+            b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+            b"POST / HTTP/1.1\r\nContent-LENGTH:  5 \r\n\r\n\r\n\r\n\n",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: Chunked\r\n\r\n5\r\n\r\n\r\n\n\r\nA;b=\"c\"\r\n0123456789\r\n0\r\n\r\n",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n000\r\na: b\r\nc: d\r\n\r\n",
+            b"GET /\xff HTTP/1.1\r\na:\tb\r\n\r\n",
+        ];
+        let whole = requests.concat();
+        for piece in 1..whole.len() {
+            assert_eq!(given(&whole, piece, 100), (whole.clone(), Given::Nothing, None), "{piece}");
+        }
+        let before = [b"\r\n\r\n".as_slice(), &whole].concat();
+        assert_eq!(given(&before, 7, 100).0, whole);
+    }
+
+    #[test]
+    fn nothing_of_a_head_passes_before_it_is_whole() {
+        let head = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        for end in 0..head.len() {
+            assert_eq!(given(&head[..end], 3, 100), (Vec::new(), Given::Nothing, None));
+        }
+    }
+
+    #[test]
+    fn a_head_may_have_so_many_bytes_and_not_one_more() {
+        let head = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
+        for piece in [1, head.len()] {
+            assert_eq!(given(head, piece, head.len()).0, head);
+            let (passed, _, refusal) = given(head, piece, head.len() - 1);
+            assert_eq!((passed, refusal), (Vec::new(), Some(Refusal::TooLarge)));
+        }
+    }
+
+    #[test]
+    fn a_head_that_two_programs_may_read_differently_is_refused() {
+        let cases: &[(&[u8], Refusal)] = &[
+            (b"GET / HTTP/1.1\nhost: x\r\n\r\n", Refusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\n\r\n", Refusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\r\n\n", Refusal::Control),
+            (b"\nGET / HTTP/1.1\r\n\r\n", Refusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\ry: z\r\n\r\n", Refusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\r\r\n\r\n", Refusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: \0\r\n\r\n", Refusal::Control),
+            (b"\x16\x03\x01\x02\x00\x01", Refusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\r\n y\r\n\r\n", Refusal::Folded),
+            (b"GET / HTTP/1.1\r\n\thost: x\r\n\r\n", Refusal::Folded),
+            (b"P / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n", Refusal::Length),
+            (b"P / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n", Refusal::Length),
+            (b"P / HTTP/1.1\r\ncontent-length: +1\r\n\r\n", Refusal::Length),
+            (b"P / HTTP/1.1\r\ncontent-length:\r\n\r\n", Refusal::Length),
+            (
+                b"P / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 1\r\n\r\n",
+                Refusal::Length,
+            ),
+            (
+                b"P / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
+                Refusal::Length,
+            ),
+            (
+                b"P / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+                Refusal::Length,
+            ),
+            (b"P / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n", Refusal::Encoding),
+            (b"P / HTTP/1.1\r\ncontent-length: 9223372036854775808\r\n\r\n", Refusal::BodyTooLarge),
+            (
+                b"P / HTTP/1.1\r\ncontent-length: 99999999999999999999999999\r\n\r\n",
+                Refusal::BodyTooLarge,
+            ),
+        ];
+        for (bytes, refusal) in cases {
+            for piece in [1, 5, bytes.len()] {
+                let text = String::from_utf8_lossy(bytes);
+                let (passed, ended, found) = given(bytes, piece, 100);
+                assert_eq!((ended, found), (Given::Refused, Some(*refusal)), "{text:?}");
+                assert!(passed.is_empty(), "{text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_that_is_not_in_chunks_as_it_says_is_broken() {
+        let head = b"P / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n".as_slice();
+        for broken in [
+            b"5\nhello\r\n0\r\n\r\n".as_slice(),
+            b"5\r\nhello\n0\r\n\r\n",
+            b"5\r\nhello!\r\n0\r\n\r\n",
+            b" 5\r\nhello\r\n0\r\n\r\n",
+            b"5;a\nb\r\nhello\r\n0\r\n\r\n",
+            b"\r\n",
+            b"0\r\na: b\n\r\n",
+            b"0\r\n\n",
+            b"10000000000000000\r\n",
+        ] {
+            for piece in [1, 100] {
+                let bytes = [head, broken].concat();
+                let (_, ended, refusal) = given(&bytes, piece, 100);
+                let text = String::from_utf8_lossy(broken);
+                assert_eq!((ended, refusal), (Given::Broken, None), "{text:?}");
+            }
+        }
+    }
+}
