@@ -54,6 +54,7 @@ mod page;
 mod password;
 mod service;
 mod user;
+mod visible;
 
 pub use http::{Settings, routes};
 pub use ids::PostId;

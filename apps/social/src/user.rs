@@ -22,6 +22,7 @@ use throng_durable::{CellError, Durable, DurableContext, OldState, StateError};
 use crate::ids::{IdError, Ids, PostId};
 use crate::keys::{IdempotencyKey, Keys, KeysFull, Now};
 use crate::name::Name;
+use crate::visible;
 
 /// A user, or a name that nobody has yet.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -64,14 +65,14 @@ pub struct Profile {
     pub following: u32,
 }
 
-/// What is posted: 1 to 5000 characters, not all of them white space.
+/// What is posted: 1 to 5000 characters, at least one of which can be seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(String);
 
 /// A text that cannot be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a post has 1 to {} characters, and not only white space", Text::CHARACTERS_MAX)]
+#[error("a post has 1 to {} characters, and one that can be seen", Text::CHARACTERS_MAX)]
 pub struct TextError;
 
 impl Text {
@@ -85,7 +86,7 @@ impl Text {
     pub fn new(text: impl Into<String>) -> Result<Text, TextError> {
         let text = text.into();
         let too_long = text.chars().nth(Text::CHARACTERS_MAX).is_some();
-        if too_long || text.trim().is_empty() { Err(TextError) } else { Ok(Text(text)) }
+        if too_long || !visible::is_visible(&text) { Err(TextError) } else { Ok(Text(text)) }
     }
 
     /// The text.
@@ -420,10 +421,21 @@ mod tests {
 
     #[test]
     fn a_text_has_something_to_see_and_an_end() {
-        for good in ["a", " a ", &"x".repeat(5000), &"😀".repeat(5000)] {
+        for good in [
+            "a",
+            " a ",
+            "\u{200b}a\0",
+            "ä",
+            "👨\u{200d}👩\u{200d}👧",
+            &"x".repeat(5000),
+            &"😀".repeat(5000),
+        ] {
             assert_eq!(Text::new(good).map(|text| text.as_str().len()), Ok(good.len()));
         }
-        for bad in ["", " ", "\n\t\u{a0}", &"x".repeat(5001), &"😀".repeat(5001)] {
+        let unseen = ["\0", "\u{200b}\u{feff}", "\u{2060} \u{ad}", "\u{e0041}\u{fe0f}"];
+        for bad in
+            unseen.into_iter().chain(["", " ", "\n\t\u{a0}", &"x".repeat(5001), &"😀".repeat(5001)])
+        {
             assert_eq!(Text::new(bad), Err(TextError), "{} bytes", bad.len());
         }
     }
