@@ -30,7 +30,7 @@ use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{Bearer, Cursor, Json, Problem, Query, Signer, Token};
+use throng_server::{Bearer, ClientAddress, Cursor, Json, Problem, Query, Signer, Token};
 
 use crate::ids::PostId;
 use crate::keys::IdempotencyKey;
@@ -129,6 +129,7 @@ struct PageQuery {
 
 async fn register(
     State(app): State<App>,
+    ClientAddress(client): ClientAddress,
     Json(Credentials { name, password }): Json<Credentials>,
 ) -> Result<Response, Problem> {
     let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
@@ -136,21 +137,23 @@ async fn register(
         .map_err(|error| Problem::new(unprocessable, "name-invalid", error.to_string()))?;
     let password = Password::new(password)
         .map_err(|error| Problem::new(unprocessable, "password-length", error.to_string()))?;
-    app.social.register(&name, password).await?;
+    app.social.on_behalf_of(client).register(&name, password).await?;
     Ok(app.session(&name))
 }
 
 async fn log_in(
     State(app): State<App>,
+    ClientAddress(client): ClientAddress,
     Json(Credentials { name, password }): Json<Credentials>,
 ) -> Result<Response, Problem> {
+    let social = app.social.on_behalf_of(client);
     match Name::try_from(name) {
         Ok(name) => {
-            app.social.log_in(&name, password).await?;
+            social.log_in(&name, password).await?;
             Ok(app.session(&name))
         }
         Err(_) => {
-            app.social.log_in_nobody(password).await?;
+            social.log_in_nobody(password).await?;
             Err(SocialError::WrongCredentials.into())
         }
     }
@@ -299,6 +302,7 @@ impl From<SocialError> for Problem {
             E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
             E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
             E::KeysFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "idempotency-keys-full"),
+            E::TooManyLogins => (StatusCode::TOO_MANY_REQUESTS, "too-many-logins"),
             E::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
             E::Uncertain(_) => (StatusCode::SERVICE_UNAVAILABLE, "uncertain"),
             E::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
@@ -318,6 +322,10 @@ impl From<SocialError> for Problem {
             StatusCode::UNAUTHORIZED => {
                 problem.with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
             }
+            // By then most of those who wait are served.
+            StatusCode::TOO_MANY_REQUESTS => {
+                problem.with_header(header::RETRY_AFTER, HeaderValue::from_static("3"))
+            }
             StatusCode::SERVICE_UNAVAILABLE => {
                 problem.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
             }
@@ -334,11 +342,12 @@ fn known(name: String) -> Result<Name, Problem> {
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {
-    let Some(value) = headers.get("idempotency-key") else { return Ok(None) };
+    let mut values = headers.get_all("idempotency-key").iter();
+    let Some(value) = values.next() else { return Ok(None) };
     match value.to_str().ok().and_then(IdempotencyKey::new) {
-        Some(key) => Ok(Some(key)),
-        None => {
-            let detail = "an Idempotency-Key is 1 to 128 visible ASCII characters";
+        Some(key) if values.next().is_none() => Ok(Some(key)),
+        _ => {
+            let detail = "there is one Idempotency-Key, of 1 to 128 visible ASCII characters";
             Err(Problem::new(StatusCode::BAD_REQUEST, "idempotency-key-invalid", detail))
         }
     }

@@ -45,6 +45,7 @@
 //! * What was acknowledged is on disk; a timeline read later holds it exactly once.
 #![forbid(unsafe_code)]
 
+mod fair_queue;
 mod http;
 mod ids;
 mod keys;

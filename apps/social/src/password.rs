@@ -1,27 +1,35 @@
 //! Passwords: taken in, hashed with Argon2id, compared.
 //!
 //! Invariants: half the cores at most hash at once (each hash takes tens of milliseconds and
-//! 19 MiB, and nothing else may starve for it), and so many at most wait for that that the last
-//! waits a few seconds; a login of somebody unknown costs the same
-//! hash as one with a wrong password, so that time does not tell who exists; a password is never
-//! printed.
+//! 19 MiB, and nothing else may starve for it), each in a memory that is kept for the next hash,
+//! because the system's allocator keeps some of what every thread gives back; at most so many wait
+//! for that that the last waits a few seconds, in a [`FairQueue`]; a login of somebody unknown costs
+//! the same hash as one with a wrong password, so that time does not tell who exists; a password is
+//! never printed.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use argon2::Argon2;
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use tokio::sync::Semaphore;
+use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
+use argon2::{Algorithm, Argon2, Block, Params, Version};
 
-/// A password as a person typed it: 8 to 128 bytes.
+use crate::fair_queue::{Crowded, FairQueue};
+use crate::name::Name;
+use crate::visible;
+
+/// A password as a person typed it: 8 to 128 bytes, with a character that can be seen.
 #[derive(Clone)]
 pub struct Password(String);
 
 /// Why a password is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a password is {} to {} bytes long", Password::BYTES_MIN, Password::BYTES_MAX)]
+#[error(
+    "a password has {} to {} bytes, and a character that can be seen",
+    Password::BYTES_MIN,
+    Password::BYTES_MAX
+)]
 pub struct PasswordError;
 
 impl Password {
@@ -30,17 +38,14 @@ impl Password {
     /// The longest; more would buy an attacker hashing time and a person nothing.
     pub const BYTES_MAX: usize = 128;
 
-    /// Checks the length.
+    /// Checks the length, and that there is something in it that a person can have typed.
     ///
     /// # Errors
-    /// The text is too short or too long.
+    /// The text is too short or too long, or there is nothing to see in it.
     pub fn new(text: impl Into<String>) -> Result<Password, PasswordError> {
         let text = text.into();
-        if (Password::BYTES_MIN..=Password::BYTES_MAX).contains(&text.len()) {
-            Ok(Password(text))
-        } else {
-            Err(PasswordError)
-        }
+        let fits = (Password::BYTES_MIN..=Password::BYTES_MAX).contains(&text.len());
+        if fits && visible::is_visible(&text) { Ok(Password(text)) } else { Err(PasswordError) }
     }
 }
 
@@ -54,7 +59,7 @@ impl fmt::Debug for Password {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashError {
-    /// As many wait for their hash as may; try again soon.
+    /// As many wait for their hash as may, and no more of this client; try again soon.
     #[error("too many passwords wait to be hashed")]
     Busy,
     /// The machine has no randomness, or no memory.
@@ -65,11 +70,18 @@ pub enum HashError {
 /// Hashes and compares, a bounded number at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
-    permits: Arc<Semaphore>,
-    /// Places to wait for a permit.
-    places: Arc<Semaphore>,
+    /// One memory for each hash that may run.
+    memories: FairQueue<Memory>,
     /// A hash that no password fits, for logins of nobody; made like every other.
     decoy: Arc<str>,
+}
+
+/// On behalf of whom a password is hashed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client<'c> {
+    pub(crate) address: IpAddr,
+    /// None for a name that nobody can have.
+    pub(crate) name: Option<&'c Name>,
 }
 
 impl Passwords {
@@ -81,19 +93,24 @@ impl Passwords {
         let mut unknown = [0; 32];
         getrandom::fill(&mut unknown).map_err(|_| HashError::Failed)?;
         let at_once = (available_parallelism().map_or(1, usize::from) / 2).max(1);
-        Ok(Passwords {
-            permits: Arc::new(Semaphore::new(at_once)),
-            places: Arc::new(Semaphore::new(at_once * WAITING_PER_PERMIT)),
-            decoy: hash(&unknown)?.into(),
-        })
+        let mut memories: Vec<Memory> = (0..at_once).map(|_| Memory::default()).collect();
+        // The one that is lent first.
+        let memory = memories.last_mut().ok_or(HashError::Failed)?;
+        let decoy = memory.hash(&unknown)?.into();
+        let memories = FairQueue::new(memories, at_once * WAITING_PER_HASH);
+        Ok(Passwords { memories, decoy })
     }
 
     /// The hash to keep for `password`, salted, with its parameters.
     ///
     /// # Errors
     /// [`HashError`]; nothing was hashed.
-    pub(crate) async fn hash(&self, password: Password) -> Result<String, HashError> {
-        self.blocking(move || hash(password.0.as_bytes())).await?
+    pub(crate) async fn hash(
+        &self,
+        client: Client<'_>,
+        password: Password,
+    ) -> Result<String, HashError> {
+        self.blocking(client, move |memory| memory.hash(password.0.as_bytes())).await?
     }
 
     /// Whether `password` is the one that `kept` was made from; if there is none, false, at the
@@ -103,17 +120,12 @@ impl Passwords {
     /// [`HashError`]; nothing was compared.
     pub(crate) async fn verify(
         &self,
+        client: Client<'_>,
         password: String,
         kept: Option<String>,
     ) -> Result<bool, HashError> {
         let kept = self.kept_or_decoy(kept);
-        self.blocking(move || {
-            // A stored hash that does not parse fits no password.
-            PasswordHash::new(&kept).is_ok_and(|kept| {
-                Argon2::default().verify_password(password.as_bytes(), &kept).is_ok()
-            })
-        })
-        .await
+        self.blocking(client, move |memory| memory.fits(password.as_bytes(), &kept)).await
     }
 
     fn kept_or_decoy(&self, kept: Option<String>) -> String {
@@ -123,37 +135,104 @@ impl Passwords {
     /// Runs `work` on the blocking pool once a core is free for it, if not too many wait already.
     async fn blocking<R: Send + 'static>(
         &self,
-        work: impl FnOnce() -> R + Send + 'static,
+        Client { address, name }: Client<'_>,
+        work: impl FnOnce(&mut Memory) -> R + Send + 'static,
     ) -> Result<R, HashError> {
-        // Whoever leaves while waiting frees the place, too.
-        let place = self.places.try_acquire().map_err(|_| HashError::Busy)?;
-        let permit = self.permits.clone().acquire_owned().await.map_err(|_| HashError::Failed)?;
-        drop(place);
-        // The permit goes along: work whose client has left still occupies its core.
-        tokio::task::spawn_blocking(move || {
-            let result = work();
-            drop(permit);
-            result
-        })
-        .await
-        .map_err(|_| HashError::Failed)
+        let memory = self.memories.borrow(address, name).await;
+        let mut memory = memory.map_err(|Crowded| HashError::Busy)?;
+        // The memory goes along: work whose client has left still occupies its core.
+        tokio::task::spawn_blocking(move || memory.get().map(work))
+            .await
+            .ok()
+            .flatten()
+            .ok_or(HashError::Failed)
     }
 }
 
 /// How many may wait for each hash that runs: a few seconds' worth.
-const WAITING_PER_PERMIT: usize = 128;
+const WAITING_PER_HASH: usize = 128;
 
-fn hash(password: &[u8]) -> Result<String, HashError> {
-    let hash: PasswordHash =
-        Argon2::default().hash_password(password).map_err(|_| HashError::Failed)?;
-    Ok(hash.to_string())
+/// The memory that a hash fills; allocated by the first one, and kept.
+#[derive(Default)]
+struct Memory(Vec<Block>);
+
+impl Memory {
+    /// The hash of a password with a salt of its own, as a PHC string.
+    fn hash(&mut self, password: &[u8]) -> Result<String, HashError> {
+        let mut salt = [0; 16];
+        getrandom::fill(&mut salt).map_err(|_| HashError::Failed)?;
+        let argon2 = Argon2::default();
+        let output = self.fill(&argon2, password, &salt).ok_or(HashError::Failed)?;
+        let params = ParamsString::try_from(argon2.params()).map_err(|_| HashError::Failed)?;
+        let hash = PasswordHash {
+            algorithm: ALGORITHM.ident(),
+            version: Some(VERSION.into()),
+            params,
+            salt: Some(Salt::new(&salt).map_err(|_| HashError::Failed)?),
+            hash: Some(output),
+        };
+        Ok(hash.to_string())
+    }
+
+    /// Whether a kept hash is this password's. One that does not parse is no password's.
+    fn fits(&mut self, password: &[u8], kept: &str) -> bool {
+        self.fits_if_sound(password, kept).unwrap_or(false)
+    }
+
+    fn fits_if_sound(&mut self, password: &[u8], kept: &str) -> Option<bool> {
+        let kept = PasswordHash::new(kept).ok()?;
+        let algorithm = Algorithm::try_from(kept.algorithm.as_str()).ok()?;
+        let version = kept.version.map_or(Ok(VERSION), Version::try_from).ok()?;
+        let params = Params::try_from(&kept).ok()?;
+        let argon2 = Argon2::new(algorithm, version, params);
+        let salt = kept.salt?;
+        // Outputs are compared in constant time.
+        Some(self.fill(&argon2, password, &salt)? == kept.hash?)
+    }
+
+    /// None if there is not so much memory, or the parameters are none.
+    fn fill(&mut self, argon2: &Argon2<'_>, password: &[u8], salt: &[u8]) -> Option<Output> {
+        let Memory(blocks) = self;
+        let params = argon2.params();
+        let count = params.block_count();
+        if count > BLOCKS_MAX {
+            return None;
+        }
+        if let Some(missing) = count.checked_sub(blocks.len()) {
+            blocks.try_reserve_exact(missing).ok()?;
+            blocks.resize(count, Block::new());
+        }
+        let mut output = [0; Output::MAX_LENGTH];
+        let output = output.get_mut(..params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN))?;
+        argon2.hash_password_into_with_memory(password, salt, output, blocks).ok()?;
+        Output::new(output).ok()
+    }
 }
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} blocks)", self.0.len())
+    }
+}
+
+const ALGORITHM: Algorithm = Algorithm::Argon2id;
+const VERSION: Version = Version::V0x13;
+
+/// The most memory that a kept hash may ask for, in blocks of a KiB: no version of this program has
+/// made one that needs more.
+const BLOCKS_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use argon2::password_hash::{PasswordHasher, PasswordVerifier};
     use futures_util::FutureExt;
+    use futures_util::future::join_all;
 
     use super::*;
+
+    const CLIENT: Client<'_> = Client { address: IpAddr::V4(Ipv4Addr::LOCALHOST), name: None };
 
     #[test]
     fn the_length_is_kept_in_bytes() {
@@ -161,6 +240,9 @@ mod tests {
         assert!(Password::new("12345678").is_ok());
         assert!(Password::new("ä".repeat(64)).is_ok());
         assert_eq!(Password::new("ä".repeat(65)).err(), Some(PasswordError));
+        for unseen in ["\0".repeat(8), " ".repeat(8), "\u{200b}".repeat(8)] {
+            assert_eq!(Password::new(unseen).err(), Some(PasswordError));
+        }
     }
 
     #[test]
@@ -171,7 +253,7 @@ mod tests {
     #[test]
     fn nobodys_password_costs_what_anybodys_costs() {
         let passwords = Passwords::new().unwrap();
-        let somebodys = hash(b"correct horse").unwrap();
+        let somebodys = Memory::default().hash(b"correct horse").unwrap();
         let costs = |hash: String| {
             let hash = PasswordHash::new(&passwords.kept_or_decoy(Some(hash))).unwrap();
             (hash.algorithm, hash.version, hash.params.clone(), hash.hash.unwrap().len())
@@ -184,10 +266,11 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let passwords = Passwords::new().unwrap();
-            let kept = passwords.hash(Password::new("correct horse").unwrap()).await.unwrap();
+            let kept =
+                passwords.hash(CLIENT, Password::new("correct horse").unwrap()).await.unwrap();
             assert!(kept.starts_with("$argon2id$"), "{kept}");
             let verify = |text: &str, kept: Option<&String>| {
-                passwords.verify(text.to_owned(), kept.cloned())
+                passwords.verify(CLIENT, text.to_owned(), kept.cloned())
             };
             assert!(verify("correct horse", Some(&kept)).await.unwrap());
             assert!(!verify("battery staple", Some(&kept)).await.unwrap());
@@ -198,25 +281,95 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_place_to_wait_is_told_at_once() {
+    fn a_hash_of_the_argon2_crate_fits_and_ours_fits_there() {
+        let theirs: PasswordHash = Argon2::default().hash_password(b"correct horse").unwrap();
+        let mut memory = Memory::default();
+        assert!(memory.fits(b"correct horse", &theirs.to_string()));
+        assert!(!memory.fits(b"battery staple", &theirs.to_string()));
+        let ours = memory.hash(b"correct horse").unwrap();
+        assert!(Argon2::default().verify_password(b"correct horse", ours.as_str()).is_ok());
+        let greedy = ours.replace("m=19456", "m=4194304");
+        assert_ne!(greedy, ours);
+        assert!(!memory.fits(b"correct horse", &greedy));
+        assert!(memory.0.len() <= 19_456);
+    }
+
+    #[test]
+    fn hashes_take_turns_in_one_memory_each_and_keep_it() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let passwords = Passwords::new().unwrap();
-            let login = async || passwords.verify("correct horse".to_owned(), None).await;
-            let all = passwords.permits.available_permits().try_into().unwrap();
-            let running = passwords.permits.acquire_many(all).await.unwrap();
-            let places = passwords.places.available_permits();
-            let mut waiting: Vec<_> = (0..places).map(|_| Box::pin(login())).collect();
-            for waits in &mut waiting {
-                assert!(waits.now_or_never().is_none());
+            let login = || passwords.verify(CLIENT, "correct horse".to_owned(), None);
+            let all_memories = async || {
+                let mut lent = Vec::new();
+                while let Some(Ok(memory)) =
+                    passwords.memories.borrow(CLIENT.address, None).now_or_never()
+                {
+                    lent.push(memory);
+                }
+                let mut places: Vec<_> =
+                    lent.iter_mut().map(|memory| memory.get().unwrap().0.as_ptr()).collect();
+                places.sort();
+                places
+            };
+            let at_once = all_memories().await.len();
+            join_all((0..4 * at_once).map(|_| login())).await;
+            let before = all_memories().await;
+            let outcomes = join_all((0..8 * at_once).map(|_| login())).await;
+            assert!(outcomes.iter().all(|outcome| *outcome == Ok(false)));
+            assert_eq!(all_memories().await, before);
+        });
+    }
+
+    #[test]
+    fn a_flood_of_logins_does_not_shut_out_other_clients_and_names() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let passwords = Passwords::new().unwrap();
+            let login = async |address: &str, name: &str| {
+                let name = name.parse::<Name>().unwrap();
+                let client = Client { address: address.parse().unwrap(), name: Some(&name) };
+                passwords.verify(client, "correct horse".to_owned(), None).await
+            };
+            // All that may run do, until the test lets them.
+            let mut running = Vec::new();
+            while let Some(Ok(memory)) =
+                passwords.memories.borrow(CLIENT.address, None).now_or_never()
+            {
+                running.push(memory);
             }
-            assert_eq!(login().now_or_never(), Some(Err(HashError::Busy)));
-            waiting.pop(); // one leaves
-            waiting.push(Box::pin(login()));
-            assert!(waiting.last_mut().unwrap().now_or_never().is_none());
-            waiting.truncate(1);
-            drop(running);
-            assert_eq!(waiting.remove(0).await, Ok(false));
+            let places = running.len() * WAITING_PER_HASH;
+            let mut flood: Vec<_> =
+                (0..places + 400).map(|_| Box::pin(login("10.0.0.1", "alice"))).collect();
+            let refused = flood.iter_mut().map(|login| login.now_or_never());
+            assert_eq!(
+                refused.filter(|outcome| *outcome == Some(Err(HashError::Busy))).count(),
+                400
+            );
+            flood.truncate(places);
+
+            let mut others = [("10.0.0.1", "bob"), ("10.0.0.2", "alice"), ("10.0.0.3", "carol")]
+                .map(|(address, name)| Box::pin(login(address, name)));
+            for login in &mut others {
+                assert!(login.now_or_never().is_none(), "there is a place");
+            }
+            running.clear();
+            let mut all = flood.into_iter().enumerate().collect::<Vec<_>>();
+            // The flood has not got through when the others are done.
+            let mut done = 0;
+            let outcomes = join_all(others);
+            let mut outcomes = std::pin::pin!(outcomes);
+            let outcomes = std::future::poll_fn(|cx| {
+                all.retain_mut(|(_, login)| {
+                    let pending = login.as_mut().poll(cx).is_pending();
+                    done += usize::from(!pending);
+                    pending
+                });
+                outcomes.as_mut().poll(cx)
+            })
+            .await;
+            assert_eq!(outcomes, [Ok(false), Ok(false), Ok(false)]);
+            assert!(done < places / 2, "{done} of {places}");
         });
     }
 }

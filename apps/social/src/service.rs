@@ -16,6 +16,7 @@
 //! next one begins there.
 
 use std::error::Error;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::ids::{IdError, Ids, PostId, since_1970};
 use crate::keys::{IdempotencyKey, KeysFull};
 use crate::name::Name;
 use crate::newest::Newest;
-use crate::password::{HashError, Password, Passwords};
+use crate::password::{Client, HashError, Password, Passwords};
 use crate::user::{
     Account, Describe, Follow, ListFollowing, ListPosts, Page, PageRoom, Profile, Publish,
     ReadPasswordHash, Refused, Register, Text, Unfollow, User,
@@ -43,6 +44,8 @@ pub struct Social {
     runtime: RuntimeHandle,
     ids: Arc<Ids>,
     passwords: Passwords,
+    /// The client on whose behalf passwords are hashed.
+    client: IpAddr,
     /// One for each timeline that may be merged now; each takes megabytes meanwhile.
     timelines: Arc<Semaphore>,
 }
@@ -136,6 +139,10 @@ pub enum SocialError {
         /// The time until the oldest key is forgotten.
         retry_after: Duration,
     },
+    /// As many wait for their password to be hashed as may, and others have a better claim to the
+    /// place; nothing was done, so try again in a few seconds.
+    #[error("too many log in or register at once; try again soon")]
+    TooManyLogins,
     /// It was not done, because the machine cannot do it now; try again later.
     #[error("the service cannot do this now; it was not done")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
@@ -159,19 +166,28 @@ impl Social {
     pub fn new(node: Node, runtime: RuntimeHandle, node_number: u16) -> Result<Social, HashError> {
         let ids = Arc::new(Ids::new(&node, node_number));
         let timelines = Arc::new(Semaphore::new(TIMELINES_MAX));
-        Ok(Social { node, runtime, ids, passwords: Passwords::new()?, timelines })
+        let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        Ok(Social { node, runtime, ids, passwords: Passwords::new()?, client, timelines })
+    }
+
+    /// The same service, on behalf of the client at `address`: when many log in or register at once,
+    /// clients take turns, and so do the names that a client uses. All of an IPv6 network of 64 bits
+    /// is one client. Without this, the client is this machine.
+    #[must_use]
+    pub fn on_behalf_of(&self, address: IpAddr) -> Social {
+        Social { client: address, ..self.clone() }
     }
 
     /// Gives `name` to whoever knows `password`.
     ///
     /// # Errors
-    /// [`SocialError::NameTaken`].
+    /// [`NameTaken`](SocialError::NameTaken), [`TooManyLogins`](SocialError::TooManyLogins).
     pub async fn register(&self, name: &Name, password: Password) -> Result<(), SocialError> {
         // Asked first only to save hashing for nothing; the turn that registers decides.
         if self.describe(name).await?.is_some() {
             return Err(SocialError::NameTaken(name.clone()));
         }
-        let password_hash = self.passwords.hash(password).await.map_err(unavailable)?;
+        let password_hash = self.passwords.hash(self.client(Some(name)), password).await?;
         let created_ms = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
         let account = Account { password_hash, created_ms };
         self.ask(name, Register(account)).await?.map_err(|refused| refused.for_user(name))
@@ -180,10 +196,11 @@ impl Social {
     /// Checks a login. Costs the same whether the name or the password is wrong.
     ///
     /// # Errors
-    /// [`SocialError::WrongCredentials`].
+    /// [`WrongCredentials`](SocialError::WrongCredentials),
+    /// [`TooManyLogins`](SocialError::TooManyLogins).
     pub async fn log_in(&self, name: &Name, password: String) -> Result<(), SocialError> {
         let kept = self.ask(name, ReadPasswordHash).await?;
-        self.check(password, kept).await
+        self.check(Some(name), password, kept).await
     }
 
     /// What a login under a name that nobody can have costs, and comes to.
@@ -191,7 +208,7 @@ impl Social {
     /// # Errors
     /// Always [`SocialError::WrongCredentials`], if the machine can say so.
     pub async fn log_in_nobody(&self, password: String) -> Result<(), SocialError> {
-        self.check(password, None).await
+        self.check(None, password, None).await
     }
 
     /// What everybody may know of `name`.
@@ -360,9 +377,18 @@ impl Social {
         self.ask(name, Describe(name.clone())).await
     }
 
-    async fn check(&self, password: String, kept: Option<String>) -> Result<(), SocialError> {
-        let fits = self.passwords.verify(password, kept).await.map_err(unavailable)?;
+    async fn check(
+        &self,
+        name: Option<&Name>,
+        password: String,
+        kept: Option<String>,
+    ) -> Result<(), SocialError> {
+        let fits = self.passwords.verify(self.client(name), password, kept).await?;
         if fits { Ok(()) } else { Err(SocialError::WrongCredentials) }
+    }
+
+    fn client<'c>(&self, name: Option<&'c Name>) -> Client<'c> {
+        Client { address: self.client, name }
     }
 
     /// One message to the process of `name`.
@@ -423,6 +449,15 @@ impl Refused {
                 error @ (CellError::Read(ReadError::Corrupt(_)) | CellError::Decode(_)),
             ) => broken(error),
             Refused::Cells(error) => unavailable(error),
+        }
+    }
+}
+
+impl From<HashError> for SocialError {
+    fn from(error: HashError) -> SocialError {
+        match error {
+            HashError::Busy => SocialError::TooManyLogins,
+            HashError::Failed => unavailable(error),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A node as a child process, and clients of it.
 
 use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -69,6 +70,11 @@ impl Node {
         Client::new(&self.address)
     }
 
+    /// The number of its process in the system.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits until the node has said `text` on standard error.
     pub(crate) async fn wait_until_said(&self, text: &str) {
         for _ in 0..30_000 {
@@ -130,7 +136,13 @@ pub(crate) struct Answer {
 
 impl Client {
     pub(crate) fn new(address: &str) -> Client {
-        let http = reqwest::Client::builder().pool_max_idle_per_host(1).build().unwrap();
+        Client::from("127.0.0.1", address)
+    }
+
+    /// A client that is at the local address `from`.
+    pub(crate) fn from(from: &str, address: &str) -> Client {
+        let http = reqwest::Client::builder().local_address(from.parse::<IpAddr>().unwrap());
+        let http = http.pool_max_idle_per_host(1).build().unwrap();
         Client { http, base: format!("http://{address}") }
     }
 

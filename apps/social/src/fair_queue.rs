@@ -1,0 +1,420 @@
+//! A queue for a few resources, fair to clients, and within a client to names.
+//!
+//! ```text
+//! a resource is given back
+//!        │
+//!        ▼      ┌─► 10.0.0.1 ─┬─► alice   1 2 3
+//!   the client  │             └─► bob     4
+//!   whose turn ─┼─► 10.0.0.2 ───► carol   5
+//!   it is       └─► …
+//! ```
+//!
+//! Clients take turns; within a client, names take turns; within a name, who came first. So a flood
+//! of requests from one address, or for one name, delays and displaces its own requests only.
+//!
+//! Invariants: a resource is idle only while nobody waits; at most `waiting_max` wait. A newcomer to a
+//! full queue displaces the last waiter of the client with most waiters, if that client would still
+//! have no fewer than the newcomer's; otherwise the same among the names of its own client; and is
+//! refused if neither is so. No waker runs while the lock is held.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use crate::name::Name;
+
+/// The queue; clones are the same one.
+#[derive(Debug)]
+pub(crate) struct FairQueue<R>(Arc<Mutex<State<R>>>);
+
+/// Too many wait, and this one has no better claim to a place than they.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Crowded;
+
+/// The use of a resource until dropped.
+#[derive(Debug)]
+pub(crate) struct Lent<R> {
+    /// None only while it is dropped.
+    resource: Option<R>,
+    queue: FairQueue<R>,
+}
+
+#[derive(Debug)]
+struct State<R> {
+    idle: Vec<R>,
+    waiting: usize,
+    waiting_max: usize,
+    /// The number of the next waiter.
+    next: u64,
+    /// Each has a waiter; the first one's turn is next.
+    clients: VecDeque<Client<R>>,
+}
+
+#[derive(Debug)]
+struct Client<R> {
+    address: IpAddr,
+    waiting: usize,
+    /// Each has a waiter; the first one's turn is next.
+    names: VecDeque<Named<R>>,
+}
+
+#[derive(Debug)]
+struct Named<R> {
+    /// None for all names that nobody can have.
+    name: Option<Name>,
+    waiters: VecDeque<Waiter<R>>,
+}
+
+#[derive(Debug)]
+struct Waiter<R> {
+    number: u64,
+    sender: oneshot::Sender<Lent<R>>,
+}
+
+/// A place in the queue, which is left when this is dropped.
+struct Place<'q, R> {
+    queue: &'q FairQueue<R>,
+    number: u64,
+    receiver: oneshot::Receiver<Lent<R>>,
+}
+
+enum Entry<'q, R> {
+    Lent(Lent<R>),
+    Waits(Place<'q, R>),
+}
+
+impl<R> FairQueue<R> {
+    /// A queue for these resources, in which at most `waiting_max` wait.
+    pub(crate) fn new(resources: Vec<R>, waiting_max: usize) -> FairQueue<R> {
+        FairQueue(Arc::new(Mutex::new(State {
+            idle: resources,
+            waiting: 0,
+            waiting_max,
+            next: 0,
+            clients: VecDeque::new(),
+        })))
+    }
+
+    /// Waits for the use of a resource, on behalf of a name and a client.
+    ///
+    /// # Errors
+    /// There is no place to wait, or another took it.
+    pub(crate) async fn borrow(
+        &self,
+        client: IpAddr,
+        name: Option<&Name>,
+    ) -> Result<Lent<R>, Crowded> {
+        match self.enter(network(client), name)? {
+            Entry::Lent(lent) => Ok(lent),
+            // The sender is dropped when another takes the place.
+            Entry::Waits(mut place) => (&mut place.receiver).await.map_err(|_| Crowded),
+        }
+    }
+
+    fn enter(&self, address: IpAddr, name: Option<&Name>) -> Result<Entry<'_, R>, Crowded> {
+        let mut state = self.state();
+        if let Some(resource) = state.idle.pop() {
+            return Ok(Entry::Lent(self.lend(resource)));
+        }
+        let displaced = if state.waiting < state.waiting_max {
+            None
+        } else {
+            Some(state.displace(address, name).ok_or(Crowded)?)
+        };
+        let number = state.next;
+        state.next += 1;
+        let (sender, receiver) = oneshot::channel();
+        state.push(address, name, Waiter { number, sender });
+        drop(state);
+        drop(displaced); // which wakes it
+        Ok(Entry::Waits(Place { queue: self, number, receiver }))
+    }
+
+    fn lend(&self, resource: R) -> Lent<R> {
+        Lent { resource: Some(resource), queue: self.clone() }
+    }
+
+    /// Hands the resource to the next waiter, or keeps it.
+    fn give_back(&self, mut resource: R) {
+        loop {
+            let mut state = self.state();
+            let Some(waiter) = state.pop() else {
+                state.idle.push(resource);
+                return;
+            };
+            drop(state);
+            match waiter.sender.send(self.lend(resource)) {
+                Ok(()) => return,
+                // The waiter left; its use of the resource ends without handing it on.
+                Err(mut lent) => match lent.resource.take() {
+                    Some(left) => resource = left,
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<R>> {
+        // Nothing in here panics half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R> State<R> {
+    fn push(&mut self, address: IpAddr, name: Option<&Name>, waiter: Waiter<R>) {
+        self.waiting += 1;
+        let client = match self.clients.iter().position(|client| client.address == address) {
+            Some(at) => &mut self.clients[at],
+            None => {
+                self.clients.push_back(Client { address, waiting: 0, names: VecDeque::new() });
+                let last = self.clients.len() - 1;
+                &mut self.clients[last]
+            }
+        };
+        client.waiting += 1;
+        match client.names.iter_mut().find(|named| named.name.as_ref() == name) {
+            Some(named) => named.waiters.push_back(waiter),
+            None => {
+                let name = name.cloned();
+                client.names.push_back(Named { name, waiters: VecDeque::from([waiter]) });
+            }
+        }
+    }
+
+    /// Removes the waiter whose turn it is; its client and its name go to the end of their lines.
+    fn pop(&mut self) -> Option<Waiter<R>> {
+        let mut client = self.clients.pop_front()?;
+        let mut named = client.names.pop_front()?;
+        let waiter = named.waiters.pop_front()?;
+        if !named.waiters.is_empty() {
+            client.names.push_back(named);
+        }
+        self.waiting -= 1;
+        client.waiting -= 1;
+        if client.waiting > 0 {
+            self.clients.push_back(client);
+        }
+        Some(waiter)
+    }
+
+    /// Removes the waiter whose place a newcomer takes; none if the newcomer is refused.
+    fn displace(&mut self, address: IpAddr, name: Option<&Name>) -> Option<Waiter<R>> {
+        let own = self.clients.iter().find(|client| client.address == address);
+        let own_waiting = own.map_or(0, |client| client.waiting);
+        let fullest = self.clients.iter().max_by_key(|client| client.waiting)?;
+        let number = if fullest.waiting > own_waiting + 1 {
+            fullest.fullest()?.waiters.back()?.number
+        } else {
+            let own = own?;
+            let named = own.names.iter().find(|named| named.name.as_ref() == name);
+            let own_waiting = named.map_or(0, |named| named.waiters.len());
+            let fullest = own.fullest()?;
+            if fullest.waiters.len() <= own_waiting + 1 {
+                return None;
+            }
+            fullest.waiters.back()?.number
+        };
+        self.remove(number)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Waiter<R>> {
+        for at in 0..self.clients.len() {
+            let client = &mut self.clients[at];
+            let Some(waiter) = client.remove(number) else { continue };
+            if client.waiting == 0 {
+                self.clients.remove(at);
+            }
+            self.waiting -= 1;
+            return Some(waiter);
+        }
+        None
+    }
+}
+
+impl<R> Client<R> {
+    /// The name with most waiters.
+    fn fullest(&self) -> Option<&Named<R>> {
+        self.names.iter().max_by_key(|named| named.waiters.len())
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Waiter<R>> {
+        for at in 0..self.names.len() {
+            let waiters = &mut self.names[at].waiters;
+            let Some(found) = waiters.iter().position(|waiter| waiter.number == number) else {
+                continue;
+            };
+            let waiter = waiters.remove(found);
+            if waiters.is_empty() {
+                self.names.remove(at);
+            }
+            self.waiting -= 1;
+            return waiter;
+        }
+        None
+    }
+}
+
+impl<R> Clone for FairQueue<R> {
+    fn clone(&self) -> FairQueue<R> {
+        FairQueue(self.0.clone())
+    }
+}
+
+impl<R> Lent<R> {
+    /// The resource.
+    pub(crate) fn get(&mut self) -> Option<&mut R> {
+        self.resource.as_mut()
+    }
+}
+
+impl<R> Drop for Lent<R> {
+    fn drop(&mut self) {
+        if let Some(resource) = self.resource.take() {
+            self.queue.give_back(resource);
+        }
+    }
+}
+
+impl<R> Drop for Place<'_, R> {
+    fn drop(&mut self) {
+        // Whose turn came is not there any more. Dropped without the lock, for it wakes.
+        let left = self.queue.state().remove(self.number);
+        drop(left);
+    }
+}
+
+/// The addresses that are one client's as far as anybody can tell: all of an IPv6 network of 64
+/// bits, of which a single machine may have any.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let bits = u128::from(address) & !u128::from(u64::MAX);
+            IpAddr::V6(bits.into())
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    type Waiting<'q> = Pin<Box<dyn Future<Output = Result<Lent<()>, Crowded>> + 'q>>;
+
+    const FLOOD: &str = "10.0.0.1";
+
+    fn queue(waiting_max: usize) -> (FairQueue<()>, Lent<()>) {
+        let queue = FairQueue::new(vec![()], waiting_max);
+        let lent = queue.borrow(FLOOD.parse().unwrap(), None).now_or_never().unwrap().unwrap();
+        (queue, lent)
+    }
+
+    /// A place in the queue for a client and a name.
+    #[track_caller]
+    fn wait<'q>(queue: &'q FairQueue<()>, client: &str, name: &str) -> Waiting<'q> {
+        let mut waiting = try_wait(queue, client, name);
+        assert!(waiting.as_mut().now_or_never().is_none(), "{client} {name}");
+        waiting
+    }
+
+    fn try_wait<'q>(queue: &'q FairQueue<()>, client: &str, name: &str) -> Waiting<'q> {
+        let (client, name) = (client.parse().unwrap(), name.parse::<Name>().ok());
+        Box::pin(async move { queue.borrow(client, name.as_ref()).await })
+    }
+
+    /// The numbers of the waiters in the order in which each has its turn.
+    fn served(lent: Lent<()>, mut waiting: Vec<Waiting<'_>>) -> Vec<usize> {
+        let mut order = Vec::new();
+        drop(lent);
+        while order.len() < waiting.len() {
+            let before = order.len();
+            for (number, waiting) in waiting.iter_mut().enumerate() {
+                if !order.contains(&number)
+                    && let Some(Ok(lent)) = waiting.now_or_never()
+                {
+                    order.push(number);
+                    drop(lent);
+                }
+            }
+            assert!(order.len() > before, "{order:?}");
+        }
+        order
+    }
+
+    #[test]
+    fn clients_take_turns_and_within_a_client_names_do() {
+        let (queue, lent) = queue(100);
+        let waiters = [
+            (FLOOD, "a"),
+            (FLOOD, "a"),
+            (FLOOD, "a"),
+            (FLOOD, "b"),
+            ("10.0.0.2", "a"),
+            ("10.0.0.2", ""),
+        ];
+        let waiting = waiters.map(|(client, name)| wait(&queue, client, name));
+        assert_eq!(served(lent, waiting.into()), [0, 4, 3, 5, 1, 2]);
+    }
+
+    #[test]
+    fn a_flood_displaces_only_itself() {
+        let (queue, _lent) = queue(8);
+        let mut flood: Vec<_> = (0..8).map(|_| wait(&queue, FLOOD, "a")).collect();
+        assert!(try_wait(&queue, FLOOD, "a").now_or_never().unwrap().is_err());
+        // Other names of the same client get their places, up to as many as the flood has left.
+        let names = ["b", "c", "b"].map(|name| wait(&queue, FLOOD, name));
+        for waiting in flood.drain(5..) {
+            assert!(waiting.now_or_never().unwrap().is_err(), "the last are displaced");
+        }
+        // So do other clients, whatever the names.
+        let clients = ["1", "2", "3"].map(|host| wait(&queue, &format!("10.0.1.{host}"), "a"));
+        for waiting in flood.drain(2..) {
+            assert!(waiting.now_or_never().unwrap().is_err());
+        }
+        assert!(try_wait(&queue, FLOOD, "a").now_or_never().unwrap().is_err());
+        assert!(try_wait(&queue, FLOOD, "b").now_or_never().unwrap().is_err());
+        for mut waiting in flood.into_iter().chain(names).chain(clients) {
+            assert!(waiting.as_mut().now_or_never().is_none(), "nobody else was displaced");
+        }
+    }
+
+    #[test]
+    fn equals_do_not_displace_each_other() {
+        let (queue, _lent) = queue(3);
+        let mut waiting = ["1", "2", "3"].map(|host| wait(&queue, &format!("10.0.1.{host}"), "a"));
+        assert!(try_wait(&queue, "10.0.1.4", "a").now_or_never().unwrap().is_err());
+        assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
+    }
+
+    #[test]
+    fn who_leaves_frees_the_place_and_hands_on_what_was_lent() {
+        let (queue, lent) = queue(2);
+        let first = wait(&queue, FLOOD, "a");
+        let second = wait(&queue, FLOOD, "a");
+        drop(first);
+        let third = wait(&queue, FLOOD, "b");
+        drop(lent); // the second one's, who leaves without taking it
+        drop(second);
+        let lent = third.now_or_never().unwrap().unwrap();
+        drop(lent);
+        let state = queue.state();
+        assert_eq!((state.idle.len(), state.waiting, state.clients.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn a_network_of_a_machine_is_one_client() {
+        let same = |a: &str, b: &str| {
+            network(a.parse::<IpAddr>().unwrap()) == network(b.parse::<IpAddr>().unwrap())
+        };
+        assert!(same("2001:db8::1", "2001:db8::ffff:1:2:3"));
+        assert!(!same("2001:db8::1", "2001:db8:0:1::1"));
+        assert!(same("::ffff:10.0.0.1", "10.0.0.1"));
+        assert!(!same("10.0.0.1", "10.0.0.2"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Floods of logins: who else gets through, and what they leave behind.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::harness::{Answer, Client, Node, PASSWORD};
+
+#[tokio::test]
+async fn a_flood_of_400_logins_shuts_nobody_else_out() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    for name in ["alice", "bob"] {
+        node.client().register(name).await;
+    }
+    let over = Arc::new(AtomicBool::new(false));
+    let refused = Arc::new(AtomicUsize::new(0));
+    let flood: Vec<_> = (0..400)
+        .map(|_| {
+            let (client, over, refused) = (node.client(), over.clone(), refused.clone());
+            tokio::spawn(async move {
+                while !over.load(Ordering::SeqCst) {
+                    let answer = log_in(&client, "alice", "wrong horse").await;
+                    if answer.status == 401 {
+                        continue;
+                    }
+                    answer.is_problem(429, "too-many-logins");
+                    let seconds = answer.headers["retry-after"].to_str().unwrap().to_owned();
+                    assert!(seconds.parse::<u32>().unwrap() > 0);
+                    refused.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            })
+        })
+        .collect();
+    while refused.load(Ordering::SeqCst) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    // Another name from the same address, the same name from another address.
+    for (from, name) in [("127.0.0.1", "bob"), ("127.0.0.2", "alice")] {
+        let client = Client::from(from, &node.address);
+        for _ in 0..5 {
+            let answer = log_in(&client, name, PASSWORD).await;
+            assert_eq!(answer.status, 201, "{name}: {answer:?}");
+        }
+    }
+    node.client().register("carol").await;
+    let profile = node.client().get("/api/v1/users/alice", "").await;
+    assert_eq!(profile.status, 200, "{profile:?}");
+    node.client().assert_healthy().await;
+    over.store(true, Ordering::SeqCst);
+    for flooding in flood {
+        flooding.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn logins_leave_no_more_than_a_memory_for_each_hash_at_once() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    client.register("alice").await;
+    let before = memory_bytes_max(&node);
+    for at_once in [8, 8, 1, 1, 1, 1] {
+        let logins = (0..at_once).map(|_| log_in(&client, "alice", PASSWORD));
+        assert!(join_all(logins).await.iter().all(|answer| answer.status == 201));
+    }
+    let more = memory_bytes_max(&node) - before;
+    // As many hash at once as there are half the cores, and one has its memory from the start.
+    let at_once = (available_parallelism().unwrap().get() as u64 / 2).max(1);
+    let expected = (at_once - 1) * (19 << 20);
+    assert!(more < expected + (16 << 20), "{more} bytes more at {at_once} hashes at once");
+}
+
+async fn log_in(client: &Client, name: &str, password: &str) -> Answer {
+    client.post("/api/v1/sessions", "", &json!({ "name": name, "password": password })).await
+}
+
+/// The most memory that the node ever had.
+fn memory_bytes_max(node: &Node) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", node.process())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
