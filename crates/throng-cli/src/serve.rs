@@ -250,7 +250,7 @@ fn announce(address: SocketAddr, data: &Path) {
 }
 
 /// Signs logins and cursors; beside the data, because it is as precious and as private.
-const KEY_FILE: &str = "signing.key";
+pub(crate) const KEY_FILE: &str = "signing.key";
 
 /// This node's number in post ids; there is one node yet.
 const NODE_NUMBER: u16 = 0;

@@ -11,7 +11,7 @@ mod show;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::ops::Bound;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -23,7 +23,10 @@ use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use show::Show;
+use throng_server::{KeyError, Signer};
 use throng_store::{Bytes, Database, DatabaseStat, OpenError, ReadError, Scan};
+
+use crate::serve::KEY_FILE;
 
 /// The commands of `throng store`.
 #[derive(Debug, Args)]
@@ -38,7 +41,7 @@ enum StoreCommand {
     Stat(Stat),
     /// Read everything and compare it with its checksums
     Verify(Verify),
-    /// Write a compact copy into a directory, durably
+    /// Write a compact copy into a directory, durably; of a node's data with the key that signs logins
     Backup(Backup),
     /// Print the value of a key, or its values
     Get(Get),
@@ -160,6 +163,8 @@ pub(crate) enum StoreError {
     Child(#[source] io::Error),
     #[error("cannot write the copy into {}", path.display())]
     Backup { path: PathBuf, source: io::Error },
+    #[error("cannot copy the key that signs logins; nothing was copied")]
+    Key(#[from] KeyError),
     #[error("cannot write {}", path.display())]
     Output { path: PathBuf, source: io::Error },
     #[error("cannot print")]
@@ -300,6 +305,8 @@ impl Backup {
         let store = open(&self.path)?;
         let bar = bar(ProgressBar::new(store.stat()?.used_bytes), BYTES_BAR);
         let copy = self.to.join(DATA_FILE);
+        // First, so that a copy whose data file is there has its key, too.
+        let with_key = self.copy_key()?;
         let copied = thread::scope(|scope| {
             let (done, wait) = mpsc::channel::<()>();
             let copying = scope.spawn(|| {
@@ -318,9 +325,27 @@ impl Backup {
             .and_then(|()| fs::metadata(&copy))
             .map_err(|source| StoreError::Backup { path: self.to.clone(), source })?;
         if self.json {
-            return print(&format!("{}\n", json!({ "file_bytes": written.len() })));
+            let copied = json!({ "file_bytes": written.len(), "signing_key": with_key });
+            return print(&format!("{copied}\n"));
         }
-        print(&format!("copied into {}: {}\n", self.to.display(), HumanBytes(written.len())))
+        let key = if with_key { ", with the key that signs logins" } else { "" };
+        print(&format!("copied into {}: {}{key}\n", self.to.display(), HumanBytes(written.len())))
+    }
+
+    /// Copies the key that signs logins, if the store is a node's; whether it is.
+    fn copy_key(&self) -> Result<bool, StoreError> {
+        let key = self.path.join(KEY_FILE);
+        if !key.exists() {
+            return Ok(false);
+        }
+        let refused = |source| StoreError::Backup { path: self.to.clone(), source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.to).map_err(refused)?;
+        // A store that is there has its own key, or none.
+        if self.to.join(DATA_FILE).exists() {
+            return Err(refused(io::ErrorKind::AlreadyExists.into()));
+        }
+        Signer::copy_key(&key, &self.to.join(KEY_FILE))?;
+        Ok(true)
     }
 }
 

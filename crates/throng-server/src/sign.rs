@@ -130,6 +130,17 @@ impl Signer {
         }
     }
 
+    /// Copies the key in file `from` to the new file `to` (mode 600, flushed), for a backup.
+    ///
+    /// # Errors
+    /// `from` holds no key or is open to others, or `to` cannot be made or holds another key.
+    pub fn copy_key(from: &Path, to: &Path) -> Result<(), KeyError> {
+        let failed = |source| KeyError::File { path: to.to_owned(), source };
+        let key = read_key(from)?;
+        create_key(to, &key).map_err(failed)?;
+        if read_key(to)? == key { Ok(()) } else { Err(failed(io::ErrorKind::AlreadyExists.into())) }
+    }
+
     /// The signer of a key that the caller keeps.
     pub fn from_key(key: [u8; KEY_BYTES]) -> Signer {
         // HMAC itself pads a short key with zeros; doing it here leaves no length to be wrong.
@@ -343,6 +354,26 @@ mod tests {
         assert!(matches!(Signer::load_or_create(&path), Err(KeyError::Damaged { .. })));
         let nowhere = directory.path().join("missing").join("key");
         assert!(matches!(Signer::load_or_create(&nowhere), Err(KeyError::File { .. })));
+    }
+
+    #[test]
+    fn a_copied_key_signs_the_same_and_replaces_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let [key, copy, other] = ["key", "copy", "other"].map(|name| directory.path().join(name));
+        let (sealed, token) =
+            Signer::load_or_create(&key).unwrap().issue_token("alice", Duration::from_secs(60));
+        for _ in 0..2 {
+            Signer::copy_key(&key, &copy).unwrap();
+        }
+        assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Signer::load_or_create(&copy).unwrap().check_token(&sealed), Ok(token));
+        Signer::load_or_create(&other).unwrap();
+        assert!(matches!(Signer::copy_key(&key, &other), Err(KeyError::File { .. })));
+        assert!(Signer::load_or_create(&other).unwrap().check_token(&sealed).is_err());
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+        let nowhere = directory.path().join("nowhere");
+        assert!(matches!(Signer::copy_key(&key, &nowhere), Err(KeyError::Exposed { .. })));
+        assert!(!nowhere.exists());
     }
 
     #[test]

@@ -167,6 +167,7 @@ fn a_copy_is_a_store() {
     let copy = directory.path().join("copy");
     let copy = copy.to_str().unwrap();
     let told = json(&said(&["backup", path, copy, "--json"]));
+    assert_eq!(told["signing_key"], false, "this is no node's");
     assert_eq!(told["file_bytes"], fs::metadata(Path::new(copy).join("data.mdb")).unwrap().len());
     assert_eq!(said(&["scan", copy]), said(&["scan", path]));
     assert_eq!(said(&["verify", copy]), "sound: 6 entries, each as it was written\n");
@@ -178,7 +179,7 @@ async fn all_of_it_works_beside_a_running_node() {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
     let client = node.client();
-    client.register("ada").await;
+    let ada = client.register("ada").await;
     let path = data.path().to_str().unwrap();
     let entries = |path: &str| -> u64 {
         let stat = json(&said(&["stat", path, "--json"]));
@@ -190,7 +191,8 @@ async fn all_of_it_works_beside_a_running_node() {
     client.register("alan").await;
     assert!(entries(path) > before, "what is durable is seen");
     let copy = data.path().join("copy");
-    said(&["backup", path, copy.to_str().unwrap()]);
+    let told = said(&["backup", path, copy.to_str().unwrap()]);
+    assert!(told.ends_with(", with the key that signs logins\n"), "{told}");
     let sound = json(&said(&["verify", copy.to_str().unwrap(), "--json"]));
     assert_eq!(sound["entries"], entries(copy.to_str().unwrap()));
     assert!(said(&["verify", path]).starts_with("sound: "));
@@ -206,4 +208,6 @@ async fn all_of_it_works_beside_a_running_node() {
     // A copy is what another node can go on with.
     let second = Node::start(&copy, &[]);
     second.client().assert_healthy().await;
+    let following = second.client().get("/api/v1/following", &ada).await;
+    assert_eq!(following.status, 200, "who was logged in still is: {following:?}");
 }
