@@ -361,6 +361,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_makes_too_many_requests_is_told_when_to_try_again() {
+        let full = |ms| SocialError::KeysFull { retry_after: Duration::from_millis(ms) };
+        for (error, seconds) in [
+            (full(0), "1"),
+            (full(2000), "2"),
+            (full(2001), "3"),
+            (SocialError::TooManyLogins, "3"),
+        ] {
+            let response = Problem::from(error).into_response();
+            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(response.headers()[header::RETRY_AFTER], seconds);
+        }
+    }
+
+    #[test]
     fn a_node_that_cannot_write_is_not_called_healthy() {
         let mut health = Health {
             status: Status::Ok,

@@ -57,6 +57,7 @@ async fn every_bad_request_gets_its_problem() {
         ("a name with a zero byte", post("/users", credentials("alice\0", PASSWORD)), 422, "name-invalid"),
         ("a short password", post("/users", credentials("carol", "1234567")), 422, "password-length"),
         ("a long password", post("/users", credentials("carol", &"x".repeat(129))), 422, "password-length"),
+        ("a password of zero bytes", post("/users", credentials("carol", &"\0".repeat(8))), 422, "password-length"),
 
         ("a wrong password", post("/sessions", credentials("alice", "wrong horse")), 401, "wrong-credentials"),
         ("a login of nobody", post("/sessions", credentials("nobody", PASSWORD)), 401, "wrong-credentials"),
@@ -71,10 +72,13 @@ async fn every_bad_request_gets_its_problem() {
 
         ("a post without text", text(String::new()), 422, "text-length"),
         ("a post of white space", text(" \n\t\u{a0}".into()), 422, "text-length"),
+        ("a post of zero-width spaces", text("\u{200b}\u{feff}".into()), 422, "text-length"),
+        ("a post of zero bytes", text("\0\0".into()), 422, "text-length"),
         ("a post of 5001 characters", text("ö".repeat(5001)), 422, "text-length"),
         ("a post of 100,000 characters", text("x".repeat(100_000)), 413, "body-too-large"),
         ("an idempotency key with a space", text("x".into()).header("idempotency-key", "a b"), 400, "idempotency-key-invalid"),
         ("an empty idempotency key", text("x".into()).header("idempotency-key", ""), 400, "idempotency-key-invalid"),
+        ("two idempotency keys", text("x".into()).header("idempotency-key", "a").header("idempotency-key", "b"), 400, "idempotency-key-invalid"),
 
         ("following oneself", request(Method::PUT, "/following/alice").bearer_auth(&alice), 422, "follows-oneself"),
         ("following nobody", request(Method::PUT, "/following/nobody").bearer_auth(&alice), 404, "no-such-user"),
