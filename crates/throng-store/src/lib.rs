@@ -73,6 +73,7 @@ mod database;
 mod deferred;
 mod environment;
 mod error;
+mod foreign;
 mod format;
 mod gathering;
 mod journal;

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use crate::deferred::{Bell, Deferred};
+use crate::foreign;
 use crate::gathering::Gathering;
 use crate::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
@@ -73,12 +74,14 @@ impl Future for Room {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        // Cloned before the lock is taken, and dropped after it if it is not needed.
+        let waker = cx.waker().clone();
         let mut waiting = self.queue.lock();
         // At a closed door there is nothing to wait for.
         if waiting.door != Door::Open || self.queue.fits(&waiting, self.bytes) {
             return Poll::Ready(());
         }
-        waiting.crowd.push(cx.waker().clone());
+        waiting.crowd.push(waker);
         Poll::Pending
     }
 }
@@ -208,7 +211,7 @@ impl Queue {
         mem::swap(&mut waiting.entries, spare);
         let crowd = mem::take(&mut waiting.crowd);
         drop(waiting);
-        crowd.into_iter().for_each(Waker::wake);
+        crowd.into_iter().for_each(foreign::wake);
         let begun = spare.drain(..).filter_map(Entry::begin);
         group.extend(begun.map(|(work, completion)| Request { work, completion }));
         Taken::Group
@@ -285,7 +288,7 @@ impl Queue {
         self.shut(Door::Closed);
         for Request { work, completion } in self.take_waiting() {
             let waker = completion.complete(Err(WriteError::Closed(work.into_batch())));
-            waker.into_iter().for_each(Waker::wake);
+            waker.into_iter().for_each(foreign::wake);
         }
     }
 
@@ -295,7 +298,7 @@ impl Queue {
         waiting.door = waiting.door.max(door);
         let crowd = mem::take(&mut waiting.crowd);
         drop(waiting);
-        crowd.into_iter().for_each(Waker::wake);
+        crowd.into_iter().for_each(foreign::wake);
     }
 
     fn fits(&self, waiting: &Waiting, bytes: usize) -> bool {

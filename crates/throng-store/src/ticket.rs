@@ -23,6 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use crate::foreign;
 use crate::update::Job;
 use crate::{Batch, WriteError};
 
@@ -218,7 +219,7 @@ impl Future for Ticket {
                 None => panic!("a ticket was polled after it had resolved"),
             },
             State::Accepted(slot) => {
-                let polled = slot.lock().poll(cx);
+                let polled = slot.poll(cx.waker());
                 // The work, if any, is dropped outside of the lock.
                 polled.map(|(outcome, _work)| outcome)
             }
@@ -269,13 +270,38 @@ impl Drop for Completion {
             let source = io::Error::other("the writer thread ended");
             let waker = slot.lock().finish(Err(WriteError::Unknown { source }));
             if let Some(waker) = waker {
-                waker.wake();
+                foreign::wake(waker);
             }
         }
     }
 }
 
 impl Slot {
+    /// Clones the waker, and drops the one it replaces, outside of the lock.
+    fn poll(&self, waker: &Waker) -> Poll<(Result<(), WriteError>, Option<Work>)> {
+        let mut cloned = None;
+        loop {
+            let mut progress = self.lock();
+            match &mut *progress {
+                Progress::Queued(_, stored) | Progress::UnderWay(stored) => {
+                    if stored.as_ref().is_some_and(|stored| stored.will_wake(waker)) {
+                        return Poll::Pending;
+                    }
+                    if cloned.is_some() {
+                        mem::swap(stored, &mut cloned);
+                        return Poll::Pending;
+                    }
+                }
+                done => match mem::replace(done, Progress::Taken) {
+                    Progress::Done(outcome, work) => return Poll::Ready((outcome, work)),
+                    _ => panic!("a ticket was polled after it had resolved"),
+                },
+            }
+            drop(progress);
+            cloned = Some(waker.clone());
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Progress> {
         // No step below leaves the value half changed, so a panic elsewhere does not matter.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -283,22 +309,6 @@ impl Slot {
 }
 
 impl Progress {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<(), WriteError>, Option<Work>)> {
-        match self {
-            Progress::Queued(_, waker) | Progress::UnderWay(waker) => match waker {
-                Some(waker) => waker.clone_from(cx.waker()),
-                empty => *empty = Some(cx.waker().clone()),
-            },
-            Progress::Done(..) => {
-                if let Progress::Done(outcome, work) = mem::replace(self, Progress::Taken) {
-                    return Poll::Ready((outcome, work));
-                }
-            }
-            Progress::Taken => panic!("a ticket was polled after it had resolved"),
-        }
-        Poll::Pending
-    }
-
     /// Takes what there is, unless it is under way.
     fn cancel(&mut self) -> Progress {
         match self {

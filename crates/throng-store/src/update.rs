@@ -3,18 +3,17 @@
 //! What a closure writes is kept beside the transaction until it has returned. So one that gives
 //! up, or panics, leaves no trace in the group it runs in, and costs the others nothing.
 
-use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::ops::RangeBounds;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::database::{Place, encode_bounds};
 use crate::environment::Environment;
+use crate::foreign;
 use crate::lmdb::WriteTxn;
 use crate::range::prefix_bounds;
 use crate::update_range::{UpdateCursor, UpdateRange, Written};
@@ -231,25 +230,30 @@ impl<T, E> Updating<T, E> {
         E: Send + 'static,
     {
         let returned = Returned::default();
-        let job = Job(Box::new({
+        let job = Job::new({
             let returned = returned.clone();
             move |update| {
-                let caught = catch_unwind(AssertUnwindSafe(|| closure(update)));
+                let ended = foreign::call(|| closure(update));
                 let rejection = update.batch.check(update.environment.id()).err();
-                let outcome = match (caught, rejection) {
-                    (Ok(Ok(_)), Some(rejection)) => Err(UpdateError::Rejected(rejection)),
-                    (Ok(Ok(value)), None) => Ok(value),
-                    (Ok(Err(error)), _) => Err(UpdateError::Aborted(error)),
-                    (Err(panic), _) => {
-                        drop_quietly(panic);
-                        Err(UpdateError::Panicked)
+                let outcome = match (ended, rejection) {
+                    (Some(Ok(value)), Some(rejection)) => {
+                        foreign::discard(value);
+                        Err(UpdateError::Rejected(rejection))
                     }
+                    (Some(Ok(value)), None) => Ok(value),
+                    (Some(Err(error)), _) => Err(UpdateError::Aborted(error)),
+                    (None, _) => Err(UpdateError::Panicked),
                 };
                 let applies = outcome.is_ok();
-                *returned.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+                let earlier = {
+                    let mut returned = returned.lock().unwrap_or_else(PoisonError::into_inner);
+                    returned.replace(outcome)
+                };
+                // The outcome of an earlier run, if the group is tried again.
+                foreign::discard(earlier);
                 applies
             }
-        }));
+        });
         Updating { ticket: push(job), returned }
     }
 
@@ -296,20 +300,28 @@ fn resolve<T, E>(
     }
 }
 
-/// A panic's payload may panic as it is dropped.
-fn drop_quietly(payload: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
-        mem::forget(again);
+/// A closure for the writer; true if what it wrote shall be applied. Runs again if its group is
+/// tried again.
+pub(crate) struct Job(Option<Box<Closure>>);
+
+type Closure = dyn FnMut(&mut Update<'_>) -> bool + Send;
+
+impl Job {
+    /// A job of a closure that does not panic.
+    fn new(closure: impl FnMut(&mut Update<'_>) -> bool + Send + 'static) -> Job {
+        Job(Some(Box::new(closure)))
+    }
+
+    pub(crate) fn run(&mut self, update: &mut Update<'_>) -> bool {
+        self.0.as_mut().is_some_and(|closure| closure(update))
     }
 }
 
-/// A closure for the writer; true if what it wrote shall be applied. Runs again if its group is
-/// tried again.
-pub(crate) struct Job(Box<dyn FnMut(&mut Update<'_>) -> bool + Send>);
-
-impl Job {
-    pub(crate) fn run(&mut self, update: &mut Update<'_>) -> bool {
-        (self.0)(update)
+impl Drop for Job {
+    fn drop(&mut self) {
+        // The closure holds what the user captured, and perhaps the last share of the outcome. The
+        // writer drops it where nobody waits for the ticket.
+        foreign::discard(self.0.take());
     }
 }
 

@@ -24,6 +24,7 @@ use crate::batch::Change;
 use crate::deferred::{Deferred, Fingerprint, KEYS_MAX};
 use crate::environment::{Commit, Environment};
 use crate::error::is_lack_of_room;
+use crate::foreign;
 use crate::gathering::Gathering;
 use crate::journal::Failed;
 use crate::lmdb::{self, Env};
@@ -187,7 +188,7 @@ impl<'w> Writer<'w> {
                 self.hand_back(queue.take_waiting());
             }
             // Every outcome of the group is in place before any foreign code runs.
-            self.wakers.drain(..).for_each(Waker::wake);
+            self.wakers.drain(..).for_each(foreign::wake);
             if self.broken || taken == Taken::End {
                 return !self.broken;
             }

@@ -9,6 +9,7 @@ mod crash;
 mod damage;
 mod databases;
 mod deferred;
+mod foreign;
 mod full;
 mod history;
 mod model;

@@ -1,0 +1,202 @@
+//! User code that panics on the store's threads: wakers, and values that are dropped there.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use throng_store::{Batch, ReadError, Store, UpdateError, WriteError};
+
+/// A waker that panics once it has counted.
+#[derive(Default)]
+struct Panics(AtomicUsize);
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Release);
+        panic!("on purpose");
+    }
+}
+
+/// A value that panics when it is dropped.
+struct PanicsWhenDropped(Arc<AtomicBool>);
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        panic!("on purpose");
+    }
+}
+
+fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(waker))
+}
+
+/// Keeps the writer in an update until the sender is dropped or used.
+fn hold_up(store: &Store) -> mpsc::Sender<()> {
+    let (release, released) = mpsc::channel();
+    let (begun, began) = mpsc::channel();
+    let released = Mutex::new(released);
+    let held = store.update(move |_| {
+        let _ = begun.send(());
+        let _ = released.lock().unwrap().recv();
+        Ok::<_, ReadError>(())
+    });
+    began.recv().unwrap();
+    // An update goes on without anybody who waits for it.
+    drop(held);
+    release
+}
+
+fn write(store: &Store) -> Result<(), WriteError> {
+    store.write(Batch::new().put("key", "value")).wait()
+}
+
+#[test]
+fn a_waker_that_panics_costs_nobody_else_anything() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let release = hold_up(&store);
+    let panics = Arc::new(Panics::default());
+    let waker = Waker::from(panics.clone());
+    let mut unheard: Vec<_> =
+        (0..3).map(|key| store.write(Batch::new().put([key], "value"))).collect();
+    for ticket in &mut unheard {
+        assert!(poll(Pin::new(ticket), &waker).is_pending());
+    }
+    // In the same group, behind them.
+    let heard = store.write(Batch::new().put("heard", "value"));
+    let hears = thread::spawn(move || heard.wait());
+    drop(release);
+    hears.join().unwrap().unwrap();
+    write(&store).unwrap();
+    assert_eq!(panics.0.load(Ordering::Acquire), 3);
+    for mut ticket in unheard {
+        assert!(matches!(poll(Pin::new(&mut ticket), Waker::noop()), Poll::Ready(Ok(()))));
+    }
+    assert!(store.is_writable());
+    assert_eq!(store.stat().unwrap().recoveries, 0);
+}
+
+#[test]
+fn a_waker_that_panics_does_not_keep_others_from_the_room_there_is() {
+    struct Tells(Mutex<mpsc::Sender<()>>);
+    impl Wake for Tells {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.lock().unwrap().send(());
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().queue_batches_max(1).open(directory.path()).unwrap();
+    let batch = Batch::new().put("key", "value");
+    // At the writer's hands, and at those of a thread that closes the store.
+    for closes in [false, true] {
+        let release = hold_up(&store);
+        let queued = store.write(batch.clone());
+        let (told, tells) = mpsc::channel();
+        let wait_for_room = |waker: Waker| {
+            let mut room = Box::pin(store.room_for(&batch));
+            assert!(poll(room.as_mut(), &waker).is_pending());
+            room
+        };
+        let panics = Arc::new(Panics::default());
+        let unheard = wait_for_room(panics.clone().into());
+        let heard = wait_for_room(Arc::new(Tells(Mutex::new(told))).into());
+        if closes {
+            let closing = store.clone();
+            let closing = thread::spawn(move || closing.close());
+            tells.recv().unwrap();
+            drop(release);
+            closing.join().unwrap();
+            queued.wait().unwrap();
+        } else {
+            drop(release);
+            tells.recv().unwrap();
+            queued.wait().unwrap();
+            write(&store).unwrap();
+        }
+        assert_eq!(panics.0.load(Ordering::Acquire), 1);
+        drop((unheard, heard));
+    }
+}
+
+#[test]
+fn an_update_whose_values_panic_when_dropped_costs_itself_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let dropped = Arc::new(AtomicBool::new(false));
+
+    // What it captured, where nobody waits: the writer drops it.
+    let captured = PanicsWhenDropped(dropped.clone());
+    drop(store.update(move |update| {
+        update.put(b"captured", if captured.0.load(Ordering::Acquire) { b"0" } else { b"1" });
+        Ok::<_, ReadError>(())
+    }));
+    write(&store).unwrap();
+    assert!(dropped.swap(false, Ordering::AcqRel));
+
+    // What it returned, where nobody waits.
+    let returned = dropped.clone();
+    drop(store.update(move |_| Ok::<_, ReadError>(PanicsWhenDropped(returned.clone()))));
+    write(&store).unwrap();
+    assert!(dropped.swap(false, Ordering::AcqRel));
+
+    // What it returned, where that cannot be had because of what it wrote.
+    let returned = dropped.clone();
+    let rejected = store.update(move |update| {
+        update.put(b"", b"no key");
+        Ok::<_, ReadError>(PanicsWhenDropped(returned.clone()))
+    });
+    assert!(matches!(rejected.wait(), Err(UpdateError::Rejected(_))));
+    assert!(dropped.swap(false, Ordering::AcqRel));
+
+    // What it panicked with.
+    let payload = dropped.clone();
+    let panicked = store.update(move |_| -> Result<(), ReadError> {
+        std::panic::panic_any(PanicsWhenDropped(payload.clone()))
+    });
+    assert!(matches!(panicked.wait(), Err(UpdateError::Panicked)));
+    assert!(dropped.swap(false, Ordering::AcqRel));
+
+    // What it captured, where it is refused.
+    write(&store).unwrap();
+    assert_eq!(store.snapshot().unwrap().get(b"captured").unwrap(), Some(&b"1"[..]));
+    store.close();
+    let captured = PanicsWhenDropped(dropped.clone());
+    let refused = store.update(move |_| Ok::<_, ReadError>(captured.0.load(Ordering::Acquire)));
+    assert!(matches!(refused.wait(), Err(UpdateError::Write(WriteError::Closed(_)))));
+    assert!(dropped.load(Ordering::Acquire));
+}
+
+#[test]
+fn a_waker_that_is_replaced_is_dropped_outside_of_the_lock() {
+    /// A waker that writes when it is dropped, for which the writer must get on.
+    struct Writes(Store, Mutex<Option<mpsc::Sender<()>>>);
+    impl Wake for Writes {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Writes {
+        fn drop(&mut self) {
+            self.1.lock().unwrap().take();
+            write(&self.0).unwrap();
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let release = hold_up(&store);
+    let mut ticket = store.write(Batch::new().put("first", "value"));
+    let writes = Waker::from(Arc::new(Writes(store.clone(), Mutex::new(Some(release)))));
+    assert!(poll(Pin::new(&mut ticket), &writes).is_pending());
+    drop(writes);
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        // The writer is on its way to this ticket, which is locked if the drop is under the lock.
+        let _ = poll(Pin::new(&mut ticket), Waker::noop());
+        let _ = done.send(ticket);
+    });
+    is_done.recv_timeout(Duration::from_secs(60)).unwrap().wait().unwrap();
+}
