@@ -201,15 +201,18 @@ impl Stat {
                     "file_bytes": stat.file_bytes,
                     "used_bytes": stat.used_bytes,
                     "journal_bytes": stat.journal_bytes,
+                    "snapshot_lag_commits": stat.snapshot_lag_commits,
                     "databases": databases,
                 })
             ));
         }
         let mut text = format!(
-            "file  {} ({} of it ever in use), journal {}\n\n",
+            "file  {} ({} of it ever in use), journal {}\n\
+             oldest snapshot  {} commits behind\n\n",
             HumanBytes(stat.file_bytes),
             HumanBytes(stat.used_bytes),
-            HumanBytes(stat.journal_bytes)
+            HumanBytes(stat.journal_bytes),
+            stat.snapshot_lag_commits
         );
         let width = databases.iter().map(|database| name(database).len()).max().unwrap_or(0).max(8);
         text += &format!("{:width$}  {:>12}  {:>12}  VALUES\n", "DATABASE", "ENTRIES", "BYTES");

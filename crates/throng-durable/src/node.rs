@@ -144,6 +144,11 @@ impl NodeStat {
             store.commits,
         );
         text.gauge(
+            "throng_store_snapshot_lag_commits",
+            "Commits that the oldest snapshot is behind; the data file grows while it is kept.",
+            store.snapshot_lag_commits,
+        );
+        text.gauge(
             "throng_store_writable",
             "Whether the store takes writes: 1 if it does.",
             u8::from(store.writable),

@@ -4,7 +4,7 @@
 //!
 //! | file       | content                                                        |
 //! |------------|----------------------------------------------------------------|
-//! | `LOCK`     | empty; locked while a store writes there (see `lock.rs`)       |
+//! | `LOCK`     | locked while a store writes there (`lock.rs`, `pins.rs`)       |
 //! | `data.mdb` | LMDB: the tables in `format.rs`                                |
 //! | `journal.0`, `journal.1` | what `data.mdb` may lack after a crash (see `journal.rs`) |
 //! | `lock.mdb` | LMDB's table of readers                                        |
@@ -36,6 +36,7 @@ use crate::journal::{self, Failed, Gate, Journal, Log, ReadersOut, Recorded, Ter
 use crate::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::lock::Claim;
 use crate::pages::{self, Damage};
+use crate::pins::Pins;
 use crate::pool::{Pool, Pooled};
 use crate::{Check, DatabaseError, OpenError, Options, ReadError, format, private};
 
@@ -68,7 +69,7 @@ pub(crate) struct Environment {
     verify_reads: bool,
     snapshot_age_max: Duration,
     began: Instant,
-    /// When the last commit was, in nanoseconds since `began`.
+    /// When the last commit was, in nanoseconds since `began`; `u64::MAX` where only others commit.
     last_commit: AtomicU64,
     /// When readers of dead processes were last looked for, on the same clock.
     last_look: AtomicU64,
@@ -144,7 +145,7 @@ impl Environment {
             verify_reads: options.verify_reads,
             snapshot_age_max: options.snapshot_age_max,
             began: Instant::now(),
-            last_commit: AtomicU64::new(0),
+            last_commit: AtomicU64::new(if options.read_only { u64::MAX } else { 0 }),
             last_look: AtomicU64::new(0),
             claim,
             current: RwLock::new(None),
@@ -200,9 +201,7 @@ impl Environment {
     /// The caller keeps `self` alive as well, for the claim.
     pub(crate) fn begin_read(&self) -> Result<ReadTxn, ReadError> {
         match self.pool.take() {
-            // What another process has committed, nobody tells us.
-            Some(Pooled::Fresh(txn)) if !self.is_read_only() => Ok(txn),
-            Some(Pooled::Fresh(txn)) => self.renew(txn.reset()),
+            Some(Pooled::Fresh(txn)) => Ok(txn),
             Some(Pooled::Idle(idle)) => self.renew(idle),
             None => self.begin_anew(),
         }
@@ -240,7 +239,9 @@ impl Environment {
 
     /// Keeps a transaction for the next who reads.
     pub(crate) fn end_read(&self, txn: ReadTxn) {
-        self.pool.give(txn);
+        // Nobody tells a process that only reads of the commits of another one, so it keeps none
+        // that would hold back what the next commit frees.
+        self.pool.give(txn, !self.is_read_only());
     }
 
     /// Takes note of a commit.
@@ -266,8 +267,28 @@ impl Environment {
     }
 
     /// Whether there was a commit after that time: without one, an old snapshot costs nothing.
-    pub(crate) fn is_expired(&self, expiry: u64) -> bool {
-        self.last_commit.load(Ordering::Relaxed) > expiry
+    pub(crate) fn is_expired(&self, txn: &ReadTxn, expiry: u64) -> bool {
+        self.last_commit.load(Ordering::Relaxed) > expiry && self.is_outdated(txn, expiry)
+    }
+
+    /// The same where the last commit may be another process's, of which the time is not known: an
+    /// old snapshot that does not show it has expired.
+    #[cold]
+    fn is_outdated(&self, txn: &ReadTxn, expiry: u64) -> bool {
+        !self.is_read_only()
+            || (txn.id() != txn.env().last_txn() && self.began.elapsed().as_nanos() > expiry.into())
+    }
+
+    /// How many commits the oldest snapshot is behind, here and in other processes.
+    pub(crate) fn snapshot_lag(&self, env: &Env) -> Result<u64, ReadError> {
+        let last = env.last_txn();
+        let mut pins = Pins::read(self.claim.path()).to_vec();
+        let readers = env.reader_txns().map_err(ReadError::from_engine)?;
+        let snapshots = readers.into_iter().filter(|reader| {
+            let pin = pins.iter().position(|pin| pin == reader);
+            pin.map(|at| pins.swap_remove(at)).is_none()
+        });
+        Ok(snapshots.min().map_or(0, |oldest| last.saturating_sub(oldest)))
     }
 
     /// Opens a named database, making it if it is not there; waits for a commit in that case.
@@ -309,8 +330,8 @@ impl Environment {
         if let Some(journal) = &mut *journal {
             let failed = |error: io::Error| DatabaseError::Failed(error.to_string());
             journal.checkpoint(&env).map_err(failed)?;
+            self.committed(&env);
         }
-        self.committed(&env);
         self.named().insert(name.into(), place);
         Ok(place)
     }
@@ -569,7 +590,7 @@ fn journal_of(
     if let Some(gate) = &mut gate {
         gate.apply(env, &data_file, table)?;
     }
-    Journal::start(env, claim.path(), &data_file, gate, terms)
+    Journal::start(env, claim, &data_file, gate, terms)
 }
 
 impl Damage {

@@ -50,8 +50,11 @@ use std::{io, mem};
 
 use crate::error::is_lack_of_room;
 use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table};
+use crate::lock::Claim;
 use crate::pages::{Damage, Metas, found};
+use crate::pins::Pins;
 use crate::private;
+pub(crate) use files::write_at;
 use files::{Content, Head, RECORDS_START};
 pub(crate) use log::Log;
 use log::{KEPT_BYTES_MAX, Unfit};
@@ -82,6 +85,8 @@ pub(crate) struct Journal {
     spare: Option<IdleTxn>,
     /// Holds the state of a checkpoint that is not durable yet.
     under_way: Option<ReadTxn>,
+    /// Where the commits of both are published.
+    pins: Pins,
     /// The data file's size when the last checkpoint began.
     used_bytes: u64,
     /// A checkpoint failed: what the system was to write it may have forgotten, so that only a
@@ -138,7 +143,7 @@ impl Journal {
     /// Begins to journal what is committed from now on; everything before is made durable first.
     pub(crate) fn start(
         env: &Arc<Env>,
-        directory: &Path,
+        claim: &Claim,
         data_file: &Path,
         gate: Option<Gate>,
         terms: Terms,
@@ -153,7 +158,7 @@ impl Journal {
             _ => {
                 env.sync().map_err(engine)?;
                 let metas = Metas::read(&mut data)?;
-                (make(directory, &Head { salt, generation: 0, number: 0, metas })?, None)
+                (make(claim.path(), &Head { salt, generation: 0, number: 0, metas })?, None)
             }
         };
         let lengths = [files[0].metadata()?.len(), files[1].metadata()?.len()];
@@ -170,6 +175,7 @@ impl Journal {
             pin,
             spare: Some(spare),
             under_way: None,
+            pins: claim.pins(),
             used_bytes: env.used_bytes(),
             is_broken: false,
             terms,
@@ -177,6 +183,7 @@ impl Journal {
             log: Log::default(),
             flusher: Flusher::start()?,
         };
+        journal.publish_pins();
         if newest.is_some() {
             // That head has another salt, and the state of before what was applied since.
             journal.checkpoint(env)?;
@@ -345,6 +352,7 @@ impl Journal {
         if flush {
             self.flusher.begin((env.clone(), checkpoint))?;
             self.under_way = Some(pin);
+            self.publish_pins();
         } else {
             checkpoint.take(|_| Ok(()))?;
             self.adopt(pin);
@@ -376,6 +384,11 @@ impl Journal {
         self.spare = Some(mem::replace(&mut self.pin, pin).reset());
         self.generation += 1;
         self.head_at = 1 - self.head_at;
+        self.publish_pins();
+    }
+
+    fn publish_pins(&self) {
+        self.pins.publish([self.pin.id(), self.under_way.as_ref().map_or(0, ReadTxn::id)]);
     }
 }
 

@@ -82,6 +82,7 @@ mod lock;
 mod options;
 mod pages;
 mod pause;
+mod pins;
 mod pool;
 mod private;
 mod queue;

@@ -15,10 +15,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::pins::Pins;
 use crate::{OpenError, private};
 
 /// The name of the lock file within the data directory.
-const FILE_NAME: &str = "LOCK";
+pub(crate) const FILE_NAME: &str = "LOCK";
 
 /// The directories that this process has open.
 static OPEN: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
@@ -40,7 +41,7 @@ impl Claim {
     pub(crate) fn to_write(directory: &Path) -> Result<Claim, OpenError> {
         let refused = |source| OpenError::from_io(source, directory);
         let mut claim = Claim::to_read(directory)?;
-        // The content is never looked at: a left-over file from a crash is as good as a new one.
+        // Nothing depends on its content (see `pins.rs`): a left-over file is as good as a new one.
         let file = private::open_file(&claim.path.join(FILE_NAME)).map_err(refused)?;
         match file.try_lock() {
             Ok(()) => claim.file = Some(file),
@@ -99,6 +100,11 @@ impl Claim {
     pub(crate) fn share(&mut self) {
         // If this fails, closing is all that is left.
         let _ = self.alone.take().map(|file| file.unlock());
+    }
+
+    /// The place in the lock file where the writer publishes what it holds; nowhere for a reader.
+    pub(crate) fn pins(&self) -> Pins {
+        Pins::new(self.file.as_ref().and_then(|file| file.try_clone().ok()))
     }
 
     pub(crate) fn path(&self) -> &Path {

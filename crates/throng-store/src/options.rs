@@ -168,7 +168,12 @@ impl Options {
     ///
     /// Afterwards reads answer [`ReadError::Expired`](crate::ReadError::Expired), so that nobody
     /// goes on holding back old pages. While nothing is committed, none are held back, and so
-    /// nothing expires.
+    /// nothing expires. A store that is [opened to read only](Options::read_only) has a bound of its
+    /// own, and notices the commits of the process that writes: there a snapshot of that age expires
+    /// if it does not show the last commit.
+    ///
+    /// A snapshot that is held and not read, expired or not, holds back its pages until it is
+    /// dropped; [`Stat::snapshot_lag_commits`](crate::Stat::snapshot_lag_commits) shows it.
     #[must_use]
     pub fn snapshot_age_max(mut self, age: Duration) -> Options {
         self.snapshot_age_max = age;

@@ -69,8 +69,9 @@ impl Pool {
         })
     }
 
-    /// Leaves a transaction for later.
-    pub(crate) fn give(&self, txn: ReadTxn) {
+    /// Leaves a transaction for later, as it is if it sees the last commit and `may_stay`: where
+    /// [`sweep`](Pool::sweep) follows each commit.
+    pub(crate) fn give(&self, txn: ReadTxn, may_stay: bool) {
         let mut shelf = self.own_shelf();
         // Under the lock: what comes before `retire` empties the shelf is emptied with it.
         if txn.env().is_retired() {
@@ -78,7 +79,7 @@ impl Pool {
             return drop(txn);
         }
         // Under the lock as well: a later commit finds it here.
-        if txn.id() == self.committed() && shelf.fresh.is_none() {
+        if may_stay && txn.id() == self.committed() && shelf.fresh.is_none() {
             shelf.fresh = Some(txn);
         } else if shelf.idle.len() < IDLE_MAX {
             shelf.idle.push(txn.reset());

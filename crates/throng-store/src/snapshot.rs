@@ -241,7 +241,11 @@ impl Snapshot {
 
     /// Whether it can still be read.
     pub(crate) fn check(&self) -> Result<(), ReadError> {
-        if self.environment.is_expired(self.expiry) { Err(ReadError::Expired) } else { Ok(()) }
+        if self.environment.is_expired(self.txn(), self.expiry) {
+            Err(ReadError::Expired)
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether it shows everything committed so far, what the writer holds back aside.

@@ -61,6 +61,11 @@ pub struct Stat {
     /// The most snapshots there were at once, those of other processes and those kept for later use
     /// included.
     pub snapshots: u64,
+    /// How many commits the oldest snapshot is behind, in whichever process it is held. The data file
+    /// grows as long as a snapshot stays behind, because the pages it can see are not used again; a
+    /// number that rises and rises means that a snapshot is kept, for at most
+    /// [`Options::snapshot_age_max`] if it is read.
+    pub snapshot_lag_commits: u64,
     /// How often the engine was opened anew after a commit that broke off.
     pub recoveries: u64,
     /// As [`Store::is_writable`] says.
@@ -320,6 +325,7 @@ impl Store {
             journal_bytes: environment.journal_bytes()?,
             map_bytes: env.map_bytes(),
             snapshots: u64::from(environment.readers(&env)),
+            snapshot_lag_commits: environment.snapshot_lag(&env)?,
             recoveries: counters.recoveries.load(Ordering::Relaxed),
             batches: counters.batches.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),

@@ -181,6 +181,7 @@ async fn prometheus_finds_what_it_reads() {
     assert!(value("throng_store_file_bytes") > 0.0);
     assert!(value("throng_store_file_bytes") <= value("throng_store_map_bytes"));
     assert_eq!(value("throng_store_writable"), 1.0);
+    assert!(value("throng_store_snapshot_lag_commits") <= value("throng_store_commits_total"));
 }
 
 #[test]

@@ -185,13 +185,13 @@ fn u64_at(bytes: &[u8], start: usize) -> Option<u64> {
 
 /// Writes all of it at that place, wherever the file stands.
 #[cfg(unix)]
-pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
 }
 
 /// Writes all of it at that place, wherever the file stands.
 #[cfg(windows)]
-pub(super) fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+pub(crate) fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
         bytes = &bytes[written..];

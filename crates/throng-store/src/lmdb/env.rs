@@ -1,7 +1,7 @@
 //! [`Env`]: an open environment, which is a mapped data file and a table of its readers.
 
 use std::convert::Infallible;
-use std::ffi::{CString, c_int, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
@@ -213,6 +213,27 @@ impl Env {
     /// How many slots of readers are taken, here and by other processes.
     pub(crate) fn readers(&self) -> u32 {
         self.info().map_or(0, |info| info.me_numreaders)
+    }
+
+    /// The commit that each transaction reads which is under way, here and in other processes.
+    pub(crate) fn reader_txns(&self) -> Result<Vec<u64>, Error> {
+        /// Takes a line of process, thread and commit; others are headings, or of idle slots.
+        unsafe extern "C" fn line(line: *const c_char, txns: *mut c_void) -> c_int {
+            // SAFETY: LMDB passes text that ends in a zero, and the pointer it was given below,
+            // which nobody else uses meanwhile.
+            let (line, txns) = unsafe { (CStr::from_ptr(line), &mut *txns.cast::<Vec<u64>>()) };
+            let txn = line.to_str().ok().and_then(|line| line.split_whitespace().nth(2));
+            txns.extend(txn.and_then(|txn| txn.parse::<u64>().ok()));
+            0
+        }
+        let mut txns = Vec::<u64>::new();
+        // SAFETY: the environment is open; `line` is called before this returns, with the pointer
+        // to `txns`.
+        let code = unsafe {
+            ffi::mdb_reader_list(self.as_ptr(), Some(line), (&raw mut txns).cast::<c_void>())
+        };
+        // No error of the engine's: it has none here but for an environment that is not open.
+        if code < 0 { Err(Error::Other("the readers cannot be listed".into())) } else { Ok(txns) }
     }
 
     /// The size of a page.

@@ -1,5 +1,7 @@
 //! Views: followed, kept, and too old; stores that only read; volatile ones.
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use std::time::Duration;
 
 use throng_store::{Batch, Durability, OpenError, ReadError, Store, Str, WriteError};
@@ -130,4 +132,109 @@ fn reads_that_do_not_verify_leave_the_search_for_damage_to_verify() {
     let store = Store::options().verify_reads(false).open(directory.path()).unwrap();
     assert_eq!(store.snapshot().unwrap().get(b"key").unwrap().map(<[u8]>::len), Some(100));
     assert!(matches!(store.verify(), Err(ReadError::Corrupt(_))));
+}
+
+/// The lag of the oldest snapshot.
+fn lag(store: &Store) -> u64 {
+    store.stat().unwrap().snapshot_lag_commits
+}
+
+#[test]
+fn the_lag_is_that_of_the_oldest_snapshot_and_not_of_a_checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().checkpoint_bytes(64 << 10).open(directory.path()).unwrap();
+    let write = |number: u32| {
+        let batch = Batch::new().put((number % 10).to_be_bytes(), [7; 1000]);
+        store.write(batch).wait().unwrap();
+        // Commits it.
+        drop(store.snapshot().unwrap());
+    };
+    for number in 0..300 {
+        write(number);
+        assert_eq!(lag(&store), 0, "after {number}");
+    }
+    let old = store.snapshot().unwrap();
+    (0..300).for_each(write);
+    let young = store.snapshot().unwrap();
+    (0..10).for_each(write);
+    assert_eq!(lag(&store), 310);
+    drop(old);
+    assert_eq!(lag(&store), 10);
+    drop(young);
+    assert_eq!(lag(&store), 0);
+}
+
+#[test]
+#[ignore = "the child of a_snapshot_in_another_process_expires_and_its_lag_is_seen"]
+fn reading_child() {
+    let directory = std::env::var(super::DIRECTORY).unwrap();
+    let to_read = Store::options().read_only(true).snapshot_age_max(Duration::ZERO);
+    let store = to_read.open(directory).unwrap();
+    drop(store.snapshot().unwrap());
+    let mut lines = std::io::stdin().lines();
+    let mut say_and_wait = |line: &str| {
+        println!("\n{line}");
+        assert_eq!(lines.next().unwrap().unwrap(), "go on");
+    };
+    say_and_wait("keeps none");
+    let snapshot = store.snapshot().unwrap();
+    let mut range = snapshot.range(..);
+    let mut cursor = snapshot.cursor().unwrap();
+    // However old: it shows the last commit.
+    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
+    // Has another database looked for, which is no commit.
+    assert!(store.database::<Str, Str>("missing").is_err());
+    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
+    assert_eq!(lag(&store), 0);
+    say_and_wait("keeps one");
+    assert_eq!(lag(&store), 20);
+    assert!(matches!(snapshot.get(b"key"), Err(ReadError::Expired)));
+    assert!(matches!(cursor.first(), Err(ReadError::Expired)));
+    assert!(matches!(range.next(), Some(Err(ReadError::Expired))));
+    drop((cursor, range));
+    drop(snapshot);
+    assert_eq!(lag(&store), 0);
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"other"[..]));
+    drop(snapshot);
+    assert_eq!(store.verify().unwrap(), 21);
+    say_and_wait("keeps none again");
+}
+
+#[test]
+fn a_snapshot_in_another_process_expires_and_its_lag_is_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().checkpoint_bytes(16 << 10).open(directory.path()).unwrap();
+    let write = |value: &str| {
+        for number in 0..20u32 {
+            let batch = Batch::new().put(number.to_be_bytes(), [7; 1000]).put("key", value);
+            store.write(batch).wait().unwrap();
+            // Commits it.
+            drop(store.snapshot().unwrap());
+        }
+    };
+    write("value");
+    let mut child = super::child("snapshots::reading_child", directory.path(), "")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut wait_for = |said: &str| {
+        assert!(lines.any(|line| line.unwrap() == said), "it did not say {said:?}");
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    wait_for("keeps none");
+    write("value");
+    assert_eq!(lag(&store), 0);
+    stdin.write_all(b"go on\n").unwrap();
+    wait_for("keeps one");
+    write("other");
+    assert_eq!(lag(&store), 20);
+    stdin.write_all(b"go on\n").unwrap();
+    wait_for("keeps none again");
+    write("last");
+    assert_eq!(lag(&store), 0);
+    stdin.write_all(b"go on\n").unwrap();
+    assert!(child.wait().unwrap().success());
 }

@@ -1,0 +1,49 @@
+//! [`Pins`]: which states of the data file the journal holds, for every process to see.
+//!
+//! LMDB's table of readers does not tell the two readers of the journal (see `journal.rs`) from
+//! snapshots. The writer therefore publishes the numbers of their commits in the file `LOCK`, and a
+//! process that looks for the oldest snapshot leaves them out.
+//!
+//! | bytes | content                                                                    |
+//! |-------|----------------------------------------------------------------------------|
+//! | 0..8  | the commit of the last checkpoint, little endian                           |
+//! | 8..16 | the commit of the checkpoint under way, or 0                               |
+//!
+//! Nothing depends on them but a number in [`Stat`](crate::Stat): they are never flushed, errors are
+//! ignored, and what a crash leaves there is overwritten when the store is opened to write.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::journal::PINS;
+use crate::lock;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Pins(Option<File>);
+
+type Commits = [u64; PINS as usize];
+
+impl Pins {
+    /// For a store that writes, from its lock file.
+    pub(crate) fn new(file: Option<File>) -> Pins {
+        Pins(file)
+    }
+
+    /// Publishes the commits that are held.
+    pub(crate) fn publish(&self, commits: Commits) {
+        if let Some(file) = &self.0 {
+            let bytes = commits.map(u64::to_le_bytes).concat();
+            let _ = crate::journal::write_at(file, &bytes, 0);
+        }
+    }
+
+    /// The commits that the writer of the store in `directory` holds, as far as they are known.
+    pub(crate) fn read(directory: &Path) -> Commits {
+        let mut bytes = [[0; 8]; PINS as usize];
+        let read = File::open(directory.join(lock::FILE_NAME))
+            .and_then(|mut file| file.read_exact(bytes.as_flattened_mut()));
+        read.map_or([0; PINS as usize], |()| bytes.map(u64::from_le_bytes))
+    }
+}
