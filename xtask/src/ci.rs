@@ -1,7 +1,19 @@
 //! `cargo xtask ci`: the cheap checks first, then every test.
 //!
-//! Invariant: all steps but the loom models share one target directory and one feature set, so
-//! that a clean clone compiles each dependency once to check it and once to run it.
+//! Time goes into compiling dependencies, so steps share them. They are the same to cargo where
+//! directory, profile, flags and features agree:
+//!
+//! | compiled            | for the steps                                  | how                    |
+//! |---------------------|------------------------------------------------|------------------------|
+//! | to check            | clippy, doc; those of `bench/` too             | dev, `target/debug`    |
+//! | to run              | unit, models, stress, costs, bench, browser    | dev, `target/debug`    |
+//! | to run, optimised   | readme                                         | release, as users do   |
+//!
+//! Crates that only `bench/` has, and the few whose features `-p throng` changes, come on top. The
+//! crate `throng` alone is optimised for models, stress and costs: see `steps::OPTIMISED`.
+//!
+//! Invariant: no step sets `RUSTFLAGS` or a target directory of its own, which would compile every
+//! dependency again.
 
 use crate::steps::{self, Failure, Step, Tests, Tool};
 use crate::{test, tidy};
@@ -35,8 +47,9 @@ fn tidy_step() -> Result<Tests, Failure> {
 
 fn clippy() -> Result<Tests, Failure> {
     Tool::new("cargo clippy --workspace --all-targets --locked -- -D warnings").run()?;
-    // In release mode, as its tests are: they share the build scripts and procedural macros.
-    Tool::new("cargo clippy --manifest-path bench/Cargo.toml --workspace --all-targets --release --locked -- -D warnings").run()?;
+    // Unoptimised and in our directory, as its tests are: they share the build scripts and
+    // procedural macros.
+    Tool::new("cargo clippy --manifest-path bench/Cargo.toml --workspace --all-targets --locked -- -D warnings").in_our_directory().run()?;
     Ok(Tests::default())
 }
 

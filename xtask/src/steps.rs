@@ -4,6 +4,7 @@
 //! `test result:` line in the format of `cargo test`, whose counts are the sums over all steps, so
 //! whatever reads the output of `cargo test` can read ours.
 
+use serde_json::Value;
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -117,6 +118,10 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
+/// Optimises the crate `throng` in the dev profile, for what runs it a million times; dependencies stay
+/// as they are compiled for all other tests, and debug assertions stay on.
+pub(crate) const OPTIMISED: &[&str] = &["--config", "profile.dev.package.throng.opt-level=3"];
+
 /// A command of the tool chain, run at the root of the workspace.
 pub(crate) struct Tool(Command);
 
@@ -129,10 +134,32 @@ impl Tool {
         Tool(command)
     }
 
+    /// A program that was built, without arguments.
+    pub(crate) fn program(path: &Path) -> Tool {
+        let mut command = Command::new(path);
+        command.current_dir(root());
+        Tool(command)
+    }
+
+    /// Adds arguments, blanks and all.
+    pub(crate) fn args(mut self, arguments: &[&str]) -> Tool {
+        self.0.args(arguments);
+        self
+    }
+
     /// Adds one argument, blanks and all.
     pub(crate) fn arg(mut self, argument: &str) -> Tool {
         self.0.arg(argument);
         self
+    }
+
+    /// Has cargo build another workspace in the target directory of this one, which shares what is
+    /// the same in both.
+    pub(crate) fn in_our_directory(self) -> Tool {
+        match std::env::var_os("CARGO_TARGET_DIR") {
+            Some(_) => self,
+            None => self.env("CARGO_TARGET_DIR", "target"),
+        }
     }
 
     /// Sets a variable of the command's environment.
@@ -180,6 +207,22 @@ impl Tool {
         Ok(tests)
     }
 
+    /// Runs a command of cargo's that builds one program and tells what it made as JSON; returns
+    /// the program.
+    ///
+    /// # Errors
+    /// If it cannot be started, fails, or made no program.
+    pub(crate) fn build(mut self) -> Result<PathBuf, Failure> {
+        println!("    {}", self.line());
+        let output = self.0.stderr(Stdio::inherit()).output();
+        let output = output.map_err(|error| self.failed(&error))?;
+        if !output.status.success() {
+            return Err(self.failed(&output.status));
+        }
+        program_in(&String::from_utf8_lossy(&output.stdout))
+            .ok_or_else(|| self.failed(&"it made no program"))
+    }
+
     /// Runs it silently and returns what it printed; `None` if it is absent or fails.
     pub(crate) fn output(mut self) -> Option<String> {
         let output = self.0.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
@@ -211,6 +254,14 @@ pub(crate) fn root() -> PathBuf {
     let own = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map_or_else(|| own.clone(), Path::to_path_buf)
+}
+
+/// The last program in cargo's messages, each a line of JSON.
+fn program_in(messages: &str) -> Option<PathBuf> {
+    messages.lines().rev().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        message["executable"].as_str().map(PathBuf::from)
+    })
 }
 
 /// Copies `output` to `copy` line by line and adds up its `test result:` lines.
@@ -263,6 +314,17 @@ mod tests {
         assert_eq!(Tests::parse(&line), Some(tests));
         assert!(line.ends_with("finished in 1.50s"), "{line}");
         assert_eq!(Tests::parse("test foo ... ok"), None);
+    }
+
+    #[test]
+    fn the_program_is_read_from_cargos_messages() {
+        let messages = "no JSON\n\
+            {\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"executable\":\"/target/throng-1\"}\n\
+            {\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(program_in(messages).as_deref(), Some(Path::new("/target/throng-1")));
+        assert_eq!(program_in("{}\n"), None);
+        assert!(Tool::new("true").build().is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `cargo xtask stress`: what must hold under a load that no test waits for. The runs themselves are
-//! an example program of the runtime, `crates/throng/examples/stress`, and tests of the store.
+//! an example program of the runtime, `crates/throng/examples/stress`, and tests of store and service.
 
-use crate::steps::{Failure, Tests, Tool};
+use crate::steps::{Failure, OPTIMISED, Tests, Tool};
 
 /// Every run, at a size that takes a second or so, for the ordinary tests.
 pub(crate) const SMALL: &[(&str, u64)] = &[
@@ -13,12 +13,13 @@ pub(crate) const SMALL: &[(&str, u64)] = &[
     ("trees", 2_000),
 ];
 
-/// Tests of the store that the ordinary tests run as well, but shorter: the name of the run, the
+/// Tests that the ordinary tests run as well, but shorter: the name of the run, the package, the
 /// target and the test, and the variable that says the full size.
-const STORE: &[(&str, &str, &str, u64)] = &[
-    ("store-kill", "store killed_writers_lose_nothing", "THRONG_STORE_KILLS", 200),
-    ("store-power", "power a_power_cut", "THRONG_STORE_CUTS", 50_000),
-    ("store-damage", "store a_damaged_byte", "THRONG_STORE_FLIP_STRIDE", 1),
+const LONGER: &[(&str, &str, &str, u64)] = &[
+    ("store-kill", "throng-store --test store killed_writers", "THRONG_STORE_KILLS", 200),
+    ("store-power", "throng-store --test power a_power_cut", "THRONG_STORE_CUTS", 50_000),
+    ("store-damage", "throng-store --test store a_damaged_byte", "THRONG_STORE_FLIP_STRIDE", 1),
+    ("service-kill", "throng-cli --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
 ];
 
 /// Runs one of them, or all, optimised.
@@ -26,11 +27,9 @@ const STORE: &[(&str, &str, &str, u64)] = &[
 /// # Errors
 /// If anything did not hold.
 pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure> {
-    for &(store, test, variable, full) in STORE {
-        if name.as_deref().is_none_or(|name| name == store) {
-            let line = format!(
-                "cargo test --release --locked -p throng-store --test {test} -- --nocapture"
-            );
+    for &(longer, test, variable, full) in LONGER {
+        if name.as_deref().is_none_or(|name| name == longer) {
+            let line = format!("cargo test --release --locked -p {test} -- --nocapture");
             Tool::new(&line).env(variable, &size.unwrap_or(full).to_string()).run_tests()?;
             if name.is_some() {
                 return Ok(());
@@ -45,10 +44,14 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
     Tool::new(&line).run()
 }
 
-/// All of them, small.
+/// Those of the runtime, small, with the dependencies of the other tests; the longer ones
+/// run in the step `unit` at a small size.
 pub(crate) fn small() -> Result<Tests, Failure> {
     for &(name, size) in SMALL {
-        run(Some(name.into()), Some(size))?;
+        Tool::new("cargo run --locked -p throng --example stress")
+            .args(OPTIMISED)
+            .args(&["--", name, &size.to_string()])
+            .run()?;
     }
     Ok(Tests::one_passed())
 }

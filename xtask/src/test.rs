@@ -3,7 +3,7 @@
 //! Invariant: each test of the repository runs in exactly one step, except those under Miri.
 
 use crate::readme;
-use crate::steps::{self, Failure, Step, Tests, Tool};
+use crate::steps::{self, Failure, OPTIMISED, Step, Tests, Tool};
 use crate::stress;
 use std::path::{Path, PathBuf};
 
@@ -55,25 +55,30 @@ fn unit() -> Result<Tests, Failure> {
     Tool::new("cargo test --workspace --locked").run_tests()
 }
 
-/// Loom replaces the atomics by its own, so these are builds of their own; optimised, because they
-/// run each test some hundred thousand times, but not across crates, which would only take longer.
+/// Loom replaces the atomics by its own where `throng_loom` is set. `cargo rustc` sets it for the one
+/// crate; `RUSTFLAGS` would for all, and each dependency would be compiled again.
 fn models() -> Result<Tests, Failure> {
-    Tool::new("cargo test -p throng --release --lib --locked --target-dir target/loom loom")
-        .env("RUSTFLAGS", "--cfg throng_loom")
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-        .env("LOOM_MAX_PREEMPTIONS", "3")
-        .run_tests()
+    let build = Tool::new("cargo rustc -p throng --lib --profile test --locked")
+        .args(OPTIMISED)
+        .arg("--message-format=json-render-diagnostics")
+        .args(&["--", "--cfg", "throng_loom"]);
+    let program = build.build()?;
+    Tool::program(&program).arg("loom").env("LOOM_MAX_PREEMPTIONS", "3").run_tests()
 }
 
 /// Few of each: enough to see that each row measures what it says, which it checks.
 fn costs() -> Result<Tests, Failure> {
-    Tool::new("cargo run --release --locked -p throng --example costs -- all 1000").run()?;
+    Tool::new("cargo run --locked -p throng --example costs")
+        .args(OPTIMISED)
+        .args(&["--", "all", "1000"])
+        .run()?;
     Ok(Tests::one_passed())
 }
 
 fn bench() -> Result<Tests, Failure> {
-    Tool::new("cargo test --manifest-path bench/Cargo.toml --workspace --release --locked")
+    // Unoptimised: what they check is not speed, and the rivals take long to optimise.
+    Tool::new("cargo test --manifest-path bench/Cargo.toml --workspace --locked")
+        .in_our_directory()
         .run_tests()
 }
 

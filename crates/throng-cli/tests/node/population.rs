@@ -1,5 +1,6 @@
-//! A thousand users over 64 connections: every timeline is right, and nothing that was
-//! acknowledged is lost when the node is killed in the middle of it.
+//! Some hundred users over 64 connections: every timeline is right, and nothing that was
+//! acknowledged is lost when the node is killed in the middle of it. `cargo xtask stress service-kill`
+//! runs it with a thousand, which `THRONG_POPULATION_USERS` asks for.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,10 +11,15 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Client, Node, send};
 
-const USERS: usize = 1000;
-const FOLLOWS: usize = 25;
+/// How many users each one follows, and how many posts each makes: more than fill the largest page.
+const FOLLOWS: usize = 12;
 const POSTS: usize = 10;
 const CONNECTIONS: usize = 64;
+
+/// How many users there are.
+fn users() -> usize {
+    std::env::var("THRONG_POPULATION_USERS").map_or(150, |users| users.parse().unwrap())
+}
 
 #[tokio::test]
 async fn timelines_are_whole_and_survive_a_kill() {
@@ -121,7 +127,7 @@ impl World {
         })
         .await;
         let posts: usize = lengths.iter().sum();
-        assert!(posts >= USERS * FOLLOWS * POSTS, "{posts}");
+        assert!(posts >= users() * FOLLOWS * POSTS, "{posts}");
     }
 }
 
@@ -130,7 +136,7 @@ fn settled_following(user: usize) -> BTreeSet<usize> {
     let mut random = Random(user as u64);
     let mut following = BTreeSet::new();
     while following.len() < FOLLOWS {
-        let target = random.below(USERS);
+        let target = random.below(users());
         if target != user {
             following.insert(target);
         }
@@ -151,8 +157,8 @@ enum What {
     Follow(usize),
 }
 
-/// The kill comes after so many acts; some thousand more would be to follow.
-const ACTS_BEFORE_KILL: usize = 3000;
+/// The kill comes after so many acts for each user; without it there would be no end.
+const ACTS_BEFORE_KILL: usize = 3;
 
 /// Lets everybody post and follow until the node is killed in the middle of it.
 async fn live_until_killed(node: &Node, tokens: &[String]) -> Vec<Act> {
@@ -162,7 +168,7 @@ async fn live_until_killed(node: &Node, tokens: &[String]) -> Vec<Act> {
         let mut random = Random(1_000_000 + worker as u64);
         let mut acts = Vec::new();
         for turn in 0.. {
-            let user = (worker + turn * CONNECTIONS) % USERS;
+            let user = (worker + turn * CONNECTIONS) % users();
             let what = What::choose(&mut random, worker, turn, user);
             let answer = what.attempt(&client, &tokens[user]).await;
             let lost = answer.is_err();
@@ -176,7 +182,7 @@ async fn live_until_killed(node: &Node, tokens: &[String]) -> Vec<Act> {
                 break;
             }
             acts_done.set(acts_done.get() + 1);
-            if acts_done.get() == ACTS_BEFORE_KILL {
+            if acts_done.get() == ACTS_BEFORE_KILL * users() {
                 killed.set(true);
                 node.signal("KILL").await; // the others go on meanwhile
             }
@@ -190,7 +196,7 @@ impl What {
     /// One act in four follows, the others post, half of them under a key.
     fn choose(random: &mut Random, worker: usize, turn: usize, user: usize) -> What {
         let (follow, keyed) = (random.below(4) == 0, random.below(2) == 0);
-        let target = random.below(USERS);
+        let target = random.below(users());
         if follow && target != user {
             return What::Follow(target);
         }
@@ -306,7 +312,7 @@ async fn for_each_user<R>(node: &Node, work: impl AsyncFn(&Client, usize) -> R) 
     let workers = (0..CONNECTIONS).map(async |worker| {
         let client = node.client();
         let mut results = Vec::new();
-        for user in (worker..USERS).step_by(CONNECTIONS) {
+        for user in (worker..users()).step_by(CONNECTIONS) {
             results.push((user, work(&client, user).await));
         }
         results
