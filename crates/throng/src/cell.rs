@@ -576,12 +576,16 @@ impl Token {
     /// If a turn is under way.
     pub(crate) fn die(&self, generation: Generation, reason: &ExitReason) {
         assert!(self.frame().is_none(), "a process ends after its turn");
-        self.discard_queued(reason);
+        if self.first_pending().is_some() {
+            self.discard_queued(reason);
+        }
         if !self.is_closed() {
             let rest = self.cell().mailbox.close(generation);
-            // SAFETY: the token's, and empty since just now.
-            self.cell().pending.with_mut(|pending| unsafe { *pending = rest });
-            self.discard_queued(reason);
+            if !rest.is_null() {
+                // SAFETY: the token's, and empty since just now.
+                self.cell().pending.with_mut(|pending| unsafe { *pending = rest });
+                self.discard_queued(reason);
+            }
         }
         if generation.is_bounded() {
             self.close_lobby(reason);
@@ -628,6 +632,7 @@ impl Token {
     /// Drops what was taken from the mailbox, one message at a time, so that a panic loses none
     /// but its own. Watchers that are no processes are told with the others, when the names of the
     /// process are free.
+    #[cold]
     fn discard_queued(&self, reason: &ExitReason) {
         while let Some(message) = self.first_pending() {
             // SAFETY: drained, so owned by the token; the link is read before the message goes.
@@ -652,6 +657,7 @@ impl Token {
     }
 
     /// The oldest message taken from the mailbox, which stays where it is.
+    #[inline(always)]
     fn first_pending(&self) -> Option<NonNull<Link>> {
         // SAFETY: the token's.
         self.cell().pending.with_mut(|pending| unsafe {

@@ -557,6 +557,7 @@ impl Worker {
 
     // --- running ---
 
+    #[inline(always)]
     fn run_process(&self, token: Token) {
         self.run_process_for(token, BUDGET);
     }
