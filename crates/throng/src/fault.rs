@@ -62,8 +62,10 @@ mod tests {
     use super::{Step, arm, is_armed};
     use crate::prelude::*;
     use std::any::type_name;
+    use std::future::{Future, poll_fn};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Poll;
     use std::time::Duration;
 
     /// A test waits so long for what must come.
@@ -141,8 +143,10 @@ mod tests {
         let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
         let watcher = runtime.spawn(Watcher(tell)).expect("there is room");
         watcher.call(Watch(victim.pid())).await.expect("lives");
-        let exited = tokio::spawn(victim.pid().exited());
-        // Seen by the victim when this is answered.
+        let mut exited = Box::pin(victim.pid().exited());
+        // Its watcher is sent by the first poll, and is with the victim when the look is answered.
+        assert!(poll_fn(|cx| Poll::Ready(exited.as_mut().poll(cx).is_pending())).await);
+        let exited = tokio::spawn(exited);
         runtime.info(victim).await.expect("lives");
 
         let in_turn = matches!(end, End::Kill).then(|| tokio::spawn(victim.call(Wait)));
