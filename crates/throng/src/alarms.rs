@@ -13,7 +13,7 @@
 
 use crate::cell::CellRef;
 use crate::message_timer::{TimerShare, Unsent};
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
 use crate::timer::{Tick, Wheel};
 use std::collections::VecDeque;
@@ -96,6 +96,8 @@ pub(crate) struct Alarms {
     next: AtomicU32,
     /// Messages that another thread could not send for the owner, which drops them.
     unsent: Mutex<Vec<Unsent>>,
+    /// Whether there are any. Written under their lock.
+    has_unsent: AtomicBool,
 }
 
 impl Alarms {
@@ -107,6 +109,7 @@ impl Alarms {
             wheel: Mutex::new(Some(Wheel::new(now))),
             next: AtomicU32::new(0),
             unsent: Mutex::default(),
+            has_unsent: AtomicBool::new(false),
         }
     }
 
@@ -134,7 +137,7 @@ impl Alarms {
         };
         let before = self.next();
         open.insert(now, at, target, |at, target| target.is_dead(at));
-        let next = open.next();
+        let next = self.next_of(open, now);
         self.publish(next);
         next.is_some_and(|next| before.is_none_or(|before| !before.is_due(next)))
     }
@@ -158,21 +161,41 @@ impl Alarms {
         let mut due = VecDeque::new();
         if let Some(wheel) = &mut *lock(&self.wheel) {
             wheel.advance(now, Self::SLICE, |at, target| due.push_back((at, target)));
-            self.publish(wheel.next());
+            self.publish(self.next_of(wheel, now));
         }
         due
     }
 
-    /// Leaves messages for the owner to drop, because their drop is user code and may block.
-    pub(crate) fn leave(&self, unsent: Vec<Unsent>) {
-        if !unsent.is_empty() {
-            lock(&self.unsent).extend(unsent);
+    /// Leaves messages for the owner to drop, because their drop is user code and may block. Until
+    /// it does, something is due.
+    pub(crate) fn leave(&self, now: Tick, unsent: Vec<Unsent>) {
+        if unsent.is_empty() {
+            return;
+        }
+        let wheel = lock(&self.wheel);
+        {
+            let mut left = lock(&self.unsent);
+            left.extend(unsent);
+            self.has_unsent.store(true, Ordering::Relaxed);
+        }
+        if let Some(wheel) = &*wheel {
+            self.publish(self.next_of(wheel, now));
         }
     }
 
     /// Owner: the messages that were left for it.
     pub(crate) fn take_left(&self) -> Vec<Unsent> {
-        std::mem::take(&mut lock(&self.unsent))
+        if !self.has_unsent.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut unsent = lock(&self.unsent);
+        self.has_unsent.store(false, Ordering::Relaxed);
+        std::mem::take(&mut unsent)
+    }
+
+    /// When there is something to do. The wheel is locked.
+    fn next_of(&self, wheel: &Wheel<Target>, now: Tick) -> Option<Tick> {
+        if self.has_unsent.load(Ordering::Relaxed) { Some(now) } else { wheel.next() }
     }
 
     /// Ends all alarms.

@@ -649,6 +649,8 @@ impl Token {
                 Some(Signal::Watch(watcher)) => {
                     signal::add_watcher(self, watcher);
                 }
+                // Its entry in a wheel is dropped soon, like those of timers on the list.
+                Some(Signal::Tie(tie)) => tie.end(self.class().runtime.scheduler()),
                 Some(signal) => signal.refuse(self.pid(), reason),
                 // SAFETY: owned, and out of the list.
                 None => unsafe { message::discard(message, reason) },

@@ -160,6 +160,8 @@ where
     if S::LAYERED && T::LAYERED && token.is_layered() {
         // SAFETY: passed on.
         if let Err(reason) = unsafe { admit::<P>(token) } {
+            // It may have been the first turn, for which signals wait.
+            token.forgo_first();
             drop_users(turn);
             sink.fail(&reason);
             return Progress::Done(After::ExitIfIdle);

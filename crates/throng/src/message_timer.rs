@@ -19,10 +19,11 @@
 //! timers on its list, as OTP cancels those whose destination is gone: the messages are dropped then,
 //! and the wheel's entries soon after.
 //!
-//! The list belongs to the token's holder. The process's own turn enters its timers there and strikes
-//! them off; any other thread does both by a signal (`tie`, `untie`). Exactly one side strikes a
-//! timer off before the process exits: the canceller, or else the process as it handles the message
-//! of a timer that has rung ([`Fired`]). So the tie is there when a signal `untie` is acted on.
+//! The list belongs to the token's holder between two turns. A handler may hand its context to other
+//! threads while it sets a timer without the context, so a turn does not touch the list: all threads,
+//! its own included, enter timers and strike them off by a signal (`tie`, `untie`). Exactly one side
+//! strikes a timer off before the process exits: the canceller, or else the process as it handles the
+//! message of a timer that has rung ([`Fired`]). So the tie is there when a signal `untie` is acted on.
 //!
 //! A timer that rings sends its message as any sender would, but no bound of a mailbox refuses it.
 //! Of an interval not the message is sent but its share in the block ([`Beat`]): the message is
@@ -40,7 +41,7 @@ use crate::frame::{self, NoReply, Progress};
 use crate::mailbox::{Gone, Link};
 use crate::message::{Cast, Dispatch, Message};
 use crate::process::{Process, Turn};
-use crate::scheduler::{self, Scheduler};
+use crate::scheduler::Scheduler;
 use crate::signal::{self, Signal};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
@@ -81,7 +82,7 @@ impl Timer {
     /// process has exited. An interval is cancelled for good, also if a message of it waits in
     /// the mailbox.
     ///
-    /// Cost: constant; outside of the turns of the process that the timer is for, a signal to it.
+    /// Cost: constant; a signal to the process that the timer is for.
     pub fn cancel(&self) -> bool {
         // SAFETY: this side is not gone.
         let head = unsafe { self.0.as_ref() };
@@ -371,18 +372,15 @@ pub(crate) struct TimerRef(NonNull<Head>);
 unsafe impl Send for TimerRef {}
 
 impl TimerRef {
-    /// Takes a timer that was ended early off the list of its process.
+    /// Has a timer that was ended early taken off the list of its process.
     fn strike_off(self, to: RawAddress) {
-        let struck = scheduler::with_turn_of(to, |worker, mut inside| {
-            let tie = inside.if_extension(|own| own.timers.remove(self)).flatten();
-            tie.map(|tie| tie.end(worker.scheduler()))
-        });
-        if struck.flatten().is_none() {
-            // A process that has exited drops its ties by itself.
-            let _ = signal::try_send(Pid::from_raw(to), Signal::Untie(self));
-        }
+        // A process that has exited drops its ties by itself.
+        let _ = signal::try_send(Pid::from_raw(to), Signal::Untie(self));
     }
 }
+
+/// Capacity that a list of timers does not give back.
+const CAPACITY_MIN: usize = 8;
 
 /// The timers for one process that have neither been handled nor cancelled.
 ///
@@ -410,7 +408,8 @@ impl Timers {
         if let Some(moved) = self.0.get(index) {
             Self::set_index(moved, index as u32);
         }
-        if self.0.len() < self.0.capacity() / 4 {
+        // A process with one timer at a time keeps its list.
+        if self.0.capacity() > CAPACITY_MIN && self.0.len() < self.0.capacity() / 4 {
             self.0.shrink_to(self.0.len() * 2);
         }
         Some(tie)
@@ -595,15 +594,8 @@ pub(crate) fn send_every<P: Process, T: Turn<P> + Clone>(
 /// Enters a timer in the list of its process and sets its alarm; if the process has exited, the
 /// timer ends at once.
 fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
-    let to = share.head().to;
-    let mut tie = Some(tie);
-    scheduler::with_turn_of(to, |_, mut inside| {
-        inside.with_extension(|own| tie.take().map(|tie| own.timers.insert(tie)))
-    });
-    if let Some(tie) = tie {
-        // What is refused comes back and is dropped, which ends the timer.
-        drop(signal::try_send(Pid::from_raw(to), Signal::Tie(tie)));
-    }
+    // What is refused comes back and is dropped, which ends the timer.
+    drop(signal::try_send(Pid::from_raw(share.head().to), Signal::Tie(tie)));
     if !share.is_over() {
         scheduler.set_timer(at, share);
     }

@@ -234,9 +234,9 @@ impl Registry {
     fn unregister(&self, name: &str) -> Option<Pid> {
         let mut names = lock(self.shard(name));
         let entry = names.remove(name)?;
-        // One that is gone has left already.
+        // One that is gone has left already; one that takes no more signals lives, and leaves soon.
         let left = signal::try_send(entry.pid, Signal::Leave { key: key(&entry) });
-        left.is_ok().then_some(entry.pid)
+        (left.is_ok() || entry.pid.is_alive()).then_some(entry.pid)
     }
 
     fn list(&self) -> Vec<Registered> {

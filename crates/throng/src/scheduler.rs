@@ -493,8 +493,12 @@ impl Scheduler {
             }
             let mut woken = Vec::new();
             let unsent = self.ring(alarms, |token| woken.push(token));
+            if woken.is_empty() && unsent.is_empty() {
+                // What was left for the owner is due until it comes.
+                return;
+            }
             self.inject(woken);
-            alarms.leave(unsent);
+            alarms.leave(self.clock.now(), unsent);
         }
     }
 

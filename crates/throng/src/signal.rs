@@ -163,7 +163,8 @@ impl Signal {
             Signal::Watch(watcher) => add_watcher(token, watcher),
             Signal::Unwatch { key } => {
                 let watcher = token.if_extension(|own| own.watchers.others.remove(&key)).flatten();
-                drop(watcher);
+                // It holds the waker of the task that watched.
+                drop_users(watcher);
             }
             Signal::Join { key, membership } => {
                 token.with_extension(|own| own.memberships.insert(key, membership));
@@ -171,7 +172,7 @@ impl Signal {
             Signal::Leave { key } => {
                 let left = token.if_extension(|own| own.memberships.remove(&key));
                 // It may hold the last of something whose own end takes time.
-                drop(left);
+                drop_users(left);
             }
             Signal::Tie(tie) => token.with_extension(|own| own.timers.insert(tie)),
             Signal::Untie(timer) => {

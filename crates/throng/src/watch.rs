@@ -39,10 +39,6 @@ impl TurnTitle {
     pub(crate) const TIMEOUT: TurnTitle =
         TurnTitle { process: || "any process", message: || "a timeout" };
 
-    /// The title of dropping the message of a timer whose process has exited.
-    pub(crate) const TIMER: TurnTitle =
-        TurnTitle { process: || "any process", message: || "a timer's message is dropped" };
-
     /// The title of acting on signals, and of dropping the turn that a signal ends.
     pub(crate) const fn signalled<P: Process>() -> TurnTitle {
         TurnTitle { process: type_name::<P>, message: || "signals" }
@@ -65,6 +61,10 @@ impl TurnTitle {
         (self.message)()
     }
 }
+
+/// The title of dropping the message of a timer whose process has exited.
+pub(crate) static TIMER: TurnTitle =
+    TurnTitle { process: || "any process", message: || "a timer's message is dropped" };
 
 /// What a worker does at present; written by it alone.
 pub(crate) struct Doing {

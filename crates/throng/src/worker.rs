@@ -30,7 +30,7 @@ use crate::slab::SlotCache;
 use crate::sync::{current, park, park_timeout, spin_loop};
 use crate::timer::Tick;
 use crate::train::Streak;
-use crate::watch::{Doing, TurnTitle};
+use crate::watch::{self, Doing};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,12 +143,30 @@ impl Worker {
         }
     }
 
-    /// Runs what is queued when the runtime is over, behind a turn that has blocked its worker until
-    /// now: it all exits at once.
+    /// Runs what is left when the runtime is over, behind a turn that has blocked its worker until
+    /// now: it all exits at once. No other thread sweeps any more, so this worker does: once more
+    /// after each process that it has met, which may have suspended its last turn.
     fn run_left(&self) {
         let queued = || self.take_warm().or_else(|| self.remote().queue.pop());
-        while let Some(token) = queued().or_else(|| self.take_injected()) {
-            self.guard(|| self.run_process(token));
+        loop {
+            let mut ran = false;
+            let mut run = |token| {
+                ran = true;
+                self.guard(|| self.run_process(token));
+            };
+            while let Some(token) = queued().or_else(|| self.take_injected()) {
+                run(token);
+            }
+            self.shared.slab.for_each_slot(|cell| {
+                let suspended = cell.is_suspended();
+                let idle = || cell.wake_idle().or_else(|| cell.wake_awaiting());
+                if let Some(token) = if suspended { cell.wake_turn() } else { idle() } {
+                    run(token);
+                }
+            });
+            if !ran {
+                return;
+            }
         }
     }
 
@@ -449,10 +467,10 @@ impl Worker {
     #[cold]
     fn ring_due_alarms(&self, runs: u32) {
         if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
-            let mut unsent = self.scheduler().ring(self.alarms(), |token| self.push_back(token));
-            unsent.extend(self.alarms().take_left());
+            let mut unsent = self.alarms().take_left();
+            unsent.extend(self.scheduler().ring(self.alarms(), |token| self.push_back(token)));
             if !unsent.is_empty() {
-                self.doing().begin(const { &TurnTitle::TIMER });
+                self.doing().begin(&watch::TIMER);
                 drop(unsent);
                 self.doing().end();
             }

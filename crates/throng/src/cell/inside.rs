@@ -77,7 +77,7 @@ impl Inside {
     /// Where the state of the process is, which must be a `P`.
     #[inline(always)]
     pub(crate) fn state<P: Process>(self) -> NonNull<P> {
-        debug_assert!(Token(self.0).is_a::<P>(), "the state is another type's");
+        debug_assert!(ManuallyDrop::new(Token(self.0)).is_a::<P>(), "the state is another type's");
         // SAFETY: the pointer is only made here; whoever uses it says why that is sound.
         unsafe { NonNull::new_unchecked(class::state::<P>(self.0)) }
     }
@@ -123,7 +123,7 @@ impl Inside {
 
     /// Where the process's messages wait, if it is bounded.
     pub(crate) fn lobby(self) -> Option<&'static Lobby> {
-        let token = Token(self.0);
+        let token = ManuallyDrop::new(Token(self.0));
         token.generation().is_bounded().then(|| token.lobby())
     }
 

@@ -37,7 +37,6 @@ impl Token {
     }
 
     /// Signals need not wait for the first turn any more: it will not be run.
-    #[cfg(feature = "sim")]
     pub(crate) fn forgo_first(&self) {
         self.cell().turn.clear_fresh();
     }

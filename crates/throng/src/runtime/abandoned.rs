@@ -10,7 +10,9 @@ use super::shutdown::Shutdown;
 use crate::cell::Token;
 use crate::scheduler::{Phase, Scheduler};
 use crate::sync::{Mutex, lock};
+use crate::watch;
 use std::collections::HashMap;
+use std::ptr;
 
 /// How many types an outcome names at most.
 const KINDS_MAX: usize = 32;
@@ -74,7 +76,11 @@ impl Shared {
     fn name_living(&self, mut name: impl FnMut(&'static str)) {
         let Scheduler { remotes, .. } = &self.scheduler;
         let running = remotes.iter().filter_map(|remote| remote.doing.look());
-        running.for_each(|(_, title)| name(title.process()));
+        // The message of a timer for a dead process is no process's.
+        let titles = running.map(|(_, title)| title);
+        titles
+            .filter(|&title| !ptr::eq(title, &watch::TIMER))
+            .for_each(|title| name(title.process()));
         let mut queued = Vec::new();
         for remote in remotes {
             queued.extend([remote.leaving.steal(), remote.warm.steal()].into_iter().flatten());

@@ -438,3 +438,37 @@ impl Handle<Never> for Mute {
         std::future::pending().await
     }
 }
+
+/// Tells when it is dropped.
+struct Dropping(mpsc::Sender<()>);
+impl Drop for Dropping {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+impl Message for Dropping {
+    type Reply = ();
+}
+impl Handle<Dropping> for Holder {
+    async fn handle(&mut self, _: Dropping, _: &mut Context<Self>) {}
+}
+
+#[test]
+fn a_timer_that_rings_while_its_process_is_being_dropped_drops_its_message_soon_after() {
+    let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (let_go, until) = mpsc::channel();
+    let (tell, dropped) = mpsc::channel();
+    let holder = runtime.spawn(Holder(Some(BlocksInDrop { begun, until }))).unwrap();
+    let time = Duration::from_millis(30);
+    drop(runtime.send_after(holder, time, Dropping(tell)));
+    let set = Instant::now();
+    holder.kill();
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    // The clock's thread rings the alarm for the worker meanwhile, and finds nobody.
+    while set.elapsed() < 3 * time {
+        std::thread::yield_now();
+    }
+    let_go.send(()).unwrap();
+    dropped.recv_timeout(PATIENCE).expect("the message is dropped before the end of the runtime");
+}

@@ -95,8 +95,11 @@ fn the_shortest_durations_are_over_at_once() {
     runtime.block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         let waits = runtime.spawn(Waits).unwrap();
-        waits.call(With(Use::ReceiveTimeout, Duration::ZERO, counter)).await.unwrap();
-        assert_eq!(waits.pid().exited().await, ExitReason::other("the time is over"));
+        // Watched before it is told, for then it is gone at once.
+        let told = waits.call(With(Use::ReceiveTimeout, Duration::ZERO, counter));
+        let (exit, told) = tokio::join!(waits.pid().exited(), told);
+        assert!(told.unwrap());
+        assert_eq!(exit, ExitReason::other("the time is over"));
     });
 }
 

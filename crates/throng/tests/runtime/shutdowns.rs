@@ -295,3 +295,51 @@ async fn a_runtime_dropped_in_its_own_handler_holds_up_neither_that_nor_the_othe
     eventually(|| handle.process_count() == 0).await;
     assert_eq!(exits.load(Ordering::SeqCst), 5, "all of them in order");
 }
+
+/// Tells when it is dropped.
+struct Dropping(std::sync::mpsc::Sender<()>);
+impl Drop for Dropping {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+/// Blocks past the end of its runtime, then waits for ever, and once more in its last turn.
+struct BlocksThenWaits(#[expect(dead_code, reason = "held to be dropped")] Dropping);
+impl Process for BlocksThenWaits {
+    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+        std::future::pending().await
+    }
+}
+struct BlockThenWait {
+    begun: std::sync::mpsc::Sender<()>,
+    until: std::sync::mpsc::Receiver<()>,
+}
+impl Message for BlockThenWait {
+    type Reply = ();
+}
+impl Handle<BlockThenWait> for BlocksThenWaits {
+    async fn handle(&mut self, block: BlockThenWait, _: &mut Context<Self>) {
+        block.begun.send(()).unwrap();
+        let _ = block.until.recv();
+        std::future::pending().await
+    }
+}
+
+#[test]
+fn what_waits_after_the_end_of_its_runtime_is_dropped() {
+    let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (let_go, until) = std::sync::mpsc::channel();
+    let (tell, dropped) = std::sync::mpsc::channel();
+    let blocks = runtime.spawn(BlocksThenWaits(Dropping(tell.clone()))).unwrap();
+    // At rest behind it, with a last turn that waits.
+    runtime.spawn(BlocksThenWaits(Dropping(tell))).unwrap();
+    blocks.send(BlockThenWait { begun, until }).unwrap();
+    has_begun.recv_timeout(MINUTE).unwrap();
+    assert_eq!(runtime.shutdown(Duration::ZERO).abandoned, 2);
+    let_go.send(()).unwrap();
+    for _ in 0..2 {
+        dropped.recv_timeout(MINUTE).expect("a process is left behind");
+    }
+}

@@ -508,3 +508,37 @@ fn timers_set_and_cancelled_within_processes() {
     until(|| !busy.is_alive());
     until(|| dropped.load(Ordering::SeqCst) == count + 1);
 }
+
+/// Sets and cancels timers while a thread of its own uses the context.
+struct SetBeside(u64);
+impl Message for SetBeside {
+    type Reply = ();
+}
+impl Handle<SetBeside> for Counter {
+    async fn handle(&mut self, SetBeside(rounds): SetBeside, cx: &mut Context<Self>) {
+        let (runtime, address) = (cx.runtime().clone(), cx.address());
+        let other = runtime.spawn(Counter { count: 0 }).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for _ in 0..rounds {
+                    let monitor = cx.monitor(other);
+                    cx.demonitor(monitor);
+                }
+            });
+            for _ in 0..rounds {
+                assert!(runtime.send_after(address, NEVER, Add(1)).cancel());
+            }
+        });
+        other.stop();
+    }
+}
+
+#[test]
+fn timers_are_set_and_cancelled_beside_a_thread_that_uses_the_context() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        counter.call(SetBeside(scaled(1000))).within(PATIENCE).await.unwrap();
+        assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+    });
+}
