@@ -151,7 +151,8 @@ fn a_layer_surrounds_every_turn_whatever_woke_the_process() {
         assert_eq!(log.take(), ["started", "end", "begin", "turn", "end"]);
 
         let around = |middle| ["begin", "turn", "end", "begin", middle, "end"];
-        let wake: [(&str, fn(&mut Worker, &mut Context<Worker>)); 6] = [
+        type Wake = fn(&mut Worker, &mut Context<Worker>);
+        let wake: [(&str, Wake); 6] = [
             ("timeout", |_, cx| cx.receive_timeout(Duration::ZERO)),
             ("tick", |_, cx| drop(cx.send_after(Duration::ZERO, Tick))),
             ("tick", |_, cx| {
@@ -204,7 +205,7 @@ fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
             cx.receive_timeout(Duration::ZERO);
             7
         }));
-        let call = tokio::spawn(async move { call.await });
+        let call = tokio::spawn(call);
         wait_for(&log, "settle").await;
         assert!(!call.is_finished());
         gate.add_permits(1);
@@ -222,7 +223,7 @@ fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
         // Killed while it settles, its caller is told, once.
         log.take();
         let call = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ()));
-        let call = tokio::spawn(async move { call.await });
+        let call = tokio::spawn(call);
         wait_for(&log, "settle").await;
         worker.kill();
         let killed = call.await.unwrap().unwrap_err();
