@@ -123,6 +123,12 @@ impl Ids {
         }
     }
 
+    /// The same with another clock, which tells the tick of the time.
+    #[cfg(test)]
+    pub(crate) fn with_clock(self, clock: fn() -> u64) -> Ids {
+        Ids { clock, ..self }
+    }
+
     /// An id greater than all given before. Waits for the disk about once per [`LEASE`].
     ///
     /// # Errors

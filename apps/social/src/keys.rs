@@ -73,8 +73,9 @@ impl Keys {
         key: &IdempotencyKey,
         now: Now,
     ) -> Result<Option<PostId>, CellError> {
-        for (key, id) in std::mem::take(&mut self.unmoved) {
+        while let Some((key, id)) = self.unmoved.first().cloned() {
             self.remember(cells, &key, id)?;
+            self.unmoved.remove(0);
         }
         let id = cells.get::<PostId>(key_cell(key))?;
         Ok(id.filter(|id| now.remembers(*id)))
@@ -245,6 +246,36 @@ mod tests {
         }
     }
 
+    /// Makes the keys those of a state of version 1; the cell of one of them cannot be read.
+    struct Begin {
+        keys: Vec<(IdempotencyKey, PostId)>,
+        damaged: IdempotencyKey,
+    }
+
+    impl Message for Begin {
+        type Reply = ();
+    }
+
+    impl Handle<Begin> for Keeper {
+        async fn handle(&mut self, Begin { keys, damaged }: Begin, cx: &mut Context<Self>) {
+            self.0 = Keys::of_version_1(keys);
+            cx.cells().put(key_cell(&damaged), &());
+        }
+    }
+
+    /// Removes the cell of a key.
+    struct Remove(IdempotencyKey);
+
+    impl Message for Remove {
+        type Reply = ();
+    }
+
+    impl Handle<Remove> for Keeper {
+        async fn handle(&mut self, Remove(key): Remove, cx: &mut Context<Self>) {
+            cx.cells().delete(key_cell(&key));
+        }
+    }
+
     /// The id of a post that is made so many milliseconds into the test.
     fn post(ms: u64) -> PostId {
         PostId::new(ms << 22)
@@ -316,6 +347,25 @@ mod tests {
             assert_eq!(used(1, 2000).await, Used::Again(post(1000)));
             assert_eq!(used(2, KEPT_MS - 1).await, Used::Full(Duration::from_millis(1)));
             assert_eq!(used(2, KEPT_MS).await, Used::First);
+        });
+    }
+
+    #[test]
+    fn no_key_of_version_1_is_lost_where_one_cannot_be_moved() {
+        on_a_node(async |keeper| {
+            let keys = (0..5).map(|number| (key(number), post(number))).collect();
+            keeper.call(Begin { keys, damaged: key(2) }).await.unwrap();
+            let used = async |number| {
+                keeper.call(Use { key: key(number), id: post(10), now: at(10) }).await.unwrap()
+            };
+            for _ in 0..2 {
+                assert!(matches!(used(0).await, Err(CellError::Decode(_))));
+            }
+            keeper.call(Remove(key(2))).await.unwrap();
+            for number in 0..5 {
+                assert_eq!(used(number).await.unwrap(), Used::Again(post(number)));
+            }
+            assert_eq!(keeper.call(Count { add: 0 }).await.unwrap(), (5, 5));
         });
     }
 

@@ -305,11 +305,12 @@ impl Handle<Publish> for User {
             self.keys.make_room(&mut cx.cells(), now)?.map_err(Refused::KeysFull)?;
         }
         let id = ids.next().await.map_err(Refused::NoId)?;
-        cx.cells().put(post_key(id), &text);
-        self.posts += 1;
+        // First, because it may fail: a turn that answers an error is committed like any other.
         if let Some(key) = key {
             self.keys.remember(&mut cx.cells(), &key, id)?;
         }
+        cx.cells().put(post_key(id), &text);
+        self.posts += 1;
         Ok(Published { id, repeated: false })
     }
 }
@@ -417,6 +418,10 @@ fn post_id(key: &[u8]) -> Option<PostId> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::OnceLock;
+
+    use throng_store::{Batch, Store};
+
     use super::*;
 
     #[test]
@@ -478,6 +483,53 @@ mod tests {
             node.shutdown().await;
         });
     }
+
+    /// The store of `a_post_is_not_kept_without_its_key`, once a cell in it is to be damaged.
+    static DAMAGED: OnceLock<Store> = OnceLock::new();
+
+    /// The cell of the key "again", as the store knows it.
+    const KEY_CELL: &[u8] = b"\x04user\x05alice\x01kagain";
+
+    /// The clock is read between the search for a key and its insertion.
+    fn damaging_clock() -> u64 {
+        if let Some(store) = DAMAGED.get() {
+            store.write(Batch::new().put(KEY_CELL, b"\x80")).wait().unwrap();
+        }
+        0
+    }
+
+    #[test]
+    fn a_post_is_not_kept_without_its_key() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
+            let ids = Arc::new(Ids::new(&node, 0));
+            let damaging_ids = Arc::new(Ids::new(&node, 1).with_clock(damaging_clock));
+            let alice = node.entity::<User>("alice");
+            let account = Account { password_hash: String::new(), created_ms: 0 };
+            alice.call(Register(account)).await.unwrap().unwrap();
+            let publish = |ids: &Arc<Ids>| Publish {
+                text: Text::new("hello").unwrap(),
+                key: IdempotencyKey::new("again"),
+                ids: ids.clone(),
+            };
+            DAMAGED.set(node.store().clone()).unwrap();
+            let failed = alice.call(publish(&damaging_ids)).await.unwrap();
+            assert!(matches!(failed, Err(Refused::Cells(CellError::Decode(_)))), "{failed:?}");
+            let page = ListPosts { before: None, floor: None, limit: 10 };
+            assert!(alice.call(page).await.unwrap().unwrap().posts.is_empty());
+
+            node.store().write(Batch::new().delete(KEY_CELL)).await.unwrap();
+            let [first, second] = [0, 1].map(|_| alice.call(publish(&ids)));
+            let (first, second) = (first.await.unwrap().unwrap(), second.await.unwrap().unwrap());
+            assert_eq!((first.repeated, second.repeated), (false, true));
+            let profile = alice.call(Describe("alice".parse().unwrap())).await.unwrap().unwrap();
+            assert_eq!(profile.posts, 1);
+            node.shutdown().await;
+        });
+    }
+
     /// A user as version 1 of this program stores it.
     #[derive(Default, Serialize, Deserialize)]
     struct OldUser(User1);
