@@ -2,11 +2,13 @@
 //!
 //! Invariants: half the cores at most hash at once (each hash takes tens of milliseconds and
 //! 19 MiB, and nothing else may starve for it), each in a memory that is kept for the next hash,
-//! because the system's allocator keeps some of what every thread gives back; at most so many wait
+//! because the system's allocator keeps some of what every thread gives back, and wiped, because what
+//! is left in it would let passwords be tried quickly; at most so many wait
 //! for that that the last waits a few seconds, in a [`FairQueue`]; a login of somebody unknown costs
 //! the same hash as one with a wrong password, so that time does not tell who exists; a password is
 //! never printed.
 
+use std::collections::TryReserveError;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -125,7 +127,7 @@ impl Passwords {
         kept: Option<String>,
     ) -> Result<bool, HashError> {
         let kept = self.kept_or_decoy(kept);
-        self.blocking(client, move |memory| memory.fits(password.as_bytes(), &kept)).await
+        self.blocking(client, move |memory| memory.fits(password.as_bytes(), &kept)).await?
     }
 
     fn kept_or_decoy(&self, kept: Option<String>) -> String {
@@ -152,9 +154,18 @@ impl Passwords {
 /// How many may wait for each hash that runs: a few seconds' worth.
 const WAITING_PER_HASH: usize = 128;
 
-/// The memory that a hash fills; allocated by the first one, and kept.
-#[derive(Default)]
-struct Memory(Vec<Block>);
+/// The memory that a hash fills; allocated by the first one, kept, and wiped after each.
+struct Memory {
+    blocks: Vec<Block>,
+    reserve: fn(&mut Vec<Block>, usize) -> Result<(), TryReserveError>,
+}
+
+/// A kept hash that is sound.
+struct Kept {
+    argon2: Argon2<'static>,
+    salt: Salt,
+    output: Output,
+}
 
 impl Memory {
     /// The hash of a password with a salt of its own, as a PHC string.
@@ -162,6 +173,7 @@ impl Memory {
         let mut salt = [0; 16];
         getrandom::fill(&mut salt).map_err(|_| HashError::Failed)?;
         let argon2 = Argon2::default();
+        self.grow(argon2.params().block_count())?;
         let output = self.fill(&argon2, password, &salt).ok_or(HashError::Failed)?;
         let params = ParamsString::try_from(argon2.params()).map_err(|_| HashError::Failed)?;
         let hash = PasswordHash {
@@ -174,44 +186,64 @@ impl Memory {
         Ok(hash.to_string())
     }
 
-    /// Whether a kept hash is this password's. One that does not parse is no password's.
-    fn fits(&mut self, password: &[u8], kept: &str) -> bool {
-        self.fits_if_sound(password, kept).unwrap_or(false)
+    /// Whether a kept hash is this password's. One that is not sound is no password's.
+    ///
+    /// # Errors
+    /// There is not so much memory; nothing was compared.
+    fn fits(&mut self, password: &[u8], kept: &str) -> Result<bool, HashError> {
+        let Some(Kept { argon2, salt, output }) = Kept::parse(kept) else { return Ok(false) };
+        self.grow(argon2.params().block_count())?;
+        // Outputs are compared in constant time.
+        Ok(self.fill(&argon2, password, &salt).is_some_and(|found| found == output))
     }
 
-    fn fits_if_sound(&mut self, password: &[u8], kept: &str) -> Option<bool> {
+    /// Sees to it that there are so many blocks.
+    fn grow(&mut self, count: usize) -> Result<(), HashError> {
+        if let Some(missing) = count.checked_sub(self.blocks.len()) {
+            (self.reserve)(&mut self.blocks, missing).map_err(|_| HashError::Failed)?;
+            self.blocks.resize(count, Block::new());
+        }
+        Ok(())
+    }
+
+    /// None if the parameters are none, or there are fewer blocks than they ask for.
+    fn fill(&mut self, argon2: &Argon2<'_>, password: &[u8], salt: &[u8]) -> Option<Output> {
+        let params = argon2.params();
+        let blocks = self.blocks.get_mut(..params.block_count())?;
+        let mut output = [0; Output::MAX_LENGTH];
+        let output = output.get_mut(..params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN))?;
+        let filled = argon2.hash_password_into_with_memory(password, salt, output, &mut *blocks);
+        // The compiler cannot leave this out: the blocks outlive the call, and the next hash gets
+        // them. It takes a small part of the time of a hash.
+        blocks.fill(Block::new());
+        filled.ok()?;
+        Output::new(output).ok()
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory { blocks: Vec::new(), reserve: Vec::try_reserve_exact }
+    }
+}
+
+impl Kept {
+    fn parse(kept: &str) -> Option<Kept> {
         let kept = PasswordHash::new(kept).ok()?;
         let algorithm = Algorithm::try_from(kept.algorithm.as_str()).ok()?;
         let version = kept.version.map_or(Ok(VERSION), Version::try_from).ok()?;
         let params = Params::try_from(&kept).ok()?;
-        let argon2 = Argon2::new(algorithm, version, params);
-        let salt = kept.salt?;
-        // Outputs are compared in constant time.
-        Some(self.fill(&argon2, password, &salt)? == kept.hash?)
-    }
-
-    /// None if there is not so much memory, or the parameters are none.
-    fn fill(&mut self, argon2: &Argon2<'_>, password: &[u8], salt: &[u8]) -> Option<Output> {
-        let Memory(blocks) = self;
-        let params = argon2.params();
-        let count = params.block_count();
-        if count > BLOCKS_MAX {
+        if params.block_count() > BLOCKS_MAX {
             return None;
         }
-        if let Some(missing) = count.checked_sub(blocks.len()) {
-            blocks.try_reserve_exact(missing).ok()?;
-            blocks.resize(count, Block::new());
-        }
-        let mut output = [0; Output::MAX_LENGTH];
-        let output = output.get_mut(..params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN))?;
-        argon2.hash_password_into_with_memory(password, salt, output, blocks).ok()?;
-        Output::new(output).ok()
+        let argon2 = Argon2::new(algorithm, version, params);
+        Some(Kept { argon2, salt: kept.salt?, output: kept.hash? })
     }
 }
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Memory({} blocks)", self.0.len())
+        write!(f, "Memory({} blocks)", self.blocks.len())
     }
 }
 
@@ -284,14 +316,38 @@ mod tests {
     fn a_hash_of_the_argon2_crate_fits_and_ours_fits_there() {
         let theirs: PasswordHash = Argon2::default().hash_password(b"correct horse").unwrap();
         let mut memory = Memory::default();
-        assert!(memory.fits(b"correct horse", &theirs.to_string()));
-        assert!(!memory.fits(b"battery staple", &theirs.to_string()));
+        assert_eq!(memory.fits(b"correct horse", &theirs.to_string()), Ok(true));
+        assert_eq!(memory.fits(b"battery staple", &theirs.to_string()), Ok(false));
         let ours = memory.hash(b"correct horse").unwrap();
         assert!(Argon2::default().verify_password(b"correct horse", ours.as_str()).is_ok());
         let greedy = ours.replace("m=19456", "m=4194304");
         assert_ne!(greedy, ours);
-        assert!(!memory.fits(b"correct horse", &greedy));
-        assert!(memory.0.len() <= 19_456);
+        assert_eq!(memory.fits(b"correct horse", &greedy), Ok(false));
+        assert!(memory.blocks.len() <= 19_456);
+    }
+
+    #[test]
+    fn a_right_password_is_not_called_wrong_for_want_of_memory() {
+        let kept = Memory::default().hash(b"correct horse").unwrap();
+        let reserve = |blocks: &mut Vec<Block>, _| blocks.try_reserve_exact(usize::MAX);
+        let mut none = Memory { reserve, ..Memory::default() };
+        for password in ["correct horse", "battery staple"] {
+            assert_eq!(none.fits(password.as_bytes(), &kept), Err(HashError::Failed));
+        }
+        assert_eq!(none.fits(b"correct horse", "damaged"), Ok(false));
+        assert_eq!(none.hash(b"correct horse"), Err(HashError::Failed));
+    }
+
+    #[test]
+    fn nothing_of_a_password_stays_in_the_memory() {
+        let mut memory = Memory::default();
+        let kept = memory.hash(b"correct horse").unwrap();
+        for password in ["correct horse", "battery staple"] {
+            memory.fits(password.as_bytes(), &kept).unwrap();
+            assert!(!memory.blocks.is_empty());
+            let is_wiped = |block: &Block| block.as_ref().iter().all(|word| *word == 0);
+            assert!(memory.blocks.iter().all(is_wiped));
+        }
     }
 
     #[test]
@@ -308,7 +364,7 @@ mod tests {
                     lent.push(memory);
                 }
                 let mut places: Vec<_> =
-                    lent.iter_mut().map(|memory| memory.get().unwrap().0.as_ptr()).collect();
+                    lent.iter_mut().map(|memory| memory.get().unwrap().blocks.as_ptr()).collect();
                 places.sort();
                 places
             };
