@@ -335,7 +335,8 @@ impl Backup {
         print(&format!("copied into {}: {}{key}\n", self.to.display(), HumanBytes(written.len())))
     }
 
-    /// Copies the key that signs logins, if the store is a node's; whether it is.
+    /// Copies the key that signs logins, if the store is a node's and the copy can be kept private;
+    /// returns whether it did.
     fn copy_key(&self) -> Result<bool, StoreError> {
         let key = self.path.join(KEY_FILE);
         if !key.exists() {
@@ -347,8 +348,17 @@ impl Backup {
         if self.to.join(DATA_FILE).exists() {
             return Err(refused(io::ErrorKind::AlreadyExists.into()));
         }
-        Signer::copy_key(&key, &self.to.join(KEY_FILE))?;
-        Ok(true)
+        let copy = self.to.join(KEY_FILE);
+        match Signer::copy_key(&key, &copy) {
+            Err(KeyError::Exposed { path }) if path == copy && !copy.exists() => {
+                tracing::warn!(
+                    path = %path.display(),
+                    "the key that signs logins was not copied: the file system opens all files to others"
+                );
+                Ok(false)
+            }
+            copied => copied.map(|()| true).map_err(Into::into),
+        }
     }
 }
 

@@ -118,12 +118,11 @@ impl Signer {
     /// # Errors
     /// The file or its directory cannot be used, or what is there is no key or is open to others.
     pub fn load_or_create(path: &Path) -> Result<Signer, KeyError> {
-        let failed = |source| KeyError::File { path: path.to_owned(), source };
         match read_key(path) {
             Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 let mut key = [0; KEY_BYTES];
                 getrandom::fill(&mut key).map_err(|_| KeyError::Randomness)?;
-                create_key(path, &key).map_err(failed)?;
+                create_key(path, &key, &Files::SYSTEM)?;
                 read_key(path).map(Signer::from_key)
             }
             found => found.map(Signer::from_key),
@@ -134,10 +133,20 @@ impl Signer {
     ///
     /// # Errors
     /// `from` holds no key or is open to others, or `to` cannot be made or holds another key.
+    /// [`KeyError::Exposed`] with `to` for its path, and no file there: the file system keeps no
+    /// file private, so nothing of the key was written.
     pub fn copy_key(from: &Path, to: &Path) -> Result<(), KeyError> {
+        Signer::copy_key_with(from, to, &Files::SYSTEM)
+    }
+
+    fn copy_key_with(from: &Path, to: &Path, files: &Files) -> Result<(), KeyError> {
         let failed = |source| KeyError::File { path: to.to_owned(), source };
         let key = read_key(from)?;
-        create_key(to, &key).map_err(failed)?;
+        match create_key(to, &key, files) {
+            // Some file systems have no hard links. A copy that a crash cuts short can be made again.
+            Err(KeyError::File { .. }) => create_key_in_place(to, &key, files)?,
+            created => created?,
+        }
         if read_key(to)? == key { Ok(()) } else { Err(failed(io::ErrorKind::AlreadyExists.into())) }
     }
 
@@ -252,22 +261,67 @@ fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     key.try_into().map_err(|_| KeyError::Damaged { path: path.to_owned() })
 }
 
+/// The operations that not every file system knows.
+struct Files {
+    link: fn(&Path, &Path) -> io::Result<()>,
+    set_mode: fn(&File, Permissions) -> io::Result<()>,
+}
+
+impl Files {
+    const SYSTEM: Files =
+        Files { link: |from, to| fs::hard_link(from, to), set_mode: File::set_permissions };
+}
+
 /// Writes the key beside its place and links it there: whole, or not at all. If another start was
 /// quicker, its key stays.
-fn create_key(path: &Path, key: &[u8; KEY_BYTES]) -> io::Result<()> {
+fn create_key(path: &Path, key: &[u8; KEY_BYTES], files: &Files) -> Result<(), KeyError> {
+    let failed = |source| KeyError::File { path: path.to_owned(), source };
     let draft = path.with_extension(format!("{}.draft", std::process::id()));
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    // A draft that a crash left may have another mode, and the umask may have changed this one.
-    file.set_permissions(Permissions::from_mode(0o600))?;
-    file.write_all(key)?;
-    file.sync_all()?;
-    let linked = fs::hard_link(&draft, path);
-    fs::remove_file(&draft)?;
-    match linked {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let file = options.open(&draft).map_err(failed)?;
+    let linked =
+        write_key(file, path, key, files).and_then(|()| match (files.link)(&draft, path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed(error)),
+            _ => Ok(()),
+        });
+    let removed = fs::remove_file(&draft).map_err(failed);
+    linked.and(removed)?;
+    sync_parent(path).map_err(failed)
+}
+
+/// Writes the key at its place, unless there is a file.
+fn create_key_in_place(path: &Path, key: &[u8; KEY_BYTES], files: &Files) -> Result<(), KeyError> {
+    let failed = |source| KeyError::File { path: path.to_owned(), source };
+    let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        opened => opened.map_err(failed)?,
+    };
+    if let Err(error) = write_key(file, path, key, files) {
+        let _ = fs::remove_file(path); // nobody's yet
+        return Err(error);
     }
+    sync_parent(path).map_err(failed)
+}
+
+/// Writes the key that belongs at `path` into `file` and flushes it, if no others may read it.
+fn write_key(
+    mut file: File,
+    path: &Path,
+    key: &[u8; KEY_BYTES],
+    files: &Files,
+) -> Result<(), KeyError> {
+    let failed = |source| KeyError::File { path: path.to_owned(), source };
+    // A draft that a crash left may have another mode, and the umask may have changed this one.
+    // A file system whose modes are fixed refuses; the mode that is there decides.
+    let _ = (files.set_mode)(&file, Permissions::from_mode(0o600));
+    if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
+        return Err(KeyError::Exposed { path: path.to_owned() });
+    }
+    file.write_all(key).and_then(|()| file.sync_all()).map_err(failed)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(directory) if !directory.as_os_str().is_empty() => File::open(directory)?.sync_all(),
         _ => Ok(()),
@@ -374,6 +428,49 @@ mod tests {
         let nowhere = directory.path().join("nowhere");
         assert!(matches!(Signer::copy_key(&key, &nowhere), Err(KeyError::Exposed { .. })));
         assert!(!nowhere.exists());
+    }
+
+    #[test]
+    fn a_key_is_copied_where_there_are_no_hard_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let [key, copy, other] = ["key", "copy", "other"].map(|name| directory.path().join(name));
+        let (sealed, token) =
+            Signer::load_or_create(&key).unwrap().issue_token("alice", Duration::from_secs(60));
+        Signer::load_or_create(&other).unwrap();
+        let no_links: [fn(&Path, &Path) -> io::Result<()>; 2] = [
+            |_, _| Err(io::ErrorKind::PermissionDenied.into()), // as vfat says it
+            |_, _| Err(io::ErrorKind::Unsupported.into()),
+        ];
+        for link in no_links {
+            let files = Files { link, ..Files::SYSTEM };
+            for _ in 0..2 {
+                Signer::copy_key_with(&key, &copy, &files).unwrap();
+            }
+            assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(
+                Signer::load_or_create(&copy).unwrap().check_token(&sealed).as_ref(),
+                Ok(&token)
+            );
+            let refused = Signer::copy_key_with(&key, &other, &files);
+            assert!(matches!(refused, Err(KeyError::File { .. })), "{refused:?}");
+            fs::remove_file(&copy).unwrap();
+        }
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "no draft is left");
+    }
+
+    #[test]
+    fn no_key_is_written_where_others_can_read_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let [key, copy] = ["key", "copy"].map(|name| directory.path().join(name));
+        Signer::load_or_create(&key).unwrap();
+        // The mode of a file that is there already stands in for a fixed one.
+        let draft = copy.with_extension(format!("{}.draft", std::process::id()));
+        fs::write(&draft, "").unwrap();
+        fs::set_permissions(&draft, Permissions::from_mode(0o755)).unwrap();
+        let set_mode = |_: &File, _| Err(io::ErrorKind::PermissionDenied.into());
+        let refused = Signer::copy_key_with(&key, &copy, &Files { set_mode, ..Files::SYSTEM });
+        assert!(matches!(refused, Err(KeyError::Exposed { path }) if path == copy));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
