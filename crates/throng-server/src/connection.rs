@@ -86,7 +86,7 @@ pub(crate) async fn serve(
     if let Err(error) = &outcome {
         tracing::debug!(%error, "connection ended");
     }
-    let problem = match (exchange.phase(), gate.requests().refusal(), &outcome) {
+    let problem = match (exchange.phase(), gate.refusal(), &outcome) {
         // The client is being told something else.
         (Phase::Answering | Phase::Answered, _, _) => None,
         (_, Some(refusal), _) => Some(refusal.problem()),

@@ -28,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::Limits;
-use crate::head::{Given, Requests};
+use crate::head::{Given, Refusal, Requests};
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -210,6 +210,8 @@ pub(crate) struct Gate {
     requests: Requests,
     /// The connection's task, while bytes that are no request wait for the answers before them.
     refused: Option<Waker>,
+    /// hyper was told that bytes are no request, and ends for that reason.
+    broken_off: bool,
 }
 
 impl Gate {
@@ -224,12 +226,19 @@ impl Gate {
             answer_timeout: limits.answer_timeout,
             requests: Requests::new(limits.head_bytes_max),
             refused: None,
+            broken_off: false,
         }
     }
 
     /// The requests as they come in.
     pub(crate) fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    /// Why the connection ended, if hyper asked for another request and got none. If it did not ask,
+    /// the answer before was the last one, and nothing may follow it.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        self.requests.refusal().filter(|_| self.broken_off)
     }
 
     /// The socket itself.
@@ -275,7 +284,10 @@ impl AsyncRead for Gate {
                     gate.refused = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
-                Given::Refused => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+                Given::Refused => {
+                    gate.broken_off = true;
+                    return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+                }
                 Given::Nothing => {}
             }
             let mut came = [MaybeUninit::uninit(); READ_BYTES];

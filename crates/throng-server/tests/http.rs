@@ -308,6 +308,23 @@ fn a_bad_head_behind_a_request_under_way_does_not_break_its_answer_off() {
 }
 
 #[test]
+fn nothing_is_answered_behind_the_last_answer() {
+    let requests = [
+        "GET /held HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        "GET /held HTTP/1.0\r\n\r\n",
+    ];
+    for request in requests {
+        let running = Running::start(Limits::default());
+        let mut stream = running.connect();
+        stream.write_all(format!("{request}GET /mine HTTP/1.1\n\n").as_bytes()).unwrap();
+        running.hold.wait_until_inside();
+        running.hold.release.add_permits(1);
+        let answer = Answer::read(stream);
+        assert_eq!((answer.status, answer.body.as_str()), (200, ""), "{answer:?}");
+    }
+}
+
+#[test]
 fn a_handler_learns_the_address_of_its_client() {
     let running = Running::start(Limits::default());
     assert_eq!(running.get("/address").body, "127.0.0.1");
