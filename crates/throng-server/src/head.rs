@@ -279,6 +279,8 @@ enum Chunks {
     Start,
     /// In the size of a chunk, of which so much was read.
     Size(u64),
+    /// In white space after the size.
+    SizeBlank(u64),
     /// In what may follow the size on its line.
     Extension(u64),
     /// Before the LF of that line.
@@ -322,8 +324,10 @@ impl Chunks {
         let text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
         Some(match (self, byte) {
             (Chunks::Start, _) => Chunks::Size(digit(byte)?),
-            (Chunks::Size(size), b'\r') => Chunks::SizeLf(size),
-            (Chunks::Size(size), b';') => Chunks::Extension(size),
+            (Chunks::Size(size) | Chunks::SizeBlank(size), b'\r') => Chunks::SizeLf(size),
+            (Chunks::Size(size) | Chunks::SizeBlank(size), b';') => Chunks::Extension(size),
+            // RFC 9112, 7.1.1 allows it before the semicolon; before CR, senders pad sizes with it.
+            (Chunks::Size(size) | Chunks::SizeBlank(size), b' ' | b'\t') => Chunks::SizeBlank(size),
             (Chunks::Size(size), _) if size <= LENGTH_MAX >> 4 => {
                 Chunks::Size(size << 4 | digit(byte)?)
             }
@@ -374,6 +378,7 @@ mod tests {
             b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
             b"POST / HTTP/1.1\r\nContent-LENGTH:  5 \r\n\r\n\r\n\r\n\n",
             b"POST / HTTP/1.1\r\ntransfer-encoding: Chunked\r\n\r\n5\r\n\r\n\r\n\n\r\nA;b=\"c\"\r\n0123456789\r\n0\r\n\r\n",
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5 \r\nhello\r\n5 \t;a\r\nhello\r\n0 \r\n\r\n",
             b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n000\r\na: b\r\nc: d\r\n\r\n",
             b"GET /\xff HTTP/1.1\r\na:\tb\r\n\r\n",
         ];
@@ -457,6 +462,8 @@ mod tests {
             b"5\r\nhello\n0\r\n\r\n",
             b"5\r\nhello!\r\n0\r\n\r\n",
             b" 5\r\nhello\r\n0\r\n\r\n",
+            b"5 0\r\nhello\r\n0\r\n\r\n",
+            b"5 \nhello\r\n0\r\n\r\n",
             b"5;a\nb\r\nhello\r\n0\r\n\r\n",
             b"\r\n",
             b"0\r\na: b\n\r\n",

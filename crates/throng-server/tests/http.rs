@@ -266,6 +266,8 @@ fn a_request_that_two_programs_may_read_differently_is_refused() {
         "GET /sum?a=2&b=3 HTTP/1.1\r\nhost:\r\nconnection: close\r\n\r\n",
         "\r\nGET /sum?a=2&b=3 HTTP/1.1\r\nhost: [::1]:80\r\nconnection: close\r\n\r\n",
         "GET /sum?a=2&b=3 HTTP/1.0\r\n\r\n",
+        "POST /sum HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nconnection: close\r\n\
+         transfer-encoding: chunked\r\n\r\nd \r\n{\"a\":2,\"b\":3}\r\n0 ;last\r\n\r\n",
     ] {
         let answer = running.exchange(sound);
         assert_eq!((answer.status, answer.body.as_str()), (200, "5"), "{sound:?}");
