@@ -203,9 +203,11 @@ fn next_head(
     checked: &mut usize,
     bytes_max: usize,
 ) -> Result<Option<(usize, Body)>, Refusal> {
-    if *checked == 0 {
+    // The CR of an empty line may have come, and been checked, before its LF.
+    if *checked < 2 && unread.starts_with(b"\r\n") {
         let empty_lines = unread.chunks_exact(2).take_while(|line| line == b"\r\n").count();
         unread.drain(..2 * empty_lines);
+        *checked = 0;
     }
     while let Some(&byte) = unread.get(*checked) {
         if *checked == bytes_max {
@@ -387,7 +389,9 @@ mod tests {
             assert_eq!(given(&whole, piece, 100), (whole.clone(), Given::Nothing, None), "{piece}");
         }
         let before = [b"\r\n\r\n".as_slice(), &whole].concat();
-        assert_eq!(given(&before, 7, 100).0, whole);
+        for piece in 1..before.len() {
+            assert_eq!(given(&before, piece, 100).0, whole, "{piece}");
+        }
     }
 
     #[test]
@@ -396,6 +400,17 @@ mod tests {
         for end in 0..head.len() {
             assert_eq!(given(&head[..end], 3, 100), (Vec::new(), Given::Nothing, None));
         }
+    }
+
+    #[test]
+    fn empty_lines_are_no_head_however_they_are_cut() {
+        let mut requests = Requests::new(100);
+        for piece in [b"\r".as_slice(), b"\n\r\n", b"\r\n\r", b"\n\r", b"\n"] {
+            requests.take(piece);
+            let given = requests.give(100, |bytes| panic!("hyper got {bytes:?}"));
+            assert_eq!(given, Given::Nothing, "{piece:?}");
+        }
+        assert!(!requests.has_unread());
     }
 
     #[test]
