@@ -192,6 +192,11 @@ pub(crate) struct Unspawned<P: Durable> {
 }
 
 impl<P: Durable> Unspawned<P> {
+    /// Takes the ticket of the predecessor's write out, to be kept in the directory again.
+    pub(crate) fn take_predecessor(&mut self) -> Option<Ticket> {
+        self.load.predecessor.as_mut().and_then(|predecessor| predecessor.ticket.take())
+    }
+
     /// Drops the process; no lock may be held.
     pub(crate) fn into_error(self) -> EntityError {
         let Unspawned { error, process, load } = self;

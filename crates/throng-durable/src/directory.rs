@@ -124,7 +124,11 @@ impl<P: Durable> Directory<P> {
                 node.count_activation();
                 Ok(address)
             }
-            Err(unspawned) => {
+            Err(mut unspawned) => {
+                // While the lock is held: the next activation of this key must find it.
+                if let Some(ticket) = unspawned.take_predecessor() {
+                    shard.unresolved.insert(key.clone(), ticket);
+                }
                 drop(shard);
                 let error = unspawned.into_error();
                 if matches!(error, EntityError::NoRoom { .. }) {

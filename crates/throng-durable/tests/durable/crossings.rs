@@ -1,6 +1,6 @@
 //! A turn is all or nothing whatever ends its process and whenever, and the next activation sees it.
 
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -339,15 +339,7 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
                 tokio::task::yield_now().await;
             }
             let next = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
-            let successor = loop {
-                let processes = runtime.top(10, By::Turns).await;
-                let found =
-                    processes.iter().map(|process| process.pid).find(|&pid| pid != peer.pid());
-                match found {
-                    Some(pid) => break pid,
-                    None => tokio::task::yield_now().await,
-                }
-            };
+            let successor = another_process(&runtime, &[peer.pid()]).await;
             suspended(&runtime, successor).await;
             successor.kill();
             assert!(next.await.unwrap().is_err());
@@ -356,6 +348,105 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
         assert_eq!(next_line(&ledger).await, 3);
         assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), 3);
         assert_eq!(stored(&node, "ledger"), 1);
+        node.shutdown().await;
+    };
+    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
+    assert!(done.is_ok(), "the test hangs");
+}
+
+/// A state whose drop blocks once, if the test asks for it.
+#[derive(Default, Serialize, Deserialize)]
+struct Sticky {
+    count: u64,
+}
+static DROPS: Mutex<Option<BlockedDrop>> = Mutex::new(None);
+struct BlockedDrop {
+    begun: oneshot::Sender<()>,
+    release: mpsc::Receiver<()>,
+}
+impl Drop for Sticky {
+    fn drop(&mut self) {
+        let blocked = DROPS.lock().unwrap().take();
+        if let Some(BlockedDrop { begun, release }) = blocked {
+            let _ = begun.send(());
+            let _ = release.recv();
+        }
+    }
+}
+impl Process for Sticky {}
+impl Durable for Sticky {
+    const KIND: &'static str = "sticky";
+}
+impl Handle<Line> for Sticky {
+    async fn handle(&mut self, _: Line, _: &mut Context<Self>) -> u64 {
+        self.count += 1;
+        self.count
+    }
+}
+
+/// The pid of a process that is none of these.
+async fn another_process(runtime: &RuntimeHandle, known: &[Pid]) -> Pid {
+    loop {
+        let processes = runtime.top(10, By::Turns).await;
+        match processes.iter().map(|process| process.pid).find(|pid| !known.contains(pid)) {
+            Some(pid) => return pid,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// An activation that finds no room, and is slow to clean up, does not hide the open outcome from
+/// the one that finds room.
+#[test]
+fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(1).process_limit(2).start().unwrap();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let test = async {
+        let sticky = node.entity::<Sticky>("it");
+        assert_eq!(sticky.call(Line).await.unwrap(), 1);
+        let peer = runtime.spawn(Peer).unwrap();
+        let entity = another_process(&runtime, &[peer.pid()]).await;
+        let held_up = HeldUp::new(&node).await;
+        let turn = tokio::spawn(sticky.call(Line).within(HANGS_AFTER));
+        suspended(&runtime, entity).await;
+        entity.kill();
+        assert!(turn.await.unwrap().is_err());
+        while entity.is_alive() {
+            tokio::task::yield_now().await;
+        }
+        let other = loop {
+            match runtime.spawn(Peer) {
+                Ok(other) => break other,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+
+        let (begun, begins) = oneshot::channel();
+        let (release, released) = mpsc::channel();
+        *DROPS.lock().unwrap() = Some(BlockedDrop { begun, release: released });
+        let refused = std::thread::spawn({
+            let sticky = sticky.clone();
+            move || sticky.send(Line).map_err(|unsent| unsent.error)
+        });
+        begins.await.unwrap();
+        other.kill();
+        let next = tokio::spawn({
+            let sticky = sticky.clone();
+            async move {
+                loop {
+                    match sticky.call(Line).within(HANGS_AFTER).await {
+                        Err(EntityError::NoRoom { .. }) => tokio::task::yield_now().await,
+                        line => return line.unwrap(),
+                    }
+                }
+            }
+        });
+        let successor = another_process(&runtime, &[peer.pid(), other.pid()]).await;
+        suspended(&runtime, successor).await;
+        drop((held_up, release));
+        assert_eq!(next.await.unwrap(), 3);
+        assert!(matches!(refused.join().unwrap(), Err(EntityError::NoRoom { .. })));
         node.shutdown().await;
     };
     let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
