@@ -10,7 +10,8 @@
 //! and is asked to leave with the others.
 //!
 //! A write whose process ended before the outcome was known is *unresolved*, and stays here until
-//! the entity's next activation takes it, which waits for it before it loads.
+//! the entity's next activation takes it, which waits for it before it loads, or until a sweep finds
+//! that the outcome is known.
 //!
 //! Lock order: a shard's lock may be held while the runtime spawns; the runtime holds no lock of
 //! its own when it drops an activation, which takes the shard's lock.
@@ -194,6 +195,7 @@ impl<P: Durable> Directory<P> {
     }
 
     /// Asks those entities of a shard to leave that `chosen` picks, and those that were given up.
+    /// Drops the writes whose outcome is known.
     fn ask(&self, shard: usize, now: Nanos, mut chosen: impl FnMut(&Live<P>) -> bool) {
         let mut leaving = Vec::new();
         let mut entries = self.shard(shard);
@@ -234,7 +236,8 @@ impl<P> Shard<P> {
 
 /// A [`Directory`] of any kind.
 pub(crate) trait Kind: Send + Sync {
-    /// Asks all entities of a shard to leave that were not used since `before`.
+    /// Asks all entities of a shard to leave that were not used since `before`, and drops the
+    /// writes of ended processes whose outcome is known.
     fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos);
 
     /// Adds the last uses of all residents that are not leaving yet.
@@ -282,5 +285,44 @@ impl<P: Durable> Kind for Directory<P> {
                 address.stop();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::{Deserialize, Serialize};
+    use throng::{Process, Runtime};
+    use throng_store::Batch;
+
+    use super::*;
+    use crate::Node;
+
+    #[derive(Default, Serialize, Deserialize)]
+    struct Thing;
+    impl Process for Thing {}
+    impl Durable for Thing {
+        const KIND: &'static str = "thing";
+    }
+
+    #[test]
+    fn outcomes_that_nobody_asks_for_are_dropped_however_long_entities_may_idle() {
+        let path = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        let node = Node::open(path.path()).idle_after(Duration::MAX).start(&runtime).unwrap();
+        let directory = node.inner().directory::<Thing>();
+        let unresolved =
+            || (0..SHARDS).map(|shard| directory.shard(shard).unresolved.len()).sum::<usize>();
+        for number in 0..100 {
+            let ticket = node.store().write(Batch::new().put(format!("{number}"), "value"));
+            directory.keep_unresolved(&format!("{number}").into(), ticket);
+        }
+        let sweep = async {
+            while unresolved() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let swept = runtime
+            .block_on(async |_| tokio::time::timeout(Duration::from_secs(60), sweep).await);
+        assert!(swept.is_ok(), "{} are left", unresolved());
     }
 }

@@ -434,7 +434,7 @@ impl Inner {
         self.live_max / 16
     }
 
-    fn directory<P: Durable>(&self) -> Arc<Directory<P>> {
+    pub(crate) fn directory<P: Durable>(&self) -> Arc<Directory<P>> {
         const {
             assert!(!P::KIND.is_empty(), "a kind's name is empty");
             assert!(P::KIND.len() <= KIND_BYTES_MAX, "a kind's name is longer than 64 bytes");

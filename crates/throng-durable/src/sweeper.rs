@@ -1,4 +1,5 @@
-//! The sweeper: passivates what has been idle for too long, or is too much.
+//! The sweeper: passivates what has been idle for too long, or is too much, and drops the known
+//! outcomes of writes whose processes have ended.
 //!
 //! One task per node. It looks at one shard at a time and lets other tasks run in between; its
 //! pauses are a quarter of the idle time, so that is by how much an entity may outstay it.
@@ -29,9 +30,9 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
             for shard in 0..SHARDS {
                 let Some(node) = node.upgrade() else { return };
                 let now = node.now();
-                if let Some(before) = now.checked_sub(idle_nanos) {
-                    kind.passivate_idle(shard, before, now);
-                }
+                // Also while nothing can have been idle for so long: a sweep drops the outcomes
+                // that nobody has asked for.
+                kind.passivate_idle(shard, now.saturating_sub(idle_nanos), now);
                 drop(node);
                 tokio::task::yield_now().await;
             }
