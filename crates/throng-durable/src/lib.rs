@@ -76,8 +76,11 @@
 //!   twice. If the process was killed or exited, callers are told; messages only sent are dropped.
 //! - Code of the user's runs under no lock of this crate, and a panic in it (also in `Default`,
 //!   `Deserialize`, `migrate`) is an error of the calls to that entity and of no others.
-//! - An activation that found nothing on disk and has changed nothing leaves after its turn, and
-//!   never makes another one leave.
+//! - An activation that found nothing on disk and has changed nothing leaves after its turn and
+//!   does not count against [`live_max`](Options::live_max). If a timer, a piped future, a receive
+//!   timeout, a link, a monitor, a name or a group may still wake it, it stays and counts like one
+//!   that is stored. Like any process it takes room in the runtime: at the runtime's limit of
+//!   processes the longest idle entities leave for it.
 //! - A stored state that is newer than the program, or damaged, is refused, never misread.
 //!
 //! Not promised: that what a handler does to the world outside waits for its commit. Messages it

@@ -41,7 +41,8 @@ pub(crate) struct Inner {
     pub(crate) runtime: RuntimeHandle,
     /// How many activations there are, retired ones included.
     pub(crate) live: Arc<AtomicUsize>,
-    /// How many of them count against the limit: all but those that are nowhere on disk.
+    /// How many of them count against the limit: all but those that are nowhere on disk and that
+    /// nothing but a message can wake.
     pub(crate) residents: Arc<AtomicUsize>,
     live_max: usize,
     kinds: RwLock<HashMap<TypeId, Registered>>,
@@ -170,7 +171,8 @@ impl Options {
     ///
     /// Activation never waits for room, for it might wait for itself: a crowd that all have
     /// messages stays live beyond the limit until they are handled. Entities that are nowhere on
-    /// disk do not count; they leave after their turn.
+    /// disk do not count and leave after their turn, unless a timer, a link or the like may still
+    /// wake them; then they stay and count.
     #[must_use]
     pub fn live_max(mut self, entities: usize) -> Options {
         self.live_max = entities;
