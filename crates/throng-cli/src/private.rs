@@ -3,7 +3,9 @@
 //! Invariants: a directory that is made has mode 0700; a node's own directory and files that an
 //! older version or a person left more open lose every right of group and others before anything is
 //! served. Only a directory that is empty or holds a store is a node's own, and in it only the files
-//! that a node writes: `--data /tmp` must not close `/tmp`. Links are not followed.
+//! that a node writes: `--data /tmp` must not close `/tmp`. Links are not followed. A directory that
+//! holds other things, such as the `lost+found` of a new volume, is the node's own once its store is
+//! open; its files have the right modes then.
 //!
 //! The signing key is the exception: a key that others could read is not safe again once closed, so
 //! it keeps its mode, and the node refuses to start with it.
@@ -15,38 +17,58 @@ use std::path::{Path, PathBuf};
 
 use crate::store::DATA_FILE;
 
-/// Makes the directory if it is missing, closes it and the node's files in it to other users, and
-/// returns its absolute path. The log has a line if others may have read something in it.
-///
-/// # Errors
-/// The directory cannot be made or read. Rights that cannot be taken away, as on a volume that
-/// another user owns, are only logged.
-pub(crate) fn data_directory(path: &Path) -> io::Result<PathBuf> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let path = path.canonicalize()?;
-    let mut tightened = Tightened::default();
-    let was_used = is_store(&path);
-    if was_used || fs::read_dir(&path)?.next().is_none() {
-        tightened.close_directory(&path)?;
+/// A node's data directory.
+#[derive(Debug)]
+pub(crate) struct DataDirectory {
+    /// Absolute.
+    path: PathBuf,
+    /// Whether the directory was empty or held a store, and so has been closed.
+    was_own: bool,
+}
+
+impl DataDirectory {
+    /// Makes the directory if it is missing, and closes it and the node's files in it to other users
+    /// if it is a node's own. The log has a line if others may have read something in it.
+    ///
+    /// # Errors
+    /// The directory cannot be made or read. Rights that cannot be taken away, as on a volume that
+    /// another user owns, are only logged.
+    pub(crate) fn make(path: &Path) -> io::Result<DataDirectory> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let path = path.canonicalize()?;
+        let mut tightened = Tightened::default();
+        let was_used = is_store(&path);
+        let was_own = was_used || fs::read_dir(&path)?.next().is_none();
+        if was_own {
+            tightened.close_directory(&path)?;
+        }
+        if !was_used {
+            // Nobody can have read anything in an empty directory.
+            tightened.closed.clear();
+        }
+        tightened.log();
+        Ok(DataDirectory { path, was_own })
     }
-    let Tightened { closed, refused } = tightened;
-    // Nobody can have read anything in an empty directory.
-    if let Some(first) = closed.first().filter(|_| was_used) {
-        tracing::warn!(
-            count = closed.len(),
-            first = %first.display(),
-            "other users had rights to the data directory; they were taken away"
-        );
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
-    if let Some((first, error)) = refused.first() {
-        tracing::warn!(
-            count = refused.len(),
-            first = %first.display(),
-            %error,
-            "other users have rights to the data directory that cannot be taken away"
-        );
+
+    /// Closes the directory, in which a store has been opened, if it was not closed before.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub(crate) fn close_opened(&self) -> io::Result<()> {
+        if self.was_own {
+            return Ok(());
+        }
+        let mut tightened = Tightened::default();
+        // Not the files: a store makes them private, and its locks on them may end if this process
+        // closes another handle of theirs.
+        tightened.close(&self.path)?;
+        tightened.log();
+        Ok(())
     }
-    Ok(path)
 }
 
 fn is_store(directory: &Path) -> bool {
@@ -61,6 +83,24 @@ struct Tightened {
 }
 
 impl Tightened {
+    fn log(&self) {
+        if let Some(first) = self.closed.first() {
+            tracing::warn!(
+                count = self.closed.len(),
+                first = %first.display(),
+                "other users had rights to the data directory; they were taken away"
+            );
+        }
+        if let Some((first, error)) = self.refused.first() {
+            tracing::warn!(
+                count = self.refused.len(),
+                first = %first.display(),
+                %error,
+                "other users have rights to the data directory that cannot be taken away"
+            );
+        }
+    }
+
     /// Closes a directory, the files in it that a node writes, and the copies of the store in it.
     fn close_directory(&mut self, directory: &Path) -> io::Result<()> {
         // The directory first: from then on nobody comes by here to what is in it.
@@ -128,6 +168,10 @@ mod tests {
     fn write_with_mode(path: &Path, mode: u32) {
         fs::write(path, "").unwrap();
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn data_directory(path: &Path) -> io::Result<PathBuf> {
+        DataDirectory::make(path).map(|data| data.path)
     }
 
     #[test]

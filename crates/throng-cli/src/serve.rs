@@ -27,7 +27,8 @@ use throng_server::{KeyError, Limits, Server, Signer};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{Admin, SOCKET_FILE};
-use crate::{duration, private};
+use crate::duration;
+use crate::private::DataDirectory;
 
 /// The flags of `throng serve`.
 #[derive(Debug, Args)]
@@ -114,13 +115,14 @@ impl Serve {
     async fn serve(&self, runtime: &RuntimeHandle) -> Result<(), ServeError> {
         // First, so that a signal during the start stops the node in order, too.
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
-        let data = private::data_directory(&self.data)
-            .map_err(|source| ServeError::Data { path: self.data.clone(), source })?;
-        let node = Node::open(&data).start(runtime).map_err(|error| match error {
+        let unusable = |source| ServeError::Data { path: self.data.clone(), source };
+        let data = DataDirectory::make(&self.data).map_err(unusable)?;
+        let node = Node::open(data.path()).start(runtime).map_err(|error| match error {
             OpenError::InUse { path } => ServeError::InUse { path },
             error => ServeError::Open(error),
         })?;
-        let outcome = self.serve_node(&node, &data, runtime, &mut signals).await;
+        data.close_opened().map_err(unusable)?;
+        let outcome = self.serve_node(&node, data.path(), runtime, &mut signals).await;
         let rested = come_to_rest(&node, signals.next()).await;
         outcome.and(rested)
     }

@@ -321,8 +321,8 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let swept = runtime
-            .block_on(async |_| tokio::time::timeout(Duration::from_secs(60), sweep).await);
+        let swept =
+            runtime.block_on(async |_| tokio::time::timeout(Duration::from_secs(60), sweep).await);
         assert!(swept.is_ok(), "{} are left", unresolved());
     }
 }

@@ -64,6 +64,23 @@ async fn an_open_directory_of_an_older_version_is_closed_with_a_line_in_the_log(
     node.client().assert_healthy().await;
 }
 
+/// A new volume has a directory of its file system's own, so it is neither empty nor a store.
+#[tokio::test]
+async fn a_new_volume_that_is_not_empty_is_closed_at_the_first_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("volume");
+    let found = data.join("lost+found");
+    fs::create_dir_all(&found).unwrap();
+    open_to_all(&data);
+    open_to_all(&found);
+    let node = Node::start(&data, &[]);
+    assert_eq!(fs::metadata(&found).unwrap().permissions().mode() & 0o777, 0o755);
+    fs::remove_dir(&found).unwrap();
+    assert_private(&data);
+    node.wait_until_said("they were taken away").await;
+    node.client().assert_healthy().await;
+}
+
 /// A node that was started under the umask.
 fn start_with_umask(data: &Path, umask: &str) -> Node {
     let served = serve(data, &["--listen", "127.0.0.1:0"]);
