@@ -3,17 +3,25 @@
 //! Invariants: a directory that is made has mode 0700; a node's own directory and files that an
 //! older version or a person left more open lose every right of group and others before anything is
 //! served. Only a directory that is empty or holds a store is a node's own, and in it only the files
-//! that a node writes: `--data /tmp` must not close `/tmp`. Links are not followed. A directory that
-//! holds other things, such as the `lost+found` of a new volume, is the node's own once its store is
-//! open; its files have the right modes then.
+//! that a node writes: `--data /tmp` must not close `/tmp`. A directory that holds other things, such
+//! as the `lost+found` of a new volume, is the node's own once its store is open; its files have the
+//! right modes then. Links are not followed, and files of other users keep their modes.
 //!
 //! The signing key is the exception: a key that others could read is not safe again once closed, so
 //! it keeps its mode, and the node refuses to start with it.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, fchmod, fstat, openat, statat};
+use rustix::io::Errno;
+use rustix::path::Arg;
+use rustix::process::geteuid;
 
 use crate::store::DATA_FILE;
 
@@ -31,16 +39,17 @@ impl DataDirectory {
     /// if it is a node's own. The log has a line if others may have read something in it.
     ///
     /// # Errors
-    /// The directory cannot be made or read. Rights that cannot be taken away, as on a volume that
+    /// The directory cannot be made or found. Rights that cannot be taken away, as on a volume that
     /// another user owns, are only logged.
     pub(crate) fn make(path: &Path) -> io::Result<DataDirectory> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let path = path.canonicalize()?;
         let mut tightened = Tightened::default();
         let was_used = is_store(&path);
-        let was_own = was_used || fs::read_dir(&path)?.next().is_none();
+        let is_empty = || fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+        let was_own = was_used || is_empty();
         if was_own {
-            tightened.close_directory(&path)?;
+            tightened.close_directory(&path);
         }
         if !was_used {
             // Nobody can have read anything in an empty directory.
@@ -55,19 +64,15 @@ impl DataDirectory {
     }
 
     /// Closes the directory, in which a store has been opened, if it was not closed before.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
-    pub(crate) fn close_opened(&self) -> io::Result<()> {
+    pub(crate) fn close_opened(&self) {
         if self.was_own {
-            return Ok(());
+            return;
         }
         let mut tightened = Tightened::default();
         // Not the files: a store makes them private, and its locks on them may end if this process
         // closes another handle of theirs.
-        tightened.close(&self.path)?;
+        tightened.close(CWD, &self.path, &self.path);
         tightened.log();
-        Ok(())
     }
 }
 
@@ -102,37 +107,83 @@ impl Tightened {
     }
 
     /// Closes a directory, the files in it that a node writes, and the copies of the store in it.
-    fn close_directory(&mut self, directory: &Path) -> io::Result<()> {
-        // The directory first: from then on nobody comes by here to what is in it.
-        self.close(directory)?;
-        for name in FILES {
-            self.close(&directory.join(name))?;
+    fn close_directory(&mut self, path: &Path) {
+        if let Some(directory) = self.close(CWD, path, path) {
+            self.close_inside(&directory, path);
         }
-        for entry in fs::read_dir(directory)? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() && is_store(&entry.path()) {
-                self.close_directory(&entry.path())?;
-            }
-        }
-        Ok(())
     }
 
-    /// Takes the rights of others to `path` away, if it is there.
-    fn close(&mut self, path: &Path) -> io::Result<()> {
-        let metadata = match fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            metadata => metadata?,
-        };
-        let mode = metadata.permissions().mode();
-        if metadata.is_symlink() || mode & FOR_OTHERS == 0 || mode & STICKY != 0 {
-            return Ok(());
+    /// Closes what is in a directory, which is closed itself: from then on nobody comes by it.
+    fn close_inside(&mut self, directory: &OwnedFd, path: &Path) {
+        for name in FILES {
+            self.close(directory, name, &path.join(name));
         }
-        match fs::set_permissions(path, Permissions::from_mode(mode & !FOR_OTHERS)) {
-            Ok(()) => self.closed.push(path.to_owned()),
-            Err(error) => self.refused.push((path.to_owned(), error)),
+        for name in subdirectories(directory) {
+            let name = match name {
+                Ok(name) => name,
+                Err(error) => return self.refused.push((path.to_owned(), error.into())),
+            };
+            let path = path.join(&name);
+            if statat(directory, name.join(DATA_FILE), AtFlags::empty()).is_ok()
+                && let Some(copy) = self.close(directory, &name, &path)
+            {
+                self.close_inside(&copy, &path);
+            }
         }
-        Ok(())
     }
+
+    /// Takes the rights of others to the file or directory away, and returns it if it is there and
+    /// can be opened. `path` is its name in the log.
+    ///
+    /// All is done with one handle, because a user who may write in the directory can put a link in
+    /// the place of a file at any moment.
+    fn close(&mut self, parent: impl AsFd, name: impl Arg + Copy, path: &Path) -> Option<OwnedFd> {
+        let unfollowed = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let opened = openat(&parent, name, unfollowed, Mode::empty());
+        let stat = match &opened {
+            Ok(file) => fstat(file),
+            Err(_) => statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW),
+        };
+        let stat = stat.ok().filter(|stat| {
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            matches!(kind, FileType::RegularFile | FileType::Directory)
+        })?;
+        let mode = Mode::from_raw_mode(stat.st_mode);
+        let for_others = Mode::RWXG | Mode::RWXO;
+        // A directory with the sticky bit is meant for everybody.
+        if mode.intersects(for_others) && !mode.contains(Mode::SVTX) {
+            let closed = match &opened {
+                // A hard link can give a file of another user the name of one of these.
+                Ok(_) if stat.st_uid != geteuid().as_raw() => Err(Errno::PERM),
+                Ok(file) => fchmod(file, mode - for_others),
+                Err(error) => Err(*error),
+            };
+            match closed {
+                Ok(()) => self.closed.push(path.to_owned()),
+                Err(error) => self.refused.push((path.to_owned(), error.into())),
+            }
+        }
+        opened.ok()
+    }
+}
+
+/// The names of the directories in a directory.
+fn subdirectories(directory: &OwnedFd) -> Vec<Result<PathBuf, Errno>> {
+    let entries = match Dir::read_from(directory) {
+        Ok(entries) => entries,
+        Err(error) => return vec![Err(error)],
+    };
+    let names = entries.filter_map(|entry| match entry {
+        Ok(entry) => {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let kind = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?.st_mode;
+            let is_inside =
+                FileType::from_raw_mode(kind) == FileType::Directory && name != "." && name != "..";
+            is_inside.then(|| Ok(name.into()))
+        }
+        Err(error) => Some(Err(error)),
+    });
+    names.collect()
 }
 
 /// The files of a store and of a node, but for the signing key and the admin socket, which is made
@@ -148,15 +199,10 @@ const FILES: [&str; 8] = [
     "draft",
 ];
 
-/// The rights of the group and of others.
-const FOR_OTHERS: u32 = 0o077;
-
-/// A directory with this bit is meant for everybody.
-const STICKY: u32 = 0o1000;
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
     use super::*;
 
@@ -222,5 +268,44 @@ mod tests {
         data_directory(&data).unwrap();
         assert_mode(&data, 0o1777);
         assert_mode(&data.join("data.mdb"), 0o600);
+    }
+
+    /// Only root can make such a file.
+    #[test]
+    fn what_another_user_owns_keeps_its_mode() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        for name in ["data.mdb", "journal.0"] {
+            write_with_mode(&data.join(name), 0o644);
+        }
+        if !geteuid().is_root() {
+            return;
+        }
+        chown(data.join("journal.0"), Some(65_534), None).unwrap();
+        let mut tightened = Tightened::default();
+        tightened.close_directory(data);
+        assert_mode(&data.join("data.mdb"), 0o600);
+        assert_mode(&data.join("journal.0"), 0o644);
+        let refused: Vec<_> = tightened.refused.iter().map(|(path, _)| path.as_path()).collect();
+        assert_eq!(refused, [data.join("journal.0")]);
+    }
+
+    /// Root may read it all the same.
+    #[test]
+    fn a_copy_that_cannot_be_read_stops_no_start() {
+        let data = tempfile::tempdir().unwrap();
+        let copies = ["copy", "other"].map(|name| data.path().join(name));
+        for copy in &copies {
+            fs::create_dir(copy).unwrap();
+            write_with_mode(&copy.join("data.mdb"), 0o644);
+        }
+        write_with_mode(&data.path().join("data.mdb"), 0o644);
+        fs::set_permissions(&copies[0], Permissions::from_mode(0o311)).unwrap();
+        let made = data_directory(data.path());
+        // So that it can be removed.
+        fs::set_permissions(&copies[0], Permissions::from_mode(0o700)).unwrap();
+        made.unwrap();
+        assert_mode(data.path(), 0o700);
+        assert_mode(&copies[1].join("data.mdb"), 0o600);
     }
 }

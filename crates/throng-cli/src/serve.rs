@@ -121,7 +121,7 @@ impl Serve {
             OpenError::InUse { path } => ServeError::InUse { path },
             error => ServeError::Open(error),
         })?;
-        data.close_opened().map_err(unusable)?;
+        data.close_opened();
         let outcome = self.serve_node(&node, data.path(), runtime, &mut signals).await;
         let rested = come_to_rest(&node, signals.next()).await;
         outcome.and(rested)
