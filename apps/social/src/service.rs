@@ -173,6 +173,10 @@ impl Social {
     /// The same service, on behalf of the client at `address`: when many log in or register at once,
     /// clients take turns, and so do the names that a client uses. All of an IPv6 network of 64 bits
     /// is one client. Without this, the client is this machine.
+    ///
+    /// `address` should be the client's own. Behind a reverse proxy, the address of every connection is
+    /// the proxy's: all clients are one, only names take turns, and a flood with as many different
+    /// names as there are places shuts other logins out.
     #[must_use]
     pub fn on_behalf_of(&self, address: IpAddr) -> Social {
         Social { client: address, ..self.clone() }

@@ -12,8 +12,9 @@
 //! Invariants:
 //! * Every error leaves as problem JSON (RFC 9457), also those of a head that never came, of bytes
 //!   that are not HTTP, of a full server and of a handler that panicked.
-//! * A request that two programs could read differently (bare LF, two hosts, two lengths, a header
-//!   twice that may be there once) is answered 400 and reaches no handler.
+//! * A request that two programs could read differently is answered 400 and reaches no handler: one with
+//!   a bare LF, without one sound `Host`, with `Content-Length` beside `Transfer-Encoding`, or with
+//!   either of them, `Authorization` or `Content-Type` twice. Other headers may be repeated.
 //! * Everything a stranger can make grow has a bound: connections, heads, bodies, the time of each.
 //! * Nothing a client sends back (token, cursor) is believed unless [`Signer`] signed it for the
 //!   very purpose it is used for.
