@@ -123,14 +123,12 @@ impl<P: Process> Context<P> {
     /// Sends a message to this process when a time has passed. See
     /// [`RuntimeHandle::send_after`].
     pub fn send_after<T: Turn<P>>(&self, delay: Duration, message: T) -> Timer {
-        self.inside.note_timer();
         self.runtime().send_after(self.address(), delay, message)
     }
 
     /// Sends clones of a message to this process, one each period. See
     /// [`RuntimeHandle::send_every`].
     pub fn send_every<T: Turn<P> + Repeatable>(&self, period: Duration, message: T) -> Timer {
-        self.inside.note_timer();
         self.runtime().send_every(self.address(), period, message)
     }
 
@@ -208,13 +206,14 @@ impl<P: Process> Context<P> {
         signal::send(other.into(), Signal::Exit { from, reason, by_link: false });
     }
 
-    /// Whether something this process did may still wake it: a timer or a piped future of its
-    /// context's, a receive timeout, a link, a monitor, a name or a group. For a
-    /// [layer](crate::Layer), about processes that it has spawned; a timer counts from its setting
-    /// on, also when it is over.
+    /// Whether something other than a message may still wake this process: a timer whose message is
+    /// neither handled nor cancelled, a piped future, a receive timeout, a link, a monitor, a name or
+    /// a group. For a [layer](crate::Layer), about processes that it has spawned; a piped future
+    /// counts for good, also when its result has come.
     pub fn has_ties(&mut self) -> bool {
         let tied = |own: &mut Extension| {
-            *own.has_set_timers.get_mut()
+            *own.has_piped.get_mut()
+                || !own.timers.is_empty()
                 || own.links.iter().next().is_some()
                 || own.monitors.len() > 0
                 || own.watchers.processes.len() > 0

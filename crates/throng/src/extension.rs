@@ -29,8 +29,8 @@ pub(crate) struct Extension {
     pub(crate) attachment: Option<Attachment>,
     /// What runs around each turn; the attachment is its own then.
     pub(crate) layer: Option<AnyAround>,
-    /// Whether a turn has set a timer or piped a future. Atomic because a shared context may set it.
-    pub(crate) has_set_timers: AtomicBool,
+    /// Whether a turn has piped a future. Atomic because a shared context may set it.
+    pub(crate) has_piped: AtomicBool,
     pub(crate) parent: Option<Pid>,
     pub(crate) links: Links<Pid>,
     /// What this process monitors, by the number of the monitor.

@@ -415,6 +415,10 @@ impl Timers {
         Some(tie)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Takes some timer off the list.
     pub(crate) fn pop(&mut self) -> Option<TimerTie> {
         self.0.pop()

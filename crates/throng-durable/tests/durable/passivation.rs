@@ -396,3 +396,51 @@ fn a_blank_entity_stays_for_its_timer() {
         },
     );
 }
+
+/// Sets a timer that changes nothing when it fires, and returns it.
+struct Ring(Duration);
+impl Message for Ring {
+    type Reply = Timer;
+}
+impl Handle<Ring> for Counter {
+    async fn handle(&mut self, Ring(delay): Ring, cx: &mut Context<Self>) -> Timer {
+        cx.send_after(delay, Get)
+    }
+}
+
+/// Cancels a timer.
+struct Cancel(Timer);
+impl Message for Cancel {
+    type Reply = bool;
+}
+impl Handle<Cancel> for Counter {
+    async fn handle(&mut self, Cancel(timer): Cancel, _: &mut Context<Self>) -> bool {
+        timer.cancel()
+    }
+}
+
+#[test]
+fn a_blank_entity_whose_timers_are_over_leaves() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    with_node(
+        |options| options.idle_after(HOUR),
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            let fires = counter.call(Ring(Duration::from_millis(1))).await.unwrap();
+            wait_until_empty(node).await;
+            assert!(!fires.cancel(), "it left before its timer");
+
+            let timer = counter.call(Ring(HOUR)).await.unwrap();
+            // Another one is set.
+            drop(counter.call(Ring(Duration::from_millis(1))).await.unwrap());
+            assert!(counter.call(Cancel(timer)).await.unwrap());
+            wait_until_empty(node).await;
+
+            // Cancelled elsewhere: it leaves after its next turn.
+            let timer = counter.call(Ring(HOUR)).await.unwrap();
+            assert!(timer.cancel());
+            assert_eq!(counter.call(Get).await.unwrap(), 0);
+            wait_until_empty(node).await;
+        },
+    );
+}

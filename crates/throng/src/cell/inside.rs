@@ -141,14 +141,14 @@ impl Inside {
         extension.as_deref_mut()?.attachment.as_mut()
     }
 
-    /// The turn has set a timer. Noted only where there is an extension.
-    pub(crate) fn note_timer(&self) {
+    /// The turn has piped a future. Noted only where there is an extension.
+    pub(crate) fn note_pipe(&self) {
         // SAFETY: the turn has the token. Exclusive references to the extension come from the one
         // context, exclusively borrowed; this is called with it shared, so there is none.
         let extension = unsafe { self.0.as_ref().extension.with(|field| &*field) };
         if let Some(own) = extension {
             // Relaxed: read within a turn of the process, after this one's threads have joined it.
-            own.has_set_timers.store(true, Ordering::Relaxed);
+            own.has_piped.store(true, Ordering::Relaxed);
         }
     }
 
