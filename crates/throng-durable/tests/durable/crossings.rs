@@ -341,6 +341,10 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
             let next = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
             let successor = another_process(&runtime, &[peer.pid()]).await;
             suspended(&runtime, successor).await;
+            // A caller who comes after the kill activates the entity once more, and waits with it.
+            while runtime.info(successor).await.is_some_and(|info| info.mailbox_len == 0) {
+                tokio::task::yield_now().await;
+            }
             successor.kill();
             assert!(next.await.unwrap().is_err());
         }
