@@ -83,8 +83,13 @@ impl Picky {
 
 /// How long a process's mailbox is, and what it takes.
 async fn len(runtime: &RuntimeHandle, process: Address<AsyncProcess<Event>>) -> (u64, u64) {
-    let info = runtime.info(process).await.unwrap();
-    (info.mailbox_len, info.mailbox_bytes)
+    loop {
+        let info = runtime.info(process).await.unwrap();
+        // One that does not come to an answer in time, as on a machine that is busy, has no numbers.
+        if info.state != throng::ProcessState::Running {
+            return (info.mailbox_len, info.mailbox_bytes);
+        }
+    }
 }
 
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
