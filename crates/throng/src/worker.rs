@@ -10,13 +10,15 @@
 //! What others must reach while a turn blocks this worker is not in here but in its `Remote`: the
 //! queue, the warm process; and its alarms.
 
+mod recovery;
+
 use crate::address::RawAddress;
 use crate::alarms::{Alarms, Target};
 use crate::budget::Account;
 use crate::cell::{CellRef, Stranded, Token};
 use crate::cycle::Probe;
 use crate::error::SendError;
-use crate::exit::{ExitReason, catch};
+use crate::exit::ExitReason;
 use crate::fault::{self, Step};
 use crate::frame::{After, Progress};
 use crate::mailbox::Generation;
@@ -60,8 +62,6 @@ const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
 /// How many links and monitors of a dead process are told before others run.
 const TOLD_AT_ONCE: usize = 256;
-/// How often the exit of a process is begun again that panics outside of user code.
-const RECOVERIES_MOST: u32 = 8;
 /// The furthest ahead an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
 
@@ -512,65 +512,6 @@ impl Worker {
         let number = self.probes_numbered.get() + 1;
         self.probes_numbered.set(number);
         (self.index as u64) << 48 | number
-    }
-
-    // --- panics outside of the handlers ---
-
-    /// Runs `f`; if it unwinds, the process that was running exits as panicked.
-    ///
-    /// Handlers, hooks and drops of what is the user's catch their panics themselves. What comes
-    /// here is a bug of the runtime, or of user code that nobody thought to be any.
-    #[inline(always)]
-    pub(crate) fn guard(&self, f: impl FnOnce()) {
-        if let Err(reason) = catch(f) {
-            self.recover(reason);
-        }
-    }
-
-    /// The token of the running process was dropped by a panic.
-    pub(crate) fn strand(&self, token: Stranded) {
-        if self.running().is_some_and(|running| token.is_of(running)) {
-            self.stranded.set(Some(token));
-        }
-    }
-
-    /// Ends the process that was running when this worker unwound, and makes the worker as it was
-    /// before that run.
-    #[cold]
-    fn recover(&self, mut reason: ExitReason) {
-        for _ in 0..RECOVERIES_MOST {
-            self.batching.set(false);
-            let stranded = self.stranded.take();
-            self.end_run(0);
-            let worker = self.index;
-            let text = reason.to_string();
-            self.shared.events.report(Level::ERROR, "a worker unwound", "", move |what| {
-                tracing::error!(target: "throng::worker", worker, panic = %text, "{what}");
-            });
-            let Some(token) = stranded.map(Stranded::recover) else { return };
-            // An exit goes on where it broke off, so it gets further each time.
-            match catch(|| self.end_process(token, reason.clone())) {
-                Ok(()) => return,
-                Err(again) => reason = again,
-            }
-        }
-        let worker = self.index;
-        let what = "a process could not be ended and is left behind";
-        self.shared.events.report(Level::ERROR, what, "", move |what| {
-            tracing::error!(target: "throng::worker", worker, "{what}");
-        });
-        self.stranded.set(None);
-        self.end_run(0);
-    }
-
-    /// Ends a process without its last hook.
-    fn end_process(&self, token: Token, reason: ExitReason) {
-        self.begin_run(&token);
-        self.doing().begin(token.class().ending);
-        token.discard_turn(&reason);
-        let generation = token.generation();
-        self.finish(token, generation, reason);
-        self.end_run(0);
     }
 
     // --- running ---
