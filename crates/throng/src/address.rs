@@ -1,7 +1,8 @@
 //! Addresses: where to send, eight bytes, free to copy.
 
+use crate::budget::Budget;
 use crate::call::Call;
-use crate::cell::{Cell, CellRef};
+use crate::cell::{Cell, CellRef, Token};
 use crate::delivery::Delivery;
 use crate::error::SendError;
 use crate::exit::ExitReason;
@@ -75,15 +76,7 @@ impl RawAddress {
         };
         // It may become a message, which keeps its place among the sender's others.
         budget.note_signal();
-        match pushed {
-            Ok(Some(token)) => scheduler::schedule(token),
-            Ok(None) => {}
-            Err(Gone) => {
-                budget.discharge(bytes);
-                return Err(Gone);
-            }
-        }
-        Ok(())
+        after_push(pushed, budget, bytes)
     }
 
     /// Whether the process has so many signals unread that it takes no more questions.
@@ -106,15 +99,8 @@ impl RawAddress {
             return unsafe { self.push_from_outside(message, bytes) };
         }
         // SAFETY: passed on.
-        match unsafe { cell.push(generation, message) } {
-            Ok(Some(token)) => scheduler::schedule(token),
-            Ok(None) => {}
-            Err(Gone) => {
-                budget.discharge(bytes);
-                return Err(Gone);
-            }
-        }
-        Ok(())
+        let pushed = unsafe { cell.push(generation, message) };
+        after_push(pushed, budget, bytes)
     }
 
     /// As [`push`](Self::push), on a thread that is no worker of the process's runtime.
@@ -130,15 +116,7 @@ impl RawAddress {
         let pushed = unsafe { cell.push(generation, message) };
         // After the push, and before anybody can be told of it: see `coupling`.
         budget.outside_pushes().note();
-        match pushed {
-            Ok(Some(token)) => scheduler::schedule(token),
-            Ok(None) => {}
-            Err(Gone) => {
-                budget.discharge(bytes);
-                return Err(Gone);
-            }
-        }
-        Ok(())
+        after_push(pushed, budget, bytes)
     }
 
     /// Queues a message of a user's, if the process's bound and the runtime's budget allow it.
@@ -247,6 +225,24 @@ impl RawAddress {
     pub(crate) fn is_in(self, cell: CellRef) -> bool {
         self.parts().1 == cell && self.is_alive()
     }
+}
+
+/// Schedules a process that the push woke; takes the charge back if the push failed.
+#[inline(always)]
+fn after_push(
+    pushed: Result<Option<Token>, Gone>,
+    budget: &Budget,
+    bytes: u32,
+) -> Result<(), Gone> {
+    match pushed {
+        Ok(Some(token)) => scheduler::schedule(token),
+        Ok(None) => {}
+        Err(Gone) => {
+            budget.discharge(bytes);
+            return Err(Gone);
+        }
+    }
+    Ok(())
 }
 
 impl fmt::LowerHex for RawAddress {
