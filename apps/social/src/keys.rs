@@ -17,7 +17,7 @@ use throng_durable::{CellError, Cells};
 
 use crate::ids::{PostId, since_1970};
 
-/// What a client names a request by, so that repeating it does nothing more: 1 to 128 visible
+/// The client's name for a request, which makes repeating that request harmless: 1 to 128 visible
 /// ASCII characters.
 ///
 /// A user's key is remembered for [`KEPT`](IdempotencyKey::KEPT) after the post that was made under
@@ -31,10 +31,10 @@ impl IdempotencyKey {
     /// The longest key.
     pub const BYTES_MAX: usize = 128;
 
-    /// How long a key is remembered.
+    /// Time for which a key is remembered.
     pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// How many keys of a user are remembered at once; they take at most about 3 MB on disk.
+    /// Number of keys of one user that are remembered at once; they take at most about 3 MB on disk.
     pub const COUNT_MAX: u32 = 10_000;
 
     /// The key of this text, if it can be one.
@@ -53,7 +53,7 @@ pub(crate) struct Keys {
     unmoved: Vec<(IdempotencyKey, PostId)>,
 }
 
-/// As many keys are remembered as may be.
+/// The user has reached the maximum number of remembered keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeysFull {
     /// The time until the oldest key is forgotten.
@@ -153,7 +153,7 @@ impl Now {
 
 const KEPT_MS: u64 = IdempotencyKey::KEPT.as_millis() as u64;
 
-/// How many keys are forgotten within one turn: more than one, so that they become fewer.
+/// Number of expired keys that one turn forgets: more than the one it adds, so they become fewer.
 const FORGOTTEN_AT_ONCE: usize = 8;
 
 /// The first byte of a cell's key says what the cell holds; see also `user.rs`.

@@ -61,7 +61,7 @@ impl fmt::Debug for Password {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashError {
-    /// As many wait for their hash as may, and no more of this client; try again soon.
+    /// The queue for hashing is full, and this client has its share of it; try again soon.
     #[error("too many passwords wait to be hashed")]
     Busy,
     /// The machine has no randomness, or no memory.

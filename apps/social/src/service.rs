@@ -139,8 +139,8 @@ pub enum SocialError {
         /// The time until the oldest key is forgotten.
         retry_after: Duration,
     },
-    /// As many wait for their password to be hashed as may, and others have a better claim to the
-    /// place; nothing was done, so try again in a few seconds.
+    /// The queue for hashing passwords is full, and other clients have a better claim to a place.
+    /// Nothing was done; try again in a few seconds.
     #[error("too many log in or register at once; try again soon")]
     TooManyLogins,
     /// It was not done, because the machine cannot do it now; try again later.

@@ -65,7 +65,7 @@ pub struct Profile {
     pub following: u32,
 }
 
-/// What is posted: 1 to 5000 characters, at least one of which can be seen.
+/// The text of a post: 1 to 5000 characters, at least one of which can be seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(String);

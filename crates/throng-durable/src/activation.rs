@@ -68,7 +68,8 @@ enum Phase {
     Failed(Box<Failure>),
 }
 
-/// Why an entity could not be brought into memory. Each of its messages is told.
+/// The reason for which an entity could not be brought into memory. The callers of all messages that
+/// wait for it get this error.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     State(StateError),

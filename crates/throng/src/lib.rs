@@ -66,7 +66,7 @@
 //!
 //! [`RuntimeHandle::info`], [`list`](RuntimeHandle::list), [`top`](RuntimeHandle::top) and
 //! [`tree`](RuntimeHandle::tree) say what processes do, [`metrics`](RuntimeHandle::metrics) what the
-//! runtime does. Whatever you should hear of unasked is an event of [`tracing`]. A thread of its own
+//! runtime does. Faults and overload are also reported as events of [`tracing`]. A separate thread
 //! calls the subscriber, so one that blocks or panics holds up no process and no timer. At most ten
 //! events a second are emitted of one kind about one kind of process, and at most 1,024 wait;
 //! another event says how many were left out. The targets are part of the public interface:
