@@ -673,13 +673,9 @@ mod tests {
 
     #[test]
     fn no_message_hides_a_type_of_throngs_prelude() {
-        let file = syn::parse_file(include_str!("../../throng/src/lib.rs")).unwrap();
-        let prelude = file.items.iter().find_map(|item| match item {
-            Item::Mod(module) if module.ident == "prelude" => module.content.as_ref(),
-            _ => None,
-        });
+        let prelude = syn::parse_file(include_str!("../../throng/src/prelude.rs")).unwrap();
         let mut names = BTreeSet::new();
-        for item in &prelude.unwrap().1 {
+        for item in &prelude.items {
             if let Item::Use(import) = item {
                 collect(&import.tree, &mut names);
             }

@@ -1,22 +1,31 @@
 //! Addresses: where to send, eight bytes, free to copy.
 
-use crate::budget::Budget;
-use crate::call::Call;
+pub(crate) mod ask;
+pub(crate) mod call;
+pub(crate) mod cycle;
+pub(crate) mod deadline;
+pub(crate) mod delivery;
+pub(crate) mod recipient;
+pub(crate) mod send_all;
+
+use crate::address::ask::{Ask, ReplyTo};
+use crate::address::call::Call;
+use crate::address::delivery::Delivery;
+use crate::address::recipient::Recipient;
+use crate::cell::extension::{Watcher, watcher_key};
 use crate::cell::{Cell, CellRef, Token};
-use crate::delivery::Delivery;
 use crate::error::SendError;
 use crate::exit::ExitReason;
-use crate::extension::{Watcher, watcher_key};
-use crate::lobby::{Lobby, Offered, Place, Refusal};
+use crate::mailbox::bounded::{Lobby, Offered, Place, Refusal};
+use crate::mailbox::budget::Budget;
+use crate::mailbox::envelope::{self, Cast, Route};
 use crate::mailbox::{Generation, Gone, Link};
-use crate::message::{self, Cast, Route};
+use crate::memory::slab;
 use crate::process::{Exactly, Handle, Message, Process, Stop, Turn};
-use crate::recipient::Recipient;
-use crate::reply::{Ask, ReplyTo};
+use crate::scheduler;
+use crate::scheduler::worker::Worker;
 use crate::signal::{self, Signal};
 use crate::sync::atomic::{self, AtomicPtr};
-use crate::worker::Worker;
-use crate::{scheduler, slab};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -62,7 +71,7 @@ impl RawAddress {
     pub(crate) unsafe fn push_signal(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
         // SAFETY: the caller's.
-        let bytes = unsafe { message::bytes(message) };
+        let bytes = unsafe { envelope::bytes(message) };
         let budget = slab::budget_of(cell);
         budget.charge(bytes);
         let pushed = if generation.is_bounded() {
@@ -92,7 +101,7 @@ impl RawAddress {
     pub(crate) unsafe fn push(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
         // SAFETY: the caller's.
-        let bytes = unsafe { message::bytes(message) };
+        let bytes = unsafe { envelope::bytes(message) };
         let budget = slab::budget_of(cell);
         if !budget.charge_here(bytes) {
             // SAFETY: passed on.
@@ -169,7 +178,7 @@ impl RawAddress {
     ) -> Result<Option<Place>, Refusal> {
         let (generation, cell) = self.parts();
         // SAFETY: the caller's.
-        if !unsafe { message::is_counted(message) } {
+        if !unsafe { envelope::is_counted(message) } {
             // SAFETY: passed on.
             return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
         }
@@ -184,7 +193,7 @@ impl RawAddress {
         }
         let lobby = slab::lobby_of(cell).ok_or(Refusal::Gone)?;
         // SAFETY: the caller's.
-        let bytes = unsafe { message::bytes(message) };
+        let bytes = unsafe { envelope::bytes(message) };
         budget.charge(bytes);
         let dropped = match offer(lobby, generation, message) {
             Ok(Offered::Queued(dropped)) => dropped,
@@ -200,8 +209,8 @@ impl RawAddress {
         if let Some(dropped) = dropped {
             // SAFETY: out of the lobby, which owned it; only what counts is dropped.
             unsafe {
-                budget.discharge(message::bytes(dropped));
-                message::refuse(dropped, Refusal::Dropped);
+                budget.discharge(envelope::bytes(dropped));
+                envelope::refuse(dropped, Refusal::Dropped);
             }
         }
         Ok(None)

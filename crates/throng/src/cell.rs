@@ -22,35 +22,37 @@
 //! Its parts: [`Class`] is the state's type, `queue` what is to be handled, [`Inside`] the cell seen
 //! from its own turn, `look` a cell looked at by others.
 
+pub(crate) mod extension;
+
 mod class;
-mod inside;
-mod look;
+mod current;
+mod inspect;
 mod queue;
 
 pub(crate) use self::class::Class;
-pub(crate) use self::inside::Inside;
+pub(crate) use self::current::Inside;
 pub(crate) use self::queue::MessageList;
 
 use self::class::{Place, state};
 use crate::address::{Pid, RawAddress};
-use crate::bound::MailboxBound;
+use crate::cell::extension::{Extension, KeptLoad};
 use crate::exit::{ExitReason, catch};
-use crate::extension::{Extension, KeptLoad};
 use crate::fault::{self, Step};
-use crate::frame::{self, FrameHead, Progress};
-use crate::lobby;
+use crate::mailbox::bound::MailboxBound;
+use crate::mailbox::bounded;
+use crate::mailbox::envelope;
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
-use crate::message;
+use crate::memory::slab::{self, Slab, SlotCache};
 use crate::process::Process;
-use crate::receive_timeout;
 use crate::scheduler;
+use crate::scheduler::watchdog::Doing;
 use crate::signal::{self, Signal};
-use crate::slab::{self, Slab, SlotCache};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{UnsafeCell, is_unwinding};
 use crate::timer::Tick;
-use crate::turn_state::{Announced, Rung, TurnState};
-use crate::watch::Doing;
+use crate::timer::receive_timeout;
+use crate::turn::frame::{self, FrameHead, Progress};
+use crate::turn::turn_state::{Announced, Rung, TurnState};
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
@@ -132,7 +134,7 @@ impl CellRef {
         message: NonNull<Link>,
     ) -> Result<Option<Token>, Gone> {
         if generation.is_bounded() {
-            return lobby::push(self, generation, message);
+            return bounded::push(self, generation, message);
         }
         // SAFETY: passed on.
         unsafe { self.push_on_word(generation, message) }
@@ -640,7 +642,7 @@ impl Token {
                 fault::point(Step::Refuse, self.class().name);
                 let next = message.as_ref().next();
                 self.cell().pending.with_mut(|pending| *pending = next);
-                message::take_signal(message)
+                envelope::take_signal(message)
             };
             if signal.is_some() {
                 self.cell().turn.retract();
@@ -653,7 +655,7 @@ impl Token {
                 Some(Signal::Tie(tie)) => tie.end(self.class().runtime.scheduler()),
                 Some(signal) => signal.refuse(self.pid(), reason),
                 // SAFETY: owned, and out of the list.
-                None => unsafe { message::discard(message, reason) },
+                None => unsafe { envelope::discard(message, reason) },
             }
         }
     }

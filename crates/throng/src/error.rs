@@ -1,7 +1,7 @@
 //! What can go wrong, one enum per operation; what was not consumed is handed back.
 
 use crate::exit::ExitReason;
-use crate::spare_bits::NoSpareBits;
+use crate::memory::spare_bits::NoSpareBits;
 use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;

@@ -97,182 +97,105 @@
 // The models exercise parts of files whose other parts only the whole runtime uses.
 #![cfg_attr(throng_loom, allow(dead_code))]
 
-mod coupling;
-#[cfg_attr(throng_loom, allow(unused))]
-mod links;
-mod mailbox;
-mod rendezvous;
-mod run_queue;
-mod sleep;
-mod small_map;
 mod sync;
-mod timer_state;
-mod turn_state;
-mod warm;
 
-#[cfg(all(feature = "macros", not(throng_loom)))]
-#[doc(hidden)]
-#[path = "expansion.rs"]
-pub mod __expansion;
-/// The README's examples are tests, too.
-#[cfg(all(doctest, feature = "macros", not(throng_loom)))]
-#[doc = include_str!("../../../README.md")]
-mod readme {}
+cfg_if::cfg_if! {
+    if #[cfg(throng_loom)] {
+        // The files that have models, in the folders in which the runtime has them.
+        mod mailbox;
+        mod scheduler {
+            mod lifo_slot;
+            mod run_queue;
+            mod sleepers;
+        }
+        mod signal {
+            #[allow(unused)]
+            pub(crate) mod links;
+            pub(crate) mod small_map;
+        }
+        mod timer {
+            mod timer_state;
+        }
+        mod turn {
+            pub(crate) mod turn_state;
+        }
+    } else {
+        mod address;
+        mod cell;
+        mod error;
+        mod exit;
+        mod fault;
+        mod mailbox;
+        mod memory;
+        pub mod prelude;
+        mod process;
+        mod runtime;
+        mod scheduler;
+        mod signal;
+        mod supervisor;
+        mod timer;
+        mod turn;
 
-#[cfg(not(throng_loom))]
-mod address;
-#[cfg(not(throng_loom))]
-mod alarms;
-#[cfg(not(throng_loom))]
-mod block;
-#[cfg(not(throng_loom))]
-mod bound;
-#[cfg(not(throng_loom))]
-mod budget;
-#[cfg(not(throng_loom))]
-mod call;
-#[cfg(not(throng_loom))]
-mod cell;
-#[cfg(not(throng_loom))]
-mod context;
-#[cfg(not(throng_loom))]
-mod counters;
-#[cfg(not(throng_loom))]
-mod crowd;
-#[cfg(not(throng_loom))]
-mod cycle;
-#[cfg(not(throng_loom))]
-mod deadline;
-#[cfg(not(throng_loom))]
-mod delivery;
-#[cfg(not(throng_loom))]
-mod error;
-#[cfg(not(throng_loom))]
-mod events;
-#[cfg(not(throng_loom))]
-mod exit;
-#[cfg(not(throng_loom))]
-mod extension;
-#[cfg(not(throng_loom))]
-mod fault;
-#[cfg(not(throng_loom))]
-mod frame;
-#[cfg(not(throng_loom))]
-mod group;
-// Its examples use the macros.
-#[cfg(all(feature = "macros", not(throng_loom)))]
-pub mod guide;
-#[cfg(not(throng_loom))]
-mod inbox;
-#[cfg(not(throng_loom))]
-mod inspect;
-#[cfg(not(throng_loom))]
-mod layer;
-#[cfg(not(throng_loom))]
-mod lobby;
-#[cfg(not(throng_loom))]
-mod magazine;
-#[cfg(not(throng_loom))]
-mod message;
-#[cfg(not(throng_loom))]
-mod message_timer;
-#[cfg(not(throng_loom))]
-mod metrics;
-#[cfg(not(throng_loom))]
-mod pace;
-#[cfg(not(throng_loom))]
-mod process;
-#[cfg(not(throng_loom))]
-mod receive_timeout;
-#[cfg(not(throng_loom))]
-mod recipient;
-#[cfg(not(throng_loom))]
-mod registry;
-#[cfg(not(throng_loom))]
-mod reply;
-#[cfg(not(throng_loom))]
-mod runtime;
-#[cfg(not(throng_loom))]
-mod scheduler;
-#[cfg(not(throng_loom))]
-mod signal;
+        // What a process is written with.
+        pub use crate::exit::{ExitReason, IntoExitReason};
+        pub use crate::process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn};
+        pub use crate::turn::async_process::{AsyncProcess, Inbox};
+        pub use crate::turn::context::Context;
+
+        // Where to send, and what comes of it.
+        pub use crate::address::ask::{Ask, ReplyTo};
+        pub use crate::address::call::Call;
+        pub use crate::address::delivery::Delivery;
+        pub use crate::address::recipient::Recipient;
+        pub use crate::address::send_all::SendAll;
+        pub use crate::address::{Address, Pid};
+        pub use crate::error::{
+            BlockingError, CallError, Error, SendAllError, SendError, SpawnError, SpawnManyError,
+            StartError,
+        };
+        pub use crate::mailbox::bound::{MailboxBound, Overflow};
+        pub use crate::timer::message_timer::Timer;
+
+        // The runtime: its start, its end, and how processes are spawned.
+        pub use crate::runtime::spawner::Spawner;
+        pub use crate::runtime::{AbandonedKind, Runtime, RuntimeBuilder, RuntimeHandle, Shutdown};
+
+        // Names and groups.
+        pub use crate::signal::group::{Group, GroupChange, GroupEvent, GroupMonitor};
+        pub use crate::signal::registry::{Name, RegisterError, Registered};
+
+        // Supervision.
+        pub use crate::supervisor::{
+            AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,
+            IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,
+        };
+
+        // Seeing into it.
+        pub use crate::runtime::inspect::{Branch, By, List, ProcessInfo, ProcessState};
+        pub use crate::runtime::metrics::{Exposition, Metrics, WorkerMetrics};
+
+        // What is built on processes, as durable ones are.
+        #[doc(hidden)]
+        pub use crate::process::has_started as __has_started;
+        pub use crate::turn::layer::{Layer, TurnEnd};
+    }
+}
+
 #[cfg(all(feature = "sim", not(throng_loom)))]
 pub mod sim;
-#[cfg(not(throng_loom))]
-mod slab;
-#[cfg(not(throng_loom))]
-mod spare;
-#[cfg(not(throng_loom))]
-mod spare_bits;
-#[cfg(not(throng_loom))]
-mod spawner;
-#[cfg(not(throng_loom))]
-mod supervisor;
-#[cfg(not(throng_loom))]
-mod timer;
-#[cfg(not(throng_loom))]
-mod token_queue;
-#[cfg(not(throng_loom))]
-mod train;
-#[cfg(not(throng_loom))]
-mod unwind;
-#[cfg(not(throng_loom))]
-mod waker;
-#[cfg(not(throng_loom))]
-mod watch;
-#[cfg(not(throng_loom))]
-mod work;
-#[cfg(not(throng_loom))]
-mod worker;
 
-#[cfg(not(throng_loom))]
-pub use crate::{
-    address::{Address, Pid},
-    bound::{MailboxBound, Overflow},
-    call::Call,
-    context::Context,
-    crowd::SendAll,
-    delivery::Delivery,
-    error::{
-        BlockingError, CallError, Error, SendAllError, SendError, SpawnError, SpawnManyError,
-        StartError,
-    },
-    exit::{ExitReason, IntoExitReason},
-    group::{Group, GroupChange, GroupEvent, GroupMonitor},
-    inbox::{AsyncProcess, Inbox},
-    inspect::{Branch, By, List, ProcessInfo, ProcessState},
-    layer::{Layer, TurnEnd},
-    message_timer::Timer,
-    metrics::{Exposition, Metrics, WorkerMetrics},
-    process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn},
-    recipient::Recipient,
-    registry::{Name, RegisterError, Registered},
-    reply::{Ask, ReplyTo},
-    runtime::{AbandonedKind, Runtime, RuntimeBuilder, RuntimeHandle, Shutdown},
-    spawner::Spawner,
-    supervisor::{
-        AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,
-        IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,
-    },
-};
+cfg_if::cfg_if! {
+    if #[cfg(all(feature = "macros", not(throng_loom)))] {
+        #[doc(inline)]
+        pub use throng_macros::{hook, message, process};
 
-/// For layers, whose first turn stands in for the hook.
-#[cfg(not(throng_loom))]
-#[doc(hidden)]
-pub use crate::process::has_started as __has_started;
-
-#[cfg(all(feature = "macros", not(throng_loom)))]
-#[doc(inline)]
-pub use throng_macros::{hook, message, process};
-
-/// Everything a process is usually written with.
-#[cfg(not(throng_loom))]
-pub mod prelude {
-    pub use crate::{
-        Address, CallError, Child, ChildSpec, Context, Down, Exit, ExitReason, Group, Handle,
-        Inbox, Message, MonitorRef, Pid, Process, Recipient, ReplyTo, Restart, Runtime,
-        RuntimeHandle, SendAll, SendError, SpawnError, Supervisor, Timer, Turn,
-    };
-    #[cfg(feature = "macros")]
-    pub use crate::{hook, message, process};
+        #[doc(hidden)]
+        #[path = "expansion.rs"]
+        pub mod __expansion;
+        // Its examples use the macros, and so do the README's, which are tests, too.
+        pub mod guide;
+        #[cfg(doctest)]
+        #[doc = include_str!("../../../README.md")]
+        mod readme {}
+    }
 }

@@ -40,6 +40,19 @@
 //! Orderings: a push releases the message's contents (and, out of `IDLE`, acquires what the last
 //! holder did to the cell before `park`'s release); `drain` and `close` acquire them.
 
+#[cfg(not(throng_loom))]
+pub(crate) mod bound;
+#[cfg(not(throng_loom))]
+pub(crate) mod bounded;
+#[cfg(not(throng_loom))]
+pub(crate) mod budget;
+pub(crate) mod coupling;
+#[cfg(not(throng_loom))]
+pub(crate) mod envelope;
+pub(crate) mod reply_slot;
+#[cfg(not(throng_loom))]
+pub(crate) mod train;
+
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr::{self, NonNull};
@@ -564,7 +577,7 @@ mod loom_models {
     /// whoever gets the token from the turn's word.
     #[test]
     fn loom_a_turn_that_awaits_messages_misses_none() {
-        use crate::turn_state::TurnState;
+        use crate::turn::turn_state::TurnState;
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::new_open(Generation::FIRST));
             assert!(mailbox.wake(Generation::FIRST));

@@ -1,8 +1,8 @@
 //! What a user implements: processes, messages, handlers; and the turn, of which those are made.
 
 use crate::address::Pid;
-use crate::context::Context;
 use crate::exit::ExitReason;
+use crate::turn::context::Context;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;

@@ -10,13 +10,19 @@
 //!
 //! It starts in `builder` and ends in `shutdown`; processes are made in `nursery`.
 
+pub(crate) mod events;
+pub(crate) mod inspect;
+pub(crate) mod metrics;
+pub(crate) mod spawner;
+pub(crate) mod unwind;
+
 mod abandoned;
 mod builder;
 mod class_cache;
 mod clock_keeper;
-mod nursery;
 mod permits;
 mod shutdown;
+mod spawn;
 
 pub use self::abandoned::AbandonedKind;
 pub use self::builder::RuntimeBuilder;
@@ -27,21 +33,21 @@ use self::abandoned::Abandoned;
 use self::clock_keeper::ClockKeeper;
 use self::permits::Permits;
 use crate::address::Address;
-use crate::budget::OwnBudget;
 use crate::cell::Class;
+use crate::cell::extension::Extension;
 use crate::error::SpawnError;
-use crate::events::Events;
-use crate::extension::Extension;
-use crate::group::Groups;
-use crate::message_timer::{self, Timer};
+use crate::mailbox::budget::OwnBudget;
+use crate::memory::slab::{Slab, SlotCache};
 use crate::process::{Process, Repeatable, Turn};
-use crate::registry::Registry;
+use crate::runtime::events::Events;
+use crate::scheduler::spare::Activated;
+use crate::scheduler::worker::Worker;
 use crate::scheduler::{Phase, Scheduler};
-use crate::slab::{Slab, SlotCache};
-use crate::spare::Activated;
+use crate::signal::group::Groups;
+use crate::signal::registry::Registry;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{JoinHandle, Mutex, ThreadBuilder, lock};
-use crate::worker::Worker;
+use crate::timer::message_timer::{self, Timer};
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -424,10 +430,10 @@ impl Drop for WorkerRunning {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Context;
     use crate::exit::ExitReason;
     use crate::process::{Handle, Message};
     use crate::sync;
+    use crate::turn::context::Context;
 
     struct Idle;
     impl Process for Idle {}

@@ -8,25 +8,35 @@
 //! Behind the regular workers are the places of the spare ones (`spare`): they have a queue like
 //! the others, but no alarms of their own; those of what they run they set with a regular worker.
 
+pub(crate) mod counters;
+pub(crate) mod injector_pace;
+pub(crate) mod lifo_slot;
+pub(crate) mod run_queue;
+pub(crate) mod sleepers;
+pub(crate) mod spare;
+pub(crate) mod token_queue;
+pub(crate) mod watchdog;
+pub(crate) mod worker;
+
 use crate::address::RawAddress;
-use crate::alarms::{Alarms, Target, Whom};
+use crate::address::cycle::Probe;
 use crate::cell::{CellRef, Inside, Stranded, Token};
-use crate::counters::Counters;
-use crate::cycle::Probe;
-use crate::events::Events;
 use crate::exit::catch;
 use crate::fault::{self, Step};
-use crate::message_timer::{TimerShare, Unsent};
-use crate::metrics::WorkerMetrics;
-use crate::sleep::Sleepers;
-use crate::spare::Spares;
+use crate::runtime::events::Events;
+use crate::runtime::metrics::WorkerMetrics;
+use crate::scheduler::counters::Counters;
+use crate::scheduler::sleepers::Sleepers;
+use crate::scheduler::spare::Spares;
+use crate::scheduler::token_queue::{TokenQueue, WarmToken};
+use crate::scheduler::watchdog::Doing;
+use crate::scheduler::worker::Worker;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Fences, Mutex, Thread, lock};
+use crate::timer::alarms::{Alarms, Target, Whom};
+use crate::timer::message_timer::{TimerShare, Unsent};
 use crate::timer::{Clock, Tick};
-use crate::token_queue::{TokenQueue, WarmToken};
-use crate::waker;
-use crate::watch::Doing;
-use crate::worker::Worker;
+use crate::turn::waker;
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::VecDeque;
 use std::ptr;

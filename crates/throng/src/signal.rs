@@ -35,20 +35,25 @@
 //! knows of: an exit or a kill finds its target ending, a link and a monitor are answered at once,
 //! and a sender that unlinks, demonitors, unwatches or leaves ignores the end.
 //!
-//! [`SIGNALS_MOST`]: crate::turn_state::SIGNALS_MOST
+//! [`SIGNALS_MOST`]: crate::turn::turn_state::SIGNALS_MOST
+
+pub(crate) mod group;
+pub(crate) mod links;
+pub(crate) mod registry;
+pub(crate) mod small_map;
 
 use crate::address::Pid;
+use crate::address::cycle::Probe;
 use crate::cell::Token;
-use crate::cycle::Probe;
+use crate::cell::extension::{self, Membership, TellDown, Watcher};
 use crate::exit::{ExitReason, catch, drop_users};
-use crate::extension::{self, Membership, TellDown, Watcher};
 use crate::fault::{self, Step};
-use crate::frame::After;
 use crate::mailbox::Link;
-use crate::message;
-use crate::message_timer::{TimerRef, TimerTie};
+use crate::mailbox::envelope;
 use crate::process::{Down, Exit, MonitorRef};
 use crate::scheduler;
+use crate::timer::message_timer::{TimerRef, TimerTie};
+use crate::turn::frame::After;
 use std::ptr::NonNull;
 
 /// See the file's head.
@@ -119,7 +124,7 @@ pub(crate) fn send(to: Pid, signal: Signal) {
 
 /// Sends a signal; it comes back if the process has exited.
 pub(crate) fn try_send(to: Pid, signal: Signal) -> Result<(), Signal> {
-    message::send_signal(to, signal)
+    envelope::send_signal(to, signal)
 }
 
 /// Sends a signal that only asks; it comes back if the process has exited or has so many signals
@@ -314,7 +319,7 @@ enum Told {
 mod tests {
     use crate::prelude::*;
     use crate::signal::{self, Signal};
-    use crate::turn_state::SIGNALS_MOST;
+    use crate::turn::turn_state::SIGNALS_MOST;
     use std::future::Future;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::task::{Context as Polling, Waker};

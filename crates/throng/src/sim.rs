@@ -48,10 +48,10 @@
 use crate::cell::Token;
 use crate::exit::ExitReason;
 use crate::runtime::{Runtime, RuntimeBuilder, RuntimeHandle};
+use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, Random, VirtualInstant, lock};
-use crate::worker::Worker;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};

@@ -17,6 +17,11 @@
 //! further off than the wheel reaches (12 days) rings at its end and is set anew by whoever still
 //! waits.
 
+pub(crate) mod alarms;
+pub(crate) mod message_timer;
+pub(crate) mod receive_timeout;
+pub(crate) mod timer_state;
+
 mod bucket;
 
 use self::bucket::{Bucket, Outlet};

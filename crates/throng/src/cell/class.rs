@@ -9,13 +9,13 @@
 
 use super::{Cell, Token};
 use crate::exit::ExitReason;
-use crate::frame::Progress;
 use crate::mailbox::Link;
-use crate::message::Cast;
+use crate::mailbox::envelope::Cast;
+use crate::memory::slab::SlotClass;
 use crate::process::{Exit, ExitTurn, Process};
 use crate::runtime::RuntimeHandle;
-use crate::slab::SlotClass;
-use crate::watch::TurnTitle;
+use crate::scheduler::watchdog::TurnTitle;
+use crate::turn::frame::Progress;
 use std::any::TypeId;
 use std::ptr::NonNull;
 

@@ -12,15 +12,15 @@
 use super::Token;
 use crate::exit::{ExitReason, catch};
 use crate::fault::{self, Step};
-use crate::frame::{After, Progress};
-use crate::lobby::Lobby;
+use crate::mailbox::bounded::Lobby;
+use crate::mailbox::envelope::{self, Cast};
 use crate::mailbox::{Generation, Link};
-use crate::message::{self, Cast};
+use crate::memory::slab;
 use crate::process::{Process, Turn};
+use crate::scheduler::watchdog::Doing;
 use crate::signal::{Outcome, Signal};
-use crate::slab;
-use crate::turn_state::SIGNALS_MOST;
-use crate::watch::Doing;
+use crate::turn::frame::{After, Progress};
+use crate::turn::turn_state::SIGNALS_MOST;
 use std::ptr::{self, NonNull};
 
 impl Token {
@@ -31,7 +31,7 @@ impl Token {
         self.cell().turn.set_fresh();
         let message = Cast::<P, T>::allocate(turn);
         // SAFETY: just allocated.
-        slab::budget_of(self.as_ref()).charge(unsafe { message::bytes(message) });
+        slab::budget_of(self.as_ref()).charge(unsafe { envelope::bytes(message) });
         // SAFETY: the token's.
         self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
     }
@@ -70,8 +70,8 @@ impl Token {
         unsafe {
             let next = message.as_ref().next();
             cell.pending.with_mut(|pending| *pending = next);
-            doing.begin(message::title_of(message));
-            Some(message::run(message, self))
+            doing.begin(envelope::title_of(message));
+            Some(envelope::run(message, self))
         }
     }
 
@@ -124,7 +124,7 @@ impl Token {
                         }
                         Outcome::Message(message) => {
                             // SAFETY: just made.
-                            budget.charge(unsafe { message::bytes(message) });
+                            budget.charge(unsafe { envelope::bytes(message) });
                             if let Some((lobby, number)) = lobby.zip(number) {
                                 lobby.push_at(number, message);
                                 continue;
@@ -196,7 +196,7 @@ impl Token {
         let has_pending = self.cell().pending.with_mut(|pending| unsafe {
             while let Some(message) = NonNull::new(*pending) {
                 let next = message.as_ref().next();
-                if !message::uncouple(message) {
+                if !envelope::uncouple(message) {
                     return true;
                 }
                 *pending = next;
@@ -229,7 +229,7 @@ impl Sorting<'_> {
         // SAFETY: drained, so owned; the link is read before the message goes.
         unsafe {
             self.rest = oldest.as_ref().next();
-            message::take_signal(oldest).map_or(Next::Message(oldest), Next::Signal)
+            envelope::take_signal(oldest).map_or(Next::Message(oldest), Next::Signal)
         }
     }
 }

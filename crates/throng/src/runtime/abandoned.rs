@@ -8,9 +8,9 @@
 use super::Shared;
 use super::shutdown::Shutdown;
 use crate::cell::Token;
+use crate::scheduler::watchdog;
 use crate::scheduler::{Phase, Scheduler};
 use crate::sync::{Mutex, lock};
-use crate::watch;
 use std::collections::HashMap;
 use std::ptr;
 
@@ -79,7 +79,7 @@ impl Shared {
         // The message of a timer for a dead process is no process's.
         let titles = running.map(|(_, title)| title);
         titles
-            .filter(|&title| !ptr::eq(title, &watch::TIMER))
+            .filter(|&title| !ptr::eq(title, &watchdog::TIMER))
             .for_each(|title| name(title.process()));
         let mut queued = Vec::new();
         for remote in remotes {

@@ -5,19 +5,19 @@
 //! runtime that is dropped then.
 
 use super::{Abandoned, ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
-use crate::block;
-use crate::budget::{BUDGET_BYTES, OwnBudget};
 use crate::error::StartError;
-use crate::events::Events;
-use crate::group::Groups;
-use crate::registry::Registry;
+use crate::mailbox::budget::{BUDGET_BYTES, OwnBudget};
+use crate::memory::block;
+use crate::memory::slab::{Slab, SlotCache};
+use crate::memory::spare_bits::NoSpareBits;
+use crate::runtime::events::Events;
 use crate::scheduler::Scheduler;
-use crate::slab::{Slab, SlotCache};
-use crate::spare_bits::NoSpareBits;
+use crate::scheduler::watchdog::Watch;
+use crate::signal::group::Groups;
+use crate::signal::registry::Registry;
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{self, Mutex};
 use crate::timer::Clock;
-use crate::watch::Watch;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

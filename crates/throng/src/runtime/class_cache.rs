@@ -6,10 +6,10 @@
 use super::RuntimeHandle;
 use crate::cell::{Class, Token};
 use crate::exit::ExitReason;
-use crate::frame::{self, Progress};
 use crate::process::{self, Process, Stopping, TimedOut};
 use crate::scheduler::Phase;
 use crate::sync::lock;
+use crate::turn::frame::{self, Progress};
 use std::any::TypeId;
 use std::sync::Arc;
 

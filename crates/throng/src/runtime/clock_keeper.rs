@@ -5,10 +5,10 @@
 
 use super::Shared;
 use crate::scheduler::Phase;
+use crate::scheduler::watchdog::Watch;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{self, Thread};
 use crate::timer::Clock;
-use crate::watch::Watch;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 

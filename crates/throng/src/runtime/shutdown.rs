@@ -22,11 +22,11 @@
 
 use super::abandoned::AbandonedKind;
 use super::{Runtime, Shared};
-use crate::alarms::Alarms;
+use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
 use crate::sync::atomic::Ordering;
 use crate::sync::{self, Epoch, JoinHandle, Mutex, ThreadBuilder, lock};
-use crate::worker::Worker;
+use crate::timer::alarms::Alarms;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

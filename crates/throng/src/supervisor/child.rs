@@ -1,12 +1,12 @@
 //! The handle of a supervised child, which survives its restarts.
 
 use super::engine::Key;
+use crate::address::ask::{Ask, ReplyTo};
+use crate::address::call::Call;
+use crate::address::delivery::Delivery;
 use crate::address::{Address, AtomicPid, Pid};
-use crate::call::Call;
-use crate::delivery::Delivery;
 use crate::error::SendError;
 use crate::process::{Exactly, Process, Turn};
-use crate::reply::{Ask, ReplyTo};
 use crate::sync::{Mutex, lock};
 use std::fmt;
 use std::marker::PhantomData;

@@ -18,7 +18,7 @@
 //!    is looked at: a restart costs O(log n).
 
 use super::spec::{AutoShutdown, Restart};
-use crate::registry::Name;
+use crate::signal::registry::Name;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;

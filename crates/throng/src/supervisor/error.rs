@@ -3,7 +3,7 @@
 use crate::address::Pid;
 use crate::error::Error;
 use crate::exit::ExitReason;
-use crate::registry::Name;
+use crate::signal::registry::Name;
 
 /// A supervisor that did not start. What it had started is stopped.
 #[derive(thiserror::Error, Debug, Clone, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use super::error::{ChildError, SupervisorError};
 use super::process::{Report, Starter, Supervisor, UNLIMITED, ready};
 use super::spec::{ChildSpec, IntoChildSpec, Restart, SupervisorSpec};
 use crate::address::{Address, Pid};
-use crate::context::Context;
 use crate::error::SpawnError;
 use crate::exit::ExitReason;
 use crate::process::{Process, Turn};
-use crate::registry::Name;
 use crate::runtime::RuntimeHandle;
 use crate::scheduler;
+use crate::signal::registry::Name;
+use crate::turn::context::Context;
 use std::any::TypeId;
 use std::sync::{Arc, mpsc};
 

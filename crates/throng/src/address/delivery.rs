@@ -1,0 +1,74 @@
+//! A message that waits for room in a full mailbox: a future that sends when first polled.
+
+use crate::address::RawAddress;
+use crate::error::SendError;
+use crate::exit::drop_users;
+use crate::mailbox::bounded::Refusal;
+use crate::mailbox::envelope::{CastInLine, LineUp};
+use crate::scheduler;
+use crate::scheduler::worker::Worker;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// A message on its way to a mailbox with room. Made by [`Address::deliver`](crate::Address::deliver).
+#[must_use = "a message is not delivered until that is awaited"]
+pub struct Delivery<T> {
+    stage: Stage<T>,
+}
+
+enum Stage<T> {
+    Unsent(RawAddress, LineUp<T>, T),
+    /// There is nobody to send it to.
+    Refused(T),
+    Lined(CastInLine<T>),
+    Over,
+}
+
+// Nothing in here is pinned in place: the message has a block of its own.
+impl<T> Unpin for Delivery<T> {}
+
+impl<T> Delivery<T> {
+    pub(crate) fn new(to: RawAddress, line_up: LineUp<T>, message: T) -> Self {
+        Delivery { stage: Stage::Unsent(to, line_up, message) }
+    }
+
+    pub(crate) fn refused(message: T) -> Self {
+        Delivery { stage: Stage::Refused(message) }
+    }
+}
+
+impl<T> Future for Delivery<T> {
+    type Output = Result<(), SendError<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let lined = match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Unsent(to, line_up, message) => {
+                scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+                match line_up(to, message, cx.waker()) {
+                    Ok(None) => return Poll::Ready(Ok(())),
+                    Ok(Some(lined)) => lined,
+                    Err((Refusal::Dropped, message)) => {
+                        drop_users(message);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Err((Refusal::Full, message)) => {
+                        return Poll::Ready(Err(SendError::Overloaded(message)));
+                    }
+                    Err((Refusal::Gone, message)) => {
+                        return Poll::Ready(Err(SendError::NoProcess(message)));
+                    }
+                }
+            }
+            Stage::Refused(message) => return Poll::Ready(Err(SendError::NoProcess(message))),
+            Stage::Lined(lined) => match lined.ask(cx.waker()) {
+                Some(outcome) => return Poll::Ready(outcome.map_err(SendError::NoProcess)),
+                None => lined,
+            },
+            Stage::Over => panic!("a delivery was polled after it was over"),
+        };
+        self.stage = Stage::Lined(lined);
+        Poll::Pending
+    }
+}

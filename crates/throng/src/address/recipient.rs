@@ -1,0 +1,159 @@
+//! Addresses by what a process handles instead of by what it is.
+
+use crate::address::ask::{Ask, ReplyTo};
+use crate::address::call::Call;
+use crate::address::delivery::Delivery;
+use crate::address::{Address, RawAddress};
+use crate::error::SendError;
+use crate::mailbox::envelope::{Cast, LineUp, Route};
+use crate::process::{Handle, Message};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+/// The address of some process that handles an `M`: two words, free to copy.
+///
+/// For lists of processes of several types, and for whoever need not know whom it serves.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// struct Post(String);
+/// impl Message for Post { type Reply = usize; }
+///
+/// struct Timeline(Vec<String>);
+/// impl Process for Timeline {}
+/// impl Handle<Post> for Timeline {
+///     async fn handle(&mut self, Post(text): Post, _: &mut Context<Self>) -> usize {
+///         self.0.push(text);
+///         self.0.len()
+///     }
+/// }
+///
+/// struct Audit { letters: usize }
+/// impl Process for Audit {}
+/// impl Handle<Post> for Audit {
+///     async fn handle(&mut self, Post(text): Post, _: &mut Context<Self>) -> usize {
+///         self.letters += text.len();
+///         self.letters
+///     }
+/// }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let readers: [Recipient<Post>; 2] = [
+///     runtime.spawn(Timeline(Vec::new()))?.recipient(),
+///     runtime.spawn(Audit { letters: 0 })?.recipient(),
+/// ];
+/// runtime.block_on(async |_| {
+///     assert_eq!(readers[0].call(Post("hi".into())).await?, 1);
+///     assert_eq!(readers[1].call(Post("hi".into())).await?, 2);
+///     Ok(())
+/// })
+/// # }
+/// ```
+pub struct Recipient<M: Message> {
+    raw: RawAddress,
+    kind: &'static Kind<M>,
+}
+
+const _: () = assert!(size_of::<Recipient<Never>>() == 16, "a recipient is two words");
+
+/// What the size of a recipient does not depend on.
+struct Never;
+impl Message for Never {
+    type Reply = ();
+}
+
+/// What is to be known of the process's type.
+struct Kind<M: Message> {
+    send: fn(RawAddress, M) -> Result<(), SendError<M>>,
+    line_up: LineUp<M>,
+    route: fn(RawAddress) -> Route<M, M::Reply>,
+}
+
+impl<M: Message> Recipient<M> {
+    /// Sends a message without waiting for anything; see [`Address::send`].
+    ///
+    /// # Errors
+    /// As for [`Address::send`].
+    pub fn send(self, message: M) -> Result<(), SendError<M>> {
+        (self.kind.send)(self.raw, message)
+    }
+
+    /// Sends a message, and waits for room where there is none; see [`Address::deliver`].
+    ///
+    /// # Errors
+    /// As for [`Address::deliver`].
+    pub fn deliver(self, message: M) -> Delivery<M> {
+        Delivery::new(self.raw, self.kind.line_up, message)
+    }
+
+    /// Sends a message and waits for the reply; see [`Address::call`].
+    ///
+    /// # Errors
+    /// As for [`Address::call`].
+    ///
+    /// # Panics
+    /// As for [`Address::call`].
+    pub fn call(self, message: M) -> Call<M, M::Reply> {
+        Call::new((self.kind.route)(self.raw), message)
+    }
+
+    /// Sends a message that carries the way to answer it; see [`Address::ask`].
+    ///
+    /// # Errors
+    /// As for [`Address::ask`].
+    ///
+    /// # Panics
+    /// As for [`Address::call`].
+    pub fn ask<R: Send + 'static>(self, question: impl FnOnce(ReplyTo<R>) -> M) -> Ask<M, R> {
+        Ask::new(self.raw, self.kind.line_up, question)
+    }
+
+    /// Whether the process has not exited yet.
+    pub fn is_alive(self) -> bool {
+        self.raw.is_alive()
+    }
+}
+
+impl<P: Handle<M>, M: Message> From<Address<P>> for Recipient<M> {
+    fn from(address: Address<P>) -> Recipient<M> {
+        let kind = const {
+            &Kind {
+                send: Address::<P>::send_to::<M>,
+                line_up: Cast::<P, M>::line_up,
+                route: |raw| Route::to(Address::<P>::from_raw(raw)),
+            }
+        };
+        Recipient { raw: address.raw(), kind }
+    }
+}
+
+impl<M: Message> Clone for Recipient<M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M: Message> Copy for Recipient<M> {}
+
+// A process is the same whichever way it is looked at.
+impl<M: Message> PartialEq for Recipient<M> {
+    fn eq(&self, other: &Self) -> bool {
+        self.raw == other.raw
+    }
+}
+
+impl<M: Message> Eq for Recipient<M> {}
+
+impl<M: Message> Hash for Recipient<M> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.raw.hash(state);
+    }
+}
+
+impl<M: Message> fmt::Debug for Recipient<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recipient@{:x}", self.raw)
+    }
+}

@@ -1,0 +1,300 @@
+//! The budget of mailbox memory: how much is queued in a runtime, and whether that is too much.
+//!
+//! Each worker counts what it queues and what it takes off queues, in a tally of its own and with
+//! plain adds; threads that are none add to one shared count. The sum is formed now and then: by
+//! the clock's thread, every 256 sends of one turn, and every 64 KiB that come from elsewhere. It
+//! sets a flag, and that is all a sender looks at.
+//!
+//! ```text
+//! worker ── tally ─┐
+//! worker ── tally ─┼─ look ─▶ over? ◀── every send
+//! guests ── count ─┘
+//! ```
+//!
+//! Invariants:
+//! 1. A message is charged before it is queued, and that is taken back if it was not; so whatever
+//!    was queued was charged to its own runtime, and nothing is discharged before it was charged.
+//! 2. A message that is charged is discharged once: when its turn begins, when it is discarded, or
+//!    when its sender takes it back; a signal, when it is taken out to be acted on or refused. A
+//!    message that an async process keeps is charged again while it is kept, and discharged when a
+//!    receive takes it, when it is dropped, or when its process dies.
+//! 3. A budget is never freed: a stale address may lead to one whose runtime is over. What is
+//!    charged there by mistake is, by the first invariant, taken back.
+
+use crate::mailbox::coupling::OutsidePushes;
+use crate::runtime::events::Events;
+use crate::scheduler;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, lock};
+use std::ops::Deref;
+use std::sync::Arc;
+use tracing::Level;
+
+/// What a runtime allows unless told otherwise.
+pub(crate) const BUDGET_BYTES: u64 = 4 << 30;
+/// A look is due each time the count from outside the workers has changed by so much.
+const LOOK_BYTES: u64 = 64 * 1024;
+
+/// See the file's head.
+#[repr(align(128))]
+pub(crate) struct Budget {
+    /// Read by every send and seldom written.
+    over: AtomicBool,
+    limit: AtomicU64,
+    tallies: Mutex<Vec<Arc<Tally>>>,
+    guests: Guests,
+    /// Those of the runtime that has this budget.
+    events: Mutex<Option<Arc<Events>>>,
+}
+
+/// What threads that are no workers of the runtime have queued.
+#[derive(Default)]
+#[repr(align(128))]
+struct Guests {
+    /// In bytes, less what they took back.
+    bytes: AtomicU64,
+    pushes: OutsidePushes,
+}
+
+/// What one worker has queued and taken off queues, in bytes; written by it alone.
+#[derive(Default)]
+#[repr(align(128))]
+struct Tally {
+    charged: AtomicU64,
+    discharged: AtomicU64,
+}
+
+/// Budgets that no runtime has.
+static POOL: Mutex<Vec<&'static Budget>> = Mutex::new(Vec::new());
+
+impl Budget {
+    #[inline(always)]
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// A message of so many bytes is about to be queued.
+    #[inline(always)]
+    pub(crate) fn charge(&self, bytes: u32) {
+        self.with_tally(|tally| match tally {
+            Some(tally) => add(&tally.charged, bytes),
+            None => self.charge_from_outside(bytes),
+        });
+    }
+
+    /// As [`charge`](Self::charge), on a worker of this runtime; false on any other thread, and then
+    /// nothing is charged.
+    #[inline(always)]
+    pub(crate) fn charge_here(&self, bytes: u32) -> bool {
+        self.with_tally(|tally| {
+            if let Some(tally) = tally {
+                add(&tally.charged, bytes);
+            }
+            tally.is_some()
+        })
+    }
+
+    /// Counts the pushes from outside the workers; see `coupling`.
+    #[inline(always)]
+    pub(crate) fn outside_pushes(&self) -> &OutsidePushes {
+        &self.guests.pushes
+    }
+
+    /// A signal has been pushed, perhaps from outside the workers.
+    pub(crate) fn note_signal(&self) {
+        if self.with_tally(|tally| tally.is_none()) {
+            self.guests.pushes.note();
+        }
+    }
+
+    /// A message of so many bytes was not queued after all, or was taken back.
+    #[inline(always)]
+    pub(crate) fn discharge(&self, bytes: u32) {
+        self.with_tally(|tally| match tally {
+            Some(tally) => add(&tally.discharged, bytes),
+            None => self.discharge_from_outside(bytes),
+        });
+    }
+
+    #[inline(always)]
+    fn with_tally<R>(&self, f: impl FnOnce(Option<&Tally>) -> R) -> R {
+        scheduler::with_worker(|worker| match worker {
+            Some(worker) if std::ptr::eq(worker.account.budget, self) => {
+                f(Some(&worker.account.tally))
+            }
+            _ => f(None),
+        })
+    }
+
+    #[cold]
+    fn charge_from_outside(&self, bytes: u32) {
+        let before = self.guests.bytes.fetch_add(u64::from(bytes), Ordering::Relaxed);
+        // The clock's thread may sleep meanwhile: a process that waits wakes nobody when it is sent
+        // something.
+        if before / LOOK_BYTES != before.wrapping_add(u64::from(bytes)) / LOOK_BYTES {
+            self.look();
+        }
+    }
+
+    #[cold]
+    fn discharge_from_outside(&self, bytes: u32) {
+        self.guests.bytes.fetch_sub(u64::from(bytes), Ordering::Relaxed);
+        if self.is_over() {
+            self.look();
+        }
+    }
+
+    /// How many bytes are queued. Exact when nothing is being sent or handled.
+    pub(crate) fn queued(&self) -> u64 {
+        self.sum(&lock(&self.tallies))
+    }
+
+    fn sum(&self, tallies: &[Arc<Tally>]) -> u64 {
+        let sum = |count: fn(&Tally) -> &AtomicU64| {
+            // Acquires what the worker knew when it counted: a message it has handled was charged.
+            let counts = tallies.iter().map(|tally| count(tally).load(Ordering::Acquire));
+            counts.fold(0_u64, u64::wrapping_add)
+        };
+        // What came off is read first, so that nothing seems to have come off that was not on.
+        let discharged = sum(|tally| &tally.discharged);
+        let charged =
+            sum(|tally| &tally.charged).wrapping_add(self.guests.bytes.load(Ordering::Acquire));
+        let queued = charged.wrapping_sub(discharged);
+        // Guests take back what they did not queue without telling anybody in which order.
+        if queued > i64::MAX as u64 { 0 } else { queued }
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Forms the sum, and notes whether it is too much.
+    pub(crate) fn look(&self) {
+        // Under the lock also what is noted, so that the last look is the one that counts.
+        let tallies = lock(&self.tallies);
+        let over = self.sum(&tallies) > self.limit();
+        let changes = over != self.is_over();
+        if changes {
+            self.over.store(over, Ordering::Relaxed);
+        }
+        drop(tallies);
+        if changes {
+            self.report(over);
+        }
+    }
+
+    #[cold]
+    fn report(&self, over: bool) {
+        let events = lock(&self.events).clone();
+        let Some(events) = events else { return };
+        let limit = self.limit();
+        if over {
+            events.report(Level::WARN, "the mailbox budget is reached", "", move |what| {
+                tracing::warn!(target: "throng::budget", limit, "{what}");
+            });
+        } else {
+            events.report(Level::INFO, "there is mailbox budget again", "", move |what| {
+                tracing::info!(target: "throng::budget", limit, "{what}");
+            });
+        }
+    }
+}
+
+/// The owner's add: others only read.
+#[inline(always)]
+fn add(count: &AtomicU64, bytes: impl Into<u64>) {
+    let sum = count.load(Ordering::Relaxed).wrapping_add(bytes.into());
+    count.store(sum, Ordering::Release);
+}
+
+/// A message of the process whose token this worker holds is off its queue.
+#[inline(always)]
+pub(crate) fn discharge_here(bytes: impl Into<u64>) {
+    scheduler::with_worker(|worker| {
+        debug_assert!(worker.is_some(), "only workers hold tokens");
+        if let Some(worker) = worker {
+            add(&worker.account.tally.discharged, bytes);
+        }
+    });
+}
+
+/// A worker's access to its runtime's budget.
+pub(crate) struct Account {
+    budget: &'static Budget,
+    tally: Arc<Tally>,
+}
+
+impl Account {
+    pub(crate) fn open(budget: &OwnBudget) -> Account {
+        let tally = Arc::new(Tally::default());
+        lock(&budget.tallies).push(tally.clone());
+        Account { budget: budget.0, tally }
+    }
+
+    pub(crate) fn look(&self) {
+        self.budget.look();
+    }
+
+    /// The process that this worker runs keeps messages of so many bytes for a later receive.
+    pub(crate) fn charge(&self, bytes: u64) {
+        add(&self.tally.charged, bytes);
+    }
+
+    /// It does not keep them any more.
+    pub(crate) fn discharge(&self, bytes: u64) {
+        add(&self.tally.discharged, bytes);
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        let mut tallies = lock(&self.budget.tallies);
+        tallies.retain(|tally| !Arc::ptr_eq(tally, &self.tally));
+        let charged = self.tally.charged.load(Ordering::Relaxed);
+        let discharged = self.tally.discharged.load(Ordering::Relaxed);
+        self.budget.guests.bytes.fetch_add(charged.wrapping_sub(discharged), Ordering::AcqRel);
+    }
+}
+
+/// The right of a runtime to its budget.
+pub(crate) struct OwnBudget(&'static Budget);
+
+impl OwnBudget {
+    pub(crate) fn new(limit: u64, events: Arc<Events>) -> OwnBudget {
+        let budget = lock(&POOL).pop().unwrap_or_else(|| {
+            Box::leak(Box::new(Budget {
+                over: AtomicBool::new(false),
+                limit: AtomicU64::new(0),
+                tallies: Mutex::new(Vec::new()),
+                guests: Guests::default(),
+                events: Mutex::new(None),
+            }))
+        });
+        budget.limit.store(limit, Ordering::Relaxed);
+        budget.over.store(false, Ordering::Relaxed);
+        *lock(&budget.events) = Some(events);
+        OwnBudget(budget)
+    }
+
+    pub(crate) fn get(&self) -> &'static Budget {
+        self.0
+    }
+}
+
+impl Deref for OwnBudget {
+    type Target = Budget;
+
+    fn deref(&self) -> &Budget {
+        self.0
+    }
+}
+
+impl Drop for OwnBudget {
+    /// Passes the budget on, unless something is charged that nobody will take back.
+    fn drop(&mut self) {
+        *lock(&self.events) = None;
+        if self.queued() == 0 {
+            lock(&POOL).push(self.0);
+        }
+    }
+}

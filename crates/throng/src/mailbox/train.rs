@@ -1,0 +1,350 @@
+//! Trains: many messages of one type, from one turn to one process, in one block.
+//!
+//! A turn that sends the same kind of message to the same process again and again (a flood, a
+//! bulk load, a stream) would pay for a block, a push and a cache line each time. From the
+//! [`STREAK`]th on it is given a train instead: a block that is pushed once, with the message as
+//! its first *car*, and to which the turn goes on adding cars while the receiver takes them off
+//! the front. A car costs its own size and one exchange on a line the two already share.
+//!
+//! ```text
+//! mailbox ─▶ ┌──────┬─────────────┬──────────┬──────┬──────┬──────┬───┐
+//!            │ head │ taken, seen │ coupling │ car  │ car  │ car  │ … │ ◀─ the sending worker adds
+//!            └──────┴─────────────┴──────────┴──────┴──────┴──────┴───┘
+//!            │ receiver's line    │ sender's lines
+//! ```
+//!
+//! The receiver writes to the head's line with each car it takes, the sender to the coupling's with
+//! each it adds; the receiver looks at that one only when it has taken all it saw there. So the two
+//! go at their own speeds even in one train.
+//!
+//! Order: all cars come from one turn, between two of its suspensions, with no other message of
+//! it to anybody in between, and with no message from outside the workers since the train was pushed
+//! (`coupling::OutsidePushes`): a thread that the turn waits for sends from there. So the order in
+//! which one process hears another is kept, and nothing that a sender has learnt meanwhile by a
+//! message, by waiting or by such a thread can be overtaken by what it says. A turn may also learn
+//! something from a turn on another worker without being suspended, by a lock or a channel; its next
+//! car may overtake a message that the other has sent before. `lib.rs` says so to users.
+//!
+//! A car is in the mailbox as soon as it is added: nothing is held back.
+
+use crate::address::RawAddress;
+use crate::cell::Token;
+use crate::exit::{ExitReason, drop_users};
+use crate::mailbox::Link;
+use crate::mailbox::budget;
+use crate::mailbox::coupling::{Coupling, Found, OutsidePushes};
+use crate::mailbox::envelope::{Dispatch, Message};
+use crate::memory::block;
+use crate::memory::slab;
+use crate::process::{Process, Turn};
+use crate::scheduler::watchdog::TurnTitle;
+use crate::sync::UnsafeCell;
+use crate::turn::frame::{self, After, NoReply, Progress};
+use std::alloc::Layout;
+use std::any::TypeId;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+/// How many messages in a row go to the same process before a train is made up.
+pub(crate) const STREAK: u32 = 8;
+/// What a train takes, at most: a pooled size.
+const TRAIN_BYTES: usize = 1024;
+/// Fewer cars than this are not worth a train.
+const CARS_MIN: usize = 8;
+
+/// How many cars the receiver has taken, and how many it has seen to be there.
+#[derive(Clone, Copy)]
+struct Front {
+    taken: u32,
+    seen: u32,
+}
+
+/// Begins a cache line.
+#[repr(C, align(64))]
+struct OwnLine<T>(T);
+
+#[repr(C)]
+struct Train<P, T> {
+    head: Message,
+    /// What the receiver knows; its alone.
+    front: UnsafeCell<Front>,
+    process: PhantomData<fn(P)>,
+    coupling: OwnLine<Coupling>,
+    // The cars follow, as many as fit: see `CARS` and `car`.
+    cars: [MaybeUninit<T>; 0],
+}
+
+impl<P: Process, T: Turn<P>> Train<P, T> {
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        run: Self::run,
+        discard: Self::discard,
+        uncouple: Some(Self::uncouple),
+        // A bounded mailbox takes messages one by one.
+        refuse: None,
+        is_counted: true,
+        bytes: TRAIN_BYTES as u32,
+        is_signal: false,
+        title: TurnTitle::of::<P, T>(),
+        left: Some(Self::left),
+    };
+    /// How many cars a train has; zero for messages too large for it.
+    const CARS: usize = match size_of::<T>() {
+        _ if align_of::<T>() > 64 => 0,
+        0 => 0xFFFF,
+        bytes => {
+            let cars = (TRAIN_BYTES - size_of::<Self>()) / bytes;
+            if cars < CARS_MIN { 0 } else { cars }
+        }
+    };
+    const LAYOUT: Layout = match Layout::from_size_align(TRAIN_BYTES, 64) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a train has a layout"),
+    };
+
+    /// A train with its first car.
+    fn allocate(first: T) -> NonNull<Self> {
+        let train = block::allocate(Self::LAYOUT).cast::<Self>();
+        // SAFETY: freshly allocated, and there is room for a car.
+        unsafe {
+            train.write(Train {
+                head: Message::new(Self::DISPATCH),
+                front: UnsafeCell::new(Front { taken: 0, seen: 1 }),
+                process: PhantomData,
+                coupling: OwnLine(Coupling::new()),
+                cars: [],
+            });
+            Self::car(train, 0).write(first);
+        }
+        train
+    }
+
+    /// # Safety
+    /// The train is there and `place` is below [`Self::CARS`].
+    #[inline(always)]
+    unsafe fn car(train: NonNull<Self>, place: u32) -> *mut T {
+        // SAFETY: by the contract, inside the block.
+        unsafe { (&raw mut (*train.as_ptr()).cars).cast::<T>().add(place as usize) }
+    }
+
+    unsafe fn free(train: NonNull<Self>) {
+        // SAFETY: by the contract of the coupling, the caller is the last; the cars are empty.
+        unsafe { block::free(train.cast(), Self::LAYOUT) };
+    }
+
+    /// # Safety
+    /// As [`look`](Self::look).
+    #[inline(always)]
+    unsafe fn front(train: NonNull<Self>) -> Front {
+        // SAFETY: the receiver's.
+        unsafe { (*train.as_ptr()).front.with(|front| *front) }
+    }
+
+    /// # Safety
+    /// The caller is the receiver, and has not let go.
+    #[inline(always)]
+    unsafe fn look(train: NonNull<Self>, taken: u32) -> Found {
+        // SAFETY: by the contract the train is there.
+        unsafe { (*train.as_ptr()).coupling.0.look(taken) }
+    }
+
+    /// Receiver: takes the next car off; none if it is done with the train.
+    #[inline(always)]
+    unsafe fn take(train: NonNull<Self>) -> Option<T> {
+        // SAFETY: the receiver's side, which has not let go.
+        unsafe {
+            let Front { taken, seen } = Self::front(train);
+            let found = if taken < seen { Found::Cars(seen) } else { Self::look(train, taken) };
+            match found {
+                Found::Cars(seen) => {
+                    let front = Front { taken: taken + 1, seen };
+                    (*train.as_ptr()).front.with_mut(|field| *field = front);
+                    return Some(Self::car(train, taken).read());
+                }
+                Found::End => Self::free(train),
+                Found::Detached => {}
+            }
+        }
+        budget::discharge_here(TRAIN_BYTES as u32);
+        None
+    }
+
+    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        // SAFETY: the dispatch functions are those of the message's type, called by the receiver.
+        unsafe {
+            match Self::take(message.cast()) {
+                Some(turn) => {
+                    token.put_back(message.cast());
+                    frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
+                }
+                None => Progress::Done(After::Next),
+            }
+        }
+    }
+
+    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+        // SAFETY: as in `run`.
+        while let Some(turn) = unsafe { Self::take(message.cast()) } {
+            drop_users(turn);
+        }
+    }
+
+    /// How many cars are left.
+    unsafe fn left(message: NonNull<Message>) -> u64 {
+        let train = message.cast::<Self>();
+        // SAFETY: as in `run`.
+        unsafe {
+            let added = (*train.as_ptr()).coupling.0.added();
+            u64::from(added.saturating_sub(Self::front(train).taken))
+        }
+    }
+
+    /// Lets go if no car is left; false if there is one.
+    unsafe fn uncouple(message: NonNull<Message>) -> bool {
+        let train = message.cast::<Self>();
+        // SAFETY: as in `run`.
+        unsafe {
+            match Self::look(train, Self::front(train).taken) {
+                Found::Cars(_) => return false,
+                Found::End => Self::free(train),
+                Found::Detached => {}
+            }
+        }
+        budget::discharge_here(TRAIN_BYTES as u32);
+        true
+    }
+}
+
+/// The sender's end of a train. The turn that made it up must [`leave`](Self::leave) it.
+pub(crate) struct Rear {
+    train: NonNull<Message>,
+    leave: unsafe fn(NonNull<Message>),
+    outside: &'static OutsidePushes,
+    /// Their count before the train was pushed.
+    outside_before: usize,
+}
+
+impl Rear {
+    /// Whether messages of this type may travel by train.
+    pub(crate) const fn takes<P: Process, T: Turn<P>>() -> bool {
+        Train::<P, T>::CARS > 0
+    }
+
+    /// Makes up a train and pushes it; the message comes back if it was refused.
+    pub(crate) fn depart<P: Process, T: Turn<P>>(to: RawAddress, first: T) -> Result<Rear, T> {
+        let train = Train::<P, T>::allocate(first);
+        let outside = slab::budget_of(to.parts().1).outside_pushes();
+        let outside_before = outside.count();
+        // SAFETY: just allocated, for a `P`; if it was not queued, it is still all ours.
+        unsafe {
+            if to.offer(train.cast::<Link>()).is_err() {
+                let first = Train::car(train, 0).read();
+                Train::free(train);
+                return Err(first);
+            }
+        }
+        Ok(Rear { train: train.cast(), leave: leave::<P, T>, outside, outside_before })
+    }
+
+    /// Whether no thread from outside the workers has pushed anything since the train was, as far as
+    /// the turn can know.
+    #[inline(always)]
+    fn may_add(&self) -> bool {
+        self.outside.count() == self.outside_before
+    }
+
+    /// Adds a message; it comes back if the train is full or the receiver has detached.
+    ///
+    /// # Safety
+    /// The train was made up for a `P` and a `T`.
+    #[inline(always)]
+    pub(crate) unsafe fn add<P: Process, T: Turn<P>>(&self, message: T) -> Result<(), T> {
+        let train = self.train.cast::<Train<P, T>>();
+        // SAFETY: the sender's side has not let go; the car is ours until it is added.
+        unsafe {
+            let coupling = &(*train.as_ptr()).coupling.0;
+            let Some(place) = coupling.next_place() else { return Err(message) };
+            if place as usize >= Train::<P, T>::CARS {
+                return Err(message);
+            }
+            let car = Train::car(train, place);
+            car.write(message);
+            if coupling.add(place) { Ok(()) } else { Err(car.read()) }
+        }
+    }
+
+    pub(crate) fn leave(self) {
+        // SAFETY: the function is that of the train's type.
+        unsafe { (self.leave)(self.train) };
+    }
+}
+
+unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Message>) {
+    let train = message.cast::<Train<P, T>>();
+    // SAFETY: the sender's side lets go here, once; if it is the last, it frees.
+    unsafe {
+        if (*train.as_ptr()).coupling.0.leave() {
+            Train::free(train);
+        }
+    }
+}
+
+/// What a worker remembers of the running turn's sends.
+#[derive(Default)]
+pub(crate) struct Streak {
+    to: Option<(RawAddress, TypeId)>,
+    length: u32,
+    rear: Option<Rear>,
+}
+
+impl Streak {
+    /// Forgets the streak: the turn is over, or suspended, or has sent something else.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
+        if self.to.take().is_some() {
+            self.length = 0;
+            self.leave_train();
+        }
+    }
+
+    #[inline(always)]
+    fn leave_train(&mut self) {
+        if let Some(rear) = self.rear.take() {
+            rear.leave();
+        }
+    }
+
+    /// Sends by train if the message continues a streak; else it comes back, to go by itself.
+    #[inline(always)]
+    pub(crate) fn send<P: Process, T: Turn<P>>(
+        &mut self,
+        to: RawAddress,
+        mut message: T,
+    ) -> Result<(), T> {
+        let kind = (to, TypeId::of::<T>());
+        if self.to != Some(kind) {
+            self.end();
+            self.to = Some(kind);
+            return Err(message);
+        }
+        if let Some(rear) = &self.rear {
+            if rear.may_add() {
+                // SAFETY: made up for this very address, whose process is a `P`, and this type.
+                match unsafe { rear.add::<P, T>(message) } {
+                    Ok(()) => return Ok(()),
+                    Err(back) => message = back,
+                }
+            } else {
+                // Where that happens often, trains with few cars would take more than they save.
+                self.length = STREAK / 2;
+            }
+            self.leave_train();
+        }
+        self.length += 1;
+        if self.length < STREAK || !Rear::takes::<P, T>() || to.is_bounded() {
+            return Err(message);
+        }
+        self.rear = Some(Rear::depart::<P, T>(to, message)?);
+        Ok(())
+    }
+}

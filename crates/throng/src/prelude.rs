@@ -1,0 +1,9 @@
+//! Everything a process is usually written with.
+
+pub use crate::{
+    Address, CallError, Child, ChildSpec, Context, Down, Exit, ExitReason, Group, Handle, Inbox,
+    Message, MonitorRef, Pid, Process, Recipient, ReplyTo, Restart, Runtime, RuntimeHandle,
+    SendAll, SendError, SpawnError, Supervisor, Timer, Turn,
+};
+#[cfg(feature = "macros")]
+pub use crate::{hook, message, process};

@@ -1,0 +1,176 @@
+//! How processes come into being.
+//!
+//! Invariants: a process is made only with a permit and while the runtime runs, and is counted
+//! then; one refused is handed back. It has no address, and so is out of all reach, until it is
+//! opened: idle, or with a first turn, which no message can precede.
+
+use super::{RuntimeHandle, Shared};
+use crate::address::{Address, RawAddress};
+use crate::cell::extension::Extension;
+use crate::cell::{Class, Token};
+use crate::error::SpawnError;
+use crate::mailbox::bound::MailboxBound;
+use crate::memory::slab::SlotCache;
+use crate::process::{self, Process, Started, Turn};
+use crate::scheduler::{self, Phase, Remote};
+use crate::sync::lock;
+
+impl RuntimeHandle {
+    #[inline(always)]
+    pub(crate) fn spawn_process<P: Process>(
+        &self,
+        process: P,
+        extension: Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
+    ) -> Result<Address<P>, SpawnError<P>> {
+        Ok(open(self.create(process, extension)?, bound))
+    }
+
+    /// Spawns a process without a `started` hook, which has a first turn instead.
+    pub(crate) fn spawn_first<P: Process, T: Turn<P>>(
+        &self,
+        process: P,
+        first: T,
+        extension: Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
+    ) -> Result<Address<P>, SpawnError<(P, T)>> {
+        const { assert!(!process::has_started::<P>(), "a process has one first turn") };
+        self.spawn_with_first(process, first, extension, bound)
+    }
+
+    /// Spawns a process with a first turn, in place of its `started` hook if it has one.
+    pub(crate) fn spawn_with_first<P: Process, T: Turn<P>>(
+        &self,
+        process: P,
+        first: T,
+        extension: Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
+    ) -> Result<Address<P>, SpawnError<(P, T)>> {
+        match self.create(process, extension) {
+            Ok(token) => Ok(open_with::<P, T>(token, first, bound)),
+            Err(error) => Err(error.map(|process| (process, first))),
+        }
+    }
+
+    #[inline(always)]
+    fn create<P: Process>(
+        &self,
+        process: P,
+        extension: Option<Box<Extension>>,
+    ) -> Result<Token, SpawnError<P>> {
+        self.with_nursery::<P, _>(|nursery| nursery.create(process, extension))
+            .map_err(|process| self.refusal(process))
+    }
+
+    /// Spawns one process after the other until one is refused.
+    pub(crate) fn spawn_each<P: Process>(
+        &self,
+        processes: &mut impl Iterator<Item = P>,
+        mut extension: impl FnMut() -> Option<Box<Extension>>,
+        bound: Option<MailboxBound>,
+        mut each: impl FnMut(Address<P>),
+    ) -> Option<SpawnError<P>> {
+        let refused = self.with_nursery::<P, _>(|nursery| {
+            processes.find_map(|process| match nursery.create(process, extension()) {
+                Ok(token) => {
+                    each(open(token, bound));
+                    None
+                }
+                Err(refused) => Some(refused),
+            })
+        });
+        refused.map(|process| self.refusal(process))
+    }
+
+    /// Runs `f` with all that is needed to make processes of a type.
+    #[inline(always)]
+    fn with_nursery<P: Process, R>(&self, f: impl FnOnce(&mut Nursery<'_>) -> R) -> R {
+        let shared = &*self.0;
+        scheduler::with_worker(|worker| {
+            match worker.filter(|worker| std::ptr::eq(&*worker.shared, shared)) {
+                Some(worker) => {
+                    let remote = Some(&shared.scheduler.remotes[worker.index()]);
+                    let mut classes = worker.classes.borrow_mut();
+                    let class = classes.get::<P>(self);
+                    let slots = &mut worker.slots.borrow_mut();
+                    f(&mut Nursery { shared, remote, class, slots })
+                }
+                None => {
+                    let class = &self.class::<P>();
+                    let slots = &mut lock(&shared.guest_slots);
+                    f(&mut Nursery { shared, remote: None, class, slots })
+                }
+            }
+        })
+    }
+
+    /// Why there was no room for a process.
+    #[cold]
+    fn refusal<P>(&self, process: P) -> SpawnError<P> {
+        match self.0.scheduler.phase() {
+            Phase::Running => SpawnError::Limit { limit: self.0.permits.limit, process },
+            _ => SpawnError::ShutDown { process },
+        }
+    }
+}
+
+/// Where processes of one type are made: by a worker, or by a guest.
+struct Nursery<'a> {
+    shared: &'a Shared,
+    /// The worker's.
+    remote: Option<&'a Remote>,
+    class: &'a Class,
+    slots: &'a mut SlotCache,
+}
+
+impl Nursery<'_> {
+    /// Makes a process; it comes back if there may be no more of them.
+    #[inline(always)]
+    fn create<P: Process>(
+        &mut self,
+        process: P,
+        extension: Option<Box<Extension>>,
+    ) -> Result<Token, P> {
+        let Shared { scheduler, permits, slab, .. } = self.shared;
+        match self.remote {
+            Some(remote) => {
+                if scheduler.phase() != Phase::Running || !permits.take(&remote.spare_permits) {
+                    return Err(process);
+                }
+                remote.counters.count_spawn();
+            }
+            None => {
+                if scheduler.phase() != Phase::Running || !permits.take_one() {
+                    return Err(process);
+                }
+                if !scheduler.count_guest_spawn() {
+                    permits.give_one_back();
+                    return Err(process);
+                }
+            }
+        }
+        Ok(Token::create(slab, self.slots, self.class, process, extension))
+    }
+}
+
+/// Gives a process just created its address, and its first turn if it has one.
+#[inline(always)]
+fn open<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
+    if const { process::has_started::<P>() } {
+        return open_with(token, Started, bound);
+    }
+    let cell = token.as_ref();
+    Address::from_raw(RawAddress::new(cell.as_ptr(), token.open_idle(bound)))
+}
+
+/// Gives a process just created its address and a first turn.
+fn open_with<P: Process, T: Turn<P>>(
+    token: Token,
+    first: T,
+    bound: Option<MailboxBound>,
+) -> Address<P> {
+    token.set_first::<T, P>(first);
+    let address = RawAddress::new(token.as_ref().as_ptr(), token.open_busy(bound));
+    scheduler::schedule(token);
+    Address::from_raw(address)
+}

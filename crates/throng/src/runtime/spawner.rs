@@ -1,0 +1,218 @@
+//! Spawning in all its ways: what is spawned, how it is tied to who spawns it, what its mailbox takes.
+//!
+//! Invariant: a tie is in both processes, or on its way, before the new one can run; so however
+//! soon that ends, who is tied to it learns why.
+
+use crate::address::Address;
+use crate::cell::Inside;
+use crate::cell::extension::{Extension, TellDown};
+use crate::error::{SpawnError, SpawnManyError};
+use crate::mailbox::bound::MailboxBound;
+use crate::process::{MonitorRef, Process, Turn};
+use crate::runtime::RuntimeHandle;
+use crate::scheduler;
+use crate::turn::context::{Context, tell_down};
+use std::cell::Cell;
+
+/// Spawns processes as it has been told to. Made by [`RuntimeHandle::spawner`],
+/// [`Context::linked`] and [`Context::monitored`].
+///
+/// Each of its ways to say what is spawned goes with each of its ways to say how:
+///
+/// ```
+/// use throng::{MailboxBound, Overflow, prelude::*};
+///
+/// # #[derive(Default)]
+/// struct Bank { tellers: Vec<Address<Teller>>, ended: usize }
+/// # struct Teller;
+/// # impl Process for Teller {}
+/// # struct Line(String);
+/// # impl Message for Line { type Reply = (); }
+/// # struct Ended;
+/// # impl Message for Ended { type Reply = usize; }
+/// # impl Handle<Ended> for Bank {
+/// #     async fn handle(&mut self, _: Ended, _: &mut Context<Self>) -> usize { self.ended }
+/// # }
+/// impl Process for Bank {
+///     async fn started(&mut self, cx: &mut Context<Self>) {
+///         let bound = MailboxBound::new(100, Overflow::Wait);
+///         // Many processes, linked to this one, each with a bounded mailbox.
+///         match cx.linked().mailbox(bound).spawn_many((0..3).map(|_| Teller)) {
+///             Ok(tellers) => self.tellers = tellers,
+///             Err(error) => return cx.stop(ExitReason::other(error.to_string())),
+///         }
+///         // A process written as a future, monitored by this one.
+///         let printer = cx.monitored().mailbox(bound).spawn_async(|mut inbox: Inbox<Line>| async move {
+///             let Line(line) = inbox.recv().await;
+///             println!("{line}");
+///         });
+/// #       printer.expect("there is room").send(Line("hello".to_owned())).expect("it lives");
+///     }
+///     async fn down(&mut self, _: Down, _: &mut Context<Self>) {
+///         self.ended += 1;
+///     }
+/// }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// # let runtime = Runtime::builder().workers(1).start()?;
+/// let bound = MailboxBound::new(1000, Overflow::DropOldest);
+/// let bank = runtime.spawner().mailbox(bound).spawn(Bank::default())?;
+/// # runtime.block_on(async |_| {
+/// #     while bank.call(Ended).await? < 1 {}
+/// #     Ok(())
+/// # })
+/// # }
+/// ```
+#[must_use = "nothing is spawned until it is told what"]
+pub struct Spawner<'a> {
+    runtime: &'a RuntimeHandle,
+    tie: Option<Tie>,
+    mailbox: Option<MailboxBound>,
+}
+
+/// How a process is tied to the one that spawns it, which is in its turn.
+#[derive(Clone, Copy)]
+struct Tie {
+    parent: Inside,
+    /// How the parent is told of its end, if that is monitored; else it is linked.
+    monitor: Option<TellDown>,
+}
+
+impl RuntimeHandle {
+    /// Spawns processes that belong to nobody, with more to be said of them than
+    /// [`spawn`](Self::spawn) lets say.
+    pub fn spawner(&self) -> Spawner<'_> {
+        Spawner { runtime: self, tie: None, mailbox: None }
+    }
+}
+
+impl<P: Process> Context<P> {
+    /// Spawns processes [linked](Self::link) to this one, which is their parent.
+    pub fn linked(&mut self) -> Spawner<'_> {
+        self.tied(None)
+    }
+
+    /// Spawns processes [monitored](Self::monitor) by this one, which is their parent.
+    ///
+    /// [`Down::pid`](crate::Down::pid) says which has ended.
+    pub fn monitored(&mut self) -> Spawner<'_> {
+        self.tied(Some(tell_down::<P>()))
+    }
+
+    fn tied(&mut self, monitor: Option<TellDown>) -> Spawner<'_> {
+        let tie = Tie { parent: self.inside(), monitor };
+        Spawner { runtime: self.runtime(), tie: Some(tie), mailbox: None }
+    }
+
+    /// Spawns a process linked to this one, which is its parent.
+    ///
+    /// # Errors
+    /// As [`RuntimeHandle::spawn`].
+    pub fn spawn_linked<Q: Process>(&mut self, child: Q) -> Result<Address<Q>, SpawnError<Q>> {
+        self.linked().spawn(child)
+    }
+
+    /// Spawns a process monitored by this one, which is its parent.
+    ///
+    /// # Errors
+    /// As [`RuntimeHandle::spawn`].
+    pub fn spawn_monitored<Q: Process>(
+        &mut self,
+        child: Q,
+    ) -> Result<(Address<Q>, MonitorRef), SpawnError<Q>> {
+        let Spawner { runtime, tie, .. } = self.monitored();
+        let number = Cell::new(0);
+        let child = runtime.spawn_process(child, extension(tie, &number), None)?;
+        tie_up(tie, child, &number);
+        Ok((child, MonitorRef::new(child.pid(), number.get())))
+    }
+}
+
+impl Spawner<'_> {
+    /// Bounds the mailbox, which otherwise takes what comes.
+    pub fn mailbox(mut self, bound: MailboxBound) -> Self {
+        self.mailbox = Some(bound);
+        self
+    }
+
+    /// Spawns a process.
+    ///
+    /// # Errors
+    /// As [`RuntimeHandle::spawn`].
+    pub fn spawn<P: Process>(self, process: P) -> Result<Address<P>, SpawnError<P>> {
+        let number = Cell::new(0);
+        let extension = extension(self.tie, &number);
+        let child = self.runtime.spawn_process(process, extension, self.mailbox)?;
+        tie_up(self.tie, child, &number);
+        Ok(child)
+    }
+
+    /// Spawns many processes of one type; their addresses come in the order of the states.
+    ///
+    /// # Errors
+    /// As [`RuntimeHandle::spawn_many`].
+    pub fn spawn_many<P: Process>(
+        self,
+        processes: impl IntoIterator<Item = P>,
+    ) -> Result<Vec<Address<P>>, SpawnManyError<P>> {
+        // The states first: to make one may itself mean to spawn, and that takes the same locks.
+        let mut processes = processes.into_iter().collect::<Vec<_>>().into_iter();
+        let mut spawned = Vec::with_capacity(processes.len());
+        let number = Cell::new(0);
+        let refused = scheduler::batched(|| {
+            self.runtime.spawn_each(
+                &mut processes,
+                || extension(self.tie, &number),
+                self.mailbox,
+                |child| {
+                    tie_up(self.tie, child, &number);
+                    spawned.push(child);
+                },
+            )
+        });
+        match refused {
+            None => Ok(spawned),
+            Some(error) => Err(SpawnManyError::new(spawned, error, processes)),
+        }
+    }
+
+    /// Spawns a process that has a first turn instead of a `started` hook.
+    pub(crate) fn spawn_first<P: Process, T: Turn<P>>(
+        self,
+        process: P,
+        first: T,
+    ) -> Result<Address<P>, SpawnError<(P, T)>> {
+        let number = Cell::new(0);
+        let extension = extension(self.tie, &number);
+        let child = self.runtime.spawn_first(process, first, extension, self.mailbox)?;
+        tie_up(self.tie, child, &number);
+        Ok(child)
+    }
+}
+
+/// The new process's end of a tie; the number is a monitor's.
+fn extension(tie: Option<Tie>, number: &Cell<u32>) -> Option<Box<Extension>> {
+    let Tie { mut parent, monitor } = tie?;
+    let me = parent.pid();
+    let mut extension = Extension { parent: Some(me), ..Extension::default() };
+    match monitor {
+        Some(tell) => {
+            number.set(parent.with_extension(Extension::number_monitor));
+            extension.watchers.processes.insert((me, number.get()), tell);
+        }
+        None => {
+            extension.links.on_link(me);
+            extension.obeys_parent = true;
+        }
+    }
+    Some(Box::new(extension))
+}
+
+/// The parent's end. What the other tells it is not looked at before its turn is over.
+fn tie_up<P: Process>(tie: Option<Tie>, child: Address<P>, number: &Cell<u32>) {
+    let Some(Tie { mut parent, monitor }) = tie else { return };
+    parent.with_extension(|own| match monitor {
+        Some(_) => drop(own.monitors.insert(number.get(), child.pid())),
+        None => own.links.on_link(child.pid()),
+    });
+}

@@ -1,0 +1,58 @@
+//! Handles cross a caught panic: a closure that holds one may be given to
+//! [`catch_unwind`](std::panic::catch_unwind) without `AssertUnwindSafe`.
+//!
+//! A handle names a process, a group, a timer or a runtime, and changes it by messages, by atomics or
+//! under a lock of ours, under which no code of a user's runs. So a panic of the handle's holder
+//! leaves nothing half-changed behind the handle. The compiler cannot know: it finds the pointer to a
+//! cell, or a cell of another kind behind a shared pointer.
+//!
+//! State, contexts, inboxes and futures are not handles: they are as safe as what is in them.
+
+use crate::address::RawAddress;
+use crate::address::ask::ReplyTo;
+use crate::runtime::{Runtime, RuntimeHandle};
+use crate::timer::message_timer::Timer;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+impl UnwindSafe for RawAddress {}
+impl RefUnwindSafe for RawAddress {}
+
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
+
+impl UnwindSafe for RuntimeHandle {}
+impl RefUnwindSafe for RuntimeHandle {}
+
+impl UnwindSafe for Timer {}
+impl RefUnwindSafe for Timer {}
+
+// It holds no answer; one that is dropped by a panic tells the asker.
+impl<R> UnwindSafe for ReplyTo<R> {}
+impl<R> RefUnwindSafe for ReplyTo<R> {}
+
+/// All handles, of processes and messages that do not cross a panic themselves.
+const _: () = {
+    use crate::Address;
+    use crate::Child;
+    use crate::ChildRef;
+    use crate::ExitReason;
+    use crate::List;
+    use crate::Name;
+    use crate::Pid;
+    use crate::Recipient;
+    use crate::Registered;
+    use crate::process::{Down, Exit, Message, MonitorRef, Process};
+    use crate::signal::group::{Group, GroupEvent, GroupMonitor};
+
+    struct Fragile(#[expect(dead_code, reason = "only its type matters")] std::cell::Cell<u8>);
+    impl Process for Fragile {}
+    impl Message for Fragile {
+        type Reply = ();
+    }
+
+    const fn crosses<T: UnwindSafe + RefUnwindSafe>() {}
+    crosses::<(Address<Fragile>, Pid, Recipient<Fragile>, ReplyTo<Fragile>)>();
+    crosses::<(Child<Fragile>, ChildRef, Group<Fragile>, GroupEvent<Fragile>, GroupMonitor)>();
+    crosses::<(Name, Registered, MonitorRef, Down, Exit, ExitReason)>();
+    crosses::<(Runtime, RuntimeHandle, List, Timer)>();
+};

@@ -1,0 +1,83 @@
+//! Where tokens wait: a worker's run queue and its warm slot, filled with nothing else.
+//!
+//! Invariant: what comes out went in as a token, and comes out once; so it is that token again.
+
+use crate::cell::{Cell, Token};
+use crate::scheduler::lifo_slot::Warm;
+use crate::scheduler::run_queue::RunQueue;
+use crate::sync::Fences;
+
+/// A worker's run queue, whose entries are tokens.
+pub(crate) struct TokenQueue(RunQueue<Cell>);
+
+impl TokenQueue {
+    pub(crate) fn new() -> TokenQueue {
+        TokenQueue(RunQueue::new())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len()
+    }
+
+    /// Owner: appends; a full queue first gives its older half to `overflow`.
+    #[inline(always)]
+    pub(crate) fn push(&self, token: Token, overflow: impl Fn(&mut dyn Iterator<Item = Token>)) {
+        self.0.push(token.into_raw(), |entries| overflow(&mut tokens(entries)));
+    }
+
+    /// Owner: takes the oldest.
+    #[inline(always)]
+    pub(crate) fn pop(&self) -> Option<Token> {
+        self.0.pop().and_then(token)
+    }
+
+    /// Anybody: takes the older half; returns the first and gives the rest to `keep`.
+    pub(crate) fn steal(&self, keep: impl FnMut(Token)) -> Option<Token> {
+        let grab = self.0.steal();
+        let mut stolen = tokens(grab.entries());
+        let first = stolen.next()?;
+        stolen.for_each(keep);
+        Some(first)
+    }
+}
+
+/// The process that a worker has woken last; see `warm`.
+pub(crate) struct WarmToken(Warm<Cell>);
+
+impl WarmToken {
+    pub(crate) fn new(fences: Fences) -> WarmToken {
+        WarmToken(Warm::new(fences))
+    }
+
+    /// Owner: puts a token in; the one that was there comes out.
+    #[inline(always)]
+    pub(crate) fn replace(&self, token: Token) -> Option<Token> {
+        self::token(self.0.replace(token.into_raw()))
+    }
+
+    /// Owner: takes the token out.
+    #[inline(always)]
+    pub(crate) fn take(&self) -> Option<Token> {
+        token(self.0.take())
+    }
+
+    /// Anybody: takes the token out.
+    pub(crate) fn steal(&self) -> Option<Token> {
+        token(self.0.steal())
+    }
+}
+
+fn tokens(entries: &[*mut Cell]) -> impl Iterator<Item = Token> {
+    entries.iter().filter_map(|&entry| token(entry))
+}
+
+/// The token that an entry is.
+#[inline(always)]
+fn token(entry: *mut Cell) -> Option<Token> {
+    // SAFETY: by the file's invariant; both containers hand each entry out once.
+    unsafe { Token::from_raw(entry) }
+}

@@ -1,0 +1,761 @@
+//! A worker: one thread that runs processes.
+//!
+//! Where the next process comes from, in this order: the one woken last by the one before (warm in
+//! the cache; a call and its reply stay on one core this way), the worker's own queue, the
+//! injector, another worker's queue. Every so often the order is broken so that nobody starves.
+//!
+//! A process keeps the worker for at most [`BUDGET`] messages and [`TIME_BUDGET`] ticks of the
+//! clock, then goes to the end of the queue.
+//!
+//! What others must reach while a turn blocks this worker is not in here but in its `Remote`: the
+//! queue, the warm process; and its alarms.
+
+mod recovery;
+
+use crate::address::RawAddress;
+use crate::address::cycle::Probe;
+use crate::cell::{CellRef, Stranded, Token};
+use crate::error::SendError;
+use crate::exit::ExitReason;
+use crate::fault::{self, Step};
+use crate::mailbox::Generation;
+use crate::mailbox::budget::Account;
+use crate::mailbox::envelope::Cast;
+use crate::mailbox::train::Streak;
+use crate::memory::slab::SlotCache;
+use crate::process::{Process, Turn};
+use crate::runtime::{ClassCache, Shared};
+use crate::scheduler::injector_pace::Pace;
+use crate::scheduler::watchdog::{self, Doing};
+use crate::scheduler::{self, Phase, Remote, Scheduler};
+use crate::signal;
+use crate::sync::{current, park, park_timeout, spin_loop};
+use crate::timer::Tick;
+use crate::timer::alarms::{Alarms, Target};
+use crate::turn::frame::{After, Progress};
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+use tracing::Level;
+
+/// Messages a process may handle before others get their turn.
+const BUDGET: u32 = 256;
+/// Ticks of the coarse clock for which a process may go on to the next message.
+const TIME_BUDGET: u32 = 2;
+/// A turn of no more ticks may have taken no time at all: the clock is coarse.
+const TURN_TICKS_UNNOTICED: u32 = 2;
+/// So many wait in the own queue at most when alarms are rung: a million of one instant must not
+/// all be queued at once.
+const QUEUED_MOST: u32 = 128;
+/// How many processes in a row may be the one woken last, while others wait. Then all that wait
+/// come first: were it only one of them, two processes that wake each other and somebody else each
+/// time would make the queue grow without end.
+const WARM_STREAK: u32 = 32;
+/// Every how many processes alarms are rung although many wait.
+const ALARMS_FIRST: u32 = 61;
+/// After how many sends in one turn the process woken last is put where others can take it.
+const SENDS_PER_EXPOSURE: u32 = 256;
+/// How many rounds a worker searches before it sleeps: a few microseconds, for waking a thread
+/// costs ten times that.
+const SEARCH_ROUNDS: u32 = 60;
+const SPINS_PER_ROUND: u32 = 30;
+const INJECTED_AT_ONCE: usize = 64;
+/// How many links and monitors of a dead process are told before others run.
+const TOLD_AT_ONCE: usize = 256;
+/// The furthest ahead an alarm is set.
+const ALARM_MOST: Duration = Duration::from_secs(60);
+
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) account: Account,
+    index: usize,
+    is_spare: bool,
+    /// Where this worker's alarms are; a spare one's are with a regular one.
+    alarms: usize,
+    warm_streak: Cell<u32>,
+    /// How many of the queue come before anybody is warm again.
+    round: Cell<u32>,
+    running: Cell<Option<CellRef>>,
+    /// The running process, if its token was dropped by a panic.
+    stranded: Cell<Option<Stranded>>,
+    runs: Cell<u32>,
+    pace: Pace,
+    sends: Cell<u32>,
+    /// Turns that the running process has begun inside its own.
+    nested: Cell<u32>,
+    /// Whether sleepers are woken later for what becomes ready.
+    batching: Cell<bool>,
+    /// Probes that have met the running process in its turn.
+    probes: RefCell<Vec<Probe>>,
+    probes_numbered: Cell<u64>,
+    streak: RefCell<Streak>,
+    pub(crate) slots: RefCell<SlotCache>,
+    pub(crate) classes: RefCell<ClassCache>,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Worker {
+        let workers = shared.scheduler.workers();
+        Worker {
+            account: Account::open(&shared.budget),
+            index,
+            is_spare: index >= workers,
+            alarms: index % workers,
+            warm_streak: Cell::new(0),
+            round: Cell::new(0),
+            running: Cell::new(None),
+            stranded: Cell::new(None),
+            runs: Cell::new(0),
+            pace: Pace::new(shared.scheduler.clock.now()),
+            sends: Cell::new(0),
+            nested: Cell::new(0),
+            batching: Cell::new(false),
+            probes: RefCell::new(Vec::new()),
+            probes_numbered: Cell::new(0),
+            streak: RefCell::new(Streak::default()),
+            slots: RefCell::new(SlotCache::new()),
+            classes: RefCell::new(ClassCache::new()),
+            shared,
+        }
+    }
+
+    /// Runs processes until the runtime is over.
+    pub(crate) fn run(self) {
+        self.scheduler().introduce(self.index, current());
+        self.remote().counters.start(self.scheduler().clock.refresh_exactly().1);
+        scheduler::enter(&self, || {
+            while self.scheduler().phase() != Phase::Over {
+                self.guard(|| self.run_processes());
+            }
+            self.run_left();
+        });
+        self.give_up_reserves();
+    }
+
+    fn run_processes(&self) {
+        while self.scheduler().phase() != Phase::Over {
+            if self.is_spare && self.scheduler().spares.surplus() && self.retire() {
+                continue;
+            }
+            if let Some(token) = self.next().or_else(|| self.search_or_sleep()) {
+                self.run_process(token);
+            }
+        }
+    }
+
+    /// Runs what is left when the runtime is over, behind a turn that has blocked its worker until
+    /// now: it all exits at once. No other thread sweeps any more, so this worker does: once more
+    /// after each process that it has met, which may have suspended its last turn.
+    fn run_left(&self) {
+        let queued = || self.take_warm().or_else(|| self.remote().queue.pop());
+        loop {
+            let mut ran = false;
+            let mut run = |token| {
+                ran = true;
+                self.guard(|| self.run_process(token));
+            };
+            while let Some(token) = queued().or_else(|| self.take_injected()) {
+                run(token);
+            }
+            self.shared.slab.for_each_slot(|cell| {
+                let suspended = cell.is_suspended();
+                let idle = || cell.wake_idle().or_else(|| cell.wake_awaiting());
+                if let Some(token) = if suspended { cell.wake_turn() } else { idle() } {
+                    run(token);
+                }
+            });
+            if !ran {
+                return;
+            }
+        }
+    }
+
+    fn give_up_reserves(&self) {
+        self.slots.borrow_mut().drain(&self.shared.slab);
+        self.shared.permits.return_spare(&self.remote().spare_permits);
+    }
+
+    /// A spare worker that is not needed any more passes on what it holds and sleeps until it is;
+    /// false if it is needed.
+    #[cold]
+    fn retire(&self) -> bool {
+        let scheduler = self.scheduler();
+        if !scheduler.spares.retire(self.index) {
+            return false;
+        }
+        let warm = std::iter::from_fn(|| self.take_warm());
+        let queued = std::iter::from_fn(|| self.remote().queue.pop());
+        scheduler.inject(warm.chain(queued));
+        self.round.set(0);
+        self.give_up_reserves();
+        self.remote().counters.fall_asleep(scheduler.clock.refresh_exactly().1);
+        while !scheduler.spares.is_active(self.index) && scheduler.phase() != Phase::Over {
+            park();
+        }
+        self.remote().counters.wake(scheduler.clock.refresh_exactly().1);
+        true
+    }
+
+    #[inline(always)]
+    pub(crate) fn scheduler(&self) -> &Scheduler {
+        &self.shared.scheduler
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    #[inline(always)]
+    fn remote(&self) -> &Remote {
+        &self.scheduler().remotes[self.index]
+    }
+
+    /// Where this worker says what it does.
+    pub(crate) fn doing(&self) -> &Doing {
+        &self.remote().doing
+    }
+
+    /// The process whose turn this worker is polling.
+    #[inline(always)]
+    pub(crate) fn running(&self) -> Option<CellRef> {
+        self.running.get()
+    }
+
+    /// Schedules a process that was woken here.
+    #[inline(always)]
+    pub(crate) fn push(&self, token: Token) {
+        if self.round.get() > 0 {
+            self.push_back(token);
+        } else if let Some(cooler) = self.remote().warm.replace(token) {
+            self.push_back(cooler);
+        }
+    }
+
+    /// A process has been told to stop: if that woke it, it comes next, before the one that was
+    /// warm. Its exit is short and gives back what the next spawn takes; elsewhere it would be cold.
+    pub(crate) fn leave(&self, cell: CellRef) {
+        let Remote { warm, leaving, .. } = self.remote();
+        let Some(token) = warm.take() else { return };
+        let slot = if token.as_ref() == cell { leaving } else { warm };
+        if let Some(earlier) = slot.replace(token) {
+            self.push_back(earlier);
+        }
+    }
+
+    /// The process that comes before the queue, if there is one: who leaves goes first.
+    #[inline(always)]
+    fn take_warm(&self) -> Option<Token> {
+        let Remote { warm, leaving, .. } = self.remote();
+        leaving.take().or_else(|| warm.take())
+    }
+
+    /// Puts a process at the end of the queue, where others may take it.
+    fn push_back(&self, token: Token) {
+        let queue = &self.remote().queue;
+        queue.push(token, |older| self.scheduler().inject(older));
+        if !self.batching.get() {
+            self.scheduler().notify();
+        }
+    }
+
+    /// Runs `f`, which makes many processes ready, and wakes sleepers only after it, once.
+    pub(crate) fn batched<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Batch<'a>(&'a Worker, bool);
+        impl Drop for Batch<'_> {
+            fn drop(&mut self) {
+                self.0.batching.set(self.1);
+                self.0.scheduler().notify();
+            }
+        }
+        let _batch = Batch(self, self.batching.replace(true));
+        f()
+    }
+
+    /// Sends a message of the running turn.
+    #[inline(always)]
+    pub(crate) fn send<P: Process, T: Turn<P>>(
+        &self,
+        to: RawAddress,
+        turn: T,
+    ) -> Result<(), SendError<T>> {
+        self.count_send();
+        let by_train = self.streak.borrow_mut().send::<P, T>(to, turn);
+        by_train.or_else(|turn| Cast::<P, T>::send(to, turn))
+    }
+
+    /// The running turn sends something that goes by itself, or is over: what comes next must not
+    /// overtake it.
+    #[inline(always)]
+    pub(crate) fn end_streak(&self) {
+        self.streak.borrow_mut().end();
+    }
+
+    #[inline(always)]
+    fn count_send(&self) {
+        let sends = self.sends.get() + 1;
+        self.sends.set(sends);
+        if sends >= SENDS_PER_EXPOSURE {
+            self.expose_warm();
+        }
+    }
+
+    #[cold]
+    fn expose_warm(&self) {
+        self.sends.set(0);
+        // One who sends so much is not to wait for the clock to learn that it is too much.
+        self.account.look();
+        while let Some(token) = self.take_warm() {
+            self.push_back(token);
+        }
+    }
+
+    // --- which process next ---
+
+    #[inline(always)]
+    fn next(&self) -> Option<Token> {
+        let runs = self.runs.get().wrapping_add(1);
+        self.runs.set(runs);
+        let now = self.scheduler().clock.now();
+        self.ring_alarms(runs, now);
+        if self.pace.is_time(now)
+            && let Some(token) = self.take_injected()
+        {
+            return Some(token);
+        }
+        let queue = &self.remote().queue;
+        if self.round.get() == 0
+            && let Some(token) = self.take_warm()
+        {
+            let streak = self.warm_streak.get() + 1;
+            self.warm_streak.set(streak);
+            if streak < WARM_STREAK || queue.is_empty() {
+                return Some(token);
+            }
+            // The others' turn: as many as wait now, before anybody is warm again.
+            self.round.set(queue.len() + 1);
+            self.push_back(token);
+        }
+        self.warm_streak.set(0);
+        match queue.pop() {
+            Some(token) => {
+                self.round.set(self.round.get().saturating_sub(1));
+                Some(token)
+            }
+            None => {
+                self.round.set(0);
+                self.take_warm().or_else(|| self.take_injected())
+            }
+        }
+    }
+
+    fn take_injected(&self) -> Option<Token> {
+        let mut tokens = self.scheduler().take_injected(INJECTED_AT_ONCE).into_iter();
+        let first = tokens.next()?;
+        tokens.for_each(|token| self.push_back(token));
+        Some(first)
+    }
+
+    fn steal(&self) -> Option<Token> {
+        let remotes = self.scheduler().remotes_in_use();
+        // Start at another neighbour each time, so that thieves spread.
+        let first = self.runs.get() as usize;
+        let stolen = (0..remotes.len())
+            .map(|offset| (first + offset) % remotes.len())
+            .filter(|&victim| victim != self.index)
+            .find_map(|victim| remotes[victim].queue.steal(|token| self.push_back(token)))?;
+        self.remote().counters.count_steal();
+        Some(stolen)
+    }
+
+    fn search(&self) -> Option<Token> {
+        for _ in 0..SEARCH_ROUNDS {
+            let found = self.steal().or_else(|| self.take_injected()).or_else(|| {
+                self.ring_alarms(0, self.scheduler().clock.now());
+                self.remote().queue.pop().or_else(|| self.take_warm())
+            });
+            if found.is_some() || self.scheduler().phase() == Phase::Over {
+                return found;
+            }
+            for _ in 0..SPINS_PER_ROUND {
+                spin_loop();
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn search_or_sleep(&self) -> Option<Token> {
+        let scheduler = self.scheduler();
+        let mut searching = scheduler.sleepers.begin_search();
+        loop {
+            if searching && let Some(token) = self.search() {
+                scheduler.end_search();
+                return Some(token);
+            }
+            let sleeps = scheduler.begin_sleep(self.index, searching);
+            if sleeps {
+                self.sleep();
+            }
+            searching = scheduler.sleepers.end_sleep(self.index);
+            // Also if we did not sleep: for a moment it looked as if all did.
+            let now = self.shared.clock_keeper.wake(&scheduler.clock);
+            self.remote().counters.wake(now);
+            if scheduler.phase() == Phase::Over {
+                return None;
+            }
+            // There is work: see `sleep` for why not to take it just like that.
+            searching |= !sleeps && scheduler.sleepers.begin_search();
+            if !searching {
+                // Woken by an alarm, by the end of the runtime, or by nothing.
+                return self.next();
+            }
+        }
+    }
+
+    fn sleep(&self) {
+        let (now, elapsed) = self.scheduler().clock.refresh_exactly();
+        self.remote().counters.fall_asleep(elapsed);
+        let alarm = if self.is_spare { None } else { self.alarms().next() };
+        match alarm {
+            Some(alarm) => park_timeout(Duration::from_millis(now.until(alarm).into())),
+            None => park(),
+        }
+    }
+
+    // --- alarms ---
+
+    fn alarms(&self) -> &Alarms {
+        &self.scheduler().alarms[self.alarms]
+    }
+
+    /// The tick at which a call is late. A deadline of its own counts from the true time; the
+    /// usual one, which nearly every call has, from the last look at the clock.
+    #[inline]
+    pub(crate) fn deadline(&self, own: Option<Duration>, usual: Duration) -> Tick {
+        let clock = &self.scheduler().clock;
+        match own {
+            Some(own) => clock.refresh().deadline(own),
+            None => clock.now().deadline(usual),
+        }
+    }
+
+    /// Has the running process woken at a tick; true if it is reached.
+    #[inline]
+    pub(crate) fn set_alarm(&self, cell: CellRef, at: Tick) -> bool {
+        let now = self.scheduler().clock.now();
+        if at.is_due(now) {
+            return true;
+        }
+        // One that rings early is set anew by whoever still waits; so what a process leaves behind
+        // in the wheel, superseded or dead, is gone before long.
+        let at = at.min_after(now, ALARM_MOST);
+        if cell.advance_alarm(at) {
+            self.scheduler().set_alarm(at, Target::process(cell));
+        }
+        false
+    }
+
+    #[inline(always)]
+    fn ring_alarms(&self, runs: u32, now: Tick) {
+        if !self.is_spare && self.alarms().is_due(now) {
+            self.ring_due_alarms(runs);
+        }
+    }
+
+    /// Rings a slice of what is due, if there is room in the queue, or if it is time.
+    #[cold]
+    fn ring_due_alarms(&self, runs: u32) {
+        if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
+            let mut unsent = self.alarms().take_left();
+            unsent.extend(self.scheduler().ring(self.alarms(), |token| self.push_back(token)));
+            if !unsent.is_empty() {
+                self.doing().begin(&watchdog::TIMER);
+                drop(unsent);
+                self.doing().end();
+            }
+        }
+    }
+
+    /// Counts a turn that the running process begins inside its own; false if others come first.
+    #[inline(always)]
+    pub(crate) fn may_nest(&self) -> bool {
+        let nested = self.nested.get() + 1;
+        self.nested.set(nested);
+        nested <= BUDGET
+    }
+
+    // --- call cycles ---
+
+    #[inline(always)]
+    pub(crate) fn has_probes(&self) -> bool {
+        !self.probes.borrow().is_empty()
+    }
+
+    #[inline(always)]
+    fn forget_probes(&self) {
+        if self.has_probes() {
+            self.probes.borrow_mut().clear();
+        }
+    }
+
+    pub(crate) fn probes(&self) -> Vec<Probe> {
+        self.probes.borrow().clone()
+    }
+
+    pub(crate) fn show_probe(&self, probe: Probe) {
+        self.probes.borrow_mut().push(probe);
+    }
+
+    /// A number that no probe of this runtime has.
+    pub(crate) fn number_probe(&self) -> u64 {
+        let number = self.probes_numbered.get() + 1;
+        self.probes_numbered.set(number);
+        (self.index as u64) << 48 | number
+    }
+
+    // --- running ---
+
+    #[inline(always)]
+    fn run_process(&self, token: Token) {
+        self.run_process_for(token, BUDGET);
+    }
+
+    /// Lets a process go on, for so many messages at most.
+    #[inline(always)]
+    pub(crate) fn run_process_for(&self, token: Token, budget: u32) {
+        self.begin_run(&token);
+        let began = self.scheduler().clock.now();
+        let progress = self.resume(&token);
+        let turns = self.run_turns(token, progress, budget, began);
+        self.end_run(turns);
+    }
+
+    #[inline(always)]
+    fn begin_run(&self, token: &Token) {
+        self.running.set(Some(token.as_ref()));
+        self.sends.set(0);
+        self.nested.set(0);
+    }
+
+    #[inline(always)]
+    fn end_run(&self, turns: u32) {
+        self.forget_probes();
+        // Before a user's `Drop` may run below: the token is given up already.
+        self.running.set(None);
+        // What the last drops of an exit have sent, too, must not be joined to what comes next.
+        self.end_streak();
+        let Remote { doing, counters, .. } = self.remote();
+        doing.end();
+        counters.count_run(turns);
+    }
+
+    /// Runs a process as long as it may; returns how many messages that took.
+    #[inline(always)]
+    fn run_turns(&self, mut token: Token, mut progress: Progress, budget: u32, began: Tick) -> u32 {
+        let generation = token.generation();
+        let clock = &self.scheduler().clock;
+        let mut turn_began = began;
+        let mut turns = 0;
+        loop {
+            self.end_streak();
+            let now = clock.now();
+            if turn_began.until(now) > TURN_TICKS_UNNOTICED {
+                token.note_turn(Duration::from_millis(turn_began.until(now).into()));
+            }
+            turn_began = now;
+            let after = match progress {
+                Progress::Done(after) => after,
+                Progress::Pending => {
+                    if let Err(token) = token.suspend() {
+                        // Woken during the poll: others first, it may be a turn that only yields.
+                        self.push_back(token);
+                    }
+                    return turns;
+                }
+            };
+            progress = match after {
+                After::Next if turns >= budget || began.until(now) >= TIME_BUDGET => {
+                    self.push_back(token);
+                    return turns;
+                }
+                After::Next => match self.next_turn(&token, generation) {
+                    Some(progress) => {
+                        token.count_turn();
+                        turns += 1;
+                        progress
+                    }
+                    None => match token.park(generation) {
+                        Ok(()) => return turns,
+                        Err(kept) => {
+                            token = kept;
+                            Progress::Done(After::Next)
+                        }
+                    },
+                },
+                After::Exit(why) => stop(&token, why.into()),
+                After::ExitIfIdle if token.close_if_idle(generation) => {
+                    stop(&token, ExitReason::Normal)
+                }
+                After::ExitIfIdle => Progress::Done(After::Next),
+                After::Kill => {
+                    let reason = token.reason_of_kill();
+                    self.finish(token, generation, reason);
+                    return turns;
+                }
+                After::Ended(why) => {
+                    self.finish(token, generation, why.into());
+                    return turns;
+                }
+            };
+        }
+    }
+
+    /// Goes on where the process left off.
+    #[inline(always)]
+    fn resume(&self, token: &Token) -> Progress {
+        token.begin_run();
+        let signalled = token.is_signalled();
+        if signalled {
+            self.doing().begin(token.class().signalled);
+            let stopping = token.is_stopping();
+            match token.handle_signals(token.generation()) {
+                None => {}
+                // It is exiting already.
+                Some(After::Exit(_)) if stopping => {}
+                Some(after) => {
+                    match &after {
+                        After::Exit(why) => token.discard_turn(why.reason()),
+                        _ => token.discard_turn(&token.reason_of_kill()),
+                    };
+                    return Progress::Done(after);
+                }
+            }
+        }
+        if self.scheduler().phase() >= Phase::Killing {
+            let stopping = token.is_stopping();
+            self.doing().begin(token.class().ending);
+            if token.discard_turn(&ExitReason::Shutdown) {
+                token.mark_abandoned();
+                if stopping {
+                    return Progress::Done(After::ended(ExitReason::Shutdown));
+                }
+                return Progress::Done(After::exit(ExitReason::Shutdown));
+            }
+        }
+        let progress = token.resume(self.doing()).unwrap_or_else(|| match token.obituary() {
+            Some(reason) => Progress::Done(After::ended(reason)),
+            None => Progress::Done(After::Next),
+        });
+        if signalled && matches!(progress, Progress::Done(_)) {
+            // Whoever waited for the turn that they have met does not wait for the next.
+            self.forget_probes();
+        }
+        progress
+    }
+
+    /// Begins the next turn, if there is one.
+    #[inline(always)]
+    fn next_turn(&self, token: &Token, generation: Generation) -> Option<Progress> {
+        if token.is_signalled() {
+            self.doing().begin(token.class().signalled);
+            if let Some(after) = token.handle_signals(generation) {
+                return Some(Progress::Done(after));
+            }
+        }
+        match self.scheduler().phase() {
+            Phase::Running => token.run_next(generation, self.doing()),
+            Phase::Draining => token.run_next(generation, self.doing()).or_else(|| {
+                token.close_if_idle(generation).then(|| stop(token, ExitReason::Shutdown))
+            }),
+            Phase::Killing | Phase::Over => Some(self.end_at_once(token, generation)),
+        }
+    }
+
+    /// The deadline of the shutdown is over: the process exits, and drops what it has not handled.
+    #[cold]
+    fn end_at_once(&self, token: &Token, generation: Generation) -> Progress {
+        if token.close_if_idle(generation) {
+            return stop(token, ExitReason::Shutdown);
+        }
+        token.mark_abandoned();
+        Progress::Done(After::exit(ExitReason::Shutdown))
+    }
+
+    /// The process is over: those who want to know are told, a slice at a time.
+    fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
+        fault::point(Step::Finish, token.class().name);
+        self.doing().begin(token.class().ending);
+        if token.obituary().is_none() {
+            if let ExitReason::Panicked(text) = &reason {
+                self.scheduler().remotes[self.index].counters.count_panic();
+                let (process, text) = (token.class().name, text.clone());
+                self.shared.events.report(
+                    Level::ERROR,
+                    "a process panicked",
+                    process,
+                    move |what| {
+                        tracing::error!(target: "throng::worker", process, panic = %text, "{what}");
+                    },
+                );
+            } else if !matches!(reason, ExitReason::Normal | ExitReason::Shutdown) {
+                let (process, reason) = (token.class().name, reason.clone());
+                self.shared.events.report(Level::DEBUG, "a process exited", process, move |what| {
+                    tracing::debug!(target: "throng::worker", process, %reason, "{what}");
+                });
+            }
+            token.die(generation, &reason);
+        }
+        if !signal::publish_obituary(&token, TOLD_AT_ONCE) {
+            return self.push_back(token);
+        }
+        if !matches!(reason, ExitReason::Normal) {
+            self.shared.count_if_abandoned(&token);
+        }
+        token.free(&self.shared.slab, &self.slots);
+        let remote = self.remote();
+        self.shared.permits.give_back(&remote.spare_permits);
+        remote.counters.count_exit();
+    }
+}
+
+#[cfg(feature = "sim")]
+impl Worker {
+    /// Moves everybody who could run to a list.
+    pub(crate) fn take_all(&self, ready: &mut Vec<Token>) {
+        while self.alarms().is_due(self.scheduler().clock.now()) {
+            drop(self.scheduler().ring(self.alarms(), |token| ready.push(token)));
+        }
+        ready.extend(std::iter::from_fn(|| self.take_warm()));
+        ready.extend(std::iter::from_fn(|| self.remote().queue.pop()));
+        ready.extend(self.scheduler().take_injected(usize::MAX));
+    }
+
+    /// Ends a process as a panic in its turn would.
+    pub(crate) fn crash_process(&self, token: Token, reason: ExitReason) {
+        if token.is_closed() || token.is_stopping() {
+            return self.run_process_for(token, BUDGET);
+        }
+        self.begin_run(&token);
+        token.begin_run();
+        token.forgo_first();
+        self.doing().begin(token.class().ending);
+        token.discard_turn(&reason);
+        let began = self.scheduler().clock.now();
+        let turns = self.run_turns(token, Progress::Done(After::exit(reason)), BUDGET, began);
+        self.end_run(turns);
+    }
+
+    /// When the next alarm rings.
+    pub(crate) fn next_alarm(&self) -> Option<Tick> {
+        self.alarms().next()
+    }
+}
+
+/// Runs the last hook of a process.
+fn stop(token: &Token, reason: ExitReason) -> Progress {
+    match token.class().stopping {
+        Some(begin) => begin(token, reason),
+        None => Progress::Done(After::ended(reason)),
+    }
+}

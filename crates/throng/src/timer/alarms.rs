@@ -1,0 +1,213 @@
+//! The alarms that one worker keeps, and what they wake.
+//!
+//! A wheel is behind a lock, so that others can set alarms in it and, while its owner is stuck in a
+//! turn, ring them. The owner takes the lock seldom: a process has one alarm, the earliest it was
+//! asked for, and looking whether any is due costs a load. No user's code runs under the lock.
+//!
+//! An entry takes 16 bytes: its tick, and one word that says whom it wakes.
+//!
+//! | lowest bit of the word | it is | a dead entry is one that |
+//! |---|---|---|
+//! | 0 | a cell, which nothing counts | its cell's alarm word does not name any more |
+//! | 1 | a share in a message timer | is of a cancelled timer |
+
+use crate::cell::CellRef;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Mutex, lock};
+use crate::timer::message_timer::{TimerShare, Unsent};
+use crate::timer::{Tick, Wheel};
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+/// Whom an alarm wakes. See the file's head.
+pub(crate) struct Target(NonNull<()>);
+
+/// The same, taken apart.
+pub(crate) enum Whom {
+    /// A process, which has one alarm at a time.
+    Process(CellRef),
+    /// A message that is to be sent.
+    Timer(TimerShare),
+}
+
+// SAFETY: a cell reference and a share of a timer are.
+unsafe impl Send for Target {}
+
+const _: () = assert!(size_of::<(Tick, Target)>() == 16, "a million alarms take 16 MB");
+
+const TIMER: usize = 1;
+/// Entries looked at for each timer that ends early. A step from one slot of the wheel to the next
+/// counts as one, and so do empty levels: with four, even entries that lie scattered are dropped
+/// faster than they are added.
+const WEEDED_PER_END: usize = 4;
+
+impl Target {
+    pub(crate) fn process(cell: CellRef) -> Target {
+        Target(cell.as_ptr().cast())
+    }
+
+    pub(crate) fn timer(share: TimerShare) -> Target {
+        // Blocks are 64-byte aligned, so the bit is free.
+        Target(share.into_raw().map_addr(|address| address | TIMER))
+    }
+
+    pub(crate) fn open(self) -> Whom {
+        let this = ManuallyDrop::new(self);
+        match this.timer_pointer() {
+            // SAFETY: made from a share in `timer`, which goes over to the caller.
+            Some(pointer) => Whom::Timer(unsafe { TimerShare::from_raw(pointer) }),
+            // SAFETY: made from a cell in `process`.
+            None => Whom::Process(unsafe { CellRef::new(this.0.cast()) }),
+        }
+    }
+
+    /// Whether nobody waits for this any more.
+    fn is_dead(&self, at: Tick) -> bool {
+        match self.timer_pointer() {
+            // SAFETY: as in `open`, but the share stays here.
+            Some(pointer) => ManuallyDrop::new(unsafe { TimerShare::from_raw(pointer) }).is_over(),
+            // SAFETY: as in `open`.
+            None => !unsafe { CellRef::new(self.0.cast()) }.has_alarm(at),
+        }
+    }
+
+    fn timer_pointer(&self) -> Option<NonNull<()>> {
+        let untagged = NonNull::new(self.0.as_ptr().map_addr(|address| address & !TIMER));
+        untagged.filter(|&untagged| untagged != self.0)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Some(pointer) = self.timer_pointer() {
+            // SAFETY: as in `open`.
+            drop(unsafe { TimerShare::from_raw(pointer) });
+        }
+    }
+}
+
+/// See the file's head.
+pub(crate) struct Alarms {
+    /// None once the runtime is over.
+    wheel: Mutex<Option<Wheel<Target>>>,
+    /// When the wheel next has something to do, as a raw tick; zero for never. Written under the
+    /// lock.
+    next: AtomicU32,
+    /// Messages that another thread could not send for the owner, which drops them.
+    unsent: Mutex<Vec<Unsent>>,
+    /// Whether there are any. Written under their lock.
+    has_unsent: AtomicBool,
+}
+
+impl Alarms {
+    /// So many are taken out of the wheel at once.
+    const SLICE: usize = 64;
+
+    pub(crate) fn new(now: Tick) -> Alarms {
+        Alarms {
+            wheel: Mutex::new(Some(Wheel::new(now))),
+            next: AtomicU32::new(0),
+            unsent: Mutex::default(),
+            has_unsent: AtomicBool::new(false),
+        }
+    }
+
+    /// When there is something to do.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> Option<Tick> {
+        // Only says when to take the lock; who must not miss a change is unparked after it.
+        Tick::from_raw(self.next.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_due(&self, now: Tick) -> bool {
+        self.next().is_some_and(|next| next.is_due(now))
+    }
+
+    /// Sets an alarm; true if it comes before all others here. Once the runtime is over, there are
+    /// no more alarms.
+    pub(crate) fn set(&self, now: Tick, at: Tick, target: Target) -> bool {
+        let mut wheel = lock(&self.wheel);
+        let Some(open) = &mut *wheel else {
+            drop(wheel);
+            // A user's message may go with it, so not under the lock.
+            drop(target);
+            return false;
+        };
+        let before = self.next();
+        open.insert(now, at, target, |at, target| target.is_dead(at));
+        let next = self.next_of(open, now);
+        self.publish(next);
+        next.is_some_and(|next| before.is_none_or(|before| !before.is_due(next)))
+    }
+
+    /// Looks at a few entries and drops the dead, for a timer that has ended before its time.
+    pub(crate) fn weed(&self) {
+        if let Some(wheel) = &mut *lock(&self.wheel) {
+            // A dead timer has no message any more, so no user's code runs here.
+            wheel.weed(WEEDED_PER_END, |at, target| target.is_dead(at));
+        }
+    }
+
+    /// Number of entries, the dead included.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.wheel).as_ref().map_or(0, Wheel::len)
+    }
+
+    /// Takes a slice of what is due.
+    pub(crate) fn take_due(&self, now: Tick) -> VecDeque<(Tick, Target)> {
+        let mut due = VecDeque::new();
+        if let Some(wheel) = &mut *lock(&self.wheel) {
+            wheel.advance(now, Self::SLICE, |at, target| due.push_back((at, target)));
+            self.publish(self.next_of(wheel, now));
+        }
+        due
+    }
+
+    /// Leaves messages for the owner to drop, because their drop is user code and may block. Until
+    /// it does, something is due.
+    pub(crate) fn leave(&self, now: Tick, unsent: Vec<Unsent>) {
+        if unsent.is_empty() {
+            return;
+        }
+        let wheel = lock(&self.wheel);
+        {
+            let mut left = lock(&self.unsent);
+            left.extend(unsent);
+            self.has_unsent.store(true, Ordering::Relaxed);
+        }
+        if let Some(wheel) = &*wheel {
+            self.publish(self.next_of(wheel, now));
+        }
+    }
+
+    /// Owner: the messages that were left for it.
+    pub(crate) fn take_left(&self) -> Vec<Unsent> {
+        if !self.has_unsent.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut unsent = lock(&self.unsent);
+        self.has_unsent.store(false, Ordering::Relaxed);
+        std::mem::take(&mut unsent)
+    }
+
+    /// When there is something to do. The wheel is locked.
+    fn next_of(&self, wheel: &Wheel<Target>, now: Tick) -> Option<Tick> {
+        if self.has_unsent.load(Ordering::Relaxed) { Some(now) } else { wheel.next() }
+    }
+
+    /// Ends all alarms.
+    pub(crate) fn close(&self) {
+        let wheel = lock(&self.wheel).take();
+        // Users' messages go with it, so not under the lock.
+        drop(wheel);
+        drop(self.take_left());
+        self.publish(None);
+    }
+
+    fn publish(&self, next: Option<Tick>) {
+        self.next.store(next.map_or(0, |next| next.to_raw().max(1)), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,610 @@
+//! Messages to be sent later, once or again and again.
+//!
+//! ```text
+//! ┌───────┬─────────────┬──────┬────┬────────┬───────┬─────────┐  one pooled block, 64 bytes if
+//! │ state │ wheel, rest │ kind │ to │ period │ index │ message │  the message has no more than 32
+//! └───────┴─────────────┴──────┴────┴────────┴───────┴─────────┘
+//! ```
+//!
+//! | field | access |
+//! |---|---|
+//! | state | any thread; see `timer_state` |
+//! | wheel, rest | the share's side writes, any side reads |
+//! | kind, to, period | any thread reads |
+//! | index | the holder of the process's token |
+//! | message | as `timer_state` says |
+//!
+//! Three sides hold a block: the user's [`Timer`], the wheel's [`TimerShare`], and the process's
+//! [`TimerTie`], one entry of the list ([`Timers`]) in its extension. A process that exits ends the
+//! timers on its list, as OTP cancels those whose destination is gone: the messages are dropped then,
+//! and the wheel's entries soon after.
+//!
+//! The list belongs to the token's holder between two turns. A handler may hand its context to other
+//! threads while it sets a timer without the context, so a turn does not touch the list: all threads,
+//! its own included, enter timers and strike them off by a signal (`tie`, `untie`). Exactly one side
+//! strikes a timer off before the process exits: the canceller, or else the process as it handles the
+//! message of a timer that has rung ([`Fired`]). So the tie is there when a signal `untie` is acted on.
+//!
+//! A timer that rings sends its message as any sender would, but no bound of a mailbox refuses it.
+//! Of an interval not the message is sent but its share in the block ([`Beat`]): the message is
+//! cloned when the process comes to it, and the interval stands in the wheel again from then on. So
+//! a process that is slow finds one message of an interval in its mailbox at most, and beats that
+//! are missed are skipped.
+
+use crate::address::{Address, Pid, RawAddress};
+use crate::cell::Token;
+use crate::exit::{ExitReason, drop_users};
+use crate::mailbox::budget;
+use crate::mailbox::envelope::{Cast, Dispatch, Message};
+use crate::mailbox::{Gone, Link};
+use crate::memory::block;
+use crate::process::{Process, Turn};
+use crate::scheduler::Scheduler;
+use crate::scheduler::watchdog::TurnTitle;
+use crate::signal::{self, Signal};
+use crate::sync::UnsafeCell;
+use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::timer::timer_state::{Ended, TimerState};
+use crate::timer::{REACH_TIME, Tick};
+use crate::turn::context::Context;
+use crate::turn::frame::{self, NoReply, Progress};
+use std::alloc::Layout;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+/// The resolution of the clock.
+const TICK: Duration = Duration::from_millis(1);
+
+/// A message that is to be sent later, or again and again. Made by
+/// [`Context::send_after`](crate::Context::send_after) and its kin.
+///
+/// Dropping it does not cancel it. The timer ends with the process that it is for, as in OTP: when
+/// that exits, the message is dropped, whatever time is left.
+///
+/// Cost: 24 bytes, and a pooled block of 64 if the message has no more than 32; for the first timer of
+/// a process that has neither links, monitors nor names, about 200 bytes more. A timer cancelled
+/// drops its message at once; its block is freed soon after, as other timers end or are set, or when
+/// its time comes.
+pub struct Timer(NonNull<Head>);
+
+// SAFETY: the message is `Send`, and the state says who may touch it.
+unsafe impl Send for Timer {}
+// SAFETY: the same; cancelling needs no exclusive access.
+unsafe impl Sync for Timer {}
+
+impl Timer {
+    /// Cancels what is still to be sent; true if there was anything.
+    ///
+    /// If not, the message has been sent, which does not mean that it is handled yet, or its
+    /// process has exited. An interval is cancelled for good, also if a message of it waits in
+    /// the mailbox.
+    ///
+    /// Cost: constant; a signal to the process that the timer is for.
+    pub fn cancel(&self) -> bool {
+        // SAFETY: this side is not gone.
+        let head = unsafe { self.0.as_ref() };
+        let ended = head.state.end();
+        if ended == Ended::Mine {
+            // SAFETY: ours, and the kind is the block's own.
+            unsafe { (head.kind.drop_message)(self.0) };
+        }
+        if ended == Ended::Before {
+            return false;
+        }
+        // The tie has not been dropped, for only the side that has ended the timer sees to that, or
+        // the process as it exits; and the latter refuses the signal without a look at the timer.
+        TimerRef(self.0).strike_off(head.to);
+        true
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        // SAFETY: this side is not gone before; the last frees.
+        unsafe {
+            if self.0.as_ref().state.drop_handle() {
+                block::free(self.0.cast(), self.0.as_ref().kind.layout);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: this side is not gone.
+        let is_over = unsafe { self.0.as_ref() }.state.is_over();
+        f.write_str(if is_over { "Timer(over)" } else { "Timer(set)" })
+    }
+}
+
+/// The type-erased front of a block.
+struct Head {
+    state: TimerState,
+    stand: AtomicStand,
+    kind: &'static Kind,
+    to: RawAddress,
+    /// In milliseconds.
+    period: u32,
+    /// Place in the process's list; [`UNTIED`] before it is entered.
+    index: UnsafeCell<u32>,
+}
+
+const UNTIED: u32 = u32::MAX;
+
+/// Index of a timer's wheel and the rounds left to wait. Written by the share's side alone.
+struct AtomicStand(AtomicU32);
+
+impl AtomicStand {
+    fn new(rest: u16) -> AtomicStand {
+        AtomicStand(AtomicU32::new(rest.into()))
+    }
+
+    /// Number of full reaches of the wheel that are left when the alarm rings.
+    fn rest(&self) -> u16 {
+        self.0.load(Ordering::Relaxed) as u16
+    }
+
+    /// Index of the wheel in which the timer was last set. Says where to look for dead entries, no
+    /// more, so an old one does no harm.
+    fn wheel(&self) -> usize {
+        (self.0.load(Ordering::Relaxed) >> u16::BITS) as usize
+    }
+
+    fn set(&self, wheel: usize, rest: u16) {
+        // A runtime of more workers than 65,535 looks elsewhere, in vain.
+        self.0.store((wheel as u32) << u16::BITS | u32::from(rest), Ordering::Relaxed);
+    }
+}
+
+struct Kind {
+    /// The alarm set for this tick rings.
+    ring: unsafe fn(TimerShare, Tick) -> Option<Unsent>,
+    drop_message: unsafe fn(NonNull<Head>),
+    layout: Layout,
+}
+
+#[repr(C)]
+struct Block<P, T> {
+    head: Head,
+    message: UnsafeCell<ManuallyDrop<T>>,
+    process: PhantomData<fn(P)>,
+}
+
+const _: () = assert!(size_of::<Block<(), [u64; 4]>>() == 64, "32 bytes of message fit one block");
+
+/// A timer just made: its three sides.
+type Sides = (Timer, TimerShare, TimerTie);
+
+impl<P: Process, T: Turn<P>> Block<P, T> {
+    const ONCE: &'static Kind =
+        &Kind { ring: Self::send, drop_message: Self::drop_message, layout: Layout::new::<Self>() };
+
+    fn allocate(kind: &'static Kind, to: RawAddress, rest: u16, period: u32, message: T) -> Sides {
+        let block = block::allocate(Layout::new::<Self>()).cast::<Self>();
+        // SAFETY: freshly allocated with this layout.
+        unsafe {
+            block.write(Block {
+                head: Head {
+                    state: TimerState::new(),
+                    stand: AtomicStand::new(rest),
+                    kind,
+                    to,
+                    period,
+                    index: UnsafeCell::new(UNTIED),
+                },
+                message: UnsafeCell::new(ManuallyDrop::new(message)),
+                process: PhantomData,
+            });
+        }
+        (Timer(block.cast()), TimerShare(block.cast()), TimerTie(block.cast()))
+    }
+
+    /// # Safety
+    /// The block is one of these and there, and the caller has the right to the message.
+    unsafe fn take_message(head: NonNull<Head>) -> T {
+        // SAFETY: by the contract.
+        unsafe {
+            let message = &(*head.cast::<Self>().as_ptr()).message;
+            message.with_mut(|message| ManuallyDrop::take(&mut *message))
+        }
+    }
+
+    unsafe fn drop_message(head: NonNull<Head>) {
+        // SAFETY: passed on.
+        drop_users(unsafe { Self::take_message(head) });
+    }
+
+    unsafe fn send(share: TimerShare, _: Tick) -> Option<Unsent> {
+        if share.head().state.end() != Ended::Mine {
+            return None;
+        }
+        // SAFETY: the block is one of these, and the message ours, for we have ended it.
+        unsafe { Fired::<P, T>::push(share) }
+    }
+}
+
+impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
+    const EVERY: &'static Kind =
+        &Kind { ring: Self::beat, drop_message: Self::drop_message, layout: Layout::new::<Self>() };
+
+    unsafe fn beat(share: TimerShare, at: Tick) -> Option<Unsent> {
+        if share.is_over() {
+            return None;
+        }
+        let to = share.head().to;
+        let pushed = Cast::<P, Beat<P, T>>::push(to, Beat { share, at, block: PhantomData });
+        pushed.err().map(|beat| Unsent { share: beat.share, has_message: false })
+    }
+}
+
+/// The wheel's side of a timer. Dropping it ends the timer.
+pub(crate) struct TimerShare(NonNull<Head>);
+
+// SAFETY: as for `Timer`.
+unsafe impl Send for TimerShare {}
+// SAFETY: shared, it shows only the state.
+unsafe impl Sync for TimerShare {}
+
+impl TimerShare {
+    pub(crate) fn into_raw(self) -> NonNull<()> {
+        ManuallyDrop::new(self).0.cast()
+    }
+
+    /// # Safety
+    /// The pointer is from `into_raw`, and is used for one share at a time.
+    pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> TimerShare {
+        TimerShare(raw.cast())
+    }
+
+    /// Whether it is cancelled, if this stands in a wheel.
+    pub(crate) fn is_over(&self) -> bool {
+        self.head().state.is_over()
+    }
+
+    /// Notes in which wheel the timer is about to be set.
+    pub(crate) fn set_wheel(&self, wheel: usize) {
+        let stand = &self.head().stand;
+        stand.set(wheel, stand.rest());
+    }
+
+    /// The alarm set for this tick rings.
+    ///
+    /// Runs no user code: what cannot be sent, because the process has exited, comes back.
+    pub(crate) fn ring(self, at: Tick, scheduler: &Scheduler) -> Option<Unsent> {
+        let stand = &self.head().stand;
+        if let Some(rest) = stand.rest().checked_sub(1) {
+            stand.set(stand.wheel(), rest);
+            scheduler.set_timer(at.after(REACH_TIME), self);
+            None
+        } else {
+            let ring = self.head().kind.ring;
+            // SAFETY: the function is that of the block's type.
+            unsafe { ring(self, at) }
+        }
+    }
+
+    fn head(&self) -> &Head {
+        // SAFETY: this side is not gone.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+/// A message that a timer could not send. Dropping it runs the user's `Drop`.
+pub(crate) struct Unsent {
+    share: TimerShare,
+    /// Whether the message is this one's, or the share's yet.
+    has_message: bool,
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        if self.has_message {
+            // SAFETY: the share is alive, the kind is the block's own, the message is ours.
+            unsafe { (self.share.head().kind.drop_message)(self.share.0) };
+        }
+    }
+}
+
+impl Drop for TimerShare {
+    fn drop(&mut self) {
+        // SAFETY: this side is not gone before; the last frees.
+        unsafe {
+            end(self.0);
+            if self.head().state.drop_share() {
+                block::free(self.0.cast(), self.head().kind.layout);
+            }
+        }
+    }
+}
+
+/// Ends a timer, if it is not over, and drops its message.
+///
+/// # Safety
+/// The caller has a side of the block.
+unsafe fn end(timer: NonNull<Head>) {
+    // SAFETY: by the contract the block is there; the kind is its own, and the message ours if we
+    // have ended it.
+    unsafe {
+        if timer.as_ref().state.end() == Ended::Mine {
+            (timer.as_ref().kind.drop_message)(timer);
+        }
+    }
+}
+
+/// The process's side of a timer. Dropping it ends the timer.
+pub(crate) struct TimerTie(NonNull<Head>);
+
+// SAFETY: as for `Timer`; the index goes with the process's token.
+unsafe impl Send for TimerTie {}
+
+impl TimerTie {
+    /// Ends the timer before its time and frees room in its wheel. Runs the user's `Drop`.
+    pub(crate) fn end(self, scheduler: &Scheduler) {
+        // SAFETY: this side is not gone.
+        let wheel = unsafe { self.0.as_ref() }.stand.wheel();
+        drop(self);
+        // After that, so that this entry is a dead one.
+        scheduler.weed_alarms(wheel);
+    }
+}
+
+impl Drop for TimerTie {
+    fn drop(&mut self) {
+        // SAFETY: this side is not gone before; the last frees.
+        unsafe {
+            end(self.0);
+            let head = self.0.as_ref();
+            if head.state.drop_tie() {
+                block::free(self.0.cast(), head.kind.layout);
+            }
+        }
+    }
+}
+
+/// Names a timer to the process that it is for. Holds no side of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TimerRef(NonNull<Head>);
+
+// SAFETY: the token's holder alone looks at what it points to.
+unsafe impl Send for TimerRef {}
+
+impl TimerRef {
+    /// Has a timer that was ended early taken off the list of its process.
+    fn strike_off(self, to: RawAddress) {
+        // A process that has exited drops its ties by itself.
+        let _ = signal::try_send(Pid::from_raw(to), Signal::Untie(self));
+    }
+}
+
+/// Capacity that a list of timers does not give back.
+const CAPACITY_MIN: usize = 8;
+
+/// The timers for one process that have neither been handled nor cancelled.
+///
+/// All methods are for the holder of the process's token.
+#[derive(Default)]
+pub(crate) struct Timers(Vec<TimerTie>);
+
+impl Timers {
+    pub(crate) fn insert(&mut self, tie: TimerTie) {
+        // Memory for 2³² timers is out of reach.
+        Self::set_index(&tie, self.0.len() as u32);
+        self.0.push(tie);
+    }
+
+    /// Takes a timer off the list; none if it is not on it yet. Cost: constant.
+    ///
+    /// The block must be there: its tie is on the list, or the caller has another side.
+    pub(crate) fn remove(&mut self, timer: TimerRef) -> Option<TimerTie> {
+        // SAFETY: by the contract the block is there; the index is the token holder's.
+        let index = unsafe { timer.0.as_ref().index.with(|index| *index) } as usize;
+        if self.0.get(index)?.0 != timer.0 {
+            return None;
+        }
+        let tie = self.0.swap_remove(index);
+        if let Some(moved) = self.0.get(index) {
+            Self::set_index(moved, index as u32);
+        }
+        // A process with one timer at a time keeps its list.
+        if self.0.capacity() > CAPACITY_MIN && self.0.len() < self.0.capacity() / 4 {
+            self.0.shrink_to(self.0.len() * 2);
+        }
+        Some(tie)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes some timer off the list.
+    pub(crate) fn pop(&mut self) -> Option<TimerTie> {
+        self.0.pop()
+    }
+
+    /// Bytes that the list takes besides itself, without the timers.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<TimerTie>()
+    }
+
+    fn set_index(tie: &TimerTie, index: u32) {
+        // SAFETY: this side is not gone; the index is the token holder's.
+        unsafe { tie.0.as_ref().index.with_mut(|field| *field = index) };
+    }
+}
+
+/// The message of a timer that has rung, on its way through the mailbox: the message itself stays in
+/// the timer's block, and belongs to this.
+#[repr(C)]
+struct Fired<P, T> {
+    head: Message,
+    share: TimerShare,
+    process: PhantomData<fn(P, T)>,
+}
+
+impl<P: Process, T: Turn<P>> Fired<P, T> {
+    const LAYOUT: Layout = Layout::new::<Self>();
+    const BYTES: u32 =
+        (block::bytes(Self::LAYOUT) + block::bytes(Layout::new::<Block<P, T>>())) as u32;
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        bytes: Self::BYTES,
+        ..Dispatch::aside(Self::run, Self::discard, TurnTitle::of::<P, T>())
+    };
+
+    /// Sends it, unless the process has exited.
+    ///
+    /// # Safety
+    /// The share is that of a `Block<P, T>`, and the caller has the right to its message.
+    unsafe fn push(share: TimerShare) -> Option<Unsent> {
+        let to = share.head().to;
+        let message = block::allocate(Self::LAYOUT).cast::<Self>();
+        // SAFETY: freshly allocated with this layout, and for a `P`; if it was not queued, it is still
+        // ours.
+        unsafe {
+            message.write(Fired {
+                head: Message::new(Self::DISPATCH),
+                share,
+                process: PhantomData,
+            });
+            let pushed = to.push(message.cast::<Link>());
+            pushed.err().map(|Gone| Unsent { share: Self::take(message.cast()), has_message: true })
+        }
+    }
+
+    /// Takes the share out and frees the message's own block.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one of these.
+    unsafe fn take(message: NonNull<Message>) -> TimerShare {
+        // SAFETY: by the contract; moved out once.
+        unsafe {
+            let Fired { share, .. } = message.cast::<Self>().read();
+            block::free(message.cast(), Self::LAYOUT);
+            share
+        }
+    }
+
+    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+        budget::discharge_here(Self::BYTES);
+        // SAFETY: the dispatch functions are those of the message's type, and the message in the
+        // block is this one's.
+        unsafe {
+            let share = Self::take(message);
+            let timer = TimerRef(share.0);
+            match token.if_extension(|own| own.timers.remove(timer)).flatten() {
+                Some(tie) => drop(tie),
+                // In a bounded mailbox a timer set elsewhere may ring before its `tie` is acted on,
+                // which comes before this.
+                None => drop(signal::try_send(token.pid(), Signal::Untie(timer))),
+            }
+            let turn = Block::<P, T>::take_message(share.0);
+            drop(share);
+            frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
+        }
+    }
+
+    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+        budget::discharge_here(Self::BYTES);
+        // SAFETY: as in `run`.
+        unsafe {
+            let share = Self::take(message);
+            Block::<P, T>::drop_message(share.0);
+        }
+    }
+}
+
+/// A beat of an interval, on its way through the mailbox. Dropping it, as when the process exits,
+/// ends the interval.
+struct Beat<P, T> {
+    share: TimerShare,
+    at: Tick,
+    block: PhantomData<fn(P, T)>,
+}
+
+impl<P: Process, T: Turn<P> + Clone> Beat<P, T> {
+    /// The message, unless the interval is cancelled.
+    fn message(&self) -> Option<T> {
+        /// Also if the user's clone panics.
+        struct Cloning<'a, P: Process, T: Turn<P>>(&'a TimerShare, PhantomData<fn(P, T)>);
+        impl<P: Process, T: Turn<P>> Drop for Cloning<'_, P, T> {
+            fn drop(&mut self) {
+                if !self.0.head().state.end_clone() {
+                    // SAFETY: ended meanwhile, so the message is ours.
+                    unsafe { Block::<P, T>::drop_message(self.0.0) };
+                }
+            }
+        }
+        if !self.share.head().state.begin_clone() {
+            return None;
+        }
+        let _cloning = Cloning::<P, T>(&self.share, PhantomData);
+        // SAFETY: not over while we clone, so the message stays and nobody changes it.
+        unsafe {
+            let message = &(*self.share.0.cast::<Block<P, T>>().as_ptr()).message;
+            Some(message.with(|message| T::clone(&*message)))
+        }
+    }
+
+    fn arm_next(self, scheduler: &Scheduler) {
+        let period = Duration::from_millis(self.share.head().period.into());
+        let at = self.at.next_beat(scheduler.clock.now(), period);
+        scheduler.set_timer(at, self.share);
+    }
+}
+
+impl<P: Process, T: Turn<P> + Clone> Turn<P> for Beat<P, T> {
+    type Reply = ();
+
+    async fn run(self, process: &mut P, cx: &mut Context<P>) {
+        if let Some(message) = self.message() {
+            self.arm_next(cx.runtime().scheduler());
+            message.run(process, cx).await;
+        }
+    }
+}
+
+/// Sends a message when the time is over.
+pub(crate) fn send_after<P: Process, T: Turn<P>>(
+    scheduler: &Scheduler,
+    to: Address<P>,
+    delay: Duration,
+    message: T,
+) -> Timer {
+    let reach = REACH_TIME.as_millis();
+    // First what does not fill the wheel's reach, then that so many times.
+    let first = Duration::from_millis((delay.as_millis() % reach) as u64);
+    // At most 2,200 years.
+    let rest = u16::try_from(delay.as_millis() / reach).unwrap_or(u16::MAX);
+    let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to.raw(), rest, 0, message);
+    // A tick has begun some time before now.
+    set(scheduler, scheduler.clock.refresh().after(first + TICK), sides)
+}
+
+/// Sends clones of a message at each multiple of the period.
+pub(crate) fn send_every<P: Process, T: Turn<P> + Clone>(
+    scheduler: &Scheduler,
+    to: Address<P>,
+    period: Duration,
+    message: T,
+) -> Timer {
+    let period = period.clamp(TICK, REACH_TIME);
+    let milliseconds = u32::try_from(period.as_millis()).unwrap_or(u32::MAX);
+    let sides = Block::<P, T>::allocate(Block::<P, T>::EVERY, to.raw(), 0, milliseconds, message);
+    set(scheduler, scheduler.clock.refresh().after(period + TICK), sides)
+}
+
+/// Enters a timer in the list of its process and sets its alarm; if the process has exited, the
+/// timer ends at once.
+fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
+    // What is refused comes back and is dropped, which ends the timer.
+    drop(signal::try_send(Pid::from_raw(share.head().to), Signal::Tie(tie)));
+    if !share.is_over() {
+        scheduler.set_timer(at, share);
+    }
+    timer
+}
+
+#[cfg(test)]
+mod tests;

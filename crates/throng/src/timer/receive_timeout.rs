@@ -1,0 +1,104 @@
+//! The time a process gives others to send it something: the timeout of its `receive`.
+//!
+//! It is set at the end of a turn, and any turn that comes after ends it. So it lives where between
+//! two turns nothing else does, in the cell's word for the turn under way (see `Cell::frame`), and
+//! whatever a turn writes there ends it without further ado.
+//!
+//! The cell's one alarm wakes the process when the time is over: the ring finds the bit `TIMEOUT` in
+//! the turn word and queues the message below, behind all that was sent before. When that message
+//! is run, it looks whether the time is still set and really over. An alarm that was set for an
+//! earlier time, and rings in vain, sets itself anew this way: a process that waits a minute for
+//! each of a million messages a second puts one entry into the wheel a minute.
+
+use crate::cell::{CellRef, Inside, Token};
+use crate::exit::ExitReason;
+use crate::mailbox::Gone;
+use crate::mailbox::envelope::{Dispatch, Message};
+use crate::memory::block;
+use crate::scheduler;
+use crate::scheduler::watchdog::TurnTitle;
+use crate::scheduler::worker::Worker;
+use crate::timer::Tick;
+use crate::turn::frame::{After, Progress};
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+/// The turn ends, and its process is to be told when so much time has passed without a message.
+pub(crate) fn set(inside: Inside, time: Duration) {
+    scheduler::with_worker(|worker| {
+        // A turn is always run by a worker.
+        let Some(worker) = worker else { return };
+        let now = worker.scheduler().clock.now();
+        let at = if time.is_zero() { now } else { now.deadline(time) };
+        inside.wait_until(at);
+        arm(worker, inside.as_ref(), at);
+    });
+}
+
+/// Has the message below queued at that time. For the token's holder.
+fn arm(worker: &Worker, cell: CellRef, at: Tick) {
+    // Before the alarm is looked at: a ring that comes between finds the bit, or we find the alarm
+    // gone.
+    cell.expect_timeout();
+    if worker.set_alarm(cell, at)
+        && let Some(token) = queue(cell)
+    {
+        scheduler::schedule(token);
+    }
+}
+
+/// The alarm has rung: queues the message by which the process learns it. The token comes along if
+/// nobody had it.
+pub(crate) fn queue(cell: CellRef) -> Option<Token> {
+    let generation = cell.generation()?;
+    let message = block::allocate(LAYOUT).cast::<Message>();
+    // SAFETY: freshly allocated with this layout; the message is one for any process; if it was not
+    // queued, it is still ours.
+    unsafe {
+        message.write(Message::new(&DISPATCH));
+        cell.push(generation, message.cast()).unwrap_or_else(|Gone| {
+            free(message);
+            None
+        })
+    }
+}
+
+const LAYOUT: Layout = Layout::new::<Message>();
+
+static DISPATCH: Dispatch = Dispatch::aside(run, discard, TurnTitle::TIMEOUT);
+
+/// # Safety
+/// The message is one of these and the caller's.
+unsafe fn free(message: NonNull<Message>) {
+    // SAFETY: as said.
+    unsafe { block::free(message.cast(), LAYOUT) };
+}
+
+unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+    // SAFETY: the dispatch functions are called with their own messages.
+    unsafe { free(message) };
+    scheduler::with_worker(|worker| {
+        let next = Progress::Done(After::Next);
+        let Some(worker) = worker else { return next };
+        match token.waits_until() {
+            Some(at) if at.is_due(worker.scheduler().clock.now()) => {
+                token.set_frame(None);
+                token.class().timeout.map_or(next, |begin| begin(token))
+            }
+            Some(at) => {
+                arm(worker, token.as_ref(), at);
+                next
+            }
+            None => {
+                token.forget_timeout();
+                next
+            }
+        }
+    })
+}
+
+unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+    // SAFETY: as in `run`.
+    unsafe { free(message) };
+}

@@ -1,0 +1,126 @@
+//! A layer on top of processes: code that runs around every turn of a process, whatever woke it.
+//!
+//! ```text
+//! message, timer, hook ──▶ begin ──▶ the turn ──▶ end ──▶ reply
+//!                            │                     └──▶ settle (may wait) ──▶ reply
+//!                            └──▶ refused: the message is dropped, its caller is told
+//! ```
+//!
+//! Invariants: between `begin` and the reply no other turn of the process runs. A turn that is
+//! dropped in the middle, because its process was killed for one, has no `end`; the layer learns of
+//! it when the layer itself is dropped with the process.
+
+use crate::address::Address;
+use crate::cell::Token;
+use crate::cell::extension::Extension;
+use crate::error::SpawnError;
+use crate::exit::ExitReason;
+use crate::process::{Process, Turn};
+use crate::runtime::RuntimeHandle;
+use crate::turn::context::Context;
+use crate::turn::frame::{self, Held, Progress};
+use std::any::Any;
+use std::future::Future;
+
+/// Code that runs around every turn of a process: handlers, timers, `receive_timeout`, piped
+/// results, the hooks `down`, `exit` and `timeout`. The hook `stopping` and turns whose
+/// [`LAYERED`](Turn::LAYERED) is false are left out of it.
+///
+/// The value is kept with the process, as an [attachment](Context::attachment), from
+/// [`RuntimeHandle::spawn_layered`] on. The durable layer is one.
+///
+/// Cost: none for other processes but a look at a pointer beside the mailbox.
+pub trait Layer<P: Process>: Send + 'static {
+    /// Decides whether a turn may begin.
+    ///
+    /// # Errors
+    /// The reason for which it may not: the message is dropped, its caller gets
+    /// [`CallError::Died`](crate::CallError::Died), and the process exits when its mailbox is
+    /// empty.
+    fn begin(cx: &mut Context<P>) -> Result<(), ExitReason>;
+
+    /// Runs when a turn is over, before its reply is sent; `outcome` is an error if it panicked.
+    ///
+    /// Also called after turns whose [`LAYERED`](Turn::LAYERED) is false.
+    fn end(process: &mut P, cx: &mut Context<P>, outcome: Result<(), &ExitReason>) -> TurnEnd;
+
+    /// Runs, still within the turn, where [`end`](Self::end) said [`TurnEnd::Settle`]. An error is
+    /// what the turn's caller is told in place of the reply.
+    fn settle(
+        process: &mut P,
+        cx: &mut Context<P>,
+    ) -> impl Future<Output = Result<(), ExitReason>> + Send;
+}
+
+/// The step that follows a turn, as its [`Layer`] decides.
+#[derive(Debug)]
+#[must_use]
+pub enum TurnEnd {
+    /// The reply is sent; a turn that panicked ends its process.
+    Over,
+    /// The turn's caller is told this reason in place of the reply. The process goes on, unless the
+    /// turn or its layer stopped it.
+    Refused(ExitReason),
+    /// The reply waits for [`Layer::settle`].
+    Settle,
+}
+
+/// A layer's functions, for a `P`.
+pub(crate) struct Around<P> {
+    pub(crate) begin: fn(&mut Context<P>) -> Result<(), ExitReason>,
+    pub(crate) end: fn(&mut P, &mut Context<P>, Result<(), &ExitReason>) -> TurnEnd,
+    pub(crate) settle: fn(&Token, Held, Context<P>) -> Progress,
+}
+
+/// An [`Around`] of some type of process.
+pub(crate) type AnyAround = &'static (dyn Any + Send + Sync);
+
+struct AroundOf<P, L>(std::marker::PhantomData<(P, L)>);
+
+impl<P: Process, L: Layer<P>> AroundOf<P, L> {
+    const AROUND: &'static Around<P> =
+        &Around { begin: L::begin, end: L::end, settle: frame::settle::<P, L> };
+}
+
+/// The layer of the token's process, which is a `P`.
+#[cold]
+pub(crate) fn of<P: Process>(token: &Token) -> Option<&'static Around<P>> {
+    token.if_extension(|own| own.layer)??.downcast_ref()
+}
+
+/// The first turn of a layer's process, which signals wait for up to where it first waits.
+struct First<T>(T);
+
+impl<P: Process, T: Turn<P>> Turn<P> for First<T> {
+    type Reply = T::Reply;
+    const LAYERED: bool = T::LAYERED;
+
+    fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = T::Reply> + Send {
+        cx.has_begun();
+        self.0.run(process, cx)
+    }
+}
+
+impl RuntimeHandle {
+    /// Spawns a process with a [`Layer`] around its turns. `first` runs before all messages, in
+    /// place of the hook [`started`](Process::started), which it may call.
+    ///
+    /// # Errors
+    /// As [`spawn`](Self::spawn).
+    ///
+    /// Cost: three allocations more.
+    pub fn spawn_layered<P: Process, L: Layer<P>, T: Turn<P>>(
+        &self,
+        process: P,
+        layer: L,
+        first: T,
+    ) -> Result<Address<P>, SpawnError<(P, T)>> {
+        let extension = Extension {
+            attachment: Some(Box::new(layer)),
+            layer: Some(AroundOf::<P, L>::AROUND),
+            ..Extension::default()
+        };
+        let spawned = self.spawn_with_first(process, First(first), Some(Box::new(extension)), None);
+        spawned.map_err(|error| error.map(|(process, First(first))| (process, first)))
+    }
+}

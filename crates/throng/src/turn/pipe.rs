@@ -1,0 +1,138 @@
+//! Work beside a process's turns: futures whose result comes back as a message, and closures that
+//! block.
+
+use crate::address::{Address, Pid};
+use crate::error::{BlockingError, SpawnError};
+use crate::exit::{ExitReason, drop_users};
+use crate::process::{Process, Turn};
+use crate::turn::context::Context;
+use std::future::Future;
+
+impl<P: Process> Context<P> {
+    /// Runs a future beside this process and sends it what comes out.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    /// # async fn look_up(name: &str) -> usize { name.len() }
+    ///
+    /// struct Directory { found: usize }
+    /// impl Process for Directory {}
+    /// struct Find(String);
+    /// impl Message for Find { type Reply = (); }
+    /// struct Found(usize);
+    /// impl Message for Found { type Reply = (); }
+    /// # struct Count;
+    /// # impl Message for Count { type Reply = usize; }
+    /// # impl Handle<Count> for Directory {
+    /// #     async fn handle(&mut self, _: Count, _: &mut Context<Self>) -> usize { self.found }
+    /// # }
+    ///
+    /// impl Handle<Find> for Directory {
+    ///     async fn handle(&mut self, Find(name): Find, cx: &mut Context<Self>) {
+    ///         // Goes on in parallel; other messages are handled meanwhile.
+    ///         if cx.pipe(async move { Found(look_up(&name).await) }).is_err() {
+    ///             cx.stop(ExitReason::other("too many processes"));
+    ///         }
+    ///     }
+    /// }
+    /// impl Handle<Found> for Directory {
+    ///     async fn handle(&mut self, Found(size): Found, _: &mut Context<Self>) {
+    ///         self.found += size;
+    ///     }
+    /// }
+    /// # fn main() -> Result<(), throng::Error> {
+    /// # let runtime = Runtime::builder().workers(1).start()?;
+    /// # let directory = runtime.spawn(Directory { found: 0 })?;
+    /// # directory.send(Find("ann".into()))?;
+    /// # runtime.block_on(async |_| {
+    /// #     while directory.call(Count).await? < 3 {}
+    /// #     Ok(())
+    /// # })
+    /// # }
+    /// ```
+    ///
+    /// The future runs in a process of its own, whose pid this returns. It is not linked: if this
+    /// process exits first, the future runs to its end and the result is dropped. If the future
+    /// panics, that is logged and no message comes; whoever must know [monitors](Self::monitor)
+    /// the pid, and cancels by [killing](Pid::kill) it.
+    ///
+    /// What comes out was asked for, and so counts against no bound: a full mailbox takes it, and so
+    /// does one over the budget of all mailboxes.
+    ///
+    /// # Errors
+    /// [`SpawnError`] hands the future back.
+    ///
+    /// Cost: a spawn, and a pooled block for the future.
+    pub fn pipe<T, F>(&self, future: F) -> Result<Pid, SpawnError<F>>
+    where
+        T: Turn<P>,
+        F: Future<Output = T> + Send + 'static,
+    {
+        self.inside().note_pipe();
+        let piped = Piped { future, to: self.address() };
+        match self.runtime().spawner().spawn_first(Pipe, piped) {
+            Ok(pipe) => Ok(pipe.pid()),
+            Err(error) => Err(error.map(|(Pipe, piped)| piped.future)),
+        }
+    }
+
+    /// Runs a closure that may block, on the threads that tokio keeps for that, and waits for it.
+    ///
+    /// This process's turn waits; others run. Dropping the future does not stop a closure that has
+    /// begun. It does not borrow the context, so it can be [piped](Self::pipe) as well.
+    ///
+    /// # Errors
+    /// [`BlockingError::Panicked`] if the closure panics; [`BlockingError::ShutDown`] if it could
+    /// not run.
+    ///
+    /// Cost: tens of microseconds, for two changes of thread.
+    pub fn blocking<R, F>(
+        &self,
+        f: F,
+    ) -> impl Future<Output = Result<R, BlockingError>> + Send + use<P, R, F>
+    where
+        R: Send + 'static,
+        F: FnOnce() -> R + Send + 'static,
+    {
+        let tokio = self.runtime().tokio().clone();
+        async move {
+            let error = match tokio.spawn_blocking(f).await {
+                Ok(result) => return Ok(result),
+                Err(error) => error,
+            };
+            Err(match error.try_into_panic().map(ExitReason::from_panic) {
+                Ok(ExitReason::Panicked(text)) => BlockingError::Panicked(text),
+                _ => BlockingError::ShutDown,
+            })
+        }
+    }
+}
+
+/// The process that a piped future runs in.
+struct Pipe;
+
+impl Process for Pipe {}
+
+/// Its one turn.
+struct Piped<P, F> {
+    future: F,
+    to: Address<P>,
+}
+
+impl<P, T, F> Turn<Pipe> for Piped<P, F>
+where
+    P: Process,
+    T: Turn<P>,
+    F: Future<Output = T> + Send + 'static,
+{
+    type Reply = ();
+
+    async fn run(self, _: &mut Pipe, cx: &mut Context<Pipe>) {
+        cx.has_begun();
+        // Whoever asked for it may have exited.
+        if let Err(unwanted) = self.to.push(self.future.await) {
+            drop_users(unwanted);
+        }
+        cx.stop(ExitReason::Normal);
+    }
+}
