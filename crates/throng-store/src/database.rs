@@ -7,8 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
-use crate::lmdb::Table;
-use crate::range::{OwnedBounds, Source, borrow, prefix_bounds};
+use crate::disk::lmdb::Table;
+use crate::read::range::{OwnedBounds, Source, borrow, prefix_bounds};
 use crate::{
     Batch, Bytes, Children, Codec, Cursor, Matches, Range, ReadError, Scan, Snapshot, Store, Ticket,
 };

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{Batch, CodecError, KEY_BYTES_MAX, Ticket, lmdb};
+use crate::disk::lmdb;
+use crate::{Batch, CodecError, KEY_BYTES_MAX, Ticket};
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]

@@ -65,59 +65,44 @@
 //!
 //! The crate knows no processes and no async runtime: a ticket is a plain future.
 
-mod batch;
-mod children;
 mod codec;
-mod cursor;
 mod database;
-mod deferred;
-mod environment;
+mod disk;
 mod error;
-mod foreign;
-mod format;
-mod gathering;
-mod journal;
-mod lmdb;
-mod lock;
 mod options;
-mod pages;
-mod pause;
-mod pins;
-mod pool;
-mod private;
-mod queue;
-mod range;
-mod reader;
-mod record;
-mod scan;
-mod snapshot;
+mod read;
 mod store;
-mod ticket;
-mod update;
-mod update_range;
-mod writer;
-mod writing;
+mod write;
 
 #[doc = include_str!("elmdb.md")]
 pub mod elmdb {}
 
-pub use batch::{Batch, Change};
-pub use children::{Child, Children, Matches};
-pub use codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit};
-pub use cursor::Cursor;
-pub use database::{Database, DatabaseOptions};
-pub use error::{DatabaseError, OpenError, ReadError, Rejection, UpdateError, WriteError};
-pub use options::{Durability, Options};
-pub use pages::Check;
-pub use queue::Room;
-pub use range::Range;
-pub use reader::Reader;
-pub use scan::{Chunk, Entries, Scan};
-pub use snapshot::Snapshot;
-pub use store::{DatabaseStat, Stat, Store};
-pub use ticket::{Cancel, Ticket};
-pub use update::{Update, Updating};
-pub use update_range::{UpdateCursor, UpdateRange};
+// A store: how it is opened, what can go wrong.
+pub use crate::error::{DatabaseError, OpenError, ReadError, Rejection, UpdateError, WriteError};
+pub use crate::options::{Durability, Options};
+pub use crate::store::{DatabaseStat, Stat, Store};
+
+// Writing.
+pub use crate::write::batch::{Batch, Change};
+pub use crate::write::queue::Room;
+pub use crate::write::ticket::{Cancel, Ticket};
+pub use crate::write::update::{Update, Updating};
+pub use crate::write::update_range::{UpdateCursor, UpdateRange};
+
+// Reading.
+pub use crate::read::children::{Child, Children, Matches};
+pub use crate::read::cursor::Cursor;
+pub use crate::read::range::Range;
+pub use crate::read::reader::Reader;
+pub use crate::read::scan::{Chunk, Entries, Scan};
+pub use crate::read::snapshot::Snapshot;
+
+// Databases with names and codecs.
+pub use crate::codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit};
+pub use crate::database::{Database, DatabaseOptions};
+
+// Looking after the files.
+pub use crate::disk::pages::Check;
 
 /// The longest key, in bytes; the shortest has one byte. Also the longest of several values under
 /// one key.

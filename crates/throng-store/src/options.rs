@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::format::OWN_TABLES;
-use crate::journal::{self, Terms};
-use crate::lmdb::Settings;
+use crate::disk::format::OWN_TABLES;
+use crate::disk::journal::{self, Terms};
+use crate::disk::lmdb::Settings;
 use crate::{OpenError, Store};
 
 /// How to open a [`Store`]; every bound has a default that suits one node.

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::database::{DatabaseOptions, encode_bounds};
-use crate::environment::Environment;
-use crate::queue::{Queue, Room};
-use crate::range::prefix_bounds;
-use crate::ticket::Work;
-use crate::update::{Update, Updating};
-use crate::writer::{self, Counters};
+use crate::disk::environment::Environment;
+use crate::read::range::prefix_bounds;
+use crate::write::queue::{Queue, Room};
+use crate::write::ticket::Work;
+use crate::write::update::{Update, Updating};
+use crate::write::writer::{self, Counters};
 use crate::{
     Batch, Bytes, Check, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader,
     Scan, Snapshot, Ticket,

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(check(file, "#[cfg(test)]\nmod tests { use std::thread; }"), 0);
         assert_eq!(check(DOOR, "pub use std::thread;"), 0);
         assert_eq!(check("crates/throng/tests/all.rs", "use std::thread;"), 0);
-        assert_eq!(check("crates/throng-store/src/writer.rs", "use std::thread;"), 0);
+        assert_eq!(check("crates/throng-store/src/write/writer.rs", "use std::thread;"), 0);
     }
 
     #[test]

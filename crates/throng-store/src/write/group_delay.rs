@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::pause::Pause;
+use crate::write::backoff::Pause;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -19,7 +19,7 @@
 //! Invariant: of the changes the first `recorded` bytes are in the journal, and the first `applied`
 //! in the transaction, either being the longer.
 
-use crate::lmdb::{self, Put, Table, WriteCursor, WriteTxn};
+use crate::disk::lmdb::{self, Put, Table, WriteCursor, WriteTxn};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -281,8 +281,8 @@ mod tests {
 
     use super::*;
     use crate::Options;
-    use crate::lmdb::{Env, Make, Move};
-    use crate::lock::Claim;
+    use crate::disk::claim::Claim;
+    use crate::disk::lmdb::{Env, Make, Move};
 
     /// What is done to a log.
     #[derive(Clone, Debug)]

@@ -11,8 +11,8 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use crate::database::{Kind, Place};
-use crate::lmdb::{Table, WriteTxn};
-use crate::range::{OwnedBounds, Range, Source, borrow};
+use crate::disk::lmdb::{Table, WriteTxn};
+use crate::read::range::{OwnedBounds, Range, Source, borrow};
 use crate::{Codec, ReadError};
 
 type Bytes = Box<[u8]>;

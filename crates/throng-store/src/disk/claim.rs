@@ -15,8 +15,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::pins::Pins;
-use crate::{OpenError, private};
+use crate::OpenError;
+use crate::disk::pins::Pins;
+use crate::disk::private;
 
 /// The name of the lock file within the data directory.
 pub(crate) const FILE_NAME: &str = "LOCK";

@@ -23,8 +23,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::foreign;
-use crate::update::Job;
+use crate::write::foreign;
+use crate::write::update::Job;
 use crate::{Batch, WriteError};
 
 /// The outcome of one [`Store::write`](crate::Store::write): a future that resolves when the batch

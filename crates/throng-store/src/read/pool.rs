@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::lmdb::{IdleTxn, ReadTxn};
+use crate::disk::lmdb::{IdleTxn, ReadTxn};
 
 /// Power of two; more threads than these share.
 const SHELVES: usize = 16;

@@ -16,8 +16,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::journal::PINS;
-use crate::lock;
+use crate::disk::claim;
+use crate::disk::journal::PINS;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,14 +35,14 @@ impl Pins {
     pub(crate) fn publish(&self, commits: Commits) {
         if let Some(file) = &self.0 {
             let bytes = commits.map(u64::to_le_bytes).concat();
-            let _ = crate::journal::write_at(file, &bytes, 0);
+            let _ = crate::disk::journal::write_at(file, &bytes, 0);
         }
     }
 
     /// The commits that the writer of the store in `directory` holds, as far as they are known.
     pub(crate) fn read(directory: &Path) -> Commits {
         let mut bytes = [[0; 8]; PINS as usize];
-        let read = File::open(directory.join(lock::FILE_NAME))
+        let read = File::open(directory.join(claim::FILE_NAME))
             .and_then(|mut file| file.read_exact(bytes.as_flattened_mut()));
         read.map_or([0; PINS as usize], |()| bytes.map(u64::from_le_bytes))
     }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lmdb_master_sys as ffi;
 
 use super::{Error, ReadTxn, Table, WriteTxn};
-use crate::lock::Claim;
+use crate::disk::claim::Claim;
 
 /// How to open an environment.
 #[derive(Clone, Debug)]

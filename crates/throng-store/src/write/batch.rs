@@ -16,7 +16,7 @@
 //! remembers why, and is refused as a whole.
 
 use crate::database::{Kind, Place};
-use crate::lmdb::Table;
+use crate::disk::lmdb::Table;
 use crate::{Codec, Database, KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
 
 /// Puts, deletes and additions that are applied atomically and in order: all of them or none.

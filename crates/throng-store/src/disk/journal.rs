@@ -48,12 +48,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
+use crate::disk::claim::Claim;
+use crate::disk::lmdb::{self, Env, IdleTxn, ReadTxn, Table};
+use crate::disk::pages::{Damage, Metas, found};
+use crate::disk::pins::Pins;
+use crate::disk::private;
 use crate::error::is_lack_of_room;
-use crate::lmdb::{self, Env, IdleTxn, ReadTxn, Table};
-use crate::lock::Claim;
-use crate::pages::{Damage, Metas, found};
-use crate::pins::Pins;
-use crate::private;
 pub(crate) use files::write_at;
 use files::{Content, Head, RECORDS_START};
 pub(crate) use log::Log;

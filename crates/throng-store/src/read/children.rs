@@ -11,8 +11,8 @@
 use std::fmt;
 
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Move};
-use crate::range::beyond;
+use crate::disk::lmdb::{self, Move};
+use crate::read::range::beyond;
 use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
 
 /// What lies directly below a path, from [`Snapshot::children`]: each child once, from either end.

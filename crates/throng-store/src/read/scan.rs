@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use crate::database::Place;
-use crate::range::{OwnedBounds, Range, Source, borrow};
+use crate::read::range::{OwnedBounds, Range, Source, borrow};
 use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 
 /// The entries between two keys in [`Chunk`]s, from [`Store::scan`] or

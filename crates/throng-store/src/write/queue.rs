@@ -13,10 +13,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
-use crate::deferred::{Bell, Deferred};
-use crate::foreign;
-use crate::gathering::Gathering;
-use crate::ticket::{Completion, Entry, Ticket, Work, ticket};
+use crate::write::deferred::{Bell, Deferred};
+use crate::write::foreign;
+use crate::write::group_delay::Gathering;
+use crate::write::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
 
 /// One accepted piece of work in the writer's hands.

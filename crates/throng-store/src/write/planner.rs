@@ -7,14 +7,15 @@
 //! Only what looks at the store has everything before it applied; the rest may be applied later, when
 //! its owners have been told.
 
-use crate::batch::{Change, counter};
 use crate::database::{Kind, Place};
-use crate::environment::{Commit, Environment};
-use crate::lmdb;
-use crate::queue::Request;
-use crate::ticket::Work;
-use crate::update::Update;
-use crate::{Batch, ReadError, record};
+use crate::disk::environment::{Commit, Environment};
+use crate::disk::lmdb;
+use crate::disk::record;
+use crate::write::batch::{Change, counter};
+use crate::write::queue::Request;
+use crate::write::ticket::Work;
+use crate::write::update::Update;
+use crate::{Batch, ReadError};
 
 /// What became of one request in a group that was committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use crate::OpenError;
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, Table, WriteTxn};
+use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, Table, WriteTxn};
 
 /// The layout this program reads and writes.
 const VERSION: u32 = 2;
@@ -211,7 +211,7 @@ fn names(mut tables: Cursor<'_>) -> Result<Vec<String>, lmdb::Error> {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::lock::Claim;
+    use crate::disk::claim::Claim;
 
     /// An environment without a store around it, to put things into that no store would.
     fn open_bare(directory: &Path) -> (Arc<Env>, Claim) {

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Entry, Move, WriteTxn};
+use crate::disk::lmdb::{self, Entry, Move, WriteTxn};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
 /// Where entries are read.

@@ -29,7 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
 use crate::ReadError;
-use crate::lmdb::Table;
+use crate::disk::lmdb::Table;
 
 /// See the module.
 #[derive(Debug)]

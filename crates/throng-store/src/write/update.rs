@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use crate::database::{Place, encode_bounds};
-use crate::environment::Environment;
-use crate::foreign;
-use crate::lmdb::WriteTxn;
-use crate::range::prefix_bounds;
-use crate::update_range::{UpdateCursor, UpdateRange, Written};
+use crate::disk::environment::Environment;
+use crate::disk::lmdb::WriteTxn;
+use crate::read::range::prefix_bounds;
+use crate::write::foreign;
+use crate::write::update_range::{UpdateCursor, UpdateRange, Written};
 use crate::{
     Batch, Bytes, Codec, Database, KEY_BYTES_MAX, ReadError, Ticket, UpdateError, WriteError,
 };

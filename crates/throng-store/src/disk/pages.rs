@@ -29,8 +29,10 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use crate::KEY_BYTES_MAX;
 use crate::database::Kind;
-use crate::{KEY_BYTES_MAX, format, record};
+use crate::disk::format;
+use crate::disk::record;
 
 /// What a data file holds, from [`Store::check`](crate::Store::check).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -31,7 +31,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
-use crate::pages::{META_BYTES, Metas};
+use crate::disk::pages::{META_BYTES, Metas};
 
 /// What a disk writes as one, at least: a record begins where no other one is overwritten.
 pub(super) const SECTOR_BYTES: u64 = 512;

@@ -31,14 +31,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::database::{Kind, Place};
-use crate::deferred::Deferred;
-use crate::journal::{self, Failed, Gate, Journal, Log, ReadersOut, Recorded, Terms};
-use crate::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
-use crate::lock::Claim;
-use crate::pages::{self, Damage};
-use crate::pins::Pins;
-use crate::pool::{Pool, Pooled};
-use crate::{Check, DatabaseError, OpenError, Options, ReadError, format, private};
+use crate::disk::claim::Claim;
+use crate::disk::format;
+use crate::disk::journal::{self, Failed, Gate, Journal, Log, ReadersOut, Recorded, Terms};
+use crate::disk::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
+use crate::disk::pages::{self, Damage};
+use crate::disk::pins::Pins;
+use crate::disk::private;
+use crate::read::pool::{Pool, Pooled};
+use crate::write::deferred::Deferred;
+use crate::{Check, DatabaseError, OpenError, Options, ReadError};
 
 /// The name the engine gives to its data file.
 const DATA_FILE: &str = "data.mdb";

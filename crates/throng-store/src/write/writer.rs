@@ -20,18 +20,18 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use crate::batch::Change;
-use crate::deferred::{Deferred, Fingerprint, KEYS_MAX};
-use crate::environment::{Commit, Environment};
+use crate::disk::environment::{Commit, Environment};
+use crate::disk::journal::Failed;
+use crate::disk::lmdb::{self, Env};
 use crate::error::is_lack_of_room;
-use crate::foreign;
-use crate::gathering::Gathering;
-use crate::journal::Failed;
-use crate::lmdb::{self, Env};
-use crate::pause::Pause;
-use crate::queue::{Queue, Request, Taken};
-use crate::ticket::Work;
-use crate::writing::{Outcome, Writing};
+use crate::write::backoff::Pause;
+use crate::write::batch::Change;
+use crate::write::deferred::{Deferred, Fingerprint, KEYS_MAX};
+use crate::write::foreign;
+use crate::write::group_delay::Gathering;
+use crate::write::planner::{Outcome, Writing};
+use crate::write::queue::{Queue, Request, Taken};
+use crate::write::ticket::Work;
 use crate::{Batch, WriteError};
 
 /// What the writer has done so far. Plain counters: nothing is ordered by them.
@@ -502,7 +502,7 @@ fn copy(error: &io::Error) -> io::Error {
 mod tests {
     use super::*;
     use crate::Options;
-    use crate::ticket::ticket;
+    use crate::write::ticket::ticket;
 
     #[test]
     fn errors_are_sorted_by_what_can_be_done() {

@@ -7,8 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::database::{Kind, Place};
-use crate::lmdb::{self, Entry, Move};
-use crate::range::{Source, decode};
+use crate::disk::lmdb::{self, Entry, Move};
+use crate::read::range::{Source, decode};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
 /// A place in a database of a [`Snapshot`]: at an entry, before the first, or behind the last.

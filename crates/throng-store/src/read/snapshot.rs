@@ -5,10 +5,11 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::database::{Kind, Place};
-use crate::environment::Environment;
-use crate::lmdb::{self, ReadTxn};
-use crate::range::Source;
-use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError, record};
+use crate::disk::environment::Environment;
+use crate::disk::lmdb::{self, ReadTxn};
+use crate::disk::record;
+use crate::read::range::Source;
+use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError};
 
 /// The store as it was at one moment. Later commits do not show in it.
 ///

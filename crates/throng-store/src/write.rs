@@ -1,0 +1,19 @@
+//! The way of a write: from a caller's thread to the writer thread, and to the disk in a group.
+//!
+//! ```text
+//! Batch, Update ─► queue ─► writer ─► planner ─► journal and LMDB (see `disk`)
+//!      ▲                      │ group_delay, deferred, backoff
+//!      └─────── Ticket ◄──────┘
+//! ```
+
+pub(crate) mod backoff;
+pub(crate) mod batch;
+pub(crate) mod deferred;
+pub(crate) mod foreign;
+pub(crate) mod group_delay;
+pub(crate) mod planner;
+pub(crate) mod queue;
+pub(crate) mod ticket;
+pub(crate) mod update;
+pub(crate) mod update_range;
+pub(crate) mod writer;
