@@ -17,6 +17,7 @@
 mod ci;
 mod conformance;
 mod nightly;
+mod quickstart;
 mod readme;
 mod steps;
 mod stress;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: each test of the repository runs in exactly one step, except those under Miri.
 
+use crate::quickstart;
 use crate::readme;
 use crate::steps::{self, Failure, OPTIMISED, Step, Tests, Tool};
 use crate::stress;
@@ -17,6 +18,11 @@ pub(crate) const STEPS: &[Step] = &[
     Step { name: "models", about: "interleavings of the lock-free parts, under loom", run: models },
     Step { name: "stress", about: "the stress runs, at a small size", run: stress::small },
     Step { name: "costs", about: "the program that measures what things cost", run: costs },
+    Step {
+        name: "quickstart",
+        about: "the README's first steps, in a project of their own",
+        run: quickstart::run,
+    },
     Step { name: "readme", about: "the README's command that starts a node", run: readme::run },
     Step { name: "bench", about: "tests of the benchmark harness", run: bench },
     Step { name: "browser", about: "the service as a browser sees it, in Chromium", run: browser },
