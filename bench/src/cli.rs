@@ -217,7 +217,7 @@ fn list() {
                 }
             }
         }
-        println!("  metrics: {}", listed(workload.metrics.iter().map(|metric| metric.name)));
+        println!("  metrics: {}", listed(workload.metrics().map(|metric| metric.name)));
         let runtimes = workload.peers.iter().map(|peer| match peer.program {
             Program::Here { version, .. } => format!("{} {version}", peer.runtime),
             Program::Script { interpreter, .. } => format!("{} (by {interpreter})", peer.runtime),

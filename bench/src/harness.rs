@@ -103,9 +103,8 @@ impl PeerRuns {
         };
         let metrics = request
             .workload
-            .metrics
-            .iter()
-            .filter_map(|metric| Summary::of(metric.name, metric.unit, &values(metric.name)))
+            .metrics()
+            .filter_map(|metric| Summary::of(metric.name, metric.unit(), &values(metric.name)))
             .collect();
         let (version, workers) = match self.latest {
             Some(line) => (Some(line.version), line.workers),

@@ -150,12 +150,12 @@ impl Peer {
 fn parse(output: &str, workload: &Workload) -> Result<Line, RunError> {
     let garbled = |reason: String| RunError::Garbled { output: output.to_owned(), reason };
     let line: Line = serde_json::from_str(output).map_err(|error| garbled(error.to_string()))?;
-    for metric in workload.metrics {
+    for metric in workload.metrics() {
         if !line.metrics.get(metric.name).is_some_and(serde_json::Value::is_f64) {
             return Err(garbled(format!("{} is not there, or not a float", metric.name)));
         }
     }
-    if line.metrics.len() != workload.metrics.len() {
+    if line.metrics.len() != workload.metrics().count() {
         return Err(garbled("there are metrics that the workload does not have".to_owned()));
     }
     Ok(line)

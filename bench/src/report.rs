@@ -63,10 +63,10 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
         "max".to_owned(),
         format!("÷ {SUBJECT}"),
     ]];
-    for metric in request.workload.metrics {
+    for metric in request.workload.metrics() {
         let subject = rows.iter().find(|row| row.peer.runtime == SUBJECT);
         let subject = subject.and_then(|row| find(row, metric.name)).map(|found| found.median);
-        let mut label = format!("{} ({})", metric.name, metric.unit);
+        let mut label = format!("{} ({})", metric.name, metric.unit());
         for row in rows {
             let Some(summary) = find(row, metric.name) else { continue };
             lines.push(vec![

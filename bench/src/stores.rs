@@ -127,6 +127,11 @@ pub(crate) trait Engine: Sized + Sync {
     fn reader(&self, view: View) -> io::Result<Self::Reader<'_>>;
 }
 
+/// A closure that is shown the key and the value of an entry.
+pub(crate) trait Look: FnMut(&[u8], &[u8]) {}
+
+impl<F: FnMut(&[u8], &[u8])> Look for F {}
+
 /// What one thread reads by.
 pub(crate) trait Read {
     /// Looks at the value under a key.
@@ -134,5 +139,5 @@ pub(crate) trait Read {
 
     /// Looks at the entries from a key on, in order, at most so many, all of one moment; how many
     /// there were.
-    fn scan(&mut self, from: &[u8], limit: u64, look: impl FnMut(&[u8], &[u8])) -> io::Result<u64>;
+    fn scan(&mut self, from: &[u8], limit: u64, look: impl Look) -> io::Result<u64>;
 }

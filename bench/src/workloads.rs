@@ -34,15 +34,24 @@ pub(crate) struct Workload {
     /// How many of those unless `--count` says.
     pub(crate) count: u64,
     pub(crate) keys: &'static [Key],
-    pub(crate) metrics: &'static [Metric],
+    /// The names of the measured quantities, in the order of the table, separated by white space.
+    pub(crate) metrics: &'static str,
     pub(crate) peers: &'static [Peer],
 }
 
-/// A measured quantity; less is better, but for rates, whose unit is `1/s`.
-#[derive(Debug)]
+/// A measured quantity; less is better, except for rates, whose unit is `1/s`.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
-    pub(crate) unit: &'static str,
+}
+
+impl Metric {
+    /// The unit, which the name ends in or contains.
+    pub(crate) fn unit(self) -> &'static str {
+        let ends: [(&str, &str); 3] = [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s")];
+        let end = ends.iter().find(|(end, _)| self.name.ends_with(end));
+        end.map_or("bytes", |(_, unit)| unit)
+    }
 }
 
 /// Every workload, in the order in which they are listed.
@@ -65,6 +74,11 @@ pub(crate) fn find(name: &str) -> Option<&'static Workload> {
 }
 
 impl Workload {
+    /// The measured quantities, in the order of the table.
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> + use<> {
+        self.metrics.split_whitespace().map(|name| Metric { name })
+    }
+
     /// The workload's setting of this name.
     pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.name == name)

@@ -6,12 +6,12 @@ use std::pin::Pin;
 
 use actix::{Actor, Context, Handler, Message, ResponseFuture, System};
 
-use crate::outcome::Outcome;
+use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// The actix peer that runs like this.
-pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("actix", env!("VERSION_ACTIX"), Threads::One, run)
 }
 
@@ -19,12 +19,8 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// What the workload says.
-pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
-where
-    W: FnOnce(Settings) -> F,
-    F: Future<Output = io::Result<Outcome>> + Send + 'static,
-{
-    let work = Drive(Box::pin(workload(settings.clone())));
+pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
+    let work = Drive(Box::pin(work(settings.clone())));
     System::new().block_on(async { Driver.start().send(work).await.map_err(io::Error::other)? })
 }
 
@@ -35,11 +31,11 @@ impl Actor for Driver {
 }
 
 #[derive(Message)]
-#[rtype(result = "io::Result<Outcome>")]
-struct Drive(Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>);
+#[rtype(result = "Measured")]
+struct Drive(Pin<Box<dyn Work>>);
 
 impl Handler<Drive> for Driver {
-    type Result = ResponseFuture<io::Result<Outcome>>;
+    type Result = ResponseFuture<Measured>;
 
     fn handle(&mut self, Drive(workload): Drive, _: &mut Context<Self>) -> Self::Result {
         workload

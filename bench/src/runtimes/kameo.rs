@@ -10,12 +10,12 @@ use kameo::mailbox;
 use kameo::message::{Context, Message};
 use kameo::{Actor, actor::ActorRef};
 
-use crate::outcome::Outcome;
+use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// The kameo peer that runs like this.
-pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("kameo", env!("VERSION_KAMEO"), Threads::Workers, run)
 }
 
@@ -23,12 +23,8 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the threads cannot be started, or what the workload says.
-pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
-where
-    W: FnOnce(Settings) -> F,
-    F: Future<Output = io::Result<Outcome>> + Send + 'static,
-{
-    let work = Drive(Box::pin(workload(settings.clone())));
+pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
+    let work = Drive(Box::pin(work(settings.clone())));
     super::tokio::runtime(settings)?.block_on(async {
         let driven = start(Driver).ask(work).await;
         driven.map_err(|error| io::Error::other(error.to_string()))
@@ -51,10 +47,10 @@ impl Actor for Driver {
     }
 }
 
-struct Drive(Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>);
+struct Drive(Pin<Box<dyn Work>>);
 
 impl Message<Drive> for Driver {
-    type Reply = io::Result<Outcome>;
+    type Reply = Measured;
 
     async fn handle(
         &mut self,

@@ -6,12 +6,12 @@ use std::pin::Pin;
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use crate::outcome::Outcome;
+use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// The ractor peer that runs like this.
-pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("ractor", env!("VERSION_RACTOR"), Threads::Workers, run)
 }
 
@@ -19,12 +19,8 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the threads or the driver cannot be started, or what the workload says.
-pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
-where
-    W: FnOnce(Settings) -> F,
-    F: Future<Output = io::Result<Outcome>> + Send + 'static,
-{
-    let workload = Box::pin(workload(settings.clone()));
+pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
+    let workload = Box::pin(work(settings.clone()));
     super::tokio::runtime(settings)?.block_on(async {
         let driver = start(Driver, ()).await;
         match driver.call(|done| Drive { workload, done }, None).await {
@@ -49,8 +45,8 @@ pub(crate) async fn start<A: Actor>(actor: A, arguments: A::Arguments) -> ActorR
 struct Driver;
 
 struct Drive {
-    workload: Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>,
-    done: RpcReplyPort<io::Result<Outcome>>,
+    workload: Pin<Box<dyn Work>>,
+    done: RpcReplyPort<Measured>,
 }
 
 impl Actor for Driver {

@@ -15,12 +15,12 @@ use std::task::{Context, Poll, Wake, Waker};
 use tellus::{Actor, ActorContext, ActorRef, ActorSystem, Control, Incoming, Untimed};
 use tokio::sync::oneshot;
 
-use crate::outcome::Outcome;
+use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// The tellus peer that runs like this.
-pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("tellus", env!("VERSION_TELLUS"), Threads::Workers, run)
 }
 
@@ -28,11 +28,10 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the threads cannot be started, or what the workload says.
-pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
-where
-    W: FnOnce(Desk, Settings) -> F + Send + 'static,
-    F: Future<Output = io::Result<Outcome>> + Send + 'static,
-{
+pub(crate) fn drive<F: Work>(
+    settings: &Settings,
+    workload: impl FnOnce(Desk, Settings) -> F + Send + 'static,
+) -> Measured {
     let settings_inside = settings.clone();
     super::tokio::runtime(settings)?.block_on(async {
         let (done, outcome) = oneshot::channel();
@@ -86,15 +85,15 @@ pub(crate) enum Step {
 
 /// What has to be done with the driver's context.
 type Errand = Box<dyn FnOnce(&ActorContext<Step>) + Send>;
-type Work = Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>;
-type Begin = Box<dyn FnOnce(Desk) -> Work + Send>;
-type Done = oneshot::Sender<io::Result<Outcome>>;
+type Begun = Pin<Box<dyn Work>>;
+type Begin = Box<dyn FnOnce(Desk) -> Begun + Send>;
+type Done = oneshot::Sender<Measured>;
 
 struct Driver(Mutex<Option<(Begin, Done)>>);
 
 /// The workload under way.
 struct Driving {
-    work: Work,
+    work: Begun,
     desk: Desk,
     waker: Waker,
     done: Done,

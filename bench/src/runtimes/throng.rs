@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use throng::{Address, CallError, Context, Handle, Message, Process, Runtime, RuntimeHandle};
 
-use crate::outcome::Outcome;
+use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 const DEADLINE: Duration = Duration::from_secs(3600);
 
 /// The throng peer that runs like this.
-pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("throng", env!("VERSION_THRONG"), Threads::Workers, run)
 }
 
@@ -25,11 +25,11 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the runtime cannot be started, or what the workload says.
-pub(crate) fn drive<W, F>(settings: &Settings, processes: u64, workload: W) -> io::Result<Outcome>
-where
-    W: FnOnce(RuntimeHandle, Settings) -> F,
-    F: Future<Output = io::Result<Outcome>> + Send + 'static,
-{
+pub(crate) fn drive<F: Work>(
+    settings: &Settings,
+    processes: u64,
+    workload: impl FnOnce(RuntimeHandle, Settings) -> F,
+) -> Measured {
     let runtime = Runtime::builder()
         .workers(settings.workers)
         .process_limit(processes + 1)
@@ -60,14 +60,14 @@ struct Driver;
 
 impl Process for Driver {}
 
-struct Drive(Pin<Box<dyn Future<Output = io::Result<Outcome>> + Send>>);
+struct Drive(Pin<Box<dyn Work>>);
 
 impl Message for Drive {
-    type Reply = io::Result<Outcome>;
+    type Reply = Measured;
 }
 
 impl Handle<Drive> for Driver {
-    async fn handle(&mut self, Drive(work): Drive, _: &mut Context<Self>) -> io::Result<Outcome> {
+    async fn handle(&mut self, Drive(work): Drive, _: &mut Context<Self>) -> Measured {
         work.await
     }
 }

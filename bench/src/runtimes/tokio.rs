@@ -5,12 +5,12 @@ use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::outcome::Outcome;
+use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
 /// The tokio peer that runs like this.
-pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
+pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("tokio", env!("VERSION_TOKIO"), Threads::Workers, run)
 }
 
@@ -19,12 +19,8 @@ pub(crate) const fn peer(run: fn(&Settings) -> io::Result<Outcome>) -> Peer {
 ///
 /// # Errors
 /// When the threads cannot be started, or what the workload says.
-pub(crate) fn drive<W, F>(settings: &Settings, workload: W) -> io::Result<Outcome>
-where
-    W: FnOnce(Settings) -> F,
-    F: Future<Output = io::Result<Outcome>> + Send + 'static,
-{
-    let work = workload(settings.clone());
+pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
+    let work = work(settings.clone());
     runtime(settings)?.block_on(async { tokio::spawn(work).await.map_err(io::Error::other)? })
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
-use super::{Engine, Opening, Read, View};
+use super::{Engine, Look, Opening, Read, View};
 
 /// One keyspace.
 pub(crate) struct Fjall {
@@ -69,12 +69,7 @@ impl Read for Reader<'_> {
         Ok(look(value.map_err(io::Error::other)?.as_deref()))
     }
 
-    fn scan(
-        &mut self,
-        from: &[u8],
-        limit: u64,
-        mut look: impl FnMut(&[u8], &[u8]),
-    ) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
         let range = match &self.frozen {
             Some(snapshot) => snapshot.range(&self.fjall.entries, from..),
             None => self.fjall.entries.range(from..),

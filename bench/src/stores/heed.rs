@@ -11,7 +11,7 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithTls};
 
-use super::{Engine, Opening, Read, View, WRITE_MAP_BYTES};
+use super::{Engine, Look, Opening, Read, View, WRITE_MAP_BYTES};
 
 /// As much as may be mapped, which is no memory and no disk.
 const MAP_BYTES: usize = 1 << 38;
@@ -119,12 +119,7 @@ impl Read for Reader {
         self.within(|txn| Ok(look(self.entries.get(txn, key)?)))
     }
 
-    fn scan(
-        &mut self,
-        from: &[u8],
-        limit: u64,
-        mut look: impl FnMut(&[u8], &[u8]),
-    ) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
         self.within(|txn| {
             let mut rows = 0;
             let range = self.entries.range(txn, &(Bound::Included(from), Bound::Unbounded))?;

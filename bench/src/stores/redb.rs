@@ -5,7 +5,7 @@ use std::path::Path;
 
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
-use super::{Engine, Opening, Read, View};
+use super::{Engine, Look, Opening, Read, View};
 
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
 
@@ -88,12 +88,7 @@ impl Read for Reader<'_> {
         })
     }
 
-    fn scan(
-        &mut self,
-        from: &[u8],
-        limit: u64,
-        mut look: impl FnMut(&[u8], &[u8]),
-    ) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
         self.within(|table| {
             let mut rows = 0;
             for entry in table.range(from..)?.take(usize::try_from(limit).unwrap_or(usize::MAX)) {

@@ -10,7 +10,7 @@ use throng_store::{
     Ticket,
 };
 
-use super::{Engine, Opening, Read, View, WRITE_MAP_BYTES};
+use super::{Engine, Look, Opening, Read, View, WRITE_MAP_BYTES};
 use crate::workloads::records::Role;
 
 /// The default database, or one without checksums.
@@ -168,12 +168,7 @@ impl Read for Follow {
         Ok(look(value.map_err(io::Error::other)?))
     }
 
-    fn scan(
-        &mut self,
-        from: &[u8],
-        limit: u64,
-        mut look: impl FnMut(&[u8], &[u8]),
-    ) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
         let snapshot = match &mut self.sight {
             Sight::Latest(reader) => reader.view().map_err(io::Error::other)?,
             Sight::Frozen(snapshot) => snapshot,

@@ -22,7 +22,7 @@ use super::service::ractor::Ractor;
 use super::service::tellus::Tellus;
 use super::service::tokio::Tokio;
 use super::service::{Host, Service};
-use super::{Metric, Workload, latency};
+use super::{Workload, latency};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::{Key, Kind, Settings};
@@ -45,11 +45,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         },
         runtimes::throng::feature::KEY,
     ],
-    metrics: &[
-        Metric { name: "round_trip_ns", unit: "ns" },
-        Metric { name: "p50_ns", unit: "ns" },
-        Metric { name: "p99_ns", unit: "ns" },
-    ],
+    metrics: "round_trip_ns p50_ns p99_ns",
     peers: &[
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(|settings| {

@@ -13,6 +13,7 @@
 use std::io;
 use std::time::Instant;
 
+use super::Workload;
 use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
@@ -21,7 +22,6 @@ use super::service::throng::Throng;
 use super::service::tokio::Tokio;
 use super::service::{Host, Service};
 use super::tally::{Tally, sum_below};
-use super::{Metric, Workload};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes;
@@ -37,10 +37,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         kind: Kind::Number(10_000),
         about: "how many cycles come before the clock and the first look at the memory",
     }],
-    metrics: &[
-        Metric { name: "cycle_ns", unit: "ns" },
-        Metric { name: "rss_growth_bytes", unit: "bytes" },
-    ],
+    metrics: "cycle_ns rss_growth_bytes",
     peers: &[
         runtimes::throng::peer(|settings| {
             runtimes::throng::drive(settings, ALIVE_MAX, |runtime, settings| {

@@ -25,8 +25,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::Workload;
 use super::tally::{Tally, sum_below};
-use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::{Key, Kind, Settings};
@@ -44,7 +44,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         },
         runtimes::throng::feature::KEY,
     ],
-    metrics: &[Metric { name: "send_ns", unit: "ns" }, Metric { name: "delivered_ns", unit: "ns" }],
+    metrics: "send_ns delivered_ns",
     peers: &[
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(tokio::run),

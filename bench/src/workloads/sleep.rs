@@ -24,8 +24,8 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use super::Workload;
 use super::tally::{Tally, sum_below};
-use super::{Metric, Workload};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes;
@@ -37,10 +37,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     counts: "processes",
     count: 1_000_000,
     keys: &[Key { name: "seconds", kind: Kind::Number(10), about: "how long each process waits" }],
-    metrics: &[
-        Metric { name: "peak_rss_bytes", unit: "bytes" },
-        Metric { name: "finished_s", unit: "s" },
-    ],
+    metrics: "peak_rss_bytes finished_s",
     peers: &[
         runtimes::throng::peer(throng::run),
         runtimes::throng::peer(throng_async::run).named("throng-async"),

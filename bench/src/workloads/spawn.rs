@@ -23,8 +23,8 @@ mod tokio;
 use std::io;
 use std::time::Instant;
 
+use super::Workload;
 use super::tally::{Tally, sum_below};
-use super::{Metric, Workload};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes;
@@ -40,13 +40,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         kind: Kind::Number(4096),
         about: "how many processes are sent a message, or stopped, before the driver waits for them",
     }],
-    metrics: &[
-        Metric { name: "spawn_ns", unit: "ns" },
-        Metric { name: "ready_ns", unit: "ns" },
-        Metric { name: "bytes_per_process", unit: "bytes" },
-        Metric { name: "peak_rss_bytes", unit: "bytes" },
-        Metric { name: "exit_ns", unit: "ns" },
-    ],
+    metrics: "spawn_ns ready_ns bytes_per_process peak_rss_bytes exit_ns",
     peers: &[
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(tokio::run),

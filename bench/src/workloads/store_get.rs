@@ -14,9 +14,9 @@
 use std::io;
 use std::time::Instant;
 
+use super::Workload;
 use super::records::{Random, Role, rate};
 use super::store_read::{self, Entries};
-use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
 use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, View};
@@ -43,19 +43,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
         stores::CHECKSUMS,
         Directory::KEY,
     ],
-    metrics: &[
-        Metric { name: "wall_s", unit: "s" },
-        Metric { name: "gets_per_s", unit: "1/s" },
-        Metric { name: "hits_per_s", unit: "1/s" },
-        Metric { name: "misses_per_s", unit: "1/s" },
-        Metric { name: "hit_p50_ns", unit: "ns" },
-        Metric { name: "hit_p99_ns", unit: "ns" },
-        Metric { name: "hit_p999_ns", unit: "ns" },
-        Metric { name: "miss_p50_ns", unit: "ns" },
-        Metric { name: "miss_p99_ns", unit: "ns" },
-        Metric { name: "miss_p999_ns", unit: "ns" },
-        Metric { name: "puts_meanwhile_per_s", unit: "1/s" },
-    ],
+    metrics: "wall_s gets_per_s hits_per_s misses_per_s hit_p50_ns hit_p99_ns hit_p999_ns \
+              miss_p50_ns miss_p99_ns miss_p999_ns puts_meanwhile_per_s",
     peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 

@@ -24,8 +24,8 @@ mod throng;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::Workload;
 use super::records::{Key as RecordKey, Random, Role, Values, rate, scattered};
-use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
 use crate::stores::{self, Directory, Engine, Fjall, Heed, Opening, Read, Redb, View};
@@ -60,30 +60,11 @@ pub(crate) const WORKLOAD: Workload = Workload {
         stores::MAP,
         Directory::KEY,
     ],
-    metrics: &[
-        Metric { name: "wall_s", unit: "s" },
-        Metric { name: "puts_per_s", unit: "1/s" },
-        Metric { name: "put_p50_ns", unit: "ns" },
-        Metric { name: "put_p99_ns", unit: "ns" },
-        Metric { name: "put_p999_ns", unit: "ns" },
-        Metric { name: "gets_per_s", unit: "1/s" },
-        Metric { name: "hits_per_s", unit: "1/s" },
-        Metric { name: "misses_per_s", unit: "1/s" },
-        Metric { name: "hit_p50_ns", unit: "ns" },
-        Metric { name: "hit_p99_ns", unit: "ns" },
-        Metric { name: "hit_p999_ns", unit: "ns" },
-        Metric { name: "miss_p50_ns", unit: "ns" },
-        Metric { name: "miss_p99_ns", unit: "ns" },
-        Metric { name: "miss_p999_ns", unit: "ns" },
-        Metric { name: "rows_per_s", unit: "1/s" },
-        Metric { name: "pass_p50_ns", unit: "ns" },
-        Metric { name: "pass_p99_ns", unit: "ns" },
-        Metric { name: "pass_p999_ns", unit: "ns" },
-        Metric { name: "original_puts_per_s", unit: "1/s" },
-        Metric { name: "original_gets_per_s", unit: "1/s" },
-        Metric { name: "original_rows_per_s", unit: "1/s" },
-        Metric { name: "original_combined_per_s", unit: "1/s" },
-    ],
+    metrics: "wall_s puts_per_s put_p50_ns put_p99_ns put_p999_ns gets_per_s hits_per_s \
+              misses_per_s hit_p50_ns hit_p99_ns hit_p999_ns miss_p50_ns miss_p99_ns \
+              miss_p999_ns rows_per_s pass_p50_ns pass_p99_ns pass_p999_ns \
+              original_puts_per_s original_gets_per_s original_rows_per_s \
+              original_combined_per_s",
     peers: &[
         stores::peer("throng", env!("VERSION_THRONG"), throng::run).knowing(stores::MAPPED_WORDS),
         stores::peer("heed", env!("VERSION_HEED"), threads::run::<Heed>)

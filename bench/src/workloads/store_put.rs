@@ -18,8 +18,8 @@ mod throng;
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::Workload;
 use super::records::{Key as RecordKey, Role, Values};
-use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
 use crate::stores::{self, Directory, Engine, Fjall, Heed, Opening, Read, Redb, View};
@@ -45,13 +45,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         stores::CHECKSUMS,
         Directory::KEY,
     ],
-    metrics: &[
-        Metric { name: "wall_s", unit: "s" },
-        Metric { name: "puts_per_s", unit: "1/s" },
-        Metric { name: "put_p50_ns", unit: "ns" },
-        Metric { name: "put_p99_ns", unit: "ns" },
-        Metric { name: "put_p999_ns", unit: "ns" },
-    ],
+    metrics: "wall_s puts_per_s put_p50_ns put_p99_ns put_p999_ns",
     peers: &[
         stores::peer("throng", env!("VERSION_THRONG"), throng::run),
         stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),

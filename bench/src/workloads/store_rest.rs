@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Workload;
 use super::records::{Key as RecordKey, Random, Role, rate, scattered};
-use super::{Metric, Workload};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
@@ -38,17 +38,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
         stores::CHECKSUMS,
         Directory::KEY,
     ],
-    metrics: &[
-        Metric { name: "wall_s", unit: "s" },
-        Metric { name: "loads_per_s", unit: "1/s" },
-        Metric { name: "bytes_per_entry", unit: "bytes" },
-        Metric { name: "anonymous_bytes", unit: "bytes" },
-        Metric { name: "anonymous_peak_bytes", unit: "bytes" },
-        Metric { name: "gets_per_s", unit: "1/s" },
-        Metric { name: "get_p50_ns", unit: "ns" },
-        Metric { name: "get_p99_ns", unit: "ns" },
-        Metric { name: "get_p999_ns", unit: "ns" },
-    ],
+    metrics: "wall_s loads_per_s bytes_per_entry anonymous_bytes anonymous_peak_bytes \
+              gets_per_s get_p50_ns get_p99_ns get_p999_ns",
     peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 

@@ -8,9 +8,9 @@
 use std::io;
 use std::time::Instant;
 
+use super::Workload;
 use super::records::Role;
 use super::store_read;
-use super::{Metric, Workload};
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
 use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, View};
@@ -32,14 +32,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         stores::CHECKSUMS,
         Directory::KEY,
     ],
-    metrics: &[
-        Metric { name: "wall_s", unit: "s" },
-        Metric { name: "rows_per_s", unit: "1/s" },
-        Metric { name: "pass_p50_ns", unit: "ns" },
-        Metric { name: "pass_p99_ns", unit: "ns" },
-        Metric { name: "pass_p999_ns", unit: "ns" },
-        Metric { name: "puts_meanwhile_per_s", unit: "1/s" },
-    ],
+    metrics: "wall_s rows_per_s pass_p50_ns pass_p99_ns pass_p999_ns puts_meanwhile_per_s",
     peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 
