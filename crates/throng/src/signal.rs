@@ -479,7 +479,7 @@ mod tests {
         // It lives, but does not answer.
         let info = runtime.block_on(async |runtime| runtime.info(actor).await).expect("lives");
         assert_eq!(info.kind, None);
-        let top = runtime.block_on(async |runtime| runtime.top(1, crate::By::Memory).await);
+        let top = runtime.block_on(async |runtime| runtime.top(1, crate::SortBy::Memory).await);
         assert_eq!(top.first().map(|info| info.pid), Some(actor.pid()));
         drop(let_go);
         wait(|| {

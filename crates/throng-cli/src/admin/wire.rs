@@ -15,7 +15,7 @@
 //! not know. These types are the promise to clients; the runtime's own may change beneath them.
 
 use serde::{Deserialize, Serialize};
-use throng::{By, Pid, ProcessState};
+use throng::{Pid, ProcessState, SortBy};
 
 /// The version of all lines.
 pub(crate) const VERSION: u32 = 1;
@@ -288,14 +288,14 @@ impl From<throng::Branch> for Branch {
     }
 }
 
-impl From<Order> for By {
-    fn from(order: Order) -> By {
+impl From<Order> for SortBy {
+    fn from(order: Order) -> SortBy {
         match order {
-            Order::MailboxLen => By::MailboxLen,
-            Order::MailboxBytes => By::MailboxBytes,
-            Order::Memory => By::Memory,
-            Order::Turns => By::Turns,
-            Order::LongestTurn => By::LongestTurn,
+            Order::MailboxLen => SortBy::MailboxLen,
+            Order::MailboxBytes => SortBy::MailboxBytes,
+            Order::Memory => SortBy::Memory,
+            Order::Turns => SortBy::Turns,
+            Order::LongestTurn => SortBy::LongestTurn,
         }
     }
 }

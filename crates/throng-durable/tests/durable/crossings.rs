@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng::{By, ProcessState};
+use throng::{ProcessState, SortBy};
 use throng_durable::{CellError, Durable, DurableContext, Entity, EntityError, Node};
 use throng_store::ReadError;
 use tokio::sync::oneshot;
@@ -391,7 +391,7 @@ impl Handle<Line> for Sticky {
 /// The pid of a process that is none of these.
 async fn another_process(runtime: &RuntimeHandle, known: &[Pid]) -> Pid {
     loop {
-        let processes = runtime.top(10, By::Turns).await;
+        let processes = runtime.top(10, SortBy::Turns).await;
         match processes.iter().map(|process| process.pid).find(|pid| !known.contains(pid)) {
             Some(pid) => return pid,
             None => tokio::task::yield_now().await,

@@ -104,7 +104,7 @@ pub enum ProcessState {
 /// What the processes listed by [`RuntimeHandle::top`] have most of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum By {
+pub enum SortBy {
     /// [`ProcessInfo::mailbox_len`].
     MailboxLen,
     /// [`ProcessInfo::mailbox_bytes`].
@@ -187,8 +187,8 @@ impl RuntimeHandle {
     ///
     /// Cost: a look at each process, some hundred nanoseconds; the calling task lets others run
     /// meanwhile. Of the processes that are busy at this time 65,536 are asked, and waited for half
-    /// a second; what does not answer comes last, but first by [`By::LongestTurn`].
-    pub async fn top(&self, n: usize, by: By) -> Vec<ProcessInfo> {
+    /// a second; what does not answer comes last, but first by [`SortBy::LongestTurn`].
+    pub async fn top(&self, n: usize, by: SortBy) -> Vec<ProcessInfo> {
         let best = Arc::new(Mutex::new(Best { n, heap: BinaryHeap::new() }));
         let visit = {
             let best = best.clone();
@@ -383,7 +383,7 @@ struct Best {
 }
 
 impl Best {
-    fn offer(&mut self, by: By, token: &Token) {
+    fn offer(&mut self, by: SortBy, token: &Token) {
         // Most are not among the best, and are not described only to be forgotten.
         let is_full = self.heap.len() >= self.n;
         let least = self.heap.peek().filter(|_| is_full).map(|Reverse(least)| least.rank);
@@ -392,7 +392,7 @@ impl Best {
         }
     }
 
-    fn insert(&mut self, by: By, info: ProcessInfo) {
+    fn insert(&mut self, by: SortBy, info: ProcessInfo) {
         self.heap.push(Reverse(Ranked { rank: info.rank(by), info }));
         if self.heap.len() > self.n {
             self.heap.pop();
@@ -401,24 +401,24 @@ impl Best {
 }
 
 /// How much of it a process has, without describing it.
-fn rank_of(by: By, token: &Token) -> u128 {
+fn rank_of(by: SortBy, token: &Token) -> u128 {
     match by {
-        By::MailboxLen => token.load().messages.into(),
-        By::MailboxBytes => token.load().bytes.into(),
-        By::Memory => token.memory_bytes() as u128,
-        By::Turns | By::LongestTurn => ProcessInfo::of(token).rank(by),
+        SortBy::MailboxLen => token.load().messages.into(),
+        SortBy::MailboxBytes => token.load().bytes.into(),
+        SortBy::Memory => token.memory_bytes() as u128,
+        SortBy::Turns | SortBy::LongestTurn => ProcessInfo::of(token).rank(by),
     }
 }
 
 impl ProcessInfo {
-    fn rank(&self, by: By) -> u128 {
+    fn rank(&self, by: SortBy) -> u128 {
         match by {
-            By::MailboxLen => self.mailbox_len.into(),
-            By::MailboxBytes => self.mailbox_bytes.into(),
-            By::Memory => self.memory_bytes.into(),
-            By::Turns => self.turns.unwrap_or(0).into(),
-            By::LongestTurn if self.state == ProcessState::Running => u128::MAX,
-            By::LongestTurn => self.longest_turn.unwrap_or_default().as_nanos(),
+            SortBy::MailboxLen => self.mailbox_len.into(),
+            SortBy::MailboxBytes => self.mailbox_bytes.into(),
+            SortBy::Memory => self.memory_bytes.into(),
+            SortBy::Turns => self.turns.unwrap_or(0).into(),
+            SortBy::LongestTurn if self.state == ProcessState::Running => u128::MAX,
+            SortBy::LongestTurn => self.longest_turn.unwrap_or_default().as_nanos(),
         }
     }
 }

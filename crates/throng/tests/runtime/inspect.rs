@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::mpsc;
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{By, MailboxBound, Metrics, Overflow, ProcessState};
+use throng::{MailboxBound, Metrics, Overflow, ProcessState, SortBy};
 use tokio::sync::oneshot;
 
 /// Does what it is told, and has a state of some size.
@@ -117,13 +117,13 @@ fn what_is_stuck_is_reported_as_running_and_asks_nothing_of_others() {
         begins.await.unwrap();
         let info = runtime.info(stuck).await.unwrap();
         assert_eq!((info.state, info.kind), (ProcessState::Running, None));
-        let top = runtime.top(1, By::LongestTurn).await;
+        let top = runtime.top(1, SortBy::LongestTurn).await;
         assert_eq!((top.len(), top[0].pid), (1, stuck.pid()));
         go_on.send(()).unwrap();
         // What it was asked meanwhile it answers now, to nobody.
         while runtime.info(stuck).await.unwrap().state != ProcessState::Idle {}
         // It was waited for half a second twice.
-        let longest = runtime.top(1, By::LongestTurn).await.remove(0);
+        let longest = runtime.top(1, SortBy::LongestTurn).await.remove(0);
         assert_eq!((longest.pid, longest.longest_turn.is_some()), (stuck.pid(), true));
     });
 }
@@ -179,7 +179,7 @@ fn memory_counts_slots_and_what_does_not_fit_one() {
         assert_eq!(bytes(medium.pid()).await, 384);
         assert_eq!(bytes(large.pid()).await, 10_064);
         let top: Vec<_> =
-            runtime.top(2, By::Memory).await.into_iter().map(|info| info.pid).collect();
+            runtime.top(2, SortBy::Memory).await.into_iter().map(|info| info.pid).collect();
         assert_eq!(top, [large.pid(), medium.pid()]);
         for process in [small.pid(), medium.pid(), large.pid()] {
             process.kill();
@@ -317,7 +317,7 @@ fn the_fullest_mailboxes_come_first_and_looking_loses_no_message() {
         for _ in 0..100 {
             full.send(Add(1)).unwrap();
         }
-        let top = runtime.top(3, By::MailboxLen).await;
+        let top = runtime.top(3, SortBy::MailboxLen).await;
         assert_eq!((top.len(), top[0].pid), (3, full.pid()), "{top:?}");
         assert!(top[0].mailbox_len >= 100 && top[0].mailbox_bytes >= 100 * 16, "{top:?}");
         assert!(top[1].mailbox_len == 0);
@@ -328,7 +328,7 @@ fn the_fullest_mailboxes_come_first_and_looking_loses_no_message() {
             for process in &crowd {
                 process.send(Add(1)).unwrap();
             }
-            let by = [By::Memory, By::MailboxLen, By::MailboxBytes, By::Turns];
+            let by = [SortBy::Memory, SortBy::MailboxLen, SortBy::MailboxBytes, SortBy::Turns];
             assert_eq!(runtime.top(2, by[round as usize % 4]).await.len(), 2);
         }
         for process in crowd {

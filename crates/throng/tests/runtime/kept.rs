@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{AsyncProcess, By, MailboxBound, Overflow};
+use throng::{AsyncProcess, MailboxBound, Overflow, SortBy};
 use tokio::sync::{mpsc, oneshot};
 
 #[derive(Debug)]
@@ -121,7 +121,7 @@ fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
         assert!(bytes >= 100 * size_of::<Event>() as u64, "{bytes} bytes");
         eventually(|| runtime.mailbox_bytes() == bytes).await;
         assert_eq!(runtime.metrics().mailbox_bytes, bytes);
-        for by in [By::MailboxLen, By::MailboxBytes] {
+        for by in [SortBy::MailboxLen, SortBy::MailboxBytes] {
             let top = runtime.top(2, by).await;
             assert_eq!([top[0].pid, top[1].pid], [process.pid(), idle.pid()]);
             assert_eq!((top[0].mailbox_len, top[0].mailbox_bytes), (100, bytes));
