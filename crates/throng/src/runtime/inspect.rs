@@ -179,8 +179,8 @@ impl RuntimeHandle {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn list(&self) -> List {
-        List { runtime: self.clone(), place: SlotPlace::default() }
+    pub fn list(&self) -> ProcessList {
+        ProcessList { runtime: self.clone(), place: SlotPlace::default() }
     }
 
     /// The `n` processes that have most of something, the first one most.
@@ -253,12 +253,12 @@ impl RuntimeHandle {
 
 /// The pids of a runtime's processes; made by [`RuntimeHandle::list`].
 #[derive(Clone, Debug)]
-pub struct List {
+pub struct ProcessList {
     runtime: RuntimeHandle,
     place: SlotPlace,
 }
 
-impl Iterator for List {
+impl Iterator for ProcessList {
     type Item = Pid;
 
     fn next(&mut self) -> Option<Pid> {

@@ -36,9 +36,9 @@ const _: () = {
     use crate::Child;
     use crate::ChildRef;
     use crate::ExitReason;
-    use crate::List;
     use crate::Name;
     use crate::Pid;
+    use crate::ProcessList;
     use crate::Recipient;
     use crate::Registered;
     use crate::process::{Down, Exit, Message, MonitorRef, Process};
@@ -54,5 +54,5 @@ const _: () = {
     crosses::<(Address<Fragile>, Pid, Recipient<Fragile>, ReplyTo<Fragile>)>();
     crosses::<(Child<Fragile>, ChildRef, Group<Fragile>, GroupEvent<Fragile>, GroupMonitor)>();
     crosses::<(Name, Registered, MonitorRef, Down, Exit, ExitReason)>();
-    crosses::<(Runtime, RuntimeHandle, List, Timer)>();
+    crosses::<(Runtime, RuntimeHandle, ProcessList, Timer)>();
 };
