@@ -171,7 +171,7 @@ cfg_if::cfg_if! {
         };
 
         // Seeing into it.
-        pub use crate::runtime::inspect::{Branch, ProcessInfo, ProcessList, ProcessState, SortBy};
+        pub use crate::runtime::inspect::{ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy};
         pub use crate::runtime::metrics::{Exposition, Metrics, WorkerMetrics};
 
         // What is built on processes, as durable ones are.

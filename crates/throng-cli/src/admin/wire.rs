@@ -276,8 +276,8 @@ impl From<throng::ProcessInfo> for Process {
     }
 }
 
-impl From<throng::Branch> for Branch {
-    fn from(branch: throng::Branch) -> Branch {
+impl From<throng::ProcessTree> for Branch {
+    fn from(branch: throng::ProcessTree) -> Branch {
         Branch {
             depth: branch.depth,
             pid: branch.pid.to_string(),

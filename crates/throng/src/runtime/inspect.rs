@@ -121,7 +121,7 @@ pub enum SortBy {
 /// one deeper.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Branch {
+pub struct ProcessTree {
     /// How many are above it.
     pub depth: usize,
     /// Which process this is.
@@ -206,7 +206,7 @@ impl RuntimeHandle {
     /// has spawned. At most `limit` of them.
     ///
     /// A process whose parent has exited stands at the top. Cost: as [`top`](Self::top).
-    pub async fn tree(&self, limit: usize) -> Vec<Branch> {
+    pub async fn tree(&self, limit: usize) -> Vec<ProcessTree> {
         let kin = Arc::new(Mutex::new(Kin { limit, ..Kin::default() }));
         let visit = {
             let kin = kin.clone();
@@ -491,7 +491,7 @@ impl Kin {
     }
 
     /// The tree above these roots, in the order of pids.
-    fn grow(mut self, mut roots: Vec<Member>) -> Vec<Branch> {
+    fn grow(mut self, mut roots: Vec<Member>) -> Vec<ProcessTree> {
         let mut branches = Vec::new();
         let by_pid_backwards = |members: &mut Vec<Member>| {
             members.sort_unstable_by_key(|member| Reverse(member.pid));
@@ -504,7 +504,7 @@ impl Kin {
                 break;
             }
             let mut children = self.children.remove(&pid).unwrap_or_default();
-            branches.push(Branch { depth, pid, kind, names, children: children.count });
+            branches.push(ProcessTree { depth, pid, kind, names, children: children.count });
             by_pid_backwards(&mut children.kept);
             rest.extend(children.kept.into_iter().map(|child| (depth + 1, child)));
         }
