@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use throng::{Exposition, RuntimeHandle};
+use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 
 use crate::directory::{Directory, Kind, Nanos, SHARDS};
@@ -111,7 +111,7 @@ impl NodeStat {
 
     /// The numbers as Prometheus reads them.
     pub fn to_prometheus(&self) -> String {
-        let mut text = Exposition::default();
+        let mut text = PrometheusText::default();
         text.gauge("throng_entities_live", "Entities in memory.", self.live);
         text.gauge(
             "throng_entities_live_limit",

@@ -171,13 +171,19 @@ cfg_if::cfg_if! {
         };
 
         // Seeing into it.
-        pub use crate::runtime::inspect::{ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy};
-        pub use crate::runtime::metrics::{Exposition, Metrics, WorkerMetrics};
+        pub use crate::runtime::inspect::{
+            ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy,
+        };
+        pub use crate::runtime::metrics::{Metrics, WorkerMetrics};
 
         // What is built on processes, as durable ones are.
+        pub use crate::turn::layer::{Layer, TurnEnd};
+
+        // For the workspace's own crates, and no part of the public interface.
         #[doc(hidden)]
         pub use crate::process::has_started as __has_started;
-        pub use crate::turn::layer::{Layer, TurnEnd};
+        #[doc(hidden)]
+        pub use crate::runtime::metrics::PrometheusText as __PrometheusText;
     }
 }
 

@@ -92,7 +92,7 @@ impl Metrics {
     ///
     /// Names begin with `throng_`; what belongs to a worker has the label `worker`.
     pub fn to_prometheus(&self) -> String {
-        let mut text = Exposition::default();
+        let mut text = PrometheusText::default();
         text.gauge("throng_uptime_seconds", "How long the runtime has run.", seconds(self.uptime));
         text.gauge("throng_processes", "Processes that live.", self.processes);
         text.gauge("throng_process_limit", "Processes that may live at once.", self.process_limit);
@@ -167,19 +167,20 @@ fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
-/// A text for Prometheus being written, family by family; also for what a layer on top counts.
+/// A text in the format of Prometheus under construction, family by family. Public for the metrics
+/// of the layers on top alone.
 ///
 /// ```
-/// let mut text = throng::Exposition::default();
+/// let mut text = throng::__PrometheusText::default();
 /// text.gauge("bank_accounts", "Accounts that are open.", 7);
 /// assert!(text.into_text().ends_with("# TYPE bank_accounts gauge\nbank_accounts 7\n"));
 /// ```
 #[derive(Default, Debug)]
-pub struct Exposition {
+pub struct PrometheusText {
     text: String,
 }
 
-impl Exposition {
+impl PrometheusText {
     /// A number to be compared.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, help);
