@@ -12,16 +12,17 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
-/// Where a child is to be found; shared by its spec, its supervisor and its handles.
+/// Slot of a child: the pid of its last incarnation, shared by its spec, its supervisor and its
+/// handles.
 ///
 /// It keeps the last incarnation's pid when that has died: it cannot reach anybody else, and whoever
 /// sends there is told.
 ///
-/// Invariant: it belongs to the supervisor that took it last, which was the present one at its own
-/// place then. A supervisor whose own was killed goes on until it hears of that: it may start children
+/// Invariant: it belongs to the supervisor that took it last, which was the present one in its own
+/// slot then. A supervisor whose own was killed goes on until it hears of that: it may start children
 /// again, and among them supervisors, when those that replace them all have been started.
 #[derive(Default, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ChildSlot {
     pid: AtomicPid,
     /// Whose child it is.
     supervisor: Mutex<Option<Pid>>,
@@ -30,25 +31,25 @@ pub(crate) struct Place {
     key: OnceLock<Key>,
 }
 
-impl Place {
+impl ChildSlot {
     /// The child's process has been started, by this supervisor.
     pub(crate) fn set(&self, pid: Pid, supervisor: Pid) {
         let owner = lock(&self.supervisor);
         if *owner == Some(supervisor) {
-            // Within the lock, so that no other takes the place in between.
+            // Within the lock, so that no other takes the slot in between.
             self.pid.store(pid);
         }
     }
 
     /// A supervisor has this child from here on; `own` is where it is a child itself.
-    pub(crate) fn take(&self, key: Key, supervisor: Pid, own: Option<&Place>) {
+    pub(crate) fn take(&self, key: Key, supervisor: Pid, own: Option<&ChildSlot>) {
         // Held while the child's changes hands. Locks are taken downwards only.
         let _held = own.map(|own| lock(&own.supervisor));
         if own.is_none_or(|own| own.last() == Some(supervisor)) {
             *lock(&self.supervisor) = Some(supervisor);
         }
         let known = *self.key.get_or_init(|| key);
-        assert_eq!(known, key, "a child has one place among its siblings");
+        assert_eq!(known, key, "a child has one key among its siblings");
     }
 
     pub(crate) fn key(&self) -> Option<Key> {
@@ -90,17 +91,17 @@ impl Place {
 /// # }
 /// ```
 pub struct Child<P> {
-    place: Arc<Place>,
+    slot: Arc<ChildSlot>,
     process: Exactly<P>,
 }
 
 impl<P: Process> Child<P> {
-    pub(crate) fn new(place: Arc<Place>) -> Child<P> {
-        Child { place, process: PhantomData }
+    pub(crate) fn new(slot: Arc<ChildSlot>) -> Child<P> {
+        Child { slot, process: PhantomData }
     }
 
-    pub(crate) fn place(&self) -> &Arc<Place> {
-        &self.place
+    pub(crate) fn slot(&self) -> &Arc<ChildSlot> {
+        &self.slot
     }
 
     /// The address of the present incarnation, if one runs.
@@ -159,13 +160,13 @@ impl<P: Process> Child<P> {
     }
 
     fn last(&self) -> Option<Address<P>> {
-        self.place.last().map(|pid| Address::from_raw(pid.raw()))
+        self.slot.last().map(|pid| Address::from_raw(pid.raw()))
     }
 }
 
 impl<P> Clone for Child<P> {
     fn clone(&self) -> Self {
-        Child { place: self.place.clone(), process: PhantomData }
+        Child { slot: self.slot.clone(), process: PhantomData }
     }
 }
 

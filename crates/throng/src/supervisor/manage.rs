@@ -1,6 +1,6 @@
 //! Starting a supervisor, and managing its children while it runs.
 
-use super::child::{Child, Place};
+use super::child::{Child, ChildSlot};
 use super::engine::{Key, State, Strategy};
 use super::error::{ChildError, SupervisorError};
 use super::process::{Report, Starter, Supervisor, UNLIMITED, ready};
@@ -142,7 +142,7 @@ pub struct ChildRef(Which);
 enum Which {
     Id(Name),
     Pid(Pid),
-    Place(Arc<Place>),
+    Slot(Arc<ChildSlot>),
 }
 
 impl From<&str> for ChildRef {
@@ -171,7 +171,7 @@ impl<P: Process> From<Address<P>> for ChildRef {
 
 impl<P: Process> From<&Child<P>> for ChildRef {
     fn from(child: &Child<P>) -> ChildRef {
-        ChildRef(Which::Place(child.place().clone()))
+        ChildRef(Which::Slot(child.slot().clone()))
     }
 }
 
@@ -302,10 +302,10 @@ impl Address<Supervisor> {
     /// # Errors
     /// [`ChildError::NoChild`]; [`ChildError::OtherProcess`] if it is no `P`.
     pub async fn child<P: Process>(self, id: impl Into<Name>) -> Result<Child<P>, ChildError> {
-        let (place, process, name) =
+        let (slot, process, name) =
             self.manage(Find(id.into())).await?.ok_or(ChildError::NoChild)?;
         if process == TypeId::of::<P>() {
-            Ok(Child::new(place))
+            Ok(Child::new(slot))
         } else {
             Err(ChildError::OtherProcess(name))
         }
@@ -349,8 +349,8 @@ impl Supervisor {
         let key = match &child.0 {
             Which::Id(id) => engine.by_name(id),
             Which::Pid(pid) => engine.by_pid(*pid),
-            Which::Place(place) => place.key().filter(|&key| {
-                engine.get(key).is_some_and(|child| Arc::ptr_eq(child.content.place(), place))
+            Which::Slot(slot) => slot.key().filter(|&key| {
+                engine.get(key).is_some_and(|child| Arc::ptr_eq(child.content.slot(), slot))
             }),
         };
         key.ok_or(ChildError::NoChild)
@@ -404,12 +404,12 @@ impl Turn<Supervisor> for Delete {
 struct Find(Name);
 
 impl Turn<Supervisor> for Find {
-    type Reply = Option<(Arc<Place>, TypeId, &'static str)>;
+    type Reply = Option<(Arc<ChildSlot>, TypeId, &'static str)>;
 
     async fn run(self, supervisor: &mut Supervisor, _: &mut Context<Supervisor>) -> Self::Reply {
         let key = supervisor.engine().by_name(&self.0)?;
         let starter = &supervisor.engine().get(key)?.content;
-        Some((starter.place().clone(), starter.process(), starter.process_name()))
+        Some((starter.slot().clone(), starter.process(), starter.process_name()))
     }
 }
 

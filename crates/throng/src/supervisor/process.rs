@@ -4,7 +4,7 @@
 //! meanwhile is queued, in order, and a kill reaches it all the same. It knows its children by its
 //! links, so one that dies at any moment is noticed, and when it is killed they die with it.
 
-use super::child::Place;
+use super::child::ChildSlot;
 use super::engine::{Cause, Engine, Key, Settings, State, Strategy, Verdict};
 use super::error::{ChildError, SupervisorError};
 use super::spec::{ChildSpec, Grace, Rules};
@@ -82,18 +82,18 @@ pub struct Supervisor {
     engine: Box<Engine<Pid, Starter>>,
     template: Arc<Template>,
     /// Where it is to be found, if it is a supervisor's child.
-    place: Option<Arc<Place>>,
+    slot: Option<Arc<ChildSlot>>,
     report: Option<Report>,
 }
 
 impl Supervisor {
     pub(crate) fn new(
         template: Arc<Template>,
-        place: Option<Arc<Place>>,
+        slot: Option<Arc<ChildSlot>>,
         report: Option<Report>,
     ) -> Supervisor {
         let engine = Box::new(Engine::new(template.settings));
-        Supervisor { engine, template, place, report }
+        Supervisor { engine, template, slot, report }
     }
 
     pub(crate) fn engine(&self) -> &Engine<Pid, Starter> {
@@ -115,12 +115,12 @@ impl Supervisor {
 
     /// Adds a child, stopped; whoever has its id if that is taken.
     fn add(&mut self, id: Option<Name>, starter: Starter, cx: &Context<Self>) -> Result<Key, Key> {
-        let (rules, place) = (starter.0.rules(), starter.0.place().clone());
+        let (rules, slot) = (starter.0.rules(), starter.0.slot().clone());
         let key = self
             .engine
             .add(id, rules.restart, rules.significant, starter)
             .map_err(|(taken, _)| taken)?;
-        place.take(key, cx.pid(), self.place.as_deref());
+        slot.take(key, cx.pid(), self.slot.as_deref());
         Ok(key)
     }
 
@@ -304,8 +304,8 @@ impl Process for Supervisor {
     async fn started(&mut self, cx: &mut Context<Self>) {
         cx.trap_exits(true);
         // Its own supervisor does the same, but perhaps not yet.
-        if let (Some(place), Some(parent)) = (&self.place, cx.parent()) {
-            place.set(cx.pid(), parent);
+        if let (Some(slot), Some(parent)) = (&self.slot, cx.parent()) {
+            slot.set(cx.pid(), parent);
         }
         let outcome = self.start_all(cx).await;
         if let Err(error) = &outcome {
@@ -457,8 +457,8 @@ impl Starter {
         Starter(Arc::new(spec))
     }
 
-    pub(crate) fn place(&self) -> &Arc<Place> {
-        self.0.place()
+    pub(crate) fn slot(&self) -> &Arc<ChildSlot> {
+        self.0.slot()
     }
 
     pub(crate) fn process(&self) -> TypeId {
@@ -472,7 +472,7 @@ impl Starter {
 
 trait Startable: Send + Sync {
     fn rules(&self) -> Rules;
-    fn place(&self) -> &Arc<Place>;
+    fn slot(&self) -> &Arc<ChildSlot>;
     fn process(&self) -> TypeId;
     fn process_name(&self) -> &'static str;
     fn spawn(&self, cx: &mut Context<Supervisor>) -> Result<Spawned, ExitReason>;
@@ -491,8 +491,8 @@ impl<P: Process> Startable for ChildSpec<P> {
         self.rules
     }
 
-    fn place(&self) -> &Arc<Place> {
-        &self.place
+    fn slot(&self) -> &Arc<ChildSlot> {
+        &self.slot
     }
 
     fn process(&self) -> TypeId {
@@ -525,7 +525,7 @@ impl<P: Process> Startable for ChildSpec<P> {
                 return Ok(Spawned { pid: address.pid(), ready: Some(Box::pin(gone)) });
             }
         }
-        self.place.set(address.pid(), cx.pid());
+        self.slot.set(address.pid(), cx.pid());
         let ready = const { process::has_started::<P>() }.then(|| Box::pin(ready(address)) as _);
         Ok(Spawned { pid: address.pid(), ready })
     }

@@ -1,6 +1,6 @@
 //! Supervisors and their children as data: what is to be started, and what happens when it dies.
 
-use super::child::{Child, Place};
+use super::child::{Child, ChildSlot};
 use super::engine::{Settings, Strategy};
 use super::process::{Starter, Supervisor, Template};
 use crate::address::Address;
@@ -79,7 +79,7 @@ pub(crate) enum Grace {
 #[must_use]
 pub struct ChildSpec<P> {
     pub(crate) spawn: Arc<Spawn<P>>,
-    pub(crate) place: Arc<Place>,
+    pub(crate) slot: Arc<ChildSlot>,
     pub(crate) rules: Rules,
     pub(crate) name: Option<Name>,
     pub(crate) mailbox: Option<MailboxBound>,
@@ -131,7 +131,7 @@ impl<P: Process> ChildSpec<P> {
         let (restart, grace) = (Restart::Permanent, Grace::Within(GRACE));
         let rules = Rules { restart, significant: false, grace };
         let spawn = Arc::new(spawn);
-        ChildSpec { spawn, place: Arc::default(), rules, name: None, mailbox: None }
+        ChildSpec { spawn, slot: Arc::default(), rules, name: None, mailbox: None }
     }
 
     /// When it is started again; [`Restart::Permanent`] by default.
@@ -180,7 +180,7 @@ impl<P: Process> ChildSpec<P> {
     /// The handle by which it will be reached, whichever incarnation runs: to be given to those
     /// who need it, also to its siblings, before anything is started.
     pub fn handle(&self) -> Child<P> {
-        Child::new(self.place.clone())
+        Child::new(self.slot.clone())
     }
 }
 
@@ -251,11 +251,11 @@ impl IntoChildSpec for SupervisorSpec {
     type Process = Supervisor;
 
     fn into_child_spec(self) -> ChildSpec<Supervisor> {
-        let (template, place) = (Arc::new(self.template), Arc::<Place>::default());
-        let own = place.clone();
+        let (template, slot) = (Arc::new(self.template), Arc::<ChildSlot>::default());
+        let own = slot.clone();
         let spec =
             ChildSpec::new(move || Supervisor::new(template.clone(), Some(own.clone()), None));
-        ChildSpec { place, ..spec }.shutdown_unlimited()
+        ChildSpec { slot, ..spec }.shutdown_unlimited()
     }
 }
 
