@@ -33,7 +33,7 @@ pub(crate) use self::class::Class;
 pub(crate) use self::current::Inside;
 pub(crate) use self::queue::MessageList;
 
-use self::class::{Place, state};
+use self::class::{StateLayout, state};
 use crate::address::{Pid, RawAddress};
 use crate::cell::extension::{Extension, KeptLoad};
 use crate::exit::{ExitReason, catch};
@@ -325,7 +325,7 @@ impl Token {
     ) -> Token {
         assert_eq!(class.process, TypeId::of::<P>(), "the class is another type's");
         let slot = slots.take(slab, class.slot);
-        // SAFETY: a slot just taken is ours alone, and big enough by `Place::SLOT`.
+        // SAFETY: a slot just taken is ours alone, and big enough by `StateLayout::SLOT`.
         unsafe {
             let cell = slot.as_ref();
             cell.class.with_mut(|field| *field = class);
@@ -334,10 +334,10 @@ impl Token {
             cell.extension.with_mut(|field| field.write(extension));
             cell.turn.reset();
             cell.alarm.store(0, Ordering::Relaxed);
-            if Place::<P>::BOXED {
+            if StateLayout::<P>::BOXED {
                 slot.add(1).cast::<*mut P>().write(Box::into_raw(Box::new(process)));
             } else {
-                slot.byte_add(Place::<P>::OFFSET).cast::<P>().write(process);
+                slot.byte_add(StateLayout::<P>::OFFSET).cast::<P>().write(process);
             }
         }
         Token(slot)

@@ -37,10 +37,10 @@ pub(crate) struct Class {
     exit_message: fn(Exit) -> NonNull<Link>,
 }
 
-/// Where the state of a `P` lies.
-pub(super) struct Place<P>(P);
+/// Layout of the state of a `P` behind its cell.
+pub(super) struct StateLayout<P>(P);
 
-impl<P> Place<P> {
+impl<P> StateLayout<P> {
     pub(super) const OFFSET: usize = size_of::<Cell>().next_multiple_of(align_of::<P>());
     pub(super) const BOXED: bool =
         align_of::<P>() > 64 || SlotClass::fitting(Self::OFFSET + size_of::<P>()).is_none();
@@ -59,12 +59,12 @@ impl<P> Place<P> {
 /// The cell is one of a `P`, or about to become one.
 #[inline(always)]
 pub(super) unsafe fn state<P>(cell: NonNull<Cell>) -> *mut P {
-    if Place::<P>::BOXED {
+    if StateLayout::<P>::BOXED {
         // SAFETY: the box's pointer stands right behind the header.
         unsafe { cell.add(1).cast::<*mut P>().read() }
     } else {
         // SAFETY: inside the slot.
-        unsafe { cell.byte_add(Place::<P>::OFFSET).cast::<P>().as_ptr() }
+        unsafe { cell.byte_add(StateLayout::<P>::OFFSET).cast::<P>().as_ptr() }
     }
 }
 
@@ -72,7 +72,7 @@ unsafe fn drop_state<P>(cell: NonNull<Cell>) {
     // SAFETY: by the caller's contract the state is there and is not used again.
     unsafe {
         let state = state::<P>(cell);
-        if Place::<P>::BOXED {
+        if StateLayout::<P>::BOXED {
             drop(Box::from_raw(state));
         } else {
             state.drop_in_place();
@@ -89,9 +89,9 @@ impl Class {
         Class {
             name: std::any::type_name::<P>(),
             process: TypeId::of::<P>(),
-            slot: Place::<P>::SLOT,
+            slot: StateLayout::<P>::SLOT,
             runtime,
-            boxed_bytes: if Place::<P>::BOXED { size_of::<P>() } else { 0 },
+            boxed_bytes: if StateLayout::<P>::BOXED { size_of::<P>() } else { 0 },
             drop_state: drop_state::<P>,
             stopping,
             timeout,
