@@ -220,7 +220,7 @@ impl Mailbox {
     /// Queues a message.
     ///
     /// # Safety
-    /// `link` is the 64-byte aligned head of a message that the caller owns; on success it belongs
+    /// `link` is the 64-byte aligned envelope of a message that the caller owns; on success it belongs
     /// to the mailbox.
     #[inline]
     pub(crate) unsafe fn push(

@@ -3,11 +3,11 @@
 //!
 //! | kind | block | freed by |
 //! |---|---|---|
-//! | cast | head, turn | the worker, when it has moved the turn out |
-//! | call | head, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
+//! | cast | envelope, turn | the worker, when it has moved the turn out |
+//! | call | envelope, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
 //! | question | as a call's, but never queued | the same |
-//! | train | head, coupling, many turns; see `train` | whoever `coupling` says is last |
-//! | signal | head, what it says; see `signal` | whoever takes it out of the mailbox |
+//! | train | envelope, coupling, many turns; see `train` | whoever `coupling` says is last |
+//! | signal | envelope, what it says; see `signal` | whoever takes it out of the mailbox |
 //!
 //! A message is a linear thing: made once, then either run, or discarded (its process exited), or
 //! refused (a full mailbox dropped it), or taken back (the push failed, or who stood in line left).
@@ -34,27 +34,27 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::task::Waker;
 
-/// The type-erased front of a message.
+/// Envelope of a message: its type-erased header, at the beginning of its block.
 #[repr(C)]
-pub(crate) struct Message {
+pub(crate) struct Envelope {
     link: Link,
     dispatch: &'static Dispatch,
 }
 
-impl Message {
-    pub(crate) fn new(dispatch: &'static Dispatch) -> Message {
-        Message { link: Link::new(), dispatch }
+impl Envelope {
+    pub(crate) fn new(dispatch: &'static Dispatch) -> Envelope {
+        Envelope { link: Link::new(), dispatch }
     }
 }
 
 pub(crate) struct Dispatch {
-    pub(crate) run: unsafe fn(NonNull<Message>, &Token) -> Progress,
-    pub(crate) discard: unsafe fn(NonNull<Message>, &ExitReason),
+    pub(crate) run: unsafe fn(NonNull<Envelope>, &Token) -> Progress,
+    pub(crate) discard: unsafe fn(NonNull<Envelope>, &ExitReason),
     /// For messages that may turn out to hold nothing any more: lets go of one that does.
-    pub(crate) uncouple: Option<unsafe fn(NonNull<Message>) -> bool>,
+    pub(crate) uncouple: Option<unsafe fn(NonNull<Envelope>) -> bool>,
     /// For messages that count against a bound: drops one that is on no queue, and tells its
     /// sender if that waits for an answer.
-    pub(crate) refuse: Option<unsafe fn(NonNull<Message>, Refusal)>,
+    pub(crate) refuse: Option<unsafe fn(NonNull<Envelope>, Refusal)>,
     /// Whether a bound and the budget may hold it up.
     pub(crate) is_counted: bool,
     /// What the mailbox budget is charged as this is queued. Whoever runs, discards or uncouples
@@ -64,14 +64,14 @@ pub(crate) struct Dispatch {
     pub(crate) is_signal: bool,
     pub(crate) title: TurnTitle,
     /// For messages that hold several: how many are left.
-    pub(crate) left: Option<unsafe fn(NonNull<Message>) -> u64>,
+    pub(crate) left: Option<unsafe fn(NonNull<Envelope>) -> u64>,
 }
 
 impl Dispatch {
     /// Of a message of the runtime's own, which neither bound nor budget knows of.
     pub(crate) const fn aside(
-        run: unsafe fn(NonNull<Message>, &Token) -> Progress,
-        discard: unsafe fn(NonNull<Message>, &ExitReason),
+        run: unsafe fn(NonNull<Envelope>, &Token) -> Progress,
+        discard: unsafe fn(NonNull<Envelope>, &ExitReason),
         title: TurnTitle,
     ) -> Dispatch {
         Dispatch {
@@ -115,7 +115,7 @@ impl Load {
     /// # Safety
     /// Nobody takes it out meanwhile.
     pub(crate) unsafe fn add_one(&mut self, message: NonNull<Link>) {
-        let message = message.cast::<Message>();
+        let message = message.cast::<Envelope>();
         // SAFETY: by the contract.
         unsafe {
             let dispatch = message.as_ref().dispatch;
@@ -133,8 +133,8 @@ impl Load {
 /// The message is there.
 #[inline(always)]
 pub(crate) unsafe fn bytes(message: NonNull<Link>) -> u32 {
-    // SAFETY: every link in a mailbox is the front of a message.
-    unsafe { message.cast::<Message>().as_ref().dispatch.bytes }
+    // SAFETY: every link in a mailbox begins an envelope.
+    unsafe { message.cast::<Envelope>().as_ref().dispatch.bytes }
 }
 
 /// Whether a bound and the budget may hold a message up.
@@ -143,7 +143,7 @@ pub(crate) unsafe fn bytes(message: NonNull<Link>) -> u32 {
 /// The message is there.
 pub(crate) unsafe fn is_counted(message: NonNull<Link>) -> bool {
     // SAFETY: as in `bytes`.
-    unsafe { message.cast::<Message>().as_ref().dispatch.is_counted }
+    unsafe { message.cast::<Envelope>().as_ref().dispatch.is_counted }
 }
 
 /// Drops a message for which there was no room; its sender is told if it waits for an answer.
@@ -151,7 +151,7 @@ pub(crate) unsafe fn is_counted(message: NonNull<Link>) -> bool {
 /// # Safety
 /// The caller owns the message, which is one that counts, is on no queue and is not charged.
 pub(crate) unsafe fn refuse(message: NonNull<Link>, refusal: Refusal) {
-    let message = message.cast::<Message>();
+    let message = message.cast::<Envelope>();
     // SAFETY: passed on.
     unsafe {
         let dispatch = message.as_ref().dispatch;
@@ -169,8 +169,8 @@ pub(crate) unsafe fn refuse(message: NonNull<Link>, refusal: Refusal) {
 /// way.
 #[inline(always)]
 pub(crate) unsafe fn run(message: NonNull<Link>, token: &Token) -> Progress {
-    let message = message.cast::<Message>();
-    // SAFETY: every link in a mailbox is the front of a message.
+    let message = message.cast::<Envelope>();
+    // SAFETY: every link in a mailbox begins an envelope.
     unsafe { (message.as_ref().dispatch.run)(message, token) }
 }
 
@@ -180,8 +180,8 @@ pub(crate) unsafe fn run(message: NonNull<Link>, token: &Token) -> Progress {
 /// The caller owns the message.
 #[inline(always)]
 pub(crate) unsafe fn title_of(message: NonNull<Link>) -> &'static TurnTitle {
-    // SAFETY: every link in a mailbox is the front of a message.
-    unsafe { &message.cast::<Message>().as_ref().dispatch.title }
+    // SAFETY: every link in a mailbox begins an envelope.
+    unsafe { &message.cast::<Envelope>().as_ref().dispatch.title }
 }
 
 /// Drops a message whose process exits; its caller is told the reason.
@@ -189,7 +189,7 @@ pub(crate) unsafe fn title_of(message: NonNull<Link>) -> &'static TurnTitle {
 /// # Safety
 /// The caller owns the message.
 pub(crate) unsafe fn discard(message: NonNull<Link>, reason: &ExitReason) {
-    let message = message.cast::<Message>();
+    let message = message.cast::<Envelope>();
     // SAFETY: as in `run`.
     unsafe { (message.as_ref().dispatch.discard)(message, reason) }
 }
@@ -199,7 +199,7 @@ pub(crate) unsafe fn discard(message: NonNull<Link>, reason: &ExitReason) {
 /// # Safety
 /// The caller owns the message; if true, it does not any more.
 pub(crate) unsafe fn uncouple(message: NonNull<Link>) -> bool {
-    let message = message.cast::<Message>();
+    let message = message.cast::<Envelope>();
     // SAFETY: as in `run`.
     unsafe { message.as_ref().dispatch.uncouple.is_some_and(|uncouple| uncouple(message)) }
 }
@@ -211,7 +211,7 @@ pub(crate) unsafe fn uncouple(message: NonNull<Link>) -> bool {
 pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
     // SAFETY: as in `run`.
     unsafe {
-        let is_signal = message.cast::<Message>().as_ref().dispatch.is_signal;
+        let is_signal = message.cast::<Envelope>().as_ref().dispatch.is_signal;
         is_signal.then(|| {
             budget::discharge_here(Signalled::BYTES);
             Signalled::take(message)
@@ -231,7 +231,7 @@ pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
 /// A signal on its way; see `signal`.
 #[repr(C)]
 struct Signalled {
-    head: Message,
+    envelope: Envelope,
     signal: Signal,
 }
 
@@ -248,7 +248,7 @@ impl Signalled {
     fn allocate(signal: Signal) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: freshly allocated with this layout.
-        unsafe { message.write(Signalled { head: Message::new(Self::DISPATCH), signal }) };
+        unsafe { message.write(Signalled { envelope: Envelope::new(Self::DISPATCH), signal }) };
         message.cast()
     }
 
@@ -265,11 +265,11 @@ impl Signalled {
         }
     }
 
-    unsafe fn run(_: NonNull<Message>, _: &Token) -> Progress {
+    unsafe fn run(_: NonNull<Envelope>, _: &Token) -> Progress {
         unreachable!("signals are taken out when a mailbox is drained; see `turn_state`")
     }
 
-    unsafe fn discard(_: NonNull<Message>, _: &ExitReason) {
+    unsafe fn discard(_: NonNull<Envelope>, _: &ExitReason) {
         unreachable!("signals are taken out when a mailbox is closed, too; see `cell`")
     }
 }
@@ -277,7 +277,7 @@ impl Signalled {
 /// A message nobody waits for.
 #[repr(C)]
 pub(crate) struct Cast<P, T> {
-    head: Message,
+    envelope: Envelope,
     turn: T,
     process: PhantomData<fn(P)>,
 }
@@ -348,13 +348,13 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     #[inline(always)]
     pub(crate) fn allocate(turn: T) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
-        let head = Message::new(Self::DISPATCH);
+        let envelope = Envelope::new(Self::DISPATCH);
         // SAFETY: freshly allocated with this layout.
-        unsafe { message.write(Cast { head, turn, process: PhantomData }) };
+        unsafe { message.write(Cast { envelope, turn, process: PhantomData }) };
         message.cast()
     }
 
-    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+    unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
         // SAFETY: the dispatch functions are those of the message's type.
         unsafe {
@@ -363,13 +363,13 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
         budget::discharge_here(Self::BYTES);
         // SAFETY: as above.
         drop_users(unsafe { Self::take(message.cast()) });
     }
 
-    unsafe fn refuse(message: NonNull<Message>, _: Refusal) {
+    unsafe fn refuse(message: NonNull<Envelope>, _: Refusal) {
         // SAFETY: as above.
         drop_users(unsafe { Self::take(message.cast()) });
     }
@@ -434,7 +434,7 @@ impl<T> Drop for CastInLine<T> {
 /// A message whose sender waits for the outcome.
 #[repr(C)]
 struct Called<T, R> {
-    head: Message,
+    envelope: Envelope,
     rendezvous: Rendezvous,
     body: UnsafeCell<Body<T, R>>,
 }
@@ -470,7 +470,7 @@ impl<T, R> Called<T, R> {
         // SAFETY: freshly allocated with this layout.
         unsafe {
             message.write(Called {
-                head: Message::new(dispatch),
+                envelope: Envelope::new(dispatch),
                 rendezvous: Rendezvous::new(waker),
                 body: UnsafeCell::new(Body { turn: ManuallyDrop::new(turn) }),
             });
@@ -537,7 +537,7 @@ impl<P: Process, T: Turn<P>> Callee<P, T> {
         left: None,
     };
 
-    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+    unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
         let message = message.cast::<Called<T, T::Reply>>();
         // SAFETY: the dispatch functions are those of the message's type.
@@ -547,7 +547,7 @@ impl<P: Process, T: Turn<P>> Callee<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Message>, reason: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, reason: &ExitReason) {
         budget::discharge_here(Self::BYTES);
         let message = message.cast::<Called<T, T::Reply>>();
         // SAFETY: as in `run`.
@@ -555,7 +555,7 @@ impl<P: Process, T: Turn<P>> Callee<P, T> {
         Owed(message).fail(reason);
     }
 
-    unsafe fn refuse(message: NonNull<Message>, refusal: Refusal) {
+    unsafe fn refuse(message: NonNull<Envelope>, refusal: Refusal) {
         let message = message.cast::<Called<T, T::Reply>>();
         // SAFETY: as in `run`.
         let turn = Box::new(unsafe { Called::take_turn(message) });
@@ -754,13 +754,13 @@ impl<T: Send + 'static, R: Send + 'static> Sink for Owed<T, R> {
 
 /// The two shares in an outcome that is no message's: whoever is given the second may answer.
 ///
-/// The block is a call's all the same, whose head nobody looks at: it is 64 bytes long at least,
+/// The block is a call's all the same, whose envelope nobody looks at: it is 64 bytes long at least,
 /// so most replies fit beside it.
 pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
-    unsafe fn run(_: NonNull<Message>, _: &Token) -> Progress {
+    unsafe fn run(_: NonNull<Envelope>, _: &Token) -> Progress {
         unreachable!("a question is in no mailbox")
     }
-    unsafe fn discard(_: NonNull<Message>, _: &ExitReason) {
+    unsafe fn discard(_: NonNull<Envelope>, _: &ExitReason) {
         unreachable!("a question is in no mailbox")
     }
     const DISPATCH: &Dispatch = &Dispatch::aside(run, discard, TurnTitle::SIGNAL);

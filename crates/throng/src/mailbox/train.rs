@@ -7,13 +7,13 @@
 //! the front. A car costs its own size and one exchange on a line the two already share.
 //!
 //! ```text
-//! mailbox ─▶ ┌──────┬─────────────┬──────────┬──────┬──────┬──────┬───┐
-//!            │ head │ taken, seen │ coupling │ car  │ car  │ car  │ … │ ◀─ the sending worker adds
-//!            └──────┴─────────────┴──────────┴──────┴──────┴──────┴───┘
-//!            │ receiver's line    │ sender's lines
+//! mailbox ─▶ ┌──────────┬─────────────┬──────────┬──────┬──────┬──────┬───┐
+//!            │ envelope │ taken, seen │ coupling │ car  │ car  │ car  │ … │ ◀─ the sending worker adds
+//!            └──────────┴─────────────┴──────────┴──────┴──────┴──────┴───┘
+//!            │ receiver's line        │ sender's lines
 //! ```
 //!
-//! The receiver writes to the head's line with each car it takes, the sender to the coupling's with
+//! The receiver writes to the envelope's line with each car it takes, the sender to the coupling's with
 //! each it adds; the receiver looks at that one only when it has taken all it saw there. So the two
 //! go at their own speeds even in one train.
 //!
@@ -33,7 +33,7 @@ use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::Link;
 use crate::mailbox::budget;
 use crate::mailbox::coupling::{Coupling, Found, OutsidePushes};
-use crate::mailbox::envelope::{Dispatch, Message};
+use crate::mailbox::envelope::{Dispatch, Envelope};
 use crate::memory::block;
 use crate::memory::slab;
 use crate::process::{Process, Turn};
@@ -66,7 +66,7 @@ struct OwnLine<T>(T);
 
 #[repr(C)]
 struct Train<P, T> {
-    head: Message,
+    envelope: Envelope,
     /// What the receiver knows; its alone.
     front: UnsafeCell<Front>,
     process: PhantomData<fn(P)>,
@@ -108,7 +108,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         // SAFETY: freshly allocated, and there is room for a car.
         unsafe {
             train.write(Train {
-                head: Message::new(Self::DISPATCH),
+                envelope: Envelope::new(Self::DISPATCH),
                 front: UnsafeCell::new(Front { taken: 0, seen: 1 }),
                 process: PhantomData,
                 coupling: OwnLine(Coupling::new()),
@@ -169,7 +169,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         None
     }
 
-    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+    unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         // SAFETY: the dispatch functions are those of the message's type, called by the receiver.
         unsafe {
             match Self::take(message.cast()) {
@@ -182,7 +182,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
         // SAFETY: as in `run`.
         while let Some(turn) = unsafe { Self::take(message.cast()) } {
             drop_users(turn);
@@ -190,7 +190,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     /// How many cars are left.
-    unsafe fn left(message: NonNull<Message>) -> u64 {
+    unsafe fn left(message: NonNull<Envelope>) -> u64 {
         let train = message.cast::<Self>();
         // SAFETY: as in `run`.
         unsafe {
@@ -200,7 +200,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     /// Lets go if no car is left; false if there is one.
-    unsafe fn uncouple(message: NonNull<Message>) -> bool {
+    unsafe fn uncouple(message: NonNull<Envelope>) -> bool {
         let train = message.cast::<Self>();
         // SAFETY: as in `run`.
         unsafe {
@@ -217,8 +217,8 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
 
 /// The sender's end of a train. The turn that made it up must [`leave`](Self::leave) it.
 pub(crate) struct Rear {
-    train: NonNull<Message>,
-    leave: unsafe fn(NonNull<Message>),
+    train: NonNull<Envelope>,
+    leave: unsafe fn(NonNull<Envelope>),
     outside: &'static OutsidePushes,
     /// Their count before the train was pushed.
     outside_before: usize,
@@ -279,7 +279,7 @@ impl Rear {
     }
 }
 
-unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Message>) {
+unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Envelope>) {
     let train = message.cast::<Train<P, T>>();
     // SAFETY: the sender's side lets go here, once; if it is the last, it frees.
     unsafe {

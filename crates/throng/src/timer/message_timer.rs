@@ -35,7 +35,7 @@ use crate::address::{Address, Pid, RawAddress};
 use crate::cell::Token;
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::budget;
-use crate::mailbox::envelope::{Cast, Dispatch, Message};
+use crate::mailbox::envelope::{Cast, Dispatch, Envelope};
 use crate::mailbox::{Gone, Link};
 use crate::memory::block;
 use crate::process::{Process, Turn};
@@ -439,7 +439,7 @@ impl Timers {
 /// the timer's block, and belongs to this.
 #[repr(C)]
 struct Fired<P, T> {
-    head: Message,
+    envelope: Envelope,
     share: TimerShare,
     process: PhantomData<fn(P, T)>,
 }
@@ -464,7 +464,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         // ours.
         unsafe {
             message.write(Fired {
-                head: Message::new(Self::DISPATCH),
+                envelope: Envelope::new(Self::DISPATCH),
                 share,
                 process: PhantomData,
             });
@@ -477,7 +477,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
     ///
     /// # Safety
     /// The caller owns the message, and it is one of these.
-    unsafe fn take(message: NonNull<Message>) -> TimerShare {
+    unsafe fn take(message: NonNull<Envelope>) -> TimerShare {
         // SAFETY: by the contract; moved out once.
         unsafe {
             let Fired { share, .. } = message.cast::<Self>().read();
@@ -486,7 +486,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         }
     }
 
-    unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+    unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
         // SAFETY: the dispatch functions are those of the message's type, and the message in the
         // block is this one's.
@@ -505,7 +505,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
         budget::discharge_here(Self::BYTES);
         // SAFETY: as in `run`.
         unsafe {

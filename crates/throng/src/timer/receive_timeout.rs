@@ -13,7 +13,7 @@
 use crate::cell::{CellRef, Inside, Token};
 use crate::exit::ExitReason;
 use crate::mailbox::Gone;
-use crate::mailbox::envelope::{Dispatch, Message};
+use crate::mailbox::envelope::{Dispatch, Envelope};
 use crate::memory::block;
 use crate::scheduler;
 use crate::scheduler::watchdog::TurnTitle;
@@ -52,11 +52,11 @@ fn arm(worker: &Worker, cell: CellRef, at: Tick) {
 /// nobody had it.
 pub(crate) fn queue(cell: CellRef) -> Option<Token> {
     let generation = cell.generation()?;
-    let message = block::allocate(LAYOUT).cast::<Message>();
+    let message = block::allocate(LAYOUT).cast::<Envelope>();
     // SAFETY: freshly allocated with this layout; the message is one for any process; if it was not
     // queued, it is still ours.
     unsafe {
-        message.write(Message::new(&DISPATCH));
+        message.write(Envelope::new(&DISPATCH));
         cell.push(generation, message.cast()).unwrap_or_else(|Gone| {
             free(message);
             None
@@ -64,18 +64,18 @@ pub(crate) fn queue(cell: CellRef) -> Option<Token> {
     }
 }
 
-const LAYOUT: Layout = Layout::new::<Message>();
+const LAYOUT: Layout = Layout::new::<Envelope>();
 
 static DISPATCH: Dispatch = Dispatch::aside(run, discard, TurnTitle::TIMEOUT);
 
 /// # Safety
 /// The message is one of these and the caller's.
-unsafe fn free(message: NonNull<Message>) {
+unsafe fn free(message: NonNull<Envelope>) {
     // SAFETY: as said.
     unsafe { block::free(message.cast(), LAYOUT) };
 }
 
-unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
+unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
     // SAFETY: the dispatch functions are called with their own messages.
     unsafe { free(message) };
     scheduler::with_worker(|worker| {
@@ -98,7 +98,7 @@ unsafe fn run(message: NonNull<Message>, token: &Token) -> Progress {
     })
 }
 
-unsafe fn discard(message: NonNull<Message>, _: &ExitReason) {
+unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
     // SAFETY: as in `run`.
     unsafe { free(message) };
 }
