@@ -576,7 +576,7 @@ impl<P: Process> Address<P> {
             worker.map(Worker::end_streak);
             let told = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
             if let Some(worker) = worker {
-                worker.leave(self.raw.parts().1);
+                worker.run_exit_next(self.raw.parts().1);
             }
             told
         })

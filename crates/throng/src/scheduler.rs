@@ -28,7 +28,7 @@ use crate::runtime::metrics::WorkerMetrics;
 use crate::scheduler::counters::Counters;
 use crate::scheduler::sleepers::Sleepers;
 use crate::scheduler::spare::Spares;
-use crate::scheduler::token_queue::{TokenQueue, WarmToken};
+use crate::scheduler::token_queue::{TokenQueue, TokenSlot};
 use crate::scheduler::watchdog::Doing;
 use crate::scheduler::worker::Worker;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
@@ -213,9 +213,9 @@ impl Drop for Due<'_> {
 pub(crate) struct Remote {
     pub(crate) queue: TokenQueue,
     /// The process woken last.
-    pub(crate) warm: WarmToken,
-    /// The process told to stop last, if that woke it: see `Worker::leave`.
-    pub(crate) leaving: WarmToken,
+    pub(crate) lifo_slot: TokenSlot,
+    /// The process stopped last, if the request woke it: see `Worker::run_exit_next`.
+    pub(crate) exit_slot: TokenSlot,
     pub(crate) doing: Doing,
     pub(crate) counters: Counters,
     thread: OnceLock<Thread>,
@@ -227,8 +227,8 @@ impl Remote {
     fn new(fences: Fences) -> Remote {
         Remote {
             queue: TokenQueue::new(),
-            warm: WarmToken::new(fences),
-            leaving: WarmToken::new(fences),
+            lifo_slot: TokenSlot::new(fences),
+            exit_slot: TokenSlot::new(fences),
             doing: Doing::new(),
             counters: Counters::new(),
             thread: OnceLock::new(),
@@ -491,8 +491,8 @@ impl Scheduler {
         /// So much may wait; the rest of a million alarms can ring when that has run.
         const INJECTED_MOST: usize = 1024;
         const SLICES: usize = 64;
-        let Remote { warm, leaving, .. } = &self.remotes[worker];
-        let held = [leaving.steal(), warm.steal()];
+        let Remote { lifo_slot, exit_slot, .. } = &self.remotes[worker];
+        let held = [exit_slot.steal(), lifo_slot.steal()];
         if held.iter().any(Option::is_some) {
             self.inject(held.into_iter().flatten());
         }

@@ -13,9 +13,9 @@
 //!            │ receiver's line        │ sender's lines
 //! ```
 //!
-//! The receiver writes to the envelope's line with each car it takes, the sender to the coupling's with
-//! each it adds; the receiver looks at that one only when it has taken all it saw there. So the two
-//! go at their own speeds even in one train.
+//! The receiver writes to the envelope's line with each car it takes, the sender to the coupling's
+//! with each it adds; the receiver looks at that one only when it has taken all it saw there. So
+//! the two go at their own speeds even in one train.
 //!
 //! Order: all cars come from one turn, between two of its suspensions, with no other message of
 //! it to anybody in between, and with no message from outside the workers since the train was pushed

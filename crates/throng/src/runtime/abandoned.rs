@@ -83,7 +83,8 @@ impl Shared {
             .for_each(|title| name(title.process()));
         let mut queued = Vec::new();
         for remote in remotes {
-            queued.extend([remote.leaving.steal(), remote.warm.steal()].into_iter().flatten());
+            queued
+                .extend([remote.exit_slot.steal(), remote.lifo_slot.steal()].into_iter().flatten());
             while let Some(token) = remote.queue.steal(|token| queued.push(token)) {
                 queued.push(token);
             }

@@ -1,4 +1,4 @@
-//! The slot of the process that a worker has woken last, which it runs next.
+//! The LIFO slot: the process that a worker has woken last, which it runs next.
 //!
 //! It is the worker's own: a process stays warm in its core's cache this way. Only when the worker
 //! is held up in a turn may another take the process out, so that it does not wait behind that.
@@ -27,16 +27,16 @@ use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ptr;
 
 /// See the file's head. `T` is what the entry points to.
-pub(crate) struct Warm<T> {
+pub(crate) struct LifoSlot<T> {
     entry: AtomicPtr<T>,
     taking: AtomicU32,
     claimed: AtomicU32,
     fences: Fences,
 }
 
-impl<T> Warm<T> {
+impl<T> LifoSlot<T> {
     pub(crate) fn new(fences: Fences) -> Self {
-        Warm {
+        LifoSlot {
             entry: AtomicPtr::new(ptr::null_mut()),
             taking: AtomicU32::new(0),
             claimed: AtomicU32::new(0),
@@ -107,7 +107,7 @@ mod loom_models {
     #[test]
     fn loom_each_entry_is_taken_once_by_owner_or_thief() {
         loom::model(|| {
-            let warm = Arc::new(Warm::<loom::cell::UnsafeCell<u32>>::new(Fences::default()));
+            let slot = Arc::new(LifoSlot::<loom::cell::UnsafeCell<u32>>::new(Fences::default()));
             // What stands for a process: only who has taken its entry may touch it.
             let cells: Vec<_> = (0..2)
                 .map(|_| Box::into_raw(Box::new(loom::cell::UnsafeCell::new(0_u32))))
@@ -117,9 +117,9 @@ mod loom_models {
                 unsafe { (*entry).with_mut(|count| *count += 1) };
             };
             let thief = thread::spawn({
-                let warm = warm.clone();
+                let slot = slot.clone();
                 move || {
-                    let stolen = warm.steal();
+                    let stolen = slot.steal();
                     if !stolen.is_null() {
                         touch(stolen);
                     }
@@ -134,16 +134,16 @@ mod loom_models {
                 }
             };
             touch(cells[0]);
-            keep(warm.replace(cells[0]));
+            keep(slot.replace(cells[0]));
             touch(cells[1]);
-            keep(warm.replace(cells[1]));
+            keep(slot.replace(cells[1]));
             // Put in again, so that a thief may find what it saw before.
-            let again = warm.take();
+            let again = slot.take();
             if !again.is_null() {
                 touch(again);
-                keep(warm.replace(again));
+                keep(slot.replace(again));
             }
-            keep(warm.take());
+            keep(slot.take());
             taken.extend(Some(thief.join().unwrap()).filter(|&stolen| stolen != 0));
             taken.sort_unstable();
             let mut all: Vec<_> = cells.iter().map(|cell| cell.addr()).collect();

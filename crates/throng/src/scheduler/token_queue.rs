@@ -1,9 +1,9 @@
-//! Where tokens wait: a worker's run queue and its warm slot, filled with nothing else.
+//! Where tokens wait: a worker's run queue and its LIFO slot, filled with nothing else.
 //!
 //! Invariant: what comes out went in as a token, and comes out once; so it is that token again.
 
 use crate::cell::{Cell, Token};
-use crate::scheduler::lifo_slot::Warm;
+use crate::scheduler::lifo_slot::LifoSlot;
 use crate::scheduler::run_queue::RunQueue;
 use crate::sync::Fences;
 
@@ -45,12 +45,12 @@ impl TokenQueue {
     }
 }
 
-/// The process that a worker has woken last; see `warm`.
-pub(crate) struct WarmToken(Warm<Cell>);
+/// Slot for one token, which its worker runs next; see `lifo_slot`.
+pub(crate) struct TokenSlot(LifoSlot<Cell>);
 
-impl WarmToken {
-    pub(crate) fn new(fences: Fences) -> WarmToken {
-        WarmToken(Warm::new(fences))
+impl TokenSlot {
+    pub(crate) fn new(fences: Fences) -> TokenSlot {
+        TokenSlot(LifoSlot::new(fences))
     }
 
     /// Owner: puts a token in; the one that was there comes out.

@@ -5,10 +5,10 @@
 //! whose process has exited. The thread that keeps
 //! the clock looks at that every few milliseconds ([`Watch`]). A turn found running for longer than
 //! `stuck_after` is reported, once, with the names of its process and of its message; and what the
-//! worker holds is made reachable: its warm process goes to the injector, its alarms are rung for
-//! it, and if the others do not keep up, a spare worker is woken for as long as this one is stuck
-//! (`spare`). Its queue is
-//! open to thieves anyway. So code that blocks its thread slows one process, not the node.
+//! worker holds is made reachable: the process in its LIFO slot goes to the injector, its alarms
+//! are rung for it, and if the others do not keep up, a spare worker is woken for as long as this
+//! one is stuck (`spare`). Its queue is open to thieves anyway. So code that blocks its thread
+//! slows one process, not the node.
 //!
 //! On a machine so loaded that a worker does not get its core for that long the same happens, and
 //! helps as much.

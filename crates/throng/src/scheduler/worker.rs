@@ -1,14 +1,14 @@
 //! A worker: one thread that runs processes.
 //!
-//! Where the next process comes from, in this order: the one woken last by the one before (warm in
-//! the cache; a call and its reply stay on one core this way), the worker's own queue, the
+//! Where the next process comes from, in this order: the LIFO slot, which has the one woken last
+//! (warm in the cache; a call and its reply stay on one core this way), the worker's own queue, the
 //! injector, another worker's queue. Every so often the order is broken so that nobody starves.
 //!
 //! A process keeps the worker for at most [`BUDGET`] messages and [`TIME_BUDGET`] ticks of the
 //! clock, then goes to the end of the queue.
 //!
 //! What others must reach while a turn blocks this worker is not in here but in its `Remote`: the
-//! queue, the warm process; and its alarms.
+//! queue, the LIFO slot; and its alarms.
 
 mod recovery;
 
@@ -50,7 +50,7 @@ const QUEUED_MOST: u32 = 128;
 /// How many processes in a row may be the one woken last, while others wait. Then all that wait
 /// come first: were it only one of them, two processes that wake each other and somebody else each
 /// time would make the queue grow without end.
-const WARM_STREAK: u32 = 32;
+const LIFO_STREAK: u32 = 32;
 /// Every how many processes alarms are rung although many wait.
 const ALARMS_FIRST: u32 = 61;
 /// After how many sends in one turn the process woken last is put where others can take it.
@@ -72,8 +72,8 @@ pub(crate) struct Worker {
     is_spare: bool,
     /// Where this worker's alarms are; a spare one's are with a regular one.
     alarms: usize,
-    warm_streak: Cell<u32>,
-    /// How many of the queue come before anybody is warm again.
+    lifo_streak: Cell<u32>,
+    /// How many of the queue come before the LIFO slot again.
     round: Cell<u32>,
     running: Cell<Option<CellRef>>,
     /// The running process, if its token was dropped by a panic.
@@ -101,7 +101,7 @@ impl Worker {
             index,
             is_spare: index >= workers,
             alarms: index % workers,
-            warm_streak: Cell::new(0),
+            lifo_streak: Cell::new(0),
             round: Cell::new(0),
             running: Cell::new(None),
             stranded: Cell::new(None),
@@ -147,7 +147,7 @@ impl Worker {
     /// now: it all exits at once. No other thread sweeps any more, so this worker does: once more
     /// after each process that it has met, which may have suspended its last turn.
     fn run_left(&self) {
-        let queued = || self.take_warm().or_else(|| self.remote().queue.pop());
+        let queued = || self.take_from_slots().or_else(|| self.remote().queue.pop());
         loop {
             let mut ran = false;
             let mut run = |token| {
@@ -183,9 +183,9 @@ impl Worker {
         if !scheduler.spares.retire(self.index) {
             return false;
         }
-        let warm = std::iter::from_fn(|| self.take_warm());
+        let slots = std::iter::from_fn(|| self.take_from_slots());
         let queued = std::iter::from_fn(|| self.remote().queue.pop());
-        scheduler.inject(warm.chain(queued));
+        scheduler.inject(slots.chain(queued));
         self.round.set(0);
         self.give_up_reserves();
         self.remote().counters.fall_asleep(scheduler.clock.refresh_exactly().1);
@@ -227,27 +227,28 @@ impl Worker {
     pub(crate) fn push(&self, token: Token) {
         if self.round.get() > 0 {
             self.push_back(token);
-        } else if let Some(cooler) = self.remote().warm.replace(token) {
-            self.push_back(cooler);
+        } else if let Some(older) = self.remote().lifo_slot.replace(token) {
+            self.push_back(older);
         }
     }
 
-    /// A process has been told to stop: if that woke it, it comes next, before the one that was
-    /// warm. Its exit is short and gives back what the next spawn takes; elsewhere it would be cold.
-    pub(crate) fn leave(&self, cell: CellRef) {
-        let Remote { warm, leaving, .. } = self.remote();
-        let Some(token) = warm.take() else { return };
-        let slot = if token.as_ref() == cell { leaving } else { warm };
+    /// Moves a process that was just asked to stop from the LIFO slot to the exit slot, if the
+    /// request woke it: it comes next. Its exit is short and gives back what the next spawn takes;
+    /// elsewhere it would be cold.
+    pub(crate) fn run_exit_next(&self, cell: CellRef) {
+        let Remote { lifo_slot, exit_slot, .. } = self.remote();
+        let Some(token) = lifo_slot.take() else { return };
+        let slot = if token.as_ref() == cell { exit_slot } else { lifo_slot };
         if let Some(earlier) = slot.replace(token) {
             self.push_back(earlier);
         }
     }
 
-    /// The process that comes before the queue, if there is one: who leaves goes first.
+    /// Takes the process that comes before the queue, if there is one: the one that exits first.
     #[inline(always)]
-    fn take_warm(&self) -> Option<Token> {
-        let Remote { warm, leaving, .. } = self.remote();
-        leaving.take().or_else(|| warm.take())
+    fn take_from_slots(&self) -> Option<Token> {
+        let Remote { lifo_slot, exit_slot, .. } = self.remote();
+        exit_slot.take().or_else(|| lifo_slot.take())
     }
 
     /// Puts a process at the end of the queue, where others may take it.
@@ -296,16 +297,16 @@ impl Worker {
         let sends = self.sends.get() + 1;
         self.sends.set(sends);
         if sends >= SENDS_PER_EXPOSURE {
-            self.expose_warm();
+            self.expose_slots();
         }
     }
 
     #[cold]
-    fn expose_warm(&self) {
+    fn expose_slots(&self) {
         self.sends.set(0);
         // One who sends so much is not to wait for the clock to learn that it is too much.
         self.account.look();
-        while let Some(token) = self.take_warm() {
+        while let Some(token) = self.take_from_slots() {
             self.push_back(token);
         }
     }
@@ -325,18 +326,18 @@ impl Worker {
         }
         let queue = &self.remote().queue;
         if self.round.get() == 0
-            && let Some(token) = self.take_warm()
+            && let Some(token) = self.take_from_slots()
         {
-            let streak = self.warm_streak.get() + 1;
-            self.warm_streak.set(streak);
-            if streak < WARM_STREAK || queue.is_empty() {
+            let streak = self.lifo_streak.get() + 1;
+            self.lifo_streak.set(streak);
+            if streak < LIFO_STREAK || queue.is_empty() {
                 return Some(token);
             }
-            // The others' turn: as many as wait now, before anybody is warm again.
+            // The others' turn: as many as wait now, before the LIFO slot again.
             self.round.set(queue.len() + 1);
             self.push_back(token);
         }
-        self.warm_streak.set(0);
+        self.lifo_streak.set(0);
         match queue.pop() {
             Some(token) => {
                 self.round.set(self.round.get().saturating_sub(1));
@@ -344,7 +345,7 @@ impl Worker {
             }
             None => {
                 self.round.set(0);
-                self.take_warm().or_else(|| self.take_injected())
+                self.take_from_slots().or_else(|| self.take_injected())
             }
         }
     }
@@ -372,7 +373,7 @@ impl Worker {
         for _ in 0..SEARCH_ROUNDS {
             let found = self.steal().or_else(|| self.take_injected()).or_else(|| {
                 self.ring_alarms(0, self.scheduler().clock.now());
-                self.remote().queue.pop().or_else(|| self.take_warm())
+                self.remote().queue.pop().or_else(|| self.take_from_slots())
             });
             if found.is_some() || self.scheduler().phase() == Phase::Over {
                 return found;
@@ -726,7 +727,7 @@ impl Worker {
         while self.alarms().is_due(self.scheduler().clock.now()) {
             drop(self.scheduler().ring(self.alarms(), |token| ready.push(token)));
         }
-        ready.extend(std::iter::from_fn(|| self.take_warm()));
+        ready.extend(std::iter::from_fn(|| self.take_from_slots()));
         ready.extend(std::iter::from_fn(|| self.remote().queue.pop()));
         ready.extend(self.scheduler().take_injected(usize::MAX));
     }
