@@ -16,7 +16,7 @@ use crate::cell::extension::{Watcher, watcher_key};
 use crate::cell::{Cell, CellRef, Token};
 use crate::error::SendError;
 use crate::exit::ExitReason;
-use crate::mailbox::bounded::{Lobby, Offered, Place, Refusal};
+use crate::mailbox::bounded::{BoundedQueue, Offered, Refusal, Waiter};
 use crate::mailbox::budget::Budget;
 use crate::mailbox::envelope::{self, Cast, Route};
 use crate::mailbox::{Generation, Gone, Link};
@@ -58,7 +58,7 @@ impl RawAddress {
         (generation, unsafe { CellRef::new(NonNull::new_unchecked(cell)) })
     }
 
-    /// Whether the process has a bound, and so a lobby.
+    /// Whether the process has a bound, and so a bounded queue.
     #[inline(always)]
     pub(crate) fn is_bounded(self) -> bool {
         self.parts().0.is_bounded()
@@ -75,9 +75,9 @@ impl RawAddress {
         let budget = slab::budget_of(cell);
         budget.charge(bytes);
         let pushed = if generation.is_bounded() {
-            slab::lobby_of(cell).ok_or(Gone).and_then(|lobby| {
+            slab::bounded_queue_of(cell).ok_or(Gone).and_then(|queue| {
                 // SAFETY: passed on.
-                lobby.push_signal(generation, || unsafe { cell.push_signal(generation, message) })
+                queue.push_signal(generation, || unsafe { cell.push_signal(generation, message) })
             })
         } else {
             // SAFETY: passed on.
@@ -137,30 +137,30 @@ impl RawAddress {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
             // SAFETY: passed on.
-            return unsafe { self.offer_slowly(message, Lobby::offer) }.map(|_| ());
+            return unsafe { self.offer_slowly(message, BoundedQueue::offer) }.map(|_| ());
         }
         // SAFETY: passed on.
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone)
     }
 
-    /// As [`offer`](Self::offer), but where a bound says that one waits for room, the message stands
-    /// in line until there is some. The waker, if there is one, is called when that is over; without
+    /// As [`offer`](Self::offer), but where a bound says that one waits for room, the message waits
+    /// until there is some. The waker, if there is one, is called when that is over; without
     /// one the message itself must tell its sender, by its `refuse`.
     ///
     /// # Safety
     /// As [`push`](Self::push).
     #[inline(always)]
-    pub(crate) unsafe fn line_up(
+    pub(crate) unsafe fn offer_or_wait(
         self,
         message: NonNull<Link>,
         waker: Option<&Waker>,
-    ) -> Result<Option<Place>, Refusal> {
+    ) -> Result<Option<Waiter>, Refusal> {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
             // SAFETY: passed on.
             return unsafe {
-                self.offer_slowly(message, |lobby, generation, message| {
-                    lobby.line_up(generation, message, waker.cloned())
+                self.offer_slowly(message, |queue, generation, message| {
+                    queue.offer_or_wait(generation, message, waker.cloned())
                 })
             };
         }
@@ -174,8 +174,8 @@ impl RawAddress {
     unsafe fn offer_slowly(
         self,
         message: NonNull<Link>,
-        offer: impl FnOnce(&Lobby, Generation, NonNull<Link>) -> Result<Offered, Refusal>,
-    ) -> Result<Option<Place>, Refusal> {
+        offer: impl FnOnce(&BoundedQueue, Generation, NonNull<Link>) -> Result<Offered, Refusal>,
+    ) -> Result<Option<Waiter>, Refusal> {
         let (generation, cell) = self.parts();
         // SAFETY: the caller's.
         if !unsafe { envelope::is_counted(message) } {
@@ -191,23 +191,25 @@ impl RawAddress {
             // SAFETY: passed on.
             return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
         }
-        let lobby = slab::lobby_of(cell).ok_or(Refusal::Gone)?;
+        let queue = slab::bounded_queue_of(cell).ok_or(Refusal::Gone)?;
         // SAFETY: the caller's.
         let bytes = unsafe { envelope::bytes(message) };
         budget.charge(bytes);
-        let dropped = match offer(lobby, generation, message) {
+        let dropped = match offer(queue, generation, message) {
             Ok(Offered::Queued(dropped)) => dropped,
-            Ok(Offered::Lined(number)) => return Ok(Some(Place { lobby, budget, bytes, number })),
+            Ok(Offered::Waiting(number)) => {
+                return Ok(Some(Waiter { queue, budget, bytes, number }));
+            }
             Err(refusal) => {
                 budget.discharge(bytes);
                 return Err(refusal);
             }
         };
-        if let Some(token) = cell.ring_at_door(generation) {
+        if let Some(token) = cell.wake_for_push(generation) {
             scheduler::schedule(token);
         }
         if let Some(dropped) = dropped {
-            // SAFETY: out of the lobby, which owned it; only what counts is dropped.
+            // SAFETY: out of the queue, which owned it; only what counts is dropped.
             unsafe {
                 budget.discharge(envelope::bytes(dropped));
                 envelope::refuse(dropped, Refusal::Dropped);
@@ -510,7 +512,7 @@ impl<P: Process> Address<P> {
     /// As [`send`](Self::send); [`SendError::NoProcess`] also if the process exits before there is
     /// room.
     pub fn deliver<T: Turn<P>>(self, message: T) -> Delivery<T> {
-        Delivery::new(self.raw, Cast::<P, T>::line_up, message)
+        Delivery::new(self.raw, Cast::<P, T>::offer_or_wait, message)
     }
 
     /// Sends a message and waits for the reply.
@@ -545,7 +547,7 @@ impl<P: Process> Address<P> {
         self,
         question: impl FnOnce(ReplyTo<R>) -> T,
     ) -> Ask<T, R> {
-        Ask::new(self.raw, Cast::<P, T>::line_up, question)
+        Ask::new(self.raw, Cast::<P, T>::offer_or_wait, question)
     }
 
     /// This process as one of all those that handle an `M`.

@@ -140,7 +140,7 @@ impl CellRef {
         unsafe { self.push_on_word(generation, message) }
     }
 
-    /// As [`push`](Self::push), but past the lobby.
+    /// As [`push`](Self::push), but past the bounded queue.
     ///
     /// # Safety
     /// As there.
@@ -155,10 +155,10 @@ impl CellRef {
         Ok(self.token_after(pushed))
     }
 
-    /// Something has been put in the lobby of a process here; the token comes along if nobody had
-    /// it.
-    pub(crate) fn ring_at_door(self, generation: Generation) -> Option<Token> {
-        self.token_after(self.cell().mailbox.ring(generation))
+    /// Something has been put in the bounded queue of a process here; the token comes along if
+    /// nobody had it.
+    pub(crate) fn wake_for_push(self, generation: Generation) -> Option<Token> {
+        self.token_after(self.cell().mailbox.wake_for_push(generation))
     }
 
     #[inline(always)]
@@ -408,7 +408,7 @@ impl Token {
     fn generation_to_open(&self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation().with_bounded(bound.is_some());
         if let Some(bound) = bound {
-            slab::lobby_for(self.as_ref()).open(generation, bound);
+            slab::bounded_queue_for(self.as_ref()).open(generation, bound);
         }
         generation
     }
@@ -435,7 +435,7 @@ impl Token {
     pub(crate) fn park(self, generation: Generation) -> Result<(), Token> {
         let mailbox = &self.cell().mailbox;
         let parked = if generation.is_bounded() {
-            self.lobby().if_empty(|| mailbox.park(generation))
+            self.bounded_queue().if_empty(|| mailbox.park(generation))
         } else {
             mailbox.park(generation)
         };
@@ -465,7 +465,7 @@ impl Token {
         }
         let mailbox = &self.cell().mailbox;
         if generation.is_bounded() {
-            return self.lobby().close_if_empty(|| mailbox.close_if_empty(generation));
+            return self.bounded_queue().close_if_empty(|| mailbox.close_if_empty(generation));
         }
         mailbox.close_if_empty(generation)
     }
@@ -590,7 +590,7 @@ impl Token {
             }
         }
         if generation.is_bounded() {
-            self.close_lobby(reason);
+            self.close_bounded_queue(reason);
         }
         let state_dropped = self.drop_state();
         let attachment = self.if_extension(|own| {

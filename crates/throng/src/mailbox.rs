@@ -11,7 +11,7 @@
 //! Messages are 64-byte aligned and user addresses have at most 48 bits, so 22 bits are free: they
 //! hold the slot's *generation*: 21 bits of number and, lowest, one that says whether the process is
 //! *bounded*, so that an address alone says so. What users send to a bounded process waits in its
-//! `lobby`, and this word says only who holds the token. The pointer part is
+//! `bounded`, and this word says only who holds the token. The pointer part is
 //!
 //! | value | the process | who may do what |
 //! |---|---|---|
@@ -301,7 +301,7 @@ impl Mailbox {
 
     /// Something has been queued elsewhere for the process, under a lock that `park` and
     /// `await_message` are called under too.
-    pub(crate) fn ring(&self, generation: Generation) -> Pushed {
+    pub(crate) fn wake_for_push(&self, generation: Generation) -> Pushed {
         let mut current = self.word.load(Ordering::Relaxed);
         loop {
             let pushed = match current {
@@ -537,27 +537,27 @@ mod loom_models {
         });
     }
 
-    /// What waits beside the word, under a lock, as in a lobby: whoever queues there rings after it,
-    /// and the token is given back under the lock, if nothing waits.
+    /// What waits beside the word, under a lock, as in a bounded queue: whoever queues there wakes
+    /// the process after it, and the token is given back under the lock, if nothing waits.
     #[test]
     fn loom_what_is_queued_beside_the_word_is_handled_once() {
         loom::model(|| {
             let first = Generation::FIRST.with_bounded(true);
             let mailbox = Arc::new(Mailbox::new_open(first));
-            let lobby = Arc::new(loom::sync::Mutex::new(0_u32));
+            let queue = Arc::new(loom::sync::Mutex::new(0_u32));
             let handled = Arc::new(loom::cell::UnsafeCell::new(0_u32));
             let senders = [(); 2].map(|()| {
-                let (mailbox, lobby, handled) = (mailbox.clone(), lobby.clone(), handled.clone());
+                let (mailbox, queue, handled) = (mailbox.clone(), queue.clone(), handled.clone());
                 thread::spawn(move || {
-                    *lobby.lock().unwrap() += 1;
-                    if mailbox.ring(first) != Pushed::Woke {
+                    *queue.lock().unwrap() += 1;
+                    if mailbox.wake_for_push(first) != Pushed::Woke {
                         return;
                     }
                     // SAFETY: the token is ours.
                     handled.with_mut(|handled| unsafe {
                         loop {
-                            *handled += std::mem::take(&mut *lobby.lock().unwrap());
-                            let left = lobby.lock().unwrap();
+                            *handled += std::mem::take(&mut *queue.lock().unwrap());
+                            let left = queue.lock().unwrap();
                             if *left == 0 && mailbox.park(first) {
                                 return;
                             }

@@ -7,7 +7,7 @@ use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::bounded::Refusal;
-use crate::mailbox::envelope::{self, Awaited, CastInLine, Failure, LineUp, Owed};
+use crate::mailbox::envelope::{self, Awaited, Failure, OfferOrWait, Owed, WaitingCast};
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -124,14 +124,13 @@ pub struct Ask<T, R> {
 enum Stage<T, R> {
     Unsent {
         to: RawAddress,
-        line_up: LineUp<T>,
+        offer_or_wait: OfferOrWait<T>,
         message: T,
         awaited: Awaited<(), R>,
     },
     /// There is nobody to send it to.
     Refused(T),
-    /// It stands in line.
-    Lined(CastInLine<T>, Awaited<(), R>, Chase),
+    WaitingForRoom(WaitingCast<T>, Awaited<(), R>, Chase),
     Waiting(Awaited<(), R>, Chase),
     Over,
 }
@@ -144,12 +143,12 @@ impl<T, R> Unpin for Ask<T, R> {}
 impl<T, R> Ask<T, R> {
     pub(crate) fn new(
         to: RawAddress,
-        line_up: LineUp<T>,
+        offer_or_wait: OfferOrWait<T>,
         question: impl FnOnce(ReplyTo<R>) -> T,
     ) -> Self {
         let (awaited, owed) = envelope::question(Waker::noop());
         let message = question(ReplyTo(Some(owed)));
-        let stage = Stage::Unsent { to, line_up, message, awaited };
+        let stage = Stage::Unsent { to, offer_or_wait, message, awaited };
         Ask { stage, deadline: Deadline::usual() }
     }
 
@@ -172,14 +171,14 @@ impl<T, R> Ask<T, R> {
         cx: &mut Context<'_>,
     ) -> Result<Stage<T, R>, Outcome<T, R>> {
         match stage {
-            Stage::Unsent { to, line_up, message, awaited } => {
+            Stage::Unsent { to, offer_or_wait, message, awaited } => {
                 if call::begin(to) {
                     return Err(Err(CallError::Cycle(Some(message))));
                 }
                 let chase = Chase::new(to);
-                match line_up(to, message, cx.waker()) {
+                match offer_or_wait(to, message, cx.waker()) {
                     Ok(None) => self.wait(awaited, chase, cx),
-                    Ok(Some(lined)) => self.stand(lined, awaited, chase, cx),
+                    Ok(Some(waiting)) => self.wait_for_room(waiting, awaited, chase, cx),
                     Err((Refusal::Gone, message)) => Err(Err(CallError::NoProcess(message))),
                     Err((Refusal::Full | Refusal::Dropped, message)) => {
                         Err(Err(CallError::Overloaded(message)))
@@ -187,8 +186,8 @@ impl<T, R> Ask<T, R> {
                 }
             }
             Stage::Refused(message) => Err(Err(CallError::NoProcess(message))),
-            Stage::Lined(lined, awaited, chase) => match lined.ask(cx.waker()) {
-                None => self.stand(lined, awaited, chase, cx),
+            Stage::WaitingForRoom(waiting, awaited, chase) => match waiting.poll(cx.waker()) {
+                None => self.wait_for_room(waiting, awaited, chase, cx),
                 Some(Ok(())) => self.wait(awaited, chase, cx),
                 Some(Err(message)) => Err(Err(CallError::NoProcess(message))),
             },
@@ -197,18 +196,18 @@ impl<T, R> Ask<T, R> {
         }
     }
 
-    /// Stands in line.
-    fn stand(
+    /// Waits for room.
+    fn wait_for_room(
         &mut self,
-        lined: CastInLine<T>,
+        waiting: WaitingCast<T>,
         awaited: Awaited<(), R>,
         mut chase: Chase,
         cx: &mut Context<'_>,
     ) -> Result<Stage<T, R>, Outcome<T, R>> {
         let Some(vain) = call::give_up(&mut chase, &mut self.deadline, cx) else {
-            return Ok(Stage::Lined(lined, awaited, chase));
+            return Ok(Stage::WaitingForRoom(waiting, awaited, chase));
         };
-        match (lined.withdraw(), vain) {
+        match (waiting.withdraw(), vain) {
             (Some(message), Vain::Cycle) => Err(Err(CallError::Cycle(Some(message)))),
             (Some(message), Vain::Late) => {
                 drop_users(message);

@@ -4,7 +4,7 @@ use crate::address::RawAddress;
 use crate::error::SendError;
 use crate::exit::drop_users;
 use crate::mailbox::bounded::Refusal;
-use crate::mailbox::envelope::{CastInLine, LineUp};
+use crate::mailbox::envelope::{OfferOrWait, WaitingCast};
 use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use std::future::Future;
@@ -19,10 +19,10 @@ pub struct Delivery<T> {
 }
 
 enum Stage<T> {
-    Unsent(RawAddress, LineUp<T>, T),
+    Unsent(RawAddress, OfferOrWait<T>, T),
     /// There is nobody to send it to.
     Refused(T),
-    Lined(CastInLine<T>),
+    WaitingForRoom(WaitingCast<T>),
     Over,
 }
 
@@ -30,8 +30,8 @@ enum Stage<T> {
 impl<T> Unpin for Delivery<T> {}
 
 impl<T> Delivery<T> {
-    pub(crate) fn new(to: RawAddress, line_up: LineUp<T>, message: T) -> Self {
-        Delivery { stage: Stage::Unsent(to, line_up, message) }
+    pub(crate) fn new(to: RawAddress, offer_or_wait: OfferOrWait<T>, message: T) -> Self {
+        Delivery { stage: Stage::Unsent(to, offer_or_wait, message) }
     }
 
     pub(crate) fn refused(message: T) -> Self {
@@ -43,12 +43,12 @@ impl<T> Future for Delivery<T> {
     type Output = Result<(), SendError<T>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let lined = match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Unsent(to, line_up, message) => {
+        let waiting = match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Unsent(to, offer_or_wait, message) => {
                 scheduler::with_worker(|worker| worker.map(Worker::end_streak));
-                match line_up(to, message, cx.waker()) {
+                match offer_or_wait(to, message, cx.waker()) {
                     Ok(None) => return Poll::Ready(Ok(())),
-                    Ok(Some(lined)) => lined,
+                    Ok(Some(waiting)) => waiting,
                     Err((Refusal::Dropped, message)) => {
                         drop_users(message);
                         return Poll::Ready(Ok(()));
@@ -62,13 +62,13 @@ impl<T> Future for Delivery<T> {
                 }
             }
             Stage::Refused(message) => return Poll::Ready(Err(SendError::NoProcess(message))),
-            Stage::Lined(lined) => match lined.ask(cx.waker()) {
+            Stage::WaitingForRoom(waiting) => match waiting.poll(cx.waker()) {
                 Some(outcome) => return Poll::Ready(outcome.map_err(SendError::NoProcess)),
-                None => lined,
+                None => waiting,
             },
             Stage::Over => panic!("a delivery was polled after it was over"),
         };
-        self.stage = Stage::Lined(lined);
+        self.stage = Stage::WaitingForRoom(waiting);
         Poll::Pending
     }
 }

@@ -5,7 +5,7 @@ use crate::address::call::Call;
 use crate::address::delivery::Delivery;
 use crate::address::{Address, RawAddress};
 use crate::error::SendError;
-use crate::mailbox::envelope::{Cast, LineUp, Route};
+use crate::mailbox::envelope::{Cast, OfferOrWait, Route};
 use crate::process::{Handle, Message};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -67,7 +67,7 @@ impl Message for Never {
 /// What is to be known of the process's type.
 struct Kind<M: Message> {
     send: fn(RawAddress, M) -> Result<(), SendError<M>>,
-    line_up: LineUp<M>,
+    offer_or_wait: OfferOrWait<M>,
     route: fn(RawAddress) -> Route<M, M::Reply>,
 }
 
@@ -85,7 +85,7 @@ impl<M: Message> Recipient<M> {
     /// # Errors
     /// As for [`Address::deliver`].
     pub fn deliver(self, message: M) -> Delivery<M> {
-        Delivery::new(self.raw, self.kind.line_up, message)
+        Delivery::new(self.raw, self.kind.offer_or_wait, message)
     }
 
     /// Sends a message and waits for the reply; see [`Address::call`].
@@ -107,7 +107,7 @@ impl<M: Message> Recipient<M> {
     /// # Panics
     /// As for [`Address::call`].
     pub fn ask<R: Send + 'static>(self, question: impl FnOnce(ReplyTo<R>) -> M) -> Ask<M, R> {
-        Ask::new(self.raw, self.kind.line_up, question)
+        Ask::new(self.raw, self.kind.offer_or_wait, question)
     }
 
     /// Whether the process has not exited yet.
@@ -121,7 +121,7 @@ impl<P: Handle<M>, M: Message> From<Address<P>> for Recipient<M> {
         let kind = const {
             &Kind {
                 send: Address::<P>::send_to::<M>,
-                line_up: Cast::<P, M>::line_up,
+                offer_or_wait: Cast::<P, M>::offer_or_wait,
                 route: |raw| Route::to(Address::<P>::from_raw(raw)),
             }
         };

@@ -8,7 +8,7 @@ use super::{Cell, CellRef, TICK_SHIFT, Token, WAITS, pid};
 use crate::address::Pid;
 use crate::cell::extension::{Attachment, Extension};
 use crate::exit::ExitReason;
-use crate::mailbox::bounded::Lobby;
+use crate::mailbox::bounded::BoundedQueue;
 use crate::process::Process;
 use crate::runtime::RuntimeHandle;
 use crate::scheduler::watchdog::Doing;
@@ -116,15 +116,15 @@ impl Inside {
         let token = ManuallyDrop::new(Token(self.0));
         let (mailbox, generation) = (&token.cell().mailbox, token.generation());
         if generation.is_bounded() {
-            return token.lobby().if_empty(|| mailbox.await_message(generation));
+            return token.bounded_queue().if_empty(|| mailbox.await_message(generation));
         }
         mailbox.await_message(generation)
     }
 
     /// Where the process's messages wait, if it is bounded.
-    pub(crate) fn lobby(self) -> Option<&'static Lobby> {
+    pub(crate) fn bounded_queue(self) -> Option<&'static BoundedQueue> {
         let token = ManuallyDrop::new(Token(self.0));
-        token.generation().is_bounded().then(|| token.lobby())
+        token.generation().is_bounded().then(|| token.bounded_queue())
     }
 
     /// The process's first turn runs: signals need not wait any more.

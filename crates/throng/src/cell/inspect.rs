@@ -73,7 +73,7 @@ impl Token {
             load.add(cell.mailbox.newest());
         }
         let doomed =
-            if self.generation().is_bounded() { self.lobby().add_to(&mut load) } else { 0 };
+            if self.generation().is_bounded() { self.bounded_queue().add_to(&mut load) } else { 0 };
         self.if_extension(|own| {
             let kept = own.kept.without(doomed);
             load.messages += kept.messages;

@@ -12,7 +12,7 @@
 use super::Token;
 use crate::exit::{ExitReason, catch};
 use crate::fault::{self, Step};
-use crate::mailbox::bounded::Lobby;
+use crate::mailbox::bounded::BoundedQueue;
 use crate::mailbox::envelope::{self, Cast};
 use crate::mailbox::{Generation, Link};
 use crate::memory::slab;
@@ -64,7 +64,7 @@ impl Token {
             };
         }
         let Some(message) = NonNull::new(first) else {
-            return if generation.is_bounded() { self.run_from_lobby(doing) } else { None };
+            return if generation.is_bounded() { self.run_from_bounded_queue(doing) } else { None };
         };
         // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
         unsafe {
@@ -104,7 +104,7 @@ impl Token {
     /// Acts on the signals in a list just drained and queues the rest behind what is pending; says
     /// if the process is over.
     fn sort_out(&self, list: *mut Link) -> Option<After> {
-        let lobby = self.generation().is_bounded().then(|| self.lobby());
+        let queue = self.generation().is_bounded().then(|| self.bounded_queue());
         let budget = slab::budget_of(self.as_ref());
         let mut over: Option<After> = None;
         let mut looks = Vec::new();
@@ -115,7 +115,7 @@ impl Token {
                 Next::Message(message) => message,
                 Next::Signal(signal) => {
                     self.cell().turn.retract();
-                    let number = lobby.map(Lobby::next_mark);
+                    let number = queue.map(BoundedQueue::next_signal_number);
                     match signal.act(self) {
                         Outcome::Nothing => continue,
                         Outcome::Look(look) => {
@@ -125,8 +125,8 @@ impl Token {
                         Outcome::Message(message) => {
                             // SAFETY: just made.
                             budget.charge(unsafe { envelope::bytes(message) });
-                            if let Some((lobby, number)) = lobby.zip(number) {
-                                lobby.push_at(number, message);
+                            if let Some((queue, number)) = queue.zip(number) {
+                                queue.push_at(number, message);
                                 continue;
                             }
                             message

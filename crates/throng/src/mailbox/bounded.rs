@@ -1,36 +1,37 @@
-//! The lobby of a bounded process: what users send to it waits here, within its bound.
+//! The queue of a bounded process: what users send to it waits here, within its bound.
 //!
 //! ```text
 //!                      ┌─ counted ───┐
 //! send, call ─────────▶│ 7 9 12      │──┐ by number
 //!    │ full            └─────────────┘  ├──────────▶ turn ─▶ ( 2 5 held, by an async process )
 //!    ▼        room made        ▲     ┌──┘
-//! ┌─ line ─────────────────────┴┐    │
-//! │ who waits, in order         │    │
+//! ┌─ waiters ──────────────────┴┐    │
+//! │ senders that wait, in order │    │
 //! └─────────────────────────────┘    │
 //! timers, downs ─────▶ ( 8 10 11 uncounted )
 //! ```
 //!
 //! The mailbox word of a bounded process carries signals only, and says who holds the token. As a
-//! signal is pushed there it leaves a mark here, so that if it becomes a message (an exit that is
+//! signal is pushed there its number is kept here, so that if it becomes a message (an exit that is
 //! trapped) that comes where the signal came. A
-//! message is queued under the lobby's lock; then whoever queued it takes the token if nobody has
-//! it. The token's holder gives it back under the same lock, and only if the lobby is empty: so
+//! message is queued under the queue's lock; then whoever queued it takes the token if nobody has
+//! it. The token's holder gives it back under the same lock, and only if the queue is empty: so
 //! either it sees the message, or the sender sees that the token is free.
 //!
 //! An async process may take a message and keep it for a later receive. Such a message goes on to
-//! hold its place: the process itself has it, the lobby counts it (`held`). Held messages are older
+//! hold its place: the process itself has it, the queue counts it (`held`). Held messages are older
 //! than all others, so they are the ones that [`Overflow::DropOldest`] is for. A sender cannot reach
 //! them: it takes the place, and says so (`doomed`); the owner drops as many before it looks at what
 //! it keeps.
 //!
-//! A lobby belongs to a slot for good and is never freed, like the slot. Invariants, all under the
-//! lock:
+//! A bounded queue belongs to a slot for good and is never freed, like the slot. Invariants, all
+//! under the lock:
 //! 1. Only addresses with the owner's generation put anything in: none that is stale does.
-//! 2. Every message in here is owned by the lobby, and is for the owner's type; one in `returned`
+//! 2. Every message in here is owned by the queue, and is for the owner's type; one in `returned`
 //!    is for whoever has its ticket.
-//! 3. There is a line only while there is no room. It moves up with each place that becomes free.
-//! 4. Each number is given once, to a message or to a place in the line, in every life of the slot.
+//! 3. There are waiters only while there is no room. The first is admitted with each place that
+//!    becomes free.
+//! 4. Each number is given once, to a message, a signal or a waiter, in every life of the slot.
 //! 5. `held` is the number of messages that the owner keeps, and the one it has taken and not settled;
 //!    `doomed` is no more than that.
 //!
@@ -69,58 +70,57 @@ pub(crate) enum Refusal {
 pub(crate) enum Offered {
     /// It is queued; this one had to go for it.
     Queued(Option<NonNull<Link>>),
-    /// It stands in the line, under this number.
-    Lined(u64),
+    /// It waits for room, under this number.
+    Waiting(u64),
 }
 
-/// A place in the line of a lobby, to be asked for or given up.
+/// A message that waits for room in a bounded queue, to be polled or withdrawn.
 #[must_use]
-pub(crate) struct Place {
-    pub(crate) lobby: &'static Lobby,
-    /// Where the message is counted, as long as the lobby has it.
+pub(crate) struct Waiter {
+    pub(crate) queue: &'static BoundedQueue,
+    /// Where the message is counted, as long as the queue has it.
     pub(crate) budget: &'static Budget,
     pub(crate) bytes: u32,
     pub(crate) number: u64,
 }
 
-impl Place {
-    /// What has become of the message; if it stands there yet, the waker is called when that is
-    /// over.
-    pub(crate) fn ask(&self, waker: &Waker) -> Stands {
-        let stands = self.lobby.ask(self.number, waker);
-        if let Stands::Returned(_) = stands {
+impl Waiter {
+    /// Returns the state of the message; if it still waits, the waker is called when that is over.
+    pub(crate) fn poll(&self, waker: &Waker) -> WaiterState {
+        let state = self.queue.poll_waiter(self.number, waker);
+        if let WaiterState::Returned(_) = state {
             self.budget.discharge(self.bytes);
         }
-        stands
+        state
     }
 
-    /// Gives the place up: the message comes back, unless it has been queued or refused.
-    pub(crate) fn leave(&self) -> Option<NonNull<Link>> {
-        let message = self.lobby.leave(self.number)?;
+    /// Ends the wait: the message comes back, unless it has been queued or refused.
+    pub(crate) fn withdraw(&self) -> Option<NonNull<Link>> {
+        let message = self.queue.withdraw(self.number)?;
         self.budget.discharge(self.bytes);
         Some(message)
     }
 }
 
-/// What has become of a message that stood in the line.
+/// State of a message that has waited for room.
 #[must_use]
-pub(crate) enum Stands {
-    /// It stands there yet.
-    Lined,
+pub(crate) enum WaiterState {
+    /// It still waits.
+    Waiting,
     /// It has been queued.
     Admitted,
     /// The process has exited before there was room; the message is the caller's again.
     Returned(NonNull<Link>),
 }
 
-/// What a closed lobby held.
+/// Contents of a bounded queue that was closed.
 #[must_use]
 pub(crate) struct Closed {
     /// Messages that were queued, oldest first.
     pub(crate) queued: Vec<NonNull<Link>>,
-    /// Messages that stood in the line, and whose senders learn from them what has happened.
-    pub(crate) lined: Vec<NonNull<Link>>,
-    /// Those who will ask what has become of theirs.
+    /// Messages that waited for room, and whose senders learn from them what has happened.
+    pub(crate) waiting: Vec<NonNull<Link>>,
+    /// Wakers of senders that will poll for the fate of their message.
     pub(crate) wakers: Vec<Waker>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Settled {
 }
 
 /// See the file's head.
-pub(crate) struct Lobby(Mutex<State>);
+pub(crate) struct BoundedQueue(Mutex<State>);
 
 struct State {
     owner: Option<Generation>,
@@ -144,15 +144,15 @@ struct State {
     counted: VecDeque<Numbered>,
     uncounted: VecDeque<Numbered>,
     /// Waiting senders by number. A map, because each of a million may leave from the middle.
-    line: BTreeMap<u64, Standing>,
+    waiters: BTreeMap<u64, WaitingMessage>,
     /// Whether the owner says what has become of each message it takes.
     holds: bool,
     /// Whether the message taken last, of which it has not said so, was a counted one.
     taken_counts: bool,
     held: usize,
     doomed: usize,
-    /// Of the signals in the mailbox, in their order there.
-    marks: VecDeque<u64>,
+    /// Numbers of the signals in the mailbox, in their order there.
+    signal_order: VecDeque<u64>,
     returned: BTreeMap<u64, NonNull<Link>>,
     next_number: u64,
 }
@@ -162,29 +162,29 @@ struct Numbered {
     message: NonNull<Link>,
 }
 
-struct Standing {
+struct WaitingMessage {
     message: NonNull<Link>,
-    /// Of one who asks for its place; none if the message itself tells its sender.
+    /// Waker of a sender that polls for it; none if the message itself tells its sender.
     waker: Option<Waker>,
 }
 
-// SAFETY: messages are made to be sent, and the lobby owns those in it.
+// SAFETY: messages are made to be sent, and the queue owns those in it.
 unsafe impl Send for State {}
 
-impl Lobby {
-    /// A lobby nobody has yet.
-    pub(crate) fn new() -> Lobby {
-        Lobby(Mutex::new(State {
+impl BoundedQueue {
+    /// A bounded queue nobody has yet.
+    pub(crate) fn new() -> BoundedQueue {
+        BoundedQueue(Mutex::new(State {
             owner: None,
             bound: MailboxBound::new(1, Overflow::Reject),
             counted: VecDeque::new(),
             uncounted: VecDeque::new(),
-            line: BTreeMap::new(),
+            waiters: BTreeMap::new(),
             holds: false,
             taken_counts: false,
             held: 0,
             doomed: 0,
-            marks: VecDeque::new(),
+            signal_order: VecDeque::new(),
             returned: BTreeMap::new(),
             next_number: 0,
         }))
@@ -193,7 +193,10 @@ impl Lobby {
     /// Begins a life. The mailbox is not open yet.
     pub(crate) fn open(&self, owner: Generation, bound: MailboxBound) {
         let mut state = lock(&self.0);
-        debug_assert!(state.owner.is_none() && state.is_empty(), "a lobby has one owner at a time");
+        debug_assert!(
+            state.owner.is_none() && state.is_empty(),
+            "a bounded queue has one owner at a time"
+        );
         state.owner = Some(owner);
         state.bound = bound;
     }
@@ -209,7 +212,7 @@ impl Lobby {
         Ok(())
     }
 
-    /// Pushes a signal, and marks where it comes among the messages.
+    /// Pushes a signal, and notes its place among the messages.
     pub(crate) fn push_signal<R>(
         &self,
         owner: Generation,
@@ -221,21 +224,21 @@ impl Lobby {
         }
         let pushed = push()?;
         let number = state.number();
-        state.marks.push_back(number);
+        state.signal_order.push_back(number);
         Ok(pushed)
     }
 
-    /// Owner: where the signal came that was taken out of the mailbox; they come in order.
-    pub(crate) fn next_mark(&self) -> u64 {
+    /// Owner: the number of the signal that was taken out of the mailbox; they come in order.
+    pub(crate) fn next_signal_number(&self) -> u64 {
         let mut state = lock(&self.0);
-        state.marks.pop_front().expect("each signal has left a mark")
+        state.signal_order.pop_front().expect("each signal has a number")
     }
 
     /// Owner: queues what a signal has become.
     pub(crate) fn push_at(&self, number: u64, message: NonNull<Link>) {
         let uncounted = &mut lock(&self.0).uncounted;
-        let place = uncounted.partition_point(|earlier| earlier.number < number);
-        uncounted.insert(place, Numbered { number, message });
+        let index = uncounted.partition_point(|earlier| earlier.number < number);
+        uncounted.insert(index, Numbered { number, message });
     }
 
     /// Queues a message if there is room for it, or if there is made room for it.
@@ -247,9 +250,9 @@ impl Lobby {
         lock(&self.0).offer(owner, message)
     }
 
-    /// Queues a message, or has it stand in the line if the bound says so. The waker, if there is
+    /// Queues a message, or has it wait for room if the bound says so. The waker, if there is
     /// one, is called when that is over.
-    pub(crate) fn line_up(
+    pub(crate) fn offer_or_wait(
         &self,
         owner: Generation,
         message: NonNull<Link>,
@@ -259,8 +262,8 @@ impl Lobby {
         match state.offer(owner, message) {
             Err(Refusal::Full) if state.bound.overflow == Overflow::Wait => {
                 let number = state.number();
-                state.line.insert(number, Standing { message, waker });
-                Ok(Offered::Lined(number))
+                state.waiters.insert(number, WaitingMessage { message, waker });
+                Ok(Offered::Waiting(number))
             }
             offered => {
                 drop(state);
@@ -270,35 +273,35 @@ impl Lobby {
         }
     }
 
-    /// What has become of the one with this number; if it stands in the line yet, the waker is
-    /// called when that is over.
-    fn ask(&self, number: u64, waker: &Waker) -> Stands {
+    /// Returns the state of the message with this number; if it still waits, the waker is called
+    /// when that is over.
+    fn poll_waiter(&self, number: u64, waker: &Waker) -> WaiterState {
         let mut waker = Some(waker.clone());
         let mut state = lock(&self.0);
-        let stands = match state.line.get_mut(&number) {
-            Some(place) => {
-                mem::swap(&mut place.waker, &mut waker);
-                Stands::Lined
+        let found = match state.waiters.get_mut(&number) {
+            Some(waiting) => {
+                mem::swap(&mut waiting.waker, &mut waker);
+                WaiterState::Waiting
             }
-            None => state.collect(number),
+            None => state.take_outcome(number),
         };
         drop(state);
         // Outside of the lock, like the one that was there before.
         drop_users(waker);
-        stands
+        found
     }
 
-    /// Gives up the place with this number: the message comes back, unless it has been queued.
-    fn leave(&self, number: u64) -> Option<NonNull<Link>> {
+    /// Ends the wait of the message with this number: it comes back, unless it has been queued.
+    fn withdraw(&self, number: u64) -> Option<NonNull<Link>> {
         let mut state = lock(&self.0);
-        if let Some(Standing { message, waker }) = state.line.remove(&number) {
+        if let Some(WaitingMessage { message, waker }) = state.waiters.remove(&number) {
             drop(state);
             drop_users(waker);
             return Some(message);
         }
-        match state.collect(number) {
-            Stands::Returned(message) => Some(message),
-            Stands::Lined | Stands::Admitted => None,
+        match state.take_outcome(number) {
+            WaiterState::Returned(message) => Some(message),
+            WaiterState::Waiting | WaiterState::Admitted => None,
         }
     }
 
@@ -319,7 +322,7 @@ impl Lobby {
             state.taken_counts = true;
             return Some((first.message, None));
         }
-        let waker = state.move_up();
+        let waker = state.admit_first();
         Some((first.message, waker))
     }
 
@@ -339,7 +342,7 @@ impl Lobby {
             state.free_held();
         }
         let doomed = state.take_doomed();
-        Settled { is_counted, doomed, wakers: state.move_up_all() }
+        Settled { is_counted, doomed, wakers: state.admit_all() }
     }
 
     /// Owner: one of the messages that were kept does not hold its place any more. The wakers are
@@ -347,7 +350,7 @@ impl Lobby {
     pub(crate) fn release(&self) -> Vec<Waker> {
         let mut state = lock(&self.0);
         state.free_held();
-        state.move_up_all()
+        state.admit_all()
     }
 
     /// Owner: how many of those kept have lost their place, oldest first, and are to be dropped.
@@ -355,12 +358,12 @@ impl Lobby {
         lock(&self.0).take_doomed()
     }
 
-    /// Adds what waits here, without the line; returns how many of the messages that the owner keeps
-    /// have lost their place.
+    /// Adds what is queued here, without the waiters; returns how many of the messages that the
+    /// owner keeps have lost their place.
     pub(crate) fn add_to(&self, load: &mut Load) -> usize {
         let state = lock(&self.0);
         for numbered in state.counted.iter().chain(&state.uncounted) {
-            // SAFETY: invariant 2: the lobby owns it, and under the lock nobody takes it.
+            // SAFETY: invariant 2: the queue owns it, and under the lock nobody takes it.
             unsafe { load.add_one(numbered.message) };
         }
         state.doomed
@@ -390,16 +393,16 @@ impl Lobby {
         // The buffers go too: the next life may be a small one.
         let mut queued: Vec<_> = mem::take(&mut state.counted).into();
         queued.extend(mem::take(&mut state.uncounted));
-        state.marks = VecDeque::new();
+        state.signal_order = VecDeque::new();
         (state.holds, state.taken_counts, state.held, state.doomed) = (false, false, 0, 0);
-        let mut closed = Closed { queued: Vec::new(), lined: Vec::new(), wakers: Vec::new() };
-        for (number, place) in mem::take(&mut state.line) {
-            match place.waker {
+        let mut closed = Closed { queued: Vec::new(), waiting: Vec::new(), wakers: Vec::new() };
+        for (number, WaitingMessage { message, waker }) in mem::take(&mut state.waiters) {
+            match waker {
                 Some(waker) => {
                     closed.wakers.push(waker);
-                    state.returned.insert(number, place.message);
+                    state.returned.insert(number, message);
                 }
-                None => closed.lined.push(place.message),
+                None => closed.waiting.push(message),
             }
         }
         drop(state);
@@ -455,26 +458,26 @@ impl State {
         doomed
     }
 
-    /// Lets as many of the line in as there is room for.
-    fn move_up_all(&mut self) -> Vec<Waker> {
+    /// Admits as many of the waiters as there is room for.
+    fn admit_all(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        while !self.line.is_empty() && self.has_room() {
-            wakers.extend(self.move_up());
+        while !self.waiters.is_empty() && self.has_room() {
+            wakers.extend(self.admit_first());
         }
         wakers
     }
 
-    /// Lets the first of the line in.
-    fn move_up(&mut self) -> Option<Waker> {
-        let (_, Standing { message, waker }) = self.line.pop_first()?;
+    /// Admits the first of the waiters.
+    fn admit_first(&mut self) -> Option<Waker> {
+        let (_, WaitingMessage { message, waker }) = self.waiters.pop_first()?;
         let number = self.number();
         self.counted.push_back(Numbered { number, message });
         waker
     }
 
-    /// Of one that does not stand in the line any more.
-    fn collect(&mut self, number: u64) -> Stands {
-        self.returned.remove(&number).map_or(Stands::Admitted, Stands::Returned)
+    /// Takes the outcome of a message that waits no longer.
+    fn take_outcome(&mut self, number: u64) -> WaiterState {
+        self.returned.remove(&number).map_or(WaiterState::Admitted, WaiterState::Returned)
     }
 }
 
@@ -485,43 +488,44 @@ pub(crate) fn push(
     owner: Generation,
     message: NonNull<Link>,
 ) -> Result<Option<Token>, Gone> {
-    slab::lobby_of(cell).ok_or(Gone)?.push(owner, message)?;
-    Ok(cell.ring_at_door(owner))
+    slab::bounded_queue_of(cell).ok_or(Gone)?.push(owner, message)?;
+    Ok(cell.wake_for_push(owner))
 }
 
 impl Token {
     /// Where a bounded process's messages wait.
     #[cold]
-    pub(crate) fn lobby(&self) -> &'static Lobby {
-        slab::lobby_of(self.as_ref())
-            .expect("a bounded process is given its lobby as it is spawned")
+    pub(crate) fn bounded_queue(&self) -> &'static BoundedQueue {
+        slab::bounded_queue_of(self.as_ref())
+            .expect("a bounded process is given its queue as it is spawned")
     }
 
-    /// As [`run_next`](Self::run_next), for a bounded process with no message outside its lobby.
+    /// As [`run_next`](Self::run_next), for a bounded process with no message outside its bounded
+    /// queue.
     #[cold]
-    pub(crate) fn run_from_lobby(&self, doing: &Doing) -> Option<Progress> {
-        let (message, waker) = self.lobby().take()?;
+    pub(crate) fn run_from_bounded_queue(&self, doing: &Doing) -> Option<Progress> {
+        let (message, waker) = self.bounded_queue().take()?;
         if let Some(waker) = waker {
             // Any future may wait for room with a waker of its own.
             let _ = catch(|| waker.wake());
         }
-        // SAFETY: out of the lobby, so owned; no address but this process's put it there.
+        // SAFETY: out of the queue, so owned; no address but this process's put it there.
         Some(unsafe {
             doing.begin(envelope::title_of(message));
             envelope::run(message, self)
         })
     }
 
-    /// Drops what waits in the lobby, and sends those away who stand in line.
+    /// Drops what waits in the queue, and refuses the messages that wait for room.
     #[cold]
-    pub(crate) fn close_lobby(&self, reason: &ExitReason) {
-        let closed = self.lobby().close();
+    pub(crate) fn close_bounded_queue(&self, reason: &ExitReason) {
+        let closed = self.bounded_queue().close();
         for message in closed.queued {
-            // SAFETY: out of the lobby, so owned.
+            // SAFETY: out of the queue, so owned.
             unsafe { envelope::discard(message, reason) };
         }
-        for message in closed.lined {
-            // SAFETY: the same; only what counts stands in line.
+        for message in closed.waiting {
+            // SAFETY: the same; only what counts waits for room.
             unsafe {
                 budget::discharge_here(envelope::bytes(message));
                 envelope::refuse(message, Refusal::Gone);
@@ -539,10 +543,10 @@ mod tests_miri {
 
     const OWNER: Generation = Generation::FIRST;
 
-    fn lobby(capacity: usize, overflow: Overflow) -> Lobby {
-        let lobby = Lobby::new();
-        lobby.open(OWNER, MailboxBound::new(capacity, overflow));
-        lobby
+    fn bounded_queue(capacity: usize, overflow: Overflow) -> BoundedQueue {
+        let queue = BoundedQueue::new();
+        queue.open(OWNER, MailboxBound::new(capacity, overflow));
+        queue
     }
 
     /// Messages, told apart by where they are.
@@ -561,156 +565,156 @@ mod tests_miri {
             self.0.iter().position(|link| NonNull::from(link) == message).expect("one of these")
         }
 
-        fn all_of(&self, lobby: &Lobby) -> Vec<usize> {
-            std::iter::from_fn(|| lobby.take()).map(|(message, _)| self.index(message)).collect()
+        fn all_of(&self, queue: &BoundedQueue) -> Vec<usize> {
+            std::iter::from_fn(|| queue.take()).map(|(message, _)| self.index(message)).collect()
         }
     }
 
-    fn lined(offered: Result<Offered, Refusal>) -> u64 {
+    fn waiting(offered: Result<Offered, Refusal>) -> u64 {
         match offered {
-            Ok(Offered::Lined(number)) => number,
-            _ => panic!("it does not stand in line"),
+            Ok(Offered::Waiting(number)) => number,
+            _ => panic!("it does not wait for room"),
         }
     }
 
     #[test]
     fn counted_and_uncounted_come_out_in_the_order_of_their_coming() {
-        let (lobby, messages) = (lobby(2, Overflow::Reject), Messages::new(6));
-        assert!(matches!(lobby.offer(OWNER, messages.get(0)), Ok(Offered::Queued(None))));
-        assert_eq!(lobby.push(OWNER, messages.get(1)), Ok(()));
-        assert_eq!(lobby.push_signal(OWNER, || Ok(())), Ok(()));
-        assert_eq!(lobby.push(OWNER, messages.get(3)), Ok(()));
-        assert!(matches!(lobby.offer(OWNER, messages.get(4)), Ok(Offered::Queued(None))));
-        assert!(matches!(lobby.offer(OWNER, messages.get(5)), Err(Refusal::Full)));
+        let (queue, messages) = (bounded_queue(2, Overflow::Reject), Messages::new(6));
+        assert!(matches!(queue.offer(OWNER, messages.get(0)), Ok(Offered::Queued(None))));
+        assert_eq!(queue.push(OWNER, messages.get(1)), Ok(()));
+        assert_eq!(queue.push_signal(OWNER, || Ok(())), Ok(()));
+        assert_eq!(queue.push(OWNER, messages.get(3)), Ok(()));
+        assert!(matches!(queue.offer(OWNER, messages.get(4)), Ok(Offered::Queued(None))));
+        assert!(matches!(queue.offer(OWNER, messages.get(5)), Err(Refusal::Full)));
         // The signal has become a message, and comes where it came.
-        lobby.push_at(lobby.next_mark(), messages.get(2));
-        assert!(!lobby.if_empty(|| unreachable!("it is not")));
-        assert_eq!(messages.all_of(&lobby), [0, 1, 2, 3, 4]);
-        assert!(lobby.if_empty(|| true) && !lobby.if_empty(|| false));
+        queue.push_at(queue.next_signal_number(), messages.get(2));
+        assert!(!queue.if_empty(|| unreachable!("it is not")));
+        assert_eq!(messages.all_of(&queue), [0, 1, 2, 3, 4]);
+        assert!(queue.if_empty(|| true) && !queue.if_empty(|| false));
     }
 
     #[test]
-    fn a_signal_that_finds_nobody_leaves_no_mark() {
-        let (lobby, messages) = (lobby(1, Overflow::Reject), Messages::new(2));
-        assert_eq!(lobby.push_signal(OWNER, || Err::<(), _>(Gone)), Err(Gone));
-        assert_eq!(lobby.push(OWNER, messages.get(0)), Ok(()));
-        assert_eq!(lobby.push_signal(OWNER, || Ok(())), Ok(()));
-        lobby.push_at(lobby.next_mark(), messages.get(1));
-        assert_eq!(messages.all_of(&lobby), [0, 1]);
+    fn a_signal_that_finds_nobody_has_no_number() {
+        let (queue, messages) = (bounded_queue(1, Overflow::Reject), Messages::new(2));
+        assert_eq!(queue.push_signal(OWNER, || Err::<(), _>(Gone)), Err(Gone));
+        assert_eq!(queue.push(OWNER, messages.get(0)), Ok(()));
+        assert_eq!(queue.push_signal(OWNER, || Ok(())), Ok(()));
+        queue.push_at(queue.next_signal_number(), messages.get(1));
+        assert_eq!(messages.all_of(&queue), [0, 1]);
     }
 
     #[test]
     fn the_oldest_that_counts_makes_room_whatever_is_older() {
-        let (lobby, messages) = (lobby(2, Overflow::DropOldest), Messages::new(4));
-        assert_eq!(lobby.push(OWNER, messages.get(0)), Ok(()));
+        let (queue, messages) = (bounded_queue(2, Overflow::DropOldest), Messages::new(4));
+        assert_eq!(queue.push(OWNER, messages.get(0)), Ok(()));
         for index in 1..3 {
-            assert!(matches!(lobby.offer(OWNER, messages.get(index)), Ok(Offered::Queued(None))));
+            assert!(matches!(queue.offer(OWNER, messages.get(index)), Ok(Offered::Queued(None))));
         }
-        let Ok(Offered::Queued(Some(dropped))) = lobby.offer(OWNER, messages.get(3)) else {
+        let Ok(Offered::Queued(Some(dropped))) = queue.offer(OWNER, messages.get(3)) else {
             panic!("nothing made room");
         };
         assert_eq!(messages.index(dropped), 1);
-        assert_eq!(messages.all_of(&lobby), [0, 2, 3]);
+        assert_eq!(messages.all_of(&queue), [0, 2, 3]);
     }
 
     #[test]
     fn what_the_owner_keeps_holds_its_place_until_it_is_released() {
-        let (lobby, messages) = (lobby(2, Overflow::Wait), Messages::new(5));
-        lobby.hold_taken();
+        let (queue, messages) = (bounded_queue(2, Overflow::Wait), Messages::new(5));
+        queue.hold_taken();
         for index in 0..2 {
-            assert!(matches!(lobby.offer(OWNER, messages.get(index)), Ok(Offered::Queued(None))));
+            assert!(matches!(queue.offer(OWNER, messages.get(index)), Ok(Offered::Queued(None))));
         }
-        assert_eq!(lobby.push(OWNER, messages.get(2)), Ok(()));
+        assert_eq!(queue.push(OWNER, messages.get(2)), Ok(()));
         let waker = Waker::noop();
-        let first = lined(lobby.line_up(OWNER, messages.get(3), Some(waker.clone())));
-        let second = lined(lobby.line_up(OWNER, messages.get(4), Some(waker.clone())));
-        // One is kept, and nobody moves up.
-        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(0));
-        let Settled { is_counted, doomed, wakers } = lobby.settle(1);
+        let first = waiting(queue.offer_or_wait(OWNER, messages.get(3), Some(waker.clone())));
+        let second = waiting(queue.offer_or_wait(OWNER, messages.get(4), Some(waker.clone())));
+        // One is kept, and none is admitted.
+        assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(0));
+        let Settled { is_counted, doomed, wakers } = queue.settle(1);
         assert_eq!((is_counted, doomed, wakers.len()), (true, 0, 0));
-        // One is received, and one moves up.
-        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(1));
-        assert!(matches!(lobby.ask(first, waker), Stands::Lined));
-        let Settled { is_counted, wakers, .. } = lobby.settle(0);
+        // One is received, and one is admitted.
+        assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(1));
+        assert!(matches!(queue.poll_waiter(first, waker), WaiterState::Waiting));
+        let Settled { is_counted, wakers, .. } = queue.settle(0);
         assert_eq!((is_counted, wakers.len()), (true, 1));
-        assert!(matches!(lobby.ask(first, waker), Stands::Admitted));
+        assert!(matches!(queue.poll_waiter(first, waker), WaiterState::Admitted));
         // One that does not count holds no place, kept or not; nor does one that was no message's.
-        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(2));
-        assert!(!lobby.settle(1).is_counted && !lobby.settle(1).is_counted);
-        assert!(matches!(lobby.ask(second, waker), Stands::Lined));
+        assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(2));
+        assert!(!queue.settle(1).is_counted && !queue.settle(1).is_counted);
+        assert!(matches!(queue.poll_waiter(second, waker), WaiterState::Waiting));
         // The one that was kept is received.
-        assert_eq!(lobby.release().len(), 1);
-        assert!(matches!(lobby.ask(second, waker), Stands::Admitted));
-        assert_eq!(messages.all_of(&lobby), [3, 4]);
+        assert_eq!(queue.release().len(), 1);
+        assert!(matches!(queue.poll_waiter(second, waker), WaiterState::Admitted));
+        assert_eq!(messages.all_of(&queue), [3, 4]);
         // All that is held ends with the life.
-        assert!(lobby.close().queued.is_empty());
+        assert!(queue.close().queued.is_empty());
         let next = OWNER.next();
-        lobby.open(next, MailboxBound::new(1, Overflow::Reject));
-        assert!(matches!(lobby.offer(next, messages.get(0)), Ok(Offered::Queued(None))));
-        assert_eq!(messages.all_of(&lobby), [0]);
-        assert!(matches!(lobby.offer(next, messages.get(1)), Ok(Offered::Queued(None))));
+        queue.open(next, MailboxBound::new(1, Overflow::Reject));
+        assert!(matches!(queue.offer(next, messages.get(0)), Ok(Offered::Queued(None))));
+        assert_eq!(messages.all_of(&queue), [0]);
+        assert!(matches!(queue.offer(next, messages.get(1)), Ok(Offered::Queued(None))));
     }
 
     #[test]
     fn the_oldest_that_makes_room_is_one_that_the_owner_keeps() {
-        let (lobby, messages) = (lobby(2, Overflow::DropOldest), Messages::new(6));
-        let offer = |index| match lobby.offer(OWNER, messages.get(index)) {
+        let (queue, messages) = (bounded_queue(2, Overflow::DropOldest), Messages::new(6));
+        let offer = |index| match queue.offer(OWNER, messages.get(index)) {
             Ok(Offered::Queued(dropped)) => dropped.map(|dropped| messages.index(dropped)),
             _ => panic!("it was not queued"),
         };
-        lobby.hold_taken();
+        queue.hold_taken();
         assert_eq!([offer(0), offer(1)], [None, None]);
-        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(0));
-        assert_eq!(lobby.settle(1).doomed, 0);
+        assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(0));
+        assert_eq!(queue.settle(1).doomed, 0);
         // The first is in the owner's hands, and gives its place; then comes the second.
         assert_eq!([offer(2), offer(3)], [None, Some(1)]);
-        assert_eq!(lobby.take_doomed(), 1);
-        assert_eq!(lobby.take_doomed(), 0);
+        assert_eq!(queue.take_doomed(), 1);
+        assert_eq!(queue.take_doomed(), 0);
         // One that is received at once cannot be doomed any more.
-        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(2));
+        assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(2));
         assert_eq!(offer(4), None);
-        assert_eq!(lobby.settle(0).doomed, 0);
+        assert_eq!(queue.settle(0).doomed, 0);
         assert_eq!(offer(5), Some(3));
-        assert_eq!(messages.all_of(&lobby), [4, 5]);
+        assert_eq!(messages.all_of(&queue), [4, 5]);
     }
 
     #[test]
-    fn the_line_moves_up_in_order_and_closes_with_the_lobby() {
-        let (lobby, messages) = (lobby(1, Overflow::Wait), Messages::new(6));
+    fn waiters_are_admitted_in_order_and_returned_when_the_queue_closes() {
+        let (queue, messages) = (bounded_queue(1, Overflow::Wait), Messages::new(6));
         let waker = Waker::noop();
-        let line_up = |index, waker| lobby.line_up(OWNER, messages.get(index), waker);
-        assert!(matches!(line_up(0, None), Ok(Offered::Queued(None))));
+        let offer_or_wait = |index, waker| queue.offer_or_wait(OWNER, messages.get(index), waker);
+        assert!(matches!(offer_or_wait(0, None), Ok(Offered::Queued(None))));
         let [first, second, third] =
-            [1, 2, 3].map(|index| lined(line_up(index, Some(waker.clone()))));
-        let call = lined(line_up(4, None));
-        assert!(matches!(lobby.offer(OWNER, messages.get(5)), Err(Refusal::Full)));
-        assert_eq!(lobby.leave(second).map(|message| messages.index(message)), Some(2));
-        assert_eq!(lobby.take().map(|(message, _)| messages.index(message)), Some(0));
-        assert!(matches!(lobby.ask(first, waker), Stands::Admitted));
-        assert!(matches!(lobby.ask(third, waker), Stands::Lined));
-        assert!(lobby.leave(first).is_none());
+            [1, 2, 3].map(|index| waiting(offer_or_wait(index, Some(waker.clone()))));
+        let call = waiting(offer_or_wait(4, None));
+        assert!(matches!(queue.offer(OWNER, messages.get(5)), Err(Refusal::Full)));
+        assert_eq!(queue.withdraw(second).map(|message| messages.index(message)), Some(2));
+        assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(0));
+        assert!(matches!(queue.poll_waiter(first, waker), WaiterState::Admitted));
+        assert!(matches!(queue.poll_waiter(third, waker), WaiterState::Waiting));
+        assert!(queue.withdraw(first).is_none());
 
-        let closed = lobby.close();
+        let closed = queue.close();
         assert_eq!(
             closed.queued.iter().map(|&message| messages.index(message)).collect::<Vec<_>>(),
             [1]
         );
         assert_eq!(
-            closed.lined.iter().map(|&message| messages.index(message)).collect::<Vec<_>>(),
+            closed.waiting.iter().map(|&message| messages.index(message)).collect::<Vec<_>>(),
             [4]
         );
         assert_eq!(closed.wakers.len(), 1);
-        assert!(lobby.leave(call).is_none());
+        assert!(queue.withdraw(call).is_none());
         let next = OWNER.next();
-        lobby.open(next, MailboxBound::new(1, Overflow::Wait));
+        queue.open(next, MailboxBound::new(1, Overflow::Wait));
         // Of an owner before; its number is nobody else's.
-        let Stands::Returned(returned) = lobby.ask(third, waker) else {
+        let WaiterState::Returned(returned) = queue.poll_waiter(third, waker) else {
             panic!("not sent back");
         };
         assert_eq!(messages.index(returned), 3);
-        assert!(matches!(lobby.ask(third, waker), Stands::Admitted));
-        assert_eq!(lobby.push(OWNER, messages.get(0)), Err(Gone));
-        assert!(matches!(lobby.offer(OWNER, messages.get(0)), Err(Refusal::Gone)));
-        assert!(matches!(lobby.offer(next, messages.get(0)), Ok(Offered::Queued(None))));
+        assert!(matches!(queue.poll_waiter(third, waker), WaiterState::Admitted));
+        assert_eq!(queue.push(OWNER, messages.get(0)), Err(Gone));
+        assert!(matches!(queue.offer(OWNER, messages.get(0)), Err(Refusal::Gone)));
+        assert!(matches!(queue.offer(next, messages.get(0)), Ok(Offered::Queued(None))));
     }
 }

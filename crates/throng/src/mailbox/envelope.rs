@@ -10,13 +10,14 @@
 //! | signal | envelope, what it says; see `signal` | whoever takes it out of the mailbox |
 //!
 //! A message is a linear thing: made once, then either run, or discarded (its process exited), or
-//! refused (a full mailbox dropped it), or taken back (the push failed, or who stood in line left).
+//! refused (a full mailbox dropped it), or taken back (the push failed, or its sender no longer
+//! waits for room).
 
 use crate::address::{Address, Pid, RawAddress};
 use crate::cell::Token;
 use crate::error::{CallError, SendError};
 use crate::exit::{ExitReason, catch, drop_users};
-use crate::mailbox::bounded::{Place, Refusal, Stands};
+use crate::mailbox::bounded::{Refusal, Waiter, WaiterState};
 use crate::mailbox::budget;
 use crate::mailbox::reply_slot::{Completed, Rendezvous};
 use crate::mailbox::{Gone, Link};
@@ -313,17 +314,17 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         unsafe { to.push(message).map_err(|Gone| Self::take(message)) }
     }
 
-    /// Queues a cast of a user's, or has it stand in line; the waker is called when it has been
+    /// Queues a cast of a user's, or has it wait for room; the waker is called when it has been
     /// admitted or sent back.
-    pub(crate) fn line_up(
+    pub(crate) fn offer_or_wait(
         to: RawAddress,
         turn: T,
         waker: &Waker,
-    ) -> Result<Option<CastInLine<T>>, (Refusal, T)> {
+    ) -> Result<Option<WaitingCast<T>>, (Refusal, T)> {
         let message = Self::allocate(turn);
         // SAFETY: as in `send`.
-        match unsafe { to.line_up(message, Some(waker)) } {
-            Ok(place) => Ok(place.map(|place| CastInLine { place, cast: PhantomData })),
+        match unsafe { to.offer_or_wait(message, Some(waker)) } {
+            Ok(waiter) => Ok(waiter.map(|waiter| WaitingCast { waiter, cast: PhantomData })),
             // SAFETY: the same.
             Err(refusal) => Err((refusal, unsafe { Self::take(message) })),
         }
@@ -393,37 +394,37 @@ impl<P, T> Cast<P, T> {
     }
 }
 
-/// [`Cast::line_up`], for a process whose type is known no more.
-pub(crate) type LineUp<T> =
-    fn(RawAddress, T, &Waker) -> Result<Option<CastInLine<T>>, (Refusal, T)>;
+/// [`Cast::offer_or_wait`], for a process whose type is known no more.
+pub(crate) type OfferOrWait<T> =
+    fn(RawAddress, T, &Waker) -> Result<Option<WaitingCast<T>>, (Refusal, T)>;
 
-/// A cast that stands in the line of a full mailbox. Dropping it gives the place up, and with it
-/// the cast if that still stands there.
-pub(crate) struct CastInLine<T> {
-    place: Place,
+/// A cast that waits for room in a full mailbox. Dropping it ends the wait, and drops the cast if
+/// that still waits.
+pub(crate) struct WaitingCast<T> {
+    waiter: Waiter,
     cast: PhantomData<fn() -> T>,
 }
 
-impl<T> CastInLine<T> {
+impl<T> WaitingCast<T> {
     /// Whether it was admitted, or the turn comes back because the process has exited first; none
-    /// while it stands there, and then the waker is called when that is over.
-    pub(crate) fn ask(&self, waker: &Waker) -> Option<Result<(), T>> {
-        match self.place.ask(waker) {
-            Stands::Lined => None,
-            Stands::Admitted => Some(Ok(())),
-            // SAFETY: the place is that of such a cast, and the lobby has given it up.
-            Stands::Returned(message) => Some(Err(unsafe { Cast::<(), T>::take(message) })),
+    /// while it waits, and then the waker is called when that is over.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<(), T>> {
+        match self.waiter.poll(waker) {
+            WaiterState::Waiting => None,
+            WaiterState::Admitted => Some(Ok(())),
+            // SAFETY: the waiter is that of such a cast, and the queue has given the cast up.
+            WaiterState::Returned(message) => Some(Err(unsafe { Cast::<(), T>::take(message) })),
         }
     }
 
-    /// Gives the place up: the turn comes back, unless it was admitted first.
+    /// Ends the wait: the turn comes back, unless it was admitted first.
     pub(crate) fn withdraw(&self) -> Option<T> {
         // SAFETY: as in `ask`.
-        self.place.leave().map(|message| unsafe { Cast::<(), T>::take(message) })
+        self.waiter.withdraw().map(|message| unsafe { Cast::<(), T>::take(message) })
     }
 }
 
-impl<T> Drop for CastInLine<T> {
+impl<T> Drop for WaitingCast<T> {
     fn drop(&mut self) {
         if let Some(turn) = self.withdraw() {
             drop_users(turn);
@@ -593,11 +594,11 @@ impl<T, R> Route<T, R> {
 }
 
 /// The asker's share in a message: an outcome to come. Dropping it gives the outcome up, and with
-/// it the message if that still stands in line.
+/// it the message if that still waits for room.
 pub(crate) struct Awaited<T, R> {
     message: NonNull<Called<T, R>>,
-    /// Where the message stands, if there was no room for it.
-    place: Option<Box<Place>>,
+    /// The message's place among the waiters, if there was no room for it.
+    waiter: Option<Box<Waiter>>,
 }
 
 // SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
@@ -615,14 +616,14 @@ pub(crate) enum GivenUp<T, R> {
 }
 
 impl<T, R> Awaited<T, R> {
-    /// Queues a call, or has it stand in line if that is what the mailbox's bound says.
+    /// Queues a call, or has it wait for room if that is what the mailbox's bound says.
     #[inline]
     pub(crate) fn send(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, CallError<T>> {
         let message = Called::<T, R>::allocate(route.dispatch, turn, waker);
         // SAFETY: just allocated, for the route's type of process; if it was not queued, it is still all ours.
         unsafe {
-            match route.address.line_up(message.cast(), None) {
-                Ok(place) => Ok(Awaited { message, place: place.map(Box::new) }),
+            match route.address.offer_or_wait(message.cast(), None) {
+                Ok(waiter) => Ok(Awaited { message, waiter: waiter.map(Box::new) }),
                 Err(refusal) => Err(Self::refused(message, refusal)),
             }
         }
@@ -645,11 +646,11 @@ impl<T, R> Awaited<T, R> {
         unsafe { &(*self.message.as_ptr()).rendezvous }
     }
 
-    /// Gives the message's place in line up; the message is ours then, if it still stood there.
+    /// Ends the message's wait for room; the message is ours then, if it still waited.
     #[inline(always)]
-    fn leave_line(&mut self) -> bool {
+    fn withdraw_waiter(&mut self) -> bool {
         // What comes back is this very message: it is returned, if its process exits, by `refuse`.
-        self.place.take().is_some_and(|place| place.leave().is_some())
+        self.waiter.take().is_some_and(|waiter| waiter.withdraw().is_some())
     }
 
     /// The outcome, or this again, to be woken by this waker.
@@ -664,8 +665,8 @@ impl<T, R> Awaited<T, R> {
 
     /// Gives up, unless the outcome came first.
     pub(crate) fn give_up(mut self) -> GivenUp<T, R> {
-        if self.leave_line() {
-            // SAFETY: neither queued nor in line, so both sides are ours.
+        if self.withdraw_waiter() {
+            // SAFETY: neither queued nor waiting, so both sides are ours.
             return GivenUp::Withdrawn(unsafe { Called::withdraw(self.into_message()) });
         }
         if self.rendezvous().abandon() {
@@ -679,14 +680,14 @@ impl<T, R> Awaited<T, R> {
     /// Lets the message be somebody else's care.
     fn into_message(self) -> NonNull<Called<T, R>> {
         let mut this = ManuallyDrop::new(self);
-        this.place = None;
+        this.waiter = None;
         this.message
     }
 }
 
 impl<T, R> Drop for Awaited<T, R> {
     fn drop(&mut self) {
-        if self.leave_line() {
+        if self.withdraw_waiter() {
             // SAFETY: as in `give_up`.
             drop_users(unsafe { Called::withdraw(self.message) });
         } else if self.rendezvous().abandon() {
@@ -765,5 +766,5 @@ pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
     }
     const DISPATCH: &Dispatch = &Dispatch::aside(run, discard, TurnTitle::SIGNAL);
     let message = Called::allocate(DISPATCH, (), waker);
-    (Awaited { message, place: None }, Owed(message))
+    (Awaited { message, waiter: None }, Owed(message))
 }

@@ -22,12 +22,12 @@
 //! |---|---|---|
 //! | budget | as a runtime takes the segment | that runtime, before it cuts a slot |
 //! | slot bytes | once, as the segment is given its class | the first runtime |
-//! | lobbies | once, as the first bounded process comes | whoever is first |
-//! | a slot's lobby, in the table of these | once, as the slot's first bounded process comes | its spawner |
+//! | bounded_queues | once, as the first bounded process comes | whoever is first |
+//! | a slot's bounded queue, in the table of these | once, as the slot's first bounded process comes | its spawner |
 
 use crate::cell::{Cell, CellRef};
 use crate::mailbox::Generation;
-use crate::mailbox::bounded::Lobby;
+use crate::mailbox::bounded::BoundedQueue;
 use crate::mailbox::budget::Budget;
 use crate::memory::magazine::{Cache, Magazine};
 use crate::memory::spare_bits::require_spare_bits;
@@ -252,7 +252,7 @@ unsafe impl Send for Unused {}
 #[repr(C)]
 struct Head {
     budget: AtomicPtr<Budget>,
-    lobbies: AtomicPtr<AtomicPtr<Lobby>>,
+    bounded_queues: AtomicPtr<AtomicPtr<BoundedQueue>>,
     slot_bytes: AtomicU32,
 }
 
@@ -275,43 +275,50 @@ pub(crate) fn budget_of(cell: CellRef) -> &'static Budget {
     unsafe { &*head_of(cell).budget.load(Ordering::Acquire) }
 }
 
-/// The lobby of a slot, if it ever had a bounded process.
-pub(crate) fn lobby_of(cell: CellRef) -> Option<&'static Lobby> {
-    // Both acquire the contents, from `lobby_for`.
-    let lobbies = NonNull::new(head_of(cell).lobbies.load(Ordering::Acquire))?;
-    // SAFETY: a place in the table is that of a slot of this segment; lobbies are never freed.
-    unsafe { lobbies.add(slot_index(cell)).as_ref().load(Ordering::Acquire).as_ref() }
+/// The bounded queue of a slot, if it ever had a bounded process.
+pub(crate) fn bounded_queue_of(cell: CellRef) -> Option<&'static BoundedQueue> {
+    // Both acquire the contents, from `bounded_queue_for`.
+    let bounded_queues = NonNull::new(head_of(cell).bounded_queues.load(Ordering::Acquire))?;
+    // SAFETY: a place in the table is that of a slot of this segment; bounded_queues are never
+    // freed.
+    unsafe { bounded_queues.add(slot_index(cell)).as_ref().load(Ordering::Acquire).as_ref() }
 }
 
-/// The lobby of a slot that is about to have a bounded process, and so nobody else's to give one.
-pub(crate) fn lobby_for(cell: CellRef) -> &'static Lobby {
-    if let Some(lobby) = lobby_of(cell) {
-        return lobby;
+/// The bounded queue of a slot that is about to have a bounded process, and so nobody else's to
+/// give one.
+pub(crate) fn bounded_queue_for(cell: CellRef) -> &'static BoundedQueue {
+    if let Some(queue) = bounded_queue_of(cell) {
+        return queue;
     }
     let head = head_of(cell);
-    let lobbies = match NonNull::new(head.lobbies.load(Ordering::Acquire)) {
-        Some(lobbies) => lobbies,
-        None => make_lobbies(head),
+    let bounded_queues = match NonNull::new(head.bounded_queues.load(Ordering::Acquire)) {
+        Some(bounded_queues) => bounded_queues,
+        None => make_bounded_queues(head),
     };
-    let lobby: &'static Lobby = Box::leak(Box::new(Lobby::new()));
-    // SAFETY: as in `lobby_of`.
-    let place = unsafe { lobbies.add(slot_index(cell)).as_ref() };
-    place.store(ptr::from_ref(lobby).cast_mut(), Ordering::Release);
-    lobby
+    let queue: &'static BoundedQueue = Box::leak(Box::new(BoundedQueue::new()));
+    // SAFETY: as in `bounded_queue_of`.
+    let place = unsafe { bounded_queues.add(slot_index(cell)).as_ref() };
+    place.store(ptr::from_ref(queue).cast_mut(), Ordering::Release);
+    queue
 }
 
 #[cold]
-fn make_lobbies(head: &Head) -> NonNull<AtomicPtr<Lobby>> {
+fn make_bounded_queues(head: &Head) -> NonNull<AtomicPtr<BoundedQueue>> {
     let slots = SEGMENT_BYTES / head.slot_bytes.load(Ordering::Relaxed) as usize;
     // Never fails: a segment's worth of pointers is small.
-    let layout = Layout::array::<AtomicPtr<Lobby>>(slots).unwrap_or(Layout::new::<usize>());
+    let layout = Layout::array::<AtomicPtr<BoundedQueue>>(slots).unwrap_or(Layout::new::<usize>());
     // SAFETY: not zero-sized; zeroed memory is a table of null pointers.
     let made = NonNull::new(unsafe { alloc_zeroed(layout) })
         .unwrap_or_else(|| handle_alloc_error(layout))
-        .cast::<AtomicPtr<Lobby>>();
+        .cast::<AtomicPtr<BoundedQueue>>();
     let none = ptr::null_mut();
     // Releases the zeroes to whoever acquires the pointer.
-    match head.lobbies.compare_exchange(none, made.as_ptr(), Ordering::AcqRel, Ordering::Acquire) {
+    match head.bounded_queues.compare_exchange(
+        none,
+        made.as_ptr(),
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
         Ok(_) => made,
         Err(others) => {
             // SAFETY: made above, and seen by nobody.
@@ -473,7 +480,7 @@ mod tests_miri {
         let budget = OwnBudget::new(7, Events::new());
         let slab = Slab::new(budget.get());
         let mut cache = SlotCache::new();
-        let mut lobbies = HashSet::new();
+        let mut bounded_queues = HashSet::new();
         for class in [0, 2, 7].map(SlotClass) {
             let count = class.slots_per_segment().min(300) + 1;
             for _ in 0..count {
@@ -481,14 +488,17 @@ mod tests_miri {
                 // SAFETY: a slot of the slab, with all it may be used for.
                 let cell = unsafe { CellRef::new(slot) };
                 assert_eq!(budget_of(cell).limit(), 7);
-                let lobby = lobby_for(cell);
-                assert!(lobbies.insert(ptr::from_ref(lobby)), "two slots share a lobby");
-                assert!(lobby_of(cell).is_some_and(|found| ptr::eq(found, lobby)));
-                lobby.open(
+                let queue = bounded_queue_for(cell);
+                assert!(
+                    bounded_queues.insert(ptr::from_ref(queue)),
+                    "two slots share a bounded queue"
+                );
+                assert!(bounded_queue_of(cell).is_some_and(|found| ptr::eq(found, queue)));
+                queue.open(
                     Generation::FIRST.with_bounded(true),
                     MailboxBound::new(1, Overflow::Wait),
                 );
-                assert!(lobby.close_if_empty(|| true));
+                assert!(queue.close_if_empty(|| true));
             }
         }
     }

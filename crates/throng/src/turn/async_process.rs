@@ -22,7 +22,7 @@
 //! A message that a receive passes over is kept in the process's state (`kept`) and counts as
 //! queued: the mailbox budget is charged for it, the cell's extension has the number for whoever
 //! looks at the process (`cell::look`), and in a bounded mailbox it goes on to hold its place
-//! (`lobby`). [`change_kept`] and [`Taken`] keep all three up to date.
+//! (`bounded`). [`change_kept`] and [`Taken`] keep all three up to date.
 //!
 //! Who may touch what:
 //!
@@ -396,14 +396,14 @@ fn take_kept<M: Message<Reply = ()>>(
     if seldom.as_ref().is_none_or(|seldom| seldom.kept.len() == 0) {
         return None;
     }
-    if let Some(lobby) = inside.lobby() {
-        drop_oldest::<M>(worker, inside, lobby.take_doomed(), passed);
+    if let Some(queue) = inside.bounded_queue() {
+        drop_oldest::<M>(worker, inside, queue.take_doomed(), passed);
     }
     let taken = change_kept(worker, inside, |kept| kept.take(matches, passed))?;
     if taken.is_counted
-        && let Some(lobby) = inside.lobby()
+        && let Some(queue) = inside.bounded_queue()
     {
-        wake_all(lobby.release());
+        wake_all(queue.release());
     }
     Some(taken.message)
 }
@@ -474,7 +474,7 @@ impl<M: Message<Reply = ()>> Drop for Taken<'_, M> {
     fn drop(&mut self) {
         let Taken { worker, inside, ref mut arrived, is_given, ref mut passed } = *self;
         let left = arrived.len();
-        let settled = inside.lobby().map(|lobby| lobby.settle(left));
+        let settled = inside.bounded_queue().map(|queue| queue.settle(left));
         if left > 0 {
             let is_counted = settled.as_ref().is_some_and(|settled| settled.is_counted);
             change_kept(worker, inside, |kept| {
@@ -701,8 +701,8 @@ where
         if matches!(stage, Stage::Begins(_))
             && let Stage::Begins(begin) = mem::replace(stage, Stage::Over)
         {
-            if let Some(lobby) = inside.lobby() {
-                lobby.hold_taken();
+            if let Some(queue) = inside.bounded_queue() {
+                queue.hold_taken();
             }
             *stage = Stage::Runs(begin(Inbox { pid: inside.pid(), messages: PhantomData }));
         }
