@@ -4,7 +4,7 @@
 //! | kind | block | freed by |
 //! |---|---|---|
 //! | cast | envelope, turn | the worker, when it has moved the turn out |
-//! | call | envelope, rendezvous, turn or outcome in one place | whoever `rendezvous` says is last |
+//! | call | envelope, reply slot, turn or outcome in one place | whoever `reply_slot` says is last |
 //! | question | as a call's, but never queued | the same |
 //! | train | envelope, coupling, many turns; see `train` | whoever `coupling` says is last |
 //! | signal | envelope, what it says; see `signal` | whoever takes it out of the mailbox |
@@ -19,7 +19,7 @@ use crate::error::{CallError, SendError};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::mailbox::bounded::{Refusal, Waiter, WaiterState};
 use crate::mailbox::budget;
-use crate::mailbox::reply_slot::{Completed, Rendezvous};
+use crate::mailbox::reply_slot::{Completed, ReplySlot};
 use crate::mailbox::{Gone, Link};
 use crate::memory::block;
 use crate::process::{Process, Turn};
@@ -436,7 +436,7 @@ impl<T> Drop for WaitingCast<T> {
 #[repr(C)]
 struct Called<T, R> {
     envelope: Envelope,
-    rendezvous: Rendezvous,
+    reply_slot: ReplySlot,
     body: UnsafeCell<Body<T, R>>,
 }
 
@@ -472,7 +472,7 @@ impl<T, R> Called<T, R> {
         unsafe {
             message.write(Called {
                 envelope: Envelope::new(dispatch),
-                rendezvous: Rendezvous::new(waker),
+                reply_slot: ReplySlot::new(waker),
                 body: UnsafeCell::new(Body { turn: ManuallyDrop::new(turn) }),
             });
         }
@@ -513,7 +513,7 @@ impl<T, R> Called<T, R> {
     unsafe fn withdraw(message: NonNull<Self>) -> T {
         // SAFETY: by the contract.
         unsafe {
-            (*message.as_ptr()).rendezvous.disarm();
+            (*message.as_ptr()).reply_slot.disarm();
             let turn = Self::take_turn(message);
             block::free(message.cast(), Layout::new::<Self>());
             turn
@@ -601,7 +601,7 @@ pub(crate) struct Awaited<T, R> {
     waiter: Option<Box<Waiter>>,
 }
 
-// SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
+// SAFETY: turn, reply and reason are `Send`, and the reply slot orders their hand-over.
 unsafe impl<T: Send, R: Send> Send for Awaited<T, R> {}
 
 /// How far a call was that has been given up.
@@ -641,9 +641,9 @@ impl<T, R> Awaited<T, R> {
         }
     }
 
-    fn rendezvous(&self) -> &Rendezvous {
+    fn reply_slot(&self) -> &ReplySlot {
         // SAFETY: neither abandoned nor done, so the message is there.
-        unsafe { &(*self.message.as_ptr()).rendezvous }
+        unsafe { &(*self.message.as_ptr()).reply_slot }
     }
 
     /// Ends the message's wait for room; the message is ours then, if it still waited.
@@ -656,7 +656,7 @@ impl<T, R> Awaited<T, R> {
     /// The outcome, or this again, to be woken by this waker.
     #[inline]
     pub(crate) fn poll(self, waker: &Waker) -> Result<Outcome<T, R>, Self> {
-        if !self.rendezvous().renew(waker) {
+        if !self.reply_slot().renew(waker) {
             return Err(self);
         }
         // SAFETY: done, so the message is ours, and taken here once.
@@ -669,7 +669,7 @@ impl<T, R> Awaited<T, R> {
             // SAFETY: neither queued nor waiting, so both sides are ours.
             return GivenUp::Withdrawn(unsafe { Called::withdraw(self.into_message()) });
         }
-        if self.rendezvous().abandon() {
+        if self.reply_slot().abandon() {
             // SAFETY: the outcome came first, so the message is ours, and taken here once.
             return GivenUp::Over(unsafe { Called::take_outcome(self.into_message()) });
         }
@@ -690,7 +690,7 @@ impl<T, R> Drop for Awaited<T, R> {
         if self.withdraw_waiter() {
             // SAFETY: as in `give_up`.
             drop_users(unsafe { Called::withdraw(self.message) });
-        } else if self.rendezvous().abandon() {
+        } else if self.reply_slot().abandon() {
             // SAFETY: the outcome came first, so the message is ours.
             drop_users(unsafe { Called::take_outcome(self.message) });
         }
@@ -701,9 +701,9 @@ impl<T, R> Drop for Awaited<T, R> {
 #[must_use]
 pub(crate) struct Owed<T, R>(NonNull<Called<T, R>>);
 
-// SAFETY: turn, reply and reason are `Send`, and the rendezvous orders their hand-over.
+// SAFETY: turn, reply and reason are `Send`, and the reply slot orders their hand-over.
 unsafe impl<T: Send, R: Send> Send for Owed<T, R> {}
-// SAFETY: shared, it only shows the rendezvous, which is made of atomics.
+// SAFETY: shared, it only shows the reply slot, which is made of atomics.
 unsafe impl<T: Send, R: Send> Sync for Owed<T, R> {}
 
 impl<T, R> Owed<T, R> {
@@ -715,7 +715,7 @@ impl<T, R> Owed<T, R> {
         let completed = unsafe {
             let called = &*message.as_ptr();
             called.body.with_mut(|body| (*body).outcome = ManuallyDrop::new(outcome));
-            called.rendezvous.complete()
+            called.reply_slot.complete()
         };
         match completed {
             Completed::Delivered(Some(waker)) => {
@@ -732,7 +732,7 @@ impl<T, R> Owed<T, R> {
     /// Whether somebody still waits for the outcome.
     pub(crate) fn is_awaited(&self) -> bool {
         // SAFETY: not completed, so the message is there.
-        !unsafe { &(*self.0.as_ptr()).rendezvous }.is_abandoned()
+        !unsafe { &(*self.0.as_ptr()).reply_slot }.is_abandoned()
     }
 }
 

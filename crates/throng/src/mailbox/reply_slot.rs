@@ -1,4 +1,5 @@
-//! Where a reply and the one who waits for it meet, inside the message that asked for it.
+//! The reply slot: it hands a reply over to the waiting caller, inside the message that asked for
+//! it.
 //!
 //! Two parties share the message: the *caller* (its `Call` future) and the *callee* (the turn, or
 //! whoever drops the message undone). The word says what has happened:
@@ -35,14 +36,14 @@ const STATE_MASK: usize = 3;
 const VERSION_STEP: usize = 4;
 
 /// See the file's head.
-pub(crate) struct Rendezvous {
+pub(crate) struct ReplySlot {
     state: AtomicUsize,
     waker_data: AtomicPtr<()>,
     waker_vtable: AtomicPtr<RawWakerVTable>,
 }
 
 #[cfg(not(throng_loom))]
-const _: () = assert!(size_of::<Rendezvous>() == 3 * size_of::<usize>(), "no padding");
+const _: () = assert!(size_of::<ReplySlot>() == 3 * size_of::<usize>(), "no padding");
 
 /// What is left to do after the callee put its outcome down.
 #[must_use]
@@ -53,11 +54,11 @@ pub(crate) enum Completed {
     Unwanted,
 }
 
-impl Rendezvous {
+impl ReplySlot {
     /// A caller about to sleep.
-    pub(crate) fn new(waker: &Waker) -> Rendezvous {
+    pub(crate) fn new(waker: &Waker) -> ReplySlot {
         let (data, vtable) = into_words(waker.clone());
-        Rendezvous {
+        ReplySlot {
             state: AtomicUsize::new(WAITING),
             waker_data: AtomicPtr::new(data),
             waker_vtable: AtomicPtr::new(vtable),
@@ -201,11 +202,11 @@ mod tests_miri {
     #[test]
     fn a_waker_that_panics_as_it_is_exchanged_is_dropped_once() {
         let waker = Waker::from(Arc::new(DropPanics));
-        let rendezvous = Rendezvous::new(&waker);
+        let reply_slot = ReplySlot::new(&waker);
         std::mem::drop(waker);
-        let renewed = catch_unwind(AssertUnwindSafe(|| rendezvous.renew(Waker::noop())));
+        let renewed = catch_unwind(AssertUnwindSafe(|| reply_slot.renew(Waker::noop())));
         assert!(renewed.is_err());
-        assert!(!rendezvous.abandon(), "the new waker is in place, and is given up");
+        assert!(!reply_slot.abandon(), "the new waker is in place, and is given up");
     }
 }
 
@@ -229,14 +230,14 @@ mod loom_models {
     }
 
     struct Shared {
-        rendezvous: Rendezvous,
+        reply_slot: ReplySlot,
         outcome: UnsafeCell<u32>,
         frees: AtomicUsize,
     }
 
     fn shared(waker: &Waker) -> Arc<Shared> {
         Arc::new(Shared {
-            rendezvous: Rendezvous::new(waker),
+            reply_slot: ReplySlot::new(waker),
             outcome: UnsafeCell::new(0),
             frees: AtomicUsize::new(0),
         })
@@ -245,7 +246,7 @@ mod loom_models {
     fn reply(shared: &Shared) {
         // SAFETY: the callee's until completed.
         shared.outcome.with_mut(|outcome| unsafe { *outcome = 7 });
-        match shared.rendezvous.complete() {
+        match shared.reply_slot.complete() {
             Completed::Delivered(Some(waker)) => waker.wake(),
             Completed::Delivered(None) => {}
             Completed::Unwanted => {
@@ -269,7 +270,7 @@ mod loom_models {
                 let shared = shared.clone();
                 move || reply(&shared)
             });
-            if shared.rendezvous.abandon() {
+            if shared.reply_slot.abandon() {
                 take(&shared);
             }
             callee.join().unwrap();
@@ -289,9 +290,9 @@ mod loom_models {
                 let shared = shared.clone();
                 move || reply(&shared)
             });
-            let done = shared.rendezvous.renew(&new.clone().into());
+            let done = shared.reply_slot.renew(&new.clone().into());
             callee.join().unwrap();
-            assert!(shared.rendezvous.is_done());
+            assert!(shared.reply_slot.is_done());
             take(&shared);
             // Either the caller saw it itself, or the new waker was woken.
             assert!(done || new.0.load(SeqCst) == 1);

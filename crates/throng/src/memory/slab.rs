@@ -22,7 +22,7 @@
 //! |---|---|---|
 //! | budget | as a runtime takes the segment | that runtime, before it cuts a slot |
 //! | slot bytes | once, as the segment is given its class | the first runtime |
-//! | bounded_queues | once, as the first bounded process comes | whoever is first |
+//! | bounded queues | once, as the first bounded process comes | whoever is first |
 //! | a slot's bounded queue, in the table of these | once, as the slot's first bounded process comes | its spawner |
 
 use crate::cell::{Cell, CellRef};
@@ -279,7 +279,7 @@ pub(crate) fn budget_of(cell: CellRef) -> &'static Budget {
 pub(crate) fn bounded_queue_of(cell: CellRef) -> Option<&'static BoundedQueue> {
     // Both acquire the contents, from `bounded_queue_for`.
     let bounded_queues = NonNull::new(head_of(cell).bounded_queues.load(Ordering::Acquire))?;
-    // SAFETY: a place in the table is that of a slot of this segment; bounded_queues are never
+    // SAFETY: a place in the table is that of a slot of this segment; bounded queues are never
     // freed.
     unsafe { bounded_queues.add(slot_index(cell)).as_ref().load(Ordering::Acquire).as_ref() }
 }
