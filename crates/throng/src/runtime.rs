@@ -8,7 +8,7 @@
 //! Classes hold handles, and so keep their own runtime alive: the end of the runtime breaks that
 //! ring on purpose, once no process is left that could need its class.
 //!
-//! It starts in `builder` and ends in `shutdown`; processes are made in `nursery`.
+//! It starts in `builder` and ends in `shutdown`; processes are made in `spawn`.
 
 pub(crate) mod events;
 pub(crate) mod inspect;

@@ -58,7 +58,7 @@ impl RuntimeHandle {
         process: P,
         extension: Option<Box<Extension>>,
     ) -> Result<Token, SpawnError<P>> {
-        self.with_nursery::<P, _>(|nursery| nursery.create(process, extension))
+        self.with_spawn_resources::<P, _>(|resources| resources.create(process, extension))
             .map_err(|process| self.refusal(process))
     }
 
@@ -70,8 +70,8 @@ impl RuntimeHandle {
         bound: Option<MailboxBound>,
         mut each: impl FnMut(Address<P>),
     ) -> Option<SpawnError<P>> {
-        let refused = self.with_nursery::<P, _>(|nursery| {
-            processes.find_map(|process| match nursery.create(process, extension()) {
+        let refused = self.with_spawn_resources::<P, _>(|resources| {
+            processes.find_map(|process| match resources.create(process, extension()) {
                 Ok(token) => {
                     each(open(token, bound));
                     None
@@ -84,7 +84,10 @@ impl RuntimeHandle {
 
     /// Runs `f` with all that is needed to make processes of a type.
     #[inline(always)]
-    fn with_nursery<P: Process, R>(&self, f: impl FnOnce(&mut Nursery<'_>) -> R) -> R {
+    fn with_spawn_resources<P: Process, R>(
+        &self,
+        f: impl FnOnce(&mut SpawnResources<'_>) -> R,
+    ) -> R {
         let shared = &*self.0;
         scheduler::with_worker(|worker| {
             match worker.filter(|worker| std::ptr::eq(&*worker.shared, shared)) {
@@ -93,12 +96,12 @@ impl RuntimeHandle {
                     let mut classes = worker.classes.borrow_mut();
                     let class = classes.get::<P>(self);
                     let slots = &mut worker.slots.borrow_mut();
-                    f(&mut Nursery { shared, remote, class, slots })
+                    f(&mut SpawnResources { shared, remote, class, slots })
                 }
                 None => {
                     let class = &self.class::<P>();
                     let slots = &mut lock(&shared.guest_slots);
-                    f(&mut Nursery { shared, remote: None, class, slots })
+                    f(&mut SpawnResources { shared, remote: None, class, slots })
                 }
             }
         })
@@ -114,8 +117,8 @@ impl RuntimeHandle {
     }
 }
 
-/// Where processes of one type are made: by a worker, or by a guest.
-struct Nursery<'a> {
+/// Resources that a spawn of one type of process needs: of a worker, or of a guest.
+struct SpawnResources<'a> {
     shared: &'a Shared,
     /// The worker's.
     remote: Option<&'a Remote>,
@@ -123,7 +126,7 @@ struct Nursery<'a> {
     slots: &'a mut SlotCache,
 }
 
-impl Nursery<'_> {
+impl SpawnResources<'_> {
     /// Makes a process; it comes back if there may be no more of them.
     #[inline(always)]
     fn create<P: Process>(
