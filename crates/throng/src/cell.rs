@@ -45,7 +45,7 @@ use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::memory::slab::{self, Slab, SlotCache};
 use crate::process::Process;
 use crate::scheduler;
-use crate::scheduler::watchdog::Doing;
+use crate::scheduler::watchdog::CurrentTurn;
 use crate::signal::{self, Signal};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{UnsafeCell, is_unwinding};
@@ -507,10 +507,10 @@ impl Token {
 
     /// Goes on with the turn that is under way, if one is.
     #[inline(always)]
-    pub(crate) fn resume(&self, doing: &Doing) -> Option<Progress> {
+    pub(crate) fn resume(&self, current_turn: &CurrentTurn) -> Option<Progress> {
         let frame = self.frame()?;
         // SAFETY: the cell's frame.
-        doing.begin(unsafe { frame::title_of(frame) });
+        current_turn.begin(unsafe { frame::title_of(frame) });
         // SAFETY: the cell's frame, and the token is ours.
         Some(unsafe { frame::resume_turn(frame, self) })
     }

@@ -29,7 +29,7 @@ use crate::scheduler::counters::Counters;
 use crate::scheduler::sleepers::Sleepers;
 use crate::scheduler::spare::Spares;
 use crate::scheduler::token_queue::{TokenQueue, TokenSlot};
-use crate::scheduler::watchdog::Doing;
+use crate::scheduler::watchdog::CurrentTurn;
 use crate::scheduler::worker::Worker;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Fences, Mutex, Thread, lock};
@@ -216,7 +216,7 @@ pub(crate) struct Remote {
     pub(crate) lifo_slot: TokenSlot,
     /// The process stopped last, if the request woke it: see `Worker::run_exit_next`.
     pub(crate) exit_slot: TokenSlot,
-    pub(crate) doing: Doing,
+    pub(crate) current_turn: CurrentTurn,
     pub(crate) counters: Counters,
     thread: OnceLock<Thread>,
     /// Spawn permits this worker has taken and not used; written by it alone.
@@ -229,7 +229,7 @@ impl Remote {
             queue: TokenQueue::new(),
             lifo_slot: TokenSlot::new(fences),
             exit_slot: TokenSlot::new(fences),
-            doing: Doing::new(),
+            current_turn: CurrentTurn::new(),
             counters: Counters::new(),
             thread: OnceLock::new(),
             spare_permits: AtomicU32::new(0),

@@ -11,7 +11,7 @@ use crate::exit::ExitReason;
 use crate::mailbox::bounded::BoundedQueue;
 use crate::process::Process;
 use crate::runtime::RuntimeHandle;
-use crate::scheduler::watchdog::Doing;
+use crate::scheduler::watchdog::CurrentTurn;
 use crate::sync::atomic::Ordering;
 use crate::timer::Tick;
 use crate::turn::frame::{self, After, Progress};
@@ -88,7 +88,7 @@ impl Inside {
     ///
     /// # Safety
     /// No reference to the process's state is in use.
-    pub(crate) unsafe fn run_nested(self, doing: &Doing) -> Option<After> {
+    pub(crate) unsafe fn run_nested(self, current_turn: &CurrentTurn) -> Option<After> {
         // Lent by the turn under way, and not given back by it before this is over.
         let token = ManuallyDrop::new(Token(self.0));
         let generation = token.generation();
@@ -99,7 +99,7 @@ impl Inside {
         }
         let outer = token.frame();
         token.set_frame(None);
-        let progress = token.run_next(generation, doing);
+        let progress = token.run_next(generation, current_turn);
         if let Some(nested) = token.frame() {
             // SAFETY: the cell's frame, replaced below.
             unsafe { frame::discard_turn(nested, &ExitReason::other(NESTED_TURN_WAITED)) };

@@ -17,7 +17,7 @@ use crate::mailbox::envelope::{self, Cast};
 use crate::mailbox::{Generation, Link};
 use crate::memory::slab;
 use crate::process::{Process, Turn};
-use crate::scheduler::watchdog::Doing;
+use crate::scheduler::watchdog::CurrentTurn;
 use crate::signal::{Outcome, Signal};
 use crate::turn::frame::{After, Progress};
 use crate::turn::turn_state::SIGNALS_MOST;
@@ -43,7 +43,11 @@ impl Token {
 
     /// Begins the turn of the next message, if there is one. No turn may be under way.
     #[inline(always)]
-    pub(crate) fn run_next(&self, generation: Generation, doing: &Doing) -> Option<Progress> {
+    pub(crate) fn run_next(
+        &self,
+        generation: Generation,
+        current_turn: &CurrentTurn,
+    ) -> Option<Progress> {
         debug_assert!(self.frame().is_none());
         let cell = self.cell();
         // SAFETY: the token's.
@@ -56,7 +60,7 @@ impl Token {
                     if !cell.turn.is_signalled() || drained.is_null() {
                         drained
                     } else {
-                        doing.begin(self.class().signalled);
+                        current_turn.begin(self.class().signalled);
                         // If none ends the process, there may be more by now than what was sorted.
                         return Some(Progress::Done(self.sort_out(drained).unwrap_or(After::Next)));
                     }
@@ -64,13 +68,17 @@ impl Token {
             };
         }
         let Some(message) = NonNull::new(first) else {
-            return if generation.is_bounded() { self.run_from_bounded_queue(doing) } else { None };
+            return if generation.is_bounded() {
+                self.run_from_bounded_queue(current_turn)
+            } else {
+                None
+            };
         };
         // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
         unsafe {
             let next = message.as_ref().next();
             cell.pending.with_mut(|pending| *pending = next);
-            doing.begin(envelope::title_of(message));
+            current_turn.begin(envelope::title_of(message));
             Some(envelope::run(message, self))
         }
     }

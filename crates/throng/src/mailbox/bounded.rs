@@ -46,7 +46,7 @@ use crate::mailbox::budget::{self, Budget};
 use crate::mailbox::envelope::{self, Load};
 use crate::mailbox::{Generation, Gone, Link};
 use crate::memory::slab;
-use crate::scheduler::watchdog::Doing;
+use crate::scheduler::watchdog::CurrentTurn;
 use crate::sync::{Mutex, lock};
 use crate::turn::frame::Progress;
 use std::collections::{BTreeMap, VecDeque};
@@ -503,7 +503,7 @@ impl Token {
     /// As [`run_next`](Self::run_next), for a bounded process with no message outside its bounded
     /// queue.
     #[cold]
-    pub(crate) fn run_from_bounded_queue(&self, doing: &Doing) -> Option<Progress> {
+    pub(crate) fn run_from_bounded_queue(&self, current_turn: &CurrentTurn) -> Option<Progress> {
         let (message, waker) = self.bounded_queue().take()?;
         if let Some(waker) = waker {
             // Any future may wait for room with a waker of its own.
@@ -511,7 +511,7 @@ impl Token {
         }
         // SAFETY: out of the queue, so owned; no address but this process's put it there.
         Some(unsafe {
-            doing.begin(envelope::title_of(message));
+            current_turn.begin(envelope::title_of(message));
             envelope::run(message, self)
         })
     }

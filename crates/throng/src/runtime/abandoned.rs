@@ -75,7 +75,7 @@ impl Shared {
     /// a worker, those in a queue, and those at rest.
     fn name_living(&self, mut name: impl FnMut(&'static str)) {
         let Scheduler { remotes, .. } = &self.scheduler;
-        let running = remotes.iter().filter_map(|remote| remote.doing.look());
+        let running = remotes.iter().filter_map(|remote| remote.current_turn.read());
         // The message of a timer for a dead process is no process's.
         let titles = running.map(|(_, title)| title);
         titles

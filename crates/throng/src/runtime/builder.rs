@@ -12,7 +12,7 @@ use crate::memory::slab::{Slab, SlotCache};
 use crate::memory::spare_bits::NoSpareBits;
 use crate::runtime::events::Events;
 use crate::scheduler::Scheduler;
-use crate::scheduler::watchdog::Watch;
+use crate::scheduler::watchdog::Watchdog;
 use crate::signal::group::Groups;
 use crate::signal::registry::Registry;
 use crate::sync::atomic::AtomicUsize;
@@ -212,9 +212,9 @@ impl RuntimeBuilder {
             shared.spawn_worker(index).map_err(StartError::Thread)?;
         }
         let keeper = shared.clone();
-        let watch = Watch::new(self.stuck_after);
+        let watchdog = Watchdog::new(self.stuck_after);
         shared
-            .spawn_thread("throng-clock".into(), move || ClockKeeper::run(&keeper, watch))
+            .spawn_thread("throng-clock".into(), move || ClockKeeper::run(&keeper, watchdog))
             .map_err(StartError::Thread)?;
         Ok(runtime)
     }

@@ -5,14 +5,14 @@
 
 use super::Shared;
 use crate::scheduler::Phase;
-use crate::scheduler::watchdog::Watch;
+use crate::scheduler::watchdog::Watchdog;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{self, Thread};
 use crate::timer::Clock;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The thread that advances the clock, keeps the watch and looks at the mailbox budget while any
+/// The thread that advances the clock, runs the watchdog and looks at the mailbox budget while any
 /// worker is awake.
 #[derive(Default)]
 pub(crate) struct ClockKeeper {
@@ -24,14 +24,14 @@ impl ClockKeeper {
     /// For so many looks with nobody awake it goes on: waking it costs a system call.
     const PATIENCE: u32 = 50;
 
-    pub(super) fn run(shared: &Arc<Shared>, mut watch: Watch) {
+    pub(super) fn run(shared: &Arc<Shared>, mut watchdog: Watchdog) {
         let Shared { scheduler, clock_keeper, budget, .. } = &**shared;
         let _ = clock_keeper.thread.set(sync::current());
         let mut idle = 0;
         while scheduler.phase() != Phase::Over {
             scheduler.clock.refresh();
             budget.look();
-            watch.look(shared);
+            watchdog.check(shared);
             idle = if scheduler.all_asleep() { idle + 1 } else { 0 };
             if idle < Self::PATIENCE {
                 sync::sleep(Clock::STALE);

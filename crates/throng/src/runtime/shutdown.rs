@@ -106,7 +106,7 @@ impl Runtime {
         shared.scheduler.set_phase(Phase::Draining);
         let live = shared.scheduler.live();
         let kind = |worker: &Worker| {
-            let turn = worker.doing().look();
+            let turn = worker.current_turn().read();
             worker.running().map(|_| turn.map_or("", |(_, title)| title.process()))
         };
         let caller = shared.calling_worker(kind).flatten();

@@ -12,7 +12,7 @@ pub(crate) struct Counters {
     spawned: AtomicU64,
     exited: AtomicU64,
     panicked: AtomicU64,
-    /// Written by the watch.
+    /// Written by the watchdog.
     stuck_turns: AtomicU64,
     /// Nanoseconds since the runtime's start, plus one; zero before the worker's start.
     started: AtomicU64,
@@ -76,7 +76,7 @@ impl Counters {
         add(&self.steals, 1);
     }
 
-    /// The watch: a turn is stuck.
+    /// Watchdog: a turn is stuck.
     pub(crate) fn count_stuck(&self) {
         add(&self.stuck_turns, 1);
     }

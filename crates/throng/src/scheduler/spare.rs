@@ -4,9 +4,9 @@
 //! the workers' `remotes` for good, behind those of the regular ones; its thread is started when it
 //! is first needed, and sleeps when it is not.
 //!
-//! Who may do what: the watch (one thread) sets how many are needed and activates; a spare retires
-//! itself when it sees that there are more than that. All under one lock, which only they take; the
-//! atomics beside it say the same to those who look without.
+//! Who may do what: the watchdog (one thread) sets how many are needed and activates; a spare
+//! retires itself when it sees that there are more than that. All under one lock, which only they
+//! take; the atomics beside it say the same to those who look without.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
@@ -108,7 +108,7 @@ impl Spares {
     pub(crate) fn give_up(&self, spare: usize) {
         let mut state = lock(&self.state);
         state.active.retain(|&active| active != spare);
-        // The one started last, for only the watch starts any.
+        // The one started last, for only the watchdog starts any.
         state.started -= 1;
         self.publish(&state);
     }

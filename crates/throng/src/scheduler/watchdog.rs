@@ -1,14 +1,14 @@
-//! Who watches that no turn blocks its worker for long.
+//! The watchdog: it finds turns that block their worker for long.
 //!
-//! A worker says which turn it runs, by two plain stores a turn ([`Doing`]). It says the same of all
-//! else in which user code may block: acting on signals, an exit, dropping the message of a timer
-//! whose process has exited. The thread that keeps
-//! the clock looks at that every few milliseconds ([`Watch`]). A turn found running for longer than
-//! `stuck_after` is reported, once, with the names of its process and of its message; and what the
-//! worker holds is made reachable: the process in its LIFO slot goes to the injector, its alarms
-//! are rung for it, and if the others do not keep up, a spare worker is woken for as long as this
-//! one is stuck (`spare`). Its queue is open to thieves anyway. So code that blocks its thread
-//! slows one process, not the node.
+//! A worker says which turn it runs, by two plain stores a turn ([`CurrentTurn`]). It says the same
+//! of all else in which user code may block: acting on signals, an exit, dropping the message of a
+//! timer whose process has exited. The thread that keeps the clock looks at that every few
+//! milliseconds ([`Watchdog`]). A turn found running for longer than `stuck_after` is reported,
+//! once, with the names of its process and of its message; and what the worker holds is made
+//! reachable: the process in its LIFO slot goes to the injector, its alarms are rung for it, and if
+//! the others do not keep up, a spare worker is woken for as long as this one is stuck (`spare`).
+//! Its queue is open to thieves anyway. So code that blocks its thread slows one process, not the
+//! node.
 //!
 //! On a machine so loaded that a worker does not get its core for that long the same happens, and
 //! helps as much.
@@ -66,17 +66,17 @@ impl TurnTitle {
 pub(crate) static TIMER: TurnTitle =
     TurnTitle { process: || "any process", message: || "a timer's message is dropped" };
 
-/// What a worker does at present; written by it alone.
-pub(crate) struct Doing {
+/// The turn that a worker runs at present; written by that worker alone.
+pub(crate) struct CurrentTurn {
     /// Counts the turns and their continuations.
     stamp: AtomicU32,
     /// A `&'static TurnTitle`, or null between two processes.
     title: AtomicPtr<TurnTitle>,
 }
 
-impl Doing {
-    pub(crate) fn new() -> Doing {
-        Doing { stamp: AtomicU32::new(0), title: AtomicPtr::new(ptr::null_mut()) }
+impl CurrentTurn {
+    pub(crate) fn new() -> CurrentTurn {
+        CurrentTurn { stamp: AtomicU32::new(0), title: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// Worker: a turn is about to begin or to go on.
@@ -95,7 +95,7 @@ impl Doing {
 
     /// Which turn is running, and what it is. The two may belong to neighbouring turns, unless the
     /// worker has been in this one for some time.
-    pub(crate) fn look(&self) -> Option<(u32, &'static TurnTitle)> {
+    pub(crate) fn read(&self) -> Option<(u32, &'static TurnTitle)> {
         let title = self.title.load(Ordering::Relaxed);
         // SAFETY: null, or from a `&'static` in `begin`.
         let title = unsafe { title.as_ref() }?;
@@ -103,35 +103,35 @@ impl Doing {
     }
 }
 
-/// What is remembered of one worker from look to look.
+/// What is remembered of one worker from check to check.
 #[derive(Default)]
 struct Seen {
     stamp: u32,
     since: Option<Tick>,
-    looks: u32,
+    checks: u32,
     stuck: Option<&'static TurnTitle>,
 }
 
-/// The watch over the workers of one runtime; kept by one thread.
-pub(crate) struct Watch {
+/// The watchdog of the workers of one runtime; kept by one thread.
+pub(crate) struct Watchdog {
     stuck_after: Duration,
     seen: Vec<Seen>,
     stuck: usize,
-    /// At how many looks in a row there was work waiting for a worker.
+    /// At how many checks in a row there was work waiting for a worker.
     backlog: u32,
 }
 
-impl Watch {
+impl Watchdog {
     /// A turn must be seen so often before it counts as stuck: time alone may have passed because
     /// this thread was held up.
-    const LOOKS: u32 = 3;
+    const CHECKS: u32 = 3;
 
-    pub(crate) fn new(stuck_after: Duration) -> Watch {
-        Watch { stuck_after, seen: Vec::new(), stuck: 0, backlog: 0 }
+    pub(crate) fn new(stuck_after: Duration) -> Watchdog {
+        Watchdog { stuck_after, seen: Vec::new(), stuck: 0, backlog: 0 }
     }
 
-    /// Looks at each worker, and sees to it that what stuck ones hold gets on.
-    pub(crate) fn look(&mut self, shared: &Arc<Shared>) {
+    /// Checks each worker, and sees to it that what stuck ones hold gets on.
+    pub(crate) fn check(&mut self, shared: &Arc<Shared>) {
         let scheduler = &shared.scheduler;
         let now = scheduler.clock.now();
         let before = self.stuck;
@@ -139,12 +139,12 @@ impl Watch {
         self.seen.resize_with(workers.max(self.seen.len()), Seen::default);
         for (index, seen) in self.seen.iter_mut().enumerate() {
             let remote = &scheduler.remotes[index];
-            let running = remote.doing.look();
+            let running = remote.current_turn.read();
             match (running, seen.since) {
                 (Some((stamp, title)), Some(since)) if stamp == seen.stamp => {
-                    seen.looks += 1;
+                    seen.checks += 1;
                     let time = Duration::from_millis(since.until(now).into());
-                    let is_late = time >= self.stuck_after && seen.looks >= Self::LOOKS;
+                    let is_late = time >= self.stuck_after && seen.checks >= Self::CHECKS;
                     if is_late && seen.stuck.is_none() {
                         seen.stuck = Some(title);
                         self.stuck += 1;
@@ -180,7 +180,7 @@ impl Watch {
         let Scheduler { spares, .. } = &shared.scheduler;
         self.backlog = if shared.scheduler.has_work() { self.backlog + 1 } else { 0 };
         let nobody_left = self.stuck >= shared.scheduler.workers() + spares.active();
-        if self.backlog >= Self::LOOKS || (self.backlog > 0 && nobody_left) {
+        if self.backlog >= Self::CHECKS || (self.backlog > 0 && nobody_left) {
             self.stuck
         } else {
             self.stuck.min(spares.active())

@@ -26,7 +26,7 @@ use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::injector_pace::Pace;
-use crate::scheduler::watchdog::{self, Doing};
+use crate::scheduler::watchdog::{self, CurrentTurn};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
 use crate::sync::{current, park, park_timeout, spin_loop};
@@ -211,9 +211,9 @@ impl Worker {
         &self.scheduler().remotes[self.index]
     }
 
-    /// Where this worker says what it does.
-    pub(crate) fn doing(&self) -> &Doing {
-        &self.remote().doing
+    /// The turn that this worker runs, for the watchdog.
+    pub(crate) fn current_turn(&self) -> &CurrentTurn {
+        &self.remote().current_turn
     }
 
     /// The process whose turn this worker is polling.
@@ -471,9 +471,9 @@ impl Worker {
             let mut unsent = self.alarms().take_left();
             unsent.extend(self.scheduler().ring(self.alarms(), |token| self.push_back(token)));
             if !unsent.is_empty() {
-                self.doing().begin(&watchdog::TIMER);
+                self.current_turn().begin(&watchdog::TIMER);
                 drop(unsent);
-                self.doing().end();
+                self.current_turn().end();
             }
         }
     }
@@ -546,8 +546,8 @@ impl Worker {
         self.running.set(None);
         // What the last drops of an exit have sent, too, must not be joined to what comes next.
         self.end_streak();
-        let Remote { doing, counters, .. } = self.remote();
-        doing.end();
+        let Remote { current_turn, counters, .. } = self.remote();
+        current_turn.end();
         counters.count_run(turns);
     }
 
@@ -618,7 +618,7 @@ impl Worker {
         token.begin_run();
         let signalled = token.is_signalled();
         if signalled {
-            self.doing().begin(token.class().signalled);
+            self.current_turn().begin(token.class().signalled);
             let stopping = token.is_stopping();
             match token.handle_signals(token.generation()) {
                 None => {}
@@ -635,7 +635,7 @@ impl Worker {
         }
         if self.scheduler().phase() >= Phase::Killing {
             let stopping = token.is_stopping();
-            self.doing().begin(token.class().ending);
+            self.current_turn().begin(token.class().ending);
             if token.discard_turn(&ExitReason::Shutdown) {
                 token.mark_abandoned();
                 if stopping {
@@ -644,10 +644,11 @@ impl Worker {
                 return Progress::Done(After::exit(ExitReason::Shutdown));
             }
         }
-        let progress = token.resume(self.doing()).unwrap_or_else(|| match token.obituary() {
-            Some(reason) => Progress::Done(After::ended(reason)),
-            None => Progress::Done(After::Next),
-        });
+        let progress =
+            token.resume(self.current_turn()).unwrap_or_else(|| match token.obituary() {
+                Some(reason) => Progress::Done(After::ended(reason)),
+                None => Progress::Done(After::Next),
+            });
         if signalled && matches!(progress, Progress::Done(_)) {
             // Whoever waited for the turn that they have met does not wait for the next.
             self.forget_probes();
@@ -659,14 +660,14 @@ impl Worker {
     #[inline(always)]
     fn next_turn(&self, token: &Token, generation: Generation) -> Option<Progress> {
         if token.is_signalled() {
-            self.doing().begin(token.class().signalled);
+            self.current_turn().begin(token.class().signalled);
             if let Some(after) = token.handle_signals(generation) {
                 return Some(Progress::Done(after));
             }
         }
         match self.scheduler().phase() {
-            Phase::Running => token.run_next(generation, self.doing()),
-            Phase::Draining => token.run_next(generation, self.doing()).or_else(|| {
+            Phase::Running => token.run_next(generation, self.current_turn()),
+            Phase::Draining => token.run_next(generation, self.current_turn()).or_else(|| {
                 token.close_if_idle(generation).then(|| stop(token, ExitReason::Shutdown))
             }),
             Phase::Killing | Phase::Over => Some(self.end_at_once(token, generation)),
@@ -686,7 +687,7 @@ impl Worker {
     /// The process is over: those who want to know are told, a slice at a time.
     fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
         fault::point(Step::Finish, token.class().name);
-        self.doing().begin(token.class().ending);
+        self.current_turn().begin(token.class().ending);
         if token.obituary().is_none() {
             if let ExitReason::Panicked(text) = &reason {
                 self.scheduler().remotes[self.index].counters.count_panic();
@@ -740,7 +741,7 @@ impl Worker {
         self.begin_run(&token);
         token.begin_run();
         token.forgo_first();
-        self.doing().begin(token.class().ending);
+        self.current_turn().begin(token.class().ending);
         token.discard_turn(&reason);
         let began = self.scheduler().clock.now();
         let turns = self.run_turns(token, Progress::Done(After::exit(reason)), BUDGET, began);

@@ -519,7 +519,7 @@ fn run_nested<M: Message<Reply = ()>>(
     // the nested turn runs, `arrived` is used by it alone, through the pointer.
     unsafe {
         (*state.as_ptr()).arriving = arrived;
-        let after = inside.run_nested(worker.doing());
+        let after = inside.run_nested(worker.current_turn());
         (*state.as_ptr()).arriving = ptr::null_mut();
         after
     }

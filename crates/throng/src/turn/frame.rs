@@ -195,7 +195,7 @@ pub(crate) fn begin_hook<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Prog
 fn announce<P: Process, T: Turn<P>>() {
     with_worker(|worker| {
         if let Some(worker) = worker {
-            worker.doing().begin(const { &TurnTitle::of::<P, T>() });
+            worker.current_turn().begin(const { &TurnTitle::of::<P, T>() });
         }
     });
 }

@@ -67,7 +67,7 @@ impl Worker {
     /// Ends a process without its last hook.
     fn end_process(&self, token: Token, reason: ExitReason) {
         self.begin_run(&token);
-        self.doing().begin(token.class().ending);
+        self.current_turn().begin(token.class().ending);
         token.discard_turn(&reason);
         let generation = token.generation();
         self.finish(token, generation, reason);
