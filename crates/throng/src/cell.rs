@@ -19,8 +19,8 @@
 //! hands, moved through the run queues, consumed where it is given back. Holding one is what makes
 //! the accessors below sound.
 //!
-//! Its parts: [`Class`] is the state's type, `queue` what is to be handled, [`Inside`] the cell seen
-//! from its own turn, `look` a cell looked at by others.
+//! Its parts: [`Class`] is the state's type, `queue` what is to be handled, [`CurrentProcess`] the
+//! cell seen from its own turn, `look` a cell looked at by others.
 
 pub(crate) mod extension;
 
@@ -30,7 +30,7 @@ mod inspect;
 mod queue;
 
 pub(crate) use self::class::Class;
-pub(crate) use self::current::Inside;
+pub(crate) use self::current::CurrentProcess;
 pub(crate) use self::queue::MessageList;
 
 use self::class::{StateLayout, state};

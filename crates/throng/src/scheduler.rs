@@ -20,7 +20,7 @@ pub(crate) mod worker;
 
 use crate::address::RawAddress;
 use crate::address::cycle::Probe;
-use crate::cell::{CellRef, Inside, Stranded, Token};
+use crate::cell::{CellRef, CurrentProcess, Stranded, Token};
 use crate::exit::catch;
 use crate::fault::{self, Step};
 use crate::runtime::events::Events;
@@ -85,13 +85,13 @@ pub(crate) fn with_polling<R>(waker: &Waker, f: impl FnOnce(&Worker, CellRef) ->
 #[inline(always)]
 pub(crate) fn with_turn_of<R>(
     address: RawAddress,
-    f: impl FnOnce(&Worker, Inside) -> R,
+    f: impl FnOnce(&Worker, CurrentProcess) -> R,
 ) -> Option<R> {
     with_worker(|worker| {
         let worker = worker?;
         let cell = worker.running().filter(|&cell| address.is_in(cell))?;
         // SAFETY: what a worker is running, it has the token of, and this thread is the worker.
-        Some(f(worker, unsafe { Inside::of(cell) }))
+        Some(f(worker, unsafe { CurrentProcess::of(cell) }))
     })
 }
 

@@ -21,28 +21,29 @@ use std::ptr::{self, NonNull};
 /// What the caller of a turn learns that an async process could not run to its end.
 const NESTED_TURN_WAITED: &str = "an async process runs no turns that wait, besides its own";
 
-/// A cell as seen from its own turn, which holds the token for as long as this is used.
+/// The current process: a cell as its own turn sees it, which holds the token for as long as this
+/// is used.
 #[derive(Clone, Copy)]
-pub(crate) struct Inside(NonNull<Cell>);
+pub(crate) struct CurrentProcess(NonNull<Cell>);
 
 // SAFETY: it travels with the turn's future, and that with the token.
-unsafe impl Send for Inside {}
+unsafe impl Send for CurrentProcess {}
 // SAFETY: shared, it only shows the class, which does not change.
-unsafe impl Sync for Inside {}
+unsafe impl Sync for CurrentProcess {}
 
-impl Inside {
+impl CurrentProcess {
     /// # Safety
     /// Used only while a turn of this cell is under way, and by that turn.
     #[inline(always)]
-    pub(crate) unsafe fn new(token: &Token) -> Inside {
-        Inside(token.0)
+    pub(crate) unsafe fn new(token: &Token) -> CurrentProcess {
+        CurrentProcess(token.0)
     }
 
     /// # Safety
     /// As [`new`](Self::new): the calling thread holds the cell's token and is in its turn.
     #[inline(always)]
-    pub(crate) unsafe fn of(cell: CellRef) -> Inside {
-        Inside(cell.0)
+    pub(crate) unsafe fn of(cell: CellRef) -> CurrentProcess {
+        CurrentProcess(cell.0)
     }
 
     /// Which process the turn belongs to.

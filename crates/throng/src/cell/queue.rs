@@ -25,7 +25,7 @@ use std::ptr::{self, NonNull};
 
 impl Token {
     /// Puts a message before all others, and before all signals. For a process that has just been
-    /// created; the turn is to call [`Inside::has_begun`].
+    /// created; the turn is to call [`CurrentProcess::has_begun`].
     pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
         assert!(self.is_a::<P>(), "the message is for another type of process");
         self.cell().turn.set_fresh();

@@ -4,7 +4,7 @@
 //! soon that ends, who is tied to it learns why.
 
 use crate::address::Address;
-use crate::cell::Inside;
+use crate::cell::CurrentProcess;
 use crate::cell::extension::{Extension, TellDown};
 use crate::error::{SpawnError, SpawnManyError};
 use crate::mailbox::bound::MailboxBound;
@@ -73,7 +73,7 @@ pub struct Spawner<'a> {
 /// How a process is tied to the one that spawns it, which is in its turn.
 #[derive(Clone, Copy)]
 struct Tie {
-    parent: Inside,
+    parent: CurrentProcess,
     /// How the parent is told of its end, if that is monitored; else it is linked.
     monitor: Option<TellDown>,
 }
@@ -100,7 +100,7 @@ impl<P: Process> Context<P> {
     }
 
     fn tied(&mut self, monitor: Option<TellDown>) -> Spawner<'_> {
-        let tie = Tie { parent: self.inside(), monitor };
+        let tie = Tie { parent: self.current(), monitor };
         Spawner { runtime: self.runtime(), tie: Some(tie), mailbox: None }
     }
 

@@ -10,7 +10,7 @@
 //! earlier time, and rings in vain, sets itself anew this way: a process that waits a minute for
 //! each of a million messages a second puts one entry into the wheel a minute.
 
-use crate::cell::{CellRef, Inside, Token};
+use crate::cell::{CellRef, CurrentProcess, Token};
 use crate::exit::ExitReason;
 use crate::mailbox::Gone;
 use crate::mailbox::envelope::{Dispatch, Envelope};
@@ -25,14 +25,14 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 /// The turn ends, and its process is to be told when so much time has passed without a message.
-pub(crate) fn set(inside: Inside, time: Duration) {
+pub(crate) fn set(current: CurrentProcess, time: Duration) {
     scheduler::with_worker(|worker| {
         // A turn is always run by a worker.
         let Some(worker) = worker else { return };
         let now = worker.scheduler().clock.now();
         let at = if time.is_zero() { now } else { now.deadline(time) };
-        inside.wait_until(at);
-        arm(worker, inside.as_ref(), at);
+        current.wait_until(at);
+        arm(worker, current.as_ref(), at);
     });
 }
 

@@ -38,8 +38,8 @@
 //!    a nested turn runs: that one's borrow is the only one. A receive's condition, which is the
 //!    user's, runs under such a reference; it cannot reach the state, for the inbox is lent to the
 //!    receive.
-//! 2. The state is reached only by [`Inbox::inside`], which has seen that the calling thread is
-//!    the one that polls this very process, and so holds its token.
+//! 2. The state is reached only by [`Inbox::with_current`], which has seen that the calling thread
+//!    is the one that polls this very process, and so holds its token.
 //! 3. A nested turn begins in a receive only, which borrows the inbox exclusively; so turns are
 //!    never nested twice, and `arriving` points to nothing that is used otherwise.
 
@@ -48,7 +48,7 @@ mod kept;
 use self::kept::{Arrived, Kept};
 use crate::address::deadline::Deadline;
 use crate::address::{Address, Pid};
-use crate::cell::Inside;
+use crate::cell::CurrentProcess;
 use crate::cell::extension::KeptLoad;
 use crate::error::SpawnError;
 use crate::exit::{ExitReason, IntoExitReason, catch, drop_users};
@@ -212,9 +212,11 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// # Panics
     /// Outside of this process.
     pub fn try_recv(&mut self) -> Option<M> {
-        self.inside(|worker, inside| match look(worker, inside, &mut |_| true, &mut 0, false) {
-            Look::Found(message) => Some(message),
-            _ => None,
+        self.with_current(|worker, current| {
+            match look(worker, current, &mut |_| true, &mut 0, false) {
+                Look::Found(message) => Some(message),
+                _ => None,
+            }
         })
     }
 
@@ -267,10 +269,10 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// Does something that only a process can, as a handler does with its context: links,
     /// monitors, timers. After [`stop`](Context::stop) the process exits when it next waits.
     pub fn context<R>(&mut self, f: impl FnOnce(&mut Context<AsyncProcess<M>>) -> R) -> R {
-        self.inside(|_, inside| {
-            let mut cx = Context::new(inside);
+        self.with_current(|_, current| {
+            let mut cx = Context::new(current);
             let result = f(&mut cx);
-            obey::<M>(inside, cx.into_after());
+            obey::<M>(current, cx.into_after());
             result
         })
     }
@@ -282,18 +284,18 @@ impl<M: Message<Reply = ()>> Inbox<M> {
 
     /// The runtime this process lives in.
     pub fn runtime(&mut self) -> RuntimeHandle {
-        self.inside(|_, inside| inside.runtime().clone())
+        self.with_current(|_, current| current.runtime().clone())
     }
 
     /// Runs `f` if this thread is polling the inbox's process.
-    fn inside<R>(&mut self, f: impl FnOnce(&Worker, Inside) -> R) -> R {
+    fn with_current<R>(&mut self, f: impl FnOnce(&Worker, CurrentProcess) -> R) -> R {
         scheduler::with_turn_of(self.pid.raw(), f)
             .unwrap_or_else(|| panic!("an inbox was used outside of its own process"))
     }
 
     fn with_state<R>(&mut self, f: impl FnOnce(&mut AsyncProcess<M>) -> R) -> R {
         // SAFETY: no nested turn runs, for the inbox is free; and the reference ends here.
-        self.inside(|_, inside| f(unsafe { inside.state::<AsyncProcess<M>>().as_mut() }))
+        self.with_current(|_, current| f(unsafe { current.state::<AsyncProcess<M>>().as_mut() }))
     }
 
     fn poll(
@@ -303,9 +305,9 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         passed: &mut usize,
         mut limit: Option<&mut Limit>,
     ) -> Poll<Option<M>> {
-        self.inside(|worker, inside| {
+        self.with_current(|worker, current| {
             loop {
-                match look(worker, inside, matches, passed, true) {
+                match look(worker, current, matches, passed, true) {
                     Look::Found(message) => return Poll::Ready(Some(message)),
                     Look::Nothing => {}
                     Look::Yield => {
@@ -317,20 +319,20 @@ impl<M: Message<Reply = ()>> Inbox<M> {
                 let is_late = match &mut limit {
                     None => false,
                     Some(Limit::NoWait) => true,
-                    Some(Limit::Deadline(deadline)) => deadline.is_late_in(worker, inside.cell()),
+                    Some(Limit::Deadline(deadline)) => deadline.is_late_in(worker, current.cell()),
                 };
                 if is_late {
                     return Poll::Ready(None);
                 }
                 if worker.scheduler().phase() != Phase::Running {
-                    obey::<M>(inside, After::exit(ExitReason::Shutdown));
+                    obey::<M>(current, After::exit(ExitReason::Shutdown));
                     return Poll::Pending;
                 }
-                if !waker::is_of(task.waker(), inside.cell()) {
+                if !waker::is_of(task.waker(), current.cell()) {
                     // SAFETY: the same.
-                    unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.wait(task.waker());
+                    unsafe { current.state::<AsyncProcess<M>>().as_mut() }.wait(task.waker());
                 }
-                if inside.await_message() {
+                if current.await_message() {
                     return Poll::Pending;
                 }
             }
@@ -353,28 +355,28 @@ enum Limit {
 /// Looks for a message among those kept, and then takes one after the other from the mailbox.
 fn look<M: Message<Reply = ()>>(
     worker: &Worker,
-    inside: Inside,
+    current: CurrentProcess,
     matches: &mut impl FnMut(&M) -> bool,
     passed: &mut usize,
     budgeted: bool,
 ) -> Look<M> {
-    if let Some(message) = take_kept(worker, inside, matches, passed) {
+    if let Some(message) = take_kept(worker, current, matches, passed) {
         return Look::Found(message);
     }
     loop {
         // SAFETY: no nested turn runs, and the reference ends here.
-        if unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.is_exiting() {
+        if unsafe { current.state::<AsyncProcess<M>>().as_mut() }.is_exiting() {
             return Look::Exiting;
         }
         if budgeted && !worker.may_nest() {
             return Look::Yield;
         }
         let mut arrived = Arrived::new();
-        let Some(after) = run_nested(worker, inside, &mut arrived) else {
+        let Some(after) = run_nested(worker, current, &mut arrived) else {
             return Look::Nothing;
         };
-        obey::<M>(inside, after);
-        let mut taken = Taken { worker, inside, arrived, is_given: false, passed };
+        obey::<M>(current, after);
+        let mut taken = Taken { worker, current, arrived, is_given: false, passed };
         let found = taken.arrived.take(matches);
         taken.is_given = found.is_some();
         drop(taken);
@@ -387,21 +389,21 @@ fn look<M: Message<Reply = ()>>(
 /// Takes the first message that matches out of those kept, looking at none of the first `passed`.
 fn take_kept<M: Message<Reply = ()>>(
     worker: &Worker,
-    inside: Inside,
+    current: CurrentProcess,
     matches: &mut impl FnMut(&M) -> bool,
     passed: &mut usize,
 ) -> Option<M> {
     // SAFETY: no nested turn runs, and the reference ends here.
-    let seldom = &unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.seldom;
+    let seldom = &unsafe { current.state::<AsyncProcess<M>>().as_mut() }.seldom;
     if seldom.as_ref().is_none_or(|seldom| seldom.kept.len() == 0) {
         return None;
     }
-    if let Some(queue) = inside.bounded_queue() {
-        drop_oldest::<M>(worker, inside, queue.take_doomed(), passed);
+    if let Some(queue) = current.bounded_queue() {
+        drop_oldest::<M>(worker, current, queue.take_doomed(), passed);
     }
-    let taken = change_kept(worker, inside, |kept| kept.take(matches, passed))?;
+    let taken = change_kept(worker, current, |kept| kept.take(matches, passed))?;
     if taken.is_counted
-        && let Some(queue) = inside.bounded_queue()
+        && let Some(queue) = current.bounded_queue()
     {
         wake_all(queue.release());
     }
@@ -411,12 +413,12 @@ fn take_kept<M: Message<Reply = ()>>(
 /// Drops so many of the kept messages that count, the oldest first: newer ones have their places.
 fn drop_oldest<M: Message<Reply = ()>>(
     worker: &Worker,
-    inside: Inside,
+    current: CurrentProcess,
     count: usize,
     passed: &mut usize,
 ) {
     for _ in 0..count {
-        let oldest = change_kept(worker, inside, Kept::<M>::take_oldest_counted);
+        let oldest = change_kept(worker, current, Kept::<M>::take_oldest_counted);
         let Some((place, message)) = oldest else { return };
         if place < *passed {
             *passed -= 1;
@@ -429,12 +431,12 @@ fn drop_oldest<M: Message<Reply = ()>>(
 /// who look at it.
 fn change_kept<M: Message<Reply = ()>, R>(
     worker: &Worker,
-    mut inside: Inside,
+    mut current: CurrentProcess,
     change: impl FnOnce(&mut Kept<M>) -> R,
 ) -> R {
     // SAFETY: no nested turn runs, and the reference ends with this function, which the user's
     // condition, called by `change`, cannot call again: see the file's invariant 1.
-    let kept = &mut unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.seldom().kept;
+    let kept = &mut unsafe { current.state::<AsyncProcess<M>>().as_mut() }.seldom().kept;
     let before = kept.len();
     let changed = change(kept);
     let after = kept.len();
@@ -447,7 +449,7 @@ fn change_kept<M: Message<Reply = ()>, R>(
     } else {
         worker.account.discharge(bytes(before - after));
     }
-    inside.with_extension(|own| own.kept = KeptLoad::new(after, Kept::<M>::BYTES));
+    current.with_extension(|own| own.kept = KeptLoad::new(after, Kept::<M>::BYTES));
     changed
 }
 
@@ -463,7 +465,7 @@ fn wake_all(wakers: Vec<Waker>) {
 /// so none is lost if the receive's condition panics.
 struct Taken<'a, M: Message<Reply = ()>> {
     worker: &'a Worker,
-    inside: Inside,
+    current: CurrentProcess,
     arrived: Arrived<M>,
     /// Whether the receive has taken one.
     is_given: bool,
@@ -472,12 +474,12 @@ struct Taken<'a, M: Message<Reply = ()>> {
 
 impl<M: Message<Reply = ()>> Drop for Taken<'_, M> {
     fn drop(&mut self) {
-        let Taken { worker, inside, ref mut arrived, is_given, ref mut passed } = *self;
+        let Taken { worker, current, ref mut arrived, is_given, ref mut passed } = *self;
         let left = arrived.len();
-        let settled = inside.bounded_queue().map(|queue| queue.settle(left));
+        let settled = current.bounded_queue().map(|queue| queue.settle(left));
         if left > 0 {
             let is_counted = settled.as_ref().is_some_and(|settled| settled.is_counted);
-            change_kept(worker, inside, |kept| {
+            change_kept(worker, current, |kept| {
                 while let Some(message) = arrived.pop() {
                     kept.push(message, is_counted);
                 }
@@ -487,18 +489,18 @@ impl<M: Message<Reply = ()>> Drop for Taken<'_, M> {
             }
         }
         if let Some(settled) = settled {
-            drop_oldest::<M>(worker, inside, settled.doomed, passed);
+            drop_oldest::<M>(worker, current, settled.doomed, passed);
             wake_all(settled.wakers);
         }
     }
 }
 
 /// Has the process exit, if that is wanted, when the user's future next waits.
-fn obey<M: Message<Reply = ()>>(inside: Inside, after: After) {
+fn obey<M: Message<Reply = ()>>(current: CurrentProcess, after: After) {
     match after {
         After::Exit(_) | After::Kill => {
             // SAFETY: called between nested turns, and the reference ends here.
-            unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.want_exit(after);
+            unsafe { current.state::<AsyncProcess<M>>().as_mut() }.want_exit(after);
         }
         // To stop when idle is not for a turn that only passes by.
         After::Next | After::ExitIfIdle => {}
@@ -509,17 +511,17 @@ fn obey<M: Message<Reply = ()>>(inside: Inside, after: After) {
 /// Runs the next message's turn, which puts what it carries into `arrived`; none if there is none.
 fn run_nested<M: Message<Reply = ()>>(
     worker: &Worker,
-    inside: Inside,
+    current: CurrentProcess,
     arrived: &mut Arrived<M>,
 ) -> Option<After> {
     // What it is about to learn must not be overtaken by what it has said.
     worker.end_streak();
-    let state = inside.state::<AsyncProcess<M>>();
+    let state = current.state::<AsyncProcess<M>>();
     // SAFETY: by invariants 1 and 2 nobody else has the state; each reference ends at once. While
     // the nested turn runs, `arrived` is used by it alone, through the pointer.
     unsafe {
         (*state.as_ptr()).arriving = arrived;
-        let after = inside.run_nested(worker.current_turn());
+        let after = current.run_nested(worker.current_turn());
         (*state.as_ptr()).arriving = ptr::null_mut();
         after
     }
@@ -697,26 +699,26 @@ where
         // SAFETY: a future that runs is not moved: its stage is not left while this lives. Neither the
         // function nor the context needs a pin.
         let Life { stage, cx } = unsafe { self.get_unchecked_mut() };
-        let inside = cx.inside();
+        let current = cx.current();
         if matches!(stage, Stage::Begins(_))
             && let Stage::Begins(begin) = mem::replace(stage, Stage::Over)
         {
-            if let Some(queue) = inside.bounded_queue() {
+            if let Some(queue) = current.bounded_queue() {
                 queue.hold_taken();
             }
-            *stage = Stage::Runs(begin(Inbox { pid: inside.pid(), messages: PhantomData }));
+            *stage = Stage::Runs(begin(Inbox { pid: current.pid(), messages: PhantomData }));
         }
         let Stage::Runs(future) = stage else { unreachable!("is not polled after a panic") };
         // SAFETY: as above.
         let future = unsafe { Pin::new_unchecked(future) };
         // SAFETY: this is the process's turn, no nested one runs, and the reference ends here.
-        let waiting = unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_waiting();
+        let waiting = unsafe { current.state::<AsyncProcess<M>>().as_mut() }.take_waiting();
         if let Some(waker) = waiting {
             waker.wake();
         }
         let polled = future.poll(task);
         // SAFETY: the same.
-        let after = match unsafe { inside.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
+        let after = match unsafe { current.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
             Some(after) => after,
             None => match polled {
                 Poll::Ready(outcome) => After::exit(outcome.into_exit_reason()),

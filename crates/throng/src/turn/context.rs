@@ -1,7 +1,7 @@
 //! What a handler knows of its own process.
 
 use crate::address::{Address, Pid};
-use crate::cell::Inside;
+use crate::cell::CurrentProcess;
 use crate::cell::extension::{Extension, TellDown};
 use crate::exit::ExitReason;
 use crate::mailbox::envelope::Cast;
@@ -32,22 +32,22 @@ use std::time::Duration;
 /// }
 /// ```
 pub struct Context<P> {
-    inside: Inside,
+    current: CurrentProcess,
     after: After,
     timeout: Option<Duration>,
     process: Exactly<P>,
 }
 
 impl<P: Process> Context<P> {
-    pub(crate) fn new(inside: Inside) -> Context<P> {
-        Context { inside, after: After::Next, timeout: None, process: PhantomData }
+    pub(crate) fn new(current: CurrentProcess) -> Context<P> {
+        Context { current, after: After::Next, timeout: None, process: PhantomData }
     }
 
     /// The turn is over; what comes after it?
     #[inline(always)]
     pub(crate) fn into_after(self) -> After {
         if let Some(time) = self.timeout {
-            receive_timeout::set(self.inside, time);
+            receive_timeout::set(self.current, time);
         }
         self.after
     }
@@ -57,33 +57,33 @@ impl<P: Process> Context<P> {
         self.after = after;
     }
 
-    pub(crate) fn inside(&self) -> Inside {
-        self.inside
+    pub(crate) fn current(&self) -> CurrentProcess {
+        self.current
     }
 
     /// The address of this process.
     pub fn address(&self) -> Address<P> {
-        Address::from_raw(self.inside.pid().raw())
+        Address::from_raw(self.current.pid().raw())
     }
 
     /// Which process this is.
     pub fn pid(&self) -> Pid {
-        self.inside.pid()
+        self.current.pid()
     }
 
     /// The process that spawned this one linked or monitored, if one did.
     pub fn parent(&mut self) -> Option<Pid> {
-        self.inside.if_extension(|own| own.parent).flatten()
+        self.current.if_extension(|own| own.parent).flatten()
     }
 
     /// The runtime this process lives in.
     pub fn runtime(&self) -> &RuntimeHandle {
-        self.inside.runtime()
+        self.current.runtime()
     }
 
     /// What [`spawn_attached`](RuntimeHandle::spawn_attached) gave along, if it is a `T`.
     pub fn attachment<T: 'static>(&mut self) -> Option<&mut T> {
-        self.inside.attachment()?.downcast_mut()
+        self.current.attachment()?.downcast_mut()
     }
 
     /// Has [`Process::timeout`] run if no message is handled within this time from the end of this
@@ -160,7 +160,7 @@ impl<P: Process> Context<P> {
     /// 200 bytes for all of these.
     pub fn link(&mut self, other: impl Into<Pid>) {
         let (me, other) = (self.pid(), other.into());
-        if me != other && self.inside.with_extension(|own| own.links.link(other)) {
+        if me != other && self.current.with_extension(|own| own.links.link(other)) {
             signal::send(other, Signal::Link { from: me });
         }
     }
@@ -168,7 +168,7 @@ impl<P: Process> Context<P> {
     /// Takes the link to another process away; from here on its exit has no effect on this one.
     pub fn unlink(&mut self, other: impl Into<Pid>) {
         let (me, other) = (self.pid(), other.into());
-        if let Some(number) = self.inside.if_extension(|own| own.links.unlink(other)).flatten() {
+        if let Some(number) = self.current.if_extension(|own| own.links.unlink(other)).flatten() {
             signal::send(other, Signal::Unlink { from: me, number });
         }
     }
@@ -177,7 +177,7 @@ impl<P: Process> Context<P> {
     ///
     /// A [kill](Pid::kill) cannot be trapped.
     pub fn trap_exits(&mut self, trap: bool) {
-        self.inside.with_extension(|own| own.traps_exits = trap);
+        self.current.with_extension(|own| own.traps_exits = trap);
     }
 
     /// Asks to be told when a process exits, by [`Process::down`]; at once if it has.
@@ -185,7 +185,7 @@ impl<P: Process> Context<P> {
     /// Each call makes a monitor of its own. It is one-sided: the other does not notice.
     pub fn monitor(&mut self, other: impl Into<Pid>) -> MonitorRef {
         let (me, other) = (self.pid(), other.into());
-        let number = self.inside.with_extension(|own| own.monitor(other));
+        let number = self.current.with_extension(|own| own.monitor(other));
         signal::send(other, Signal::Monitor { by: me, number, tell: tell_down::<P>() });
         MonitorRef::new(other, number)
     }
@@ -219,12 +219,12 @@ impl<P: Process> Context<P> {
                 || own.watchers.processes.len() > 0
                 || own.memberships.len() > 0
         };
-        self.timeout.is_some() || self.inside.if_extension(tied).unwrap_or(false)
+        self.timeout.is_some() || self.current.if_extension(tied).unwrap_or(false)
     }
 
     /// The first turn of the process runs.
     pub(crate) fn has_begun(&self) {
-        self.inside.has_begun();
+        self.current.has_begun();
     }
 
     /// Strikes a monitor off; false if it has fired or was taken away.
@@ -235,12 +235,12 @@ impl<P: Process> Context<P> {
             own.monitors.get(&number).is_some_and(|&of| of == pid)
                 && own.monitors.remove(&number).is_some()
         };
-        self.inside.if_extension(forget).unwrap_or(false)
+        self.current.if_extension(forget).unwrap_or(false)
     }
 
     /// Whether an exit signal from there is to be obeyed though exits are trapped.
     pub(crate) fn obeys(&mut self, from: Option<Pid>) -> bool {
-        let obeyed = self.inside.if_extension(|own| own.parent.filter(|_| own.obeys_parent));
+        let obeyed = self.current.if_extension(|own| own.parent.filter(|_| own.obeys_parent));
         from.is_some() && obeyed.flatten() == from
     }
 }

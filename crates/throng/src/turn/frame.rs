@@ -18,7 +18,7 @@
 //! 3. Whatever happens (reply, panic, exit), the one who is to be answered is answered once.
 //! 4. No panic of the user's leaves this file.
 
-use crate::cell::{Inside, Token};
+use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::memory::block;
 use crate::process::{Process, Turn};
@@ -179,7 +179,7 @@ where
 unsafe fn admit<P: Process>(token: &Token) -> Result<(), ExitReason> {
     let Some(layer) = layer::of::<P>(token) else { return Ok(()) };
     // SAFETY: no turn is under way, so this context is the only one while it lives.
-    let mut context = Context::new(unsafe { Inside::new(token) });
+    let mut context = Context::new(unsafe { CurrentProcess::new(token) });
     catch(|| (layer.begin)(&mut context)).flatten()
 }
 
@@ -227,7 +227,7 @@ where
     unsafe {
         (&raw mut (*raw).head).write(FrameHead(KindOf::<P, T, S, F>::KIND));
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
-        (&raw mut (*raw).context).write(Context::new(Inside::new(token)));
+        (&raw mut (*raw).context).write(Context::new(CurrentProcess::new(token)));
         let state = token.state::<P>();
         let made = catch(|| make(&mut *state, &mut (*raw).context));
         match made {

@@ -68,7 +68,7 @@ impl<P: Process> Context<P> {
         T: Turn<P>,
         F: Future<Output = T> + Send + 'static,
     {
-        self.inside().note_pipe();
+        self.current().note_pipe();
         let piped = Piped { future, to: self.address() };
         match self.runtime().spawner().spawn_first(Pipe, piped) {
             Ok(pipe) => Ok(pipe.pid()),
