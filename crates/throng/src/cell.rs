@@ -20,7 +20,7 @@
 //! the accessors below sound.
 //!
 //! Its parts: [`Class`] is the state's type, `queue` what is to be handled, [`CurrentProcess`] the
-//! cell seen from its own turn, `look` a cell looked at by others.
+//! cell seen from its own turn, `inspect` a cell that others inspect.
 
 pub(crate) mod extension;
 

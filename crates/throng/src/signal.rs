@@ -111,8 +111,8 @@ pub(crate) enum Outcome {
     Message(NonNull<Link>),
     /// The process is over.
     Exit(After),
-    /// Somebody wants to look, at the mailbox too, when all signals are out of it.
-    Look(Box<dyn FnOnce(&Token) + Send>),
+    /// Somebody inspects the process, its mailbox too, when all signals are out of it.
+    Inspect(Box<dyn FnOnce(&Token) + Send>),
 }
 
 /// Sends a signal; if the process has exited, the signal is refused in its name.
@@ -161,7 +161,7 @@ impl Signal {
             Signal::Demonitor { by, number } => {
                 token.if_extension(|own| own.watchers.processes.remove(&(by, number)));
             }
-            Signal::Inspect(look) => return Outcome::Look(look),
+            Signal::Inspect(inspect) => return Outcome::Inspect(inspect),
             // Between two turns a process waits for nobody.
             Signal::Probe(_) if token.is_between_turns() => {}
             Signal::Probe(probe) => scheduler::show_probe(probe),
@@ -204,7 +204,7 @@ impl Signal {
             }
             Signal::Watch(watcher) => run_users(|| watcher(reason.clone())),
             // Dropped, it wakes a task by its own waker.
-            Signal::Inspect(look) => drop_users(look),
+            Signal::Inspect(inspect) => drop_users(inspect),
             Signal::Join { membership, .. } => membership.leave(gone),
             // Dropping it ends the timer.
             Signal::Tie(tie) => drop(tie),

@@ -115,7 +115,7 @@ impl Token {
         let queue = self.generation().is_bounded().then(|| self.bounded_queue());
         let budget = slab::budget_of(self.as_ref());
         let mut over: Option<After> = None;
-        let mut looks = Vec::new();
+        let mut inspections = Vec::new();
         let mut sorting = Sorting { token: self, rest: list, sorted: MessageQueue::new() };
         while !sorting.rest.is_null() {
             fault::point(Step::Signals, self.class().name);
@@ -126,8 +126,8 @@ impl Token {
                     let number = queue.map(BoundedQueue::next_signal_number);
                     match signal.act(self) {
                         Outcome::Nothing => continue,
-                        Outcome::Look(look) => {
-                            looks.push(look);
+                        Outcome::Inspect(inspect) => {
+                            inspections.push(inspect);
                             continue;
                         }
                         Outcome::Message(message) => {
@@ -152,9 +152,9 @@ impl Token {
             sorting.sorted.push(message);
         }
         drop(sorting);
-        for look in looks {
+        for inspect in inspections {
             // The answer wakes a task by its own waker, which is not ours.
-            let _ = catch(|| look(self));
+            let _ = catch(|| inspect(self));
         }
         // All that was taken out is retracted by now, so a sender that has set the bit is seen.
         if self.cell().turn.is_flooded() { Some(After::Kill) } else { over }

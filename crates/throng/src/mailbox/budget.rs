@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! worker ── tally ─┐
-//! worker ── tally ─┼─ look ─▶ over? ◀── every send
+//! worker ── tally ─┼─ check ─▶ over? ◀── every send
 //! guests ── count ─┘
 //! ```
 //!
@@ -32,8 +32,8 @@ use tracing::Level;
 
 /// What a runtime allows unless told otherwise.
 pub(crate) const BUDGET_BYTES: u64 = 4 << 30;
-/// A look is due each time the count from outside the workers has changed by so much.
-const LOOK_BYTES: u64 = 64 * 1024;
+/// A check is due each time the count from outside the workers has changed by so much.
+const CHECK_BYTES: u64 = 64 * 1024;
 
 /// See the file's head.
 #[repr(align(128))]
@@ -131,8 +131,8 @@ impl Budget {
         let before = self.guests.bytes.fetch_add(u64::from(bytes), Ordering::Relaxed);
         // The clock's thread may sleep meanwhile: a process that waits wakes nobody when it is sent
         // something.
-        if before / LOOK_BYTES != before.wrapping_add(u64::from(bytes)) / LOOK_BYTES {
-            self.look();
+        if before / CHECK_BYTES != before.wrapping_add(u64::from(bytes)) / CHECK_BYTES {
+            self.check();
         }
     }
 
@@ -140,7 +140,7 @@ impl Budget {
     fn discharge_from_outside(&self, bytes: u32) {
         self.guests.bytes.fetch_sub(u64::from(bytes), Ordering::Relaxed);
         if self.is_over() {
-            self.look();
+            self.check();
         }
     }
 
@@ -169,8 +169,8 @@ impl Budget {
     }
 
     /// Forms the sum, and notes whether it is too much.
-    pub(crate) fn look(&self) {
-        // Under the lock also what is noted, so that the last look is the one that counts.
+    pub(crate) fn check(&self) {
+        // Under the lock also what is noted, so that the last check is the one that counts.
         let tallies = lock(&self.tallies);
         let over = self.sum(&tallies) > self.limit();
         let changes = over != self.is_over();
@@ -231,8 +231,8 @@ impl Account {
         Account { budget: budget.0, tally }
     }
 
-    pub(crate) fn look(&self) {
-        self.budget.look();
+    pub(crate) fn check_budget(&self) {
+        self.budget.check();
     }
 
     /// The process that this worker runs keeps messages of so many bytes for a later receive.

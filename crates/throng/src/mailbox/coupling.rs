@@ -6,7 +6,7 @@
 //! | bits | meaning | set by |
 //! |---|---|---|
 //! | 0..16 | cars added | sender |
-//! | `DETACHED` | the receiver had taken all there was and looks no more | receiver |
+//! | `DETACHED` | the receiver had taken all there was and polls no more | receiver |
 //! | `LEFT` | the sender adds no more | sender |
 //!
 //! Invariants:
@@ -36,7 +36,7 @@ pub(crate) enum Found {
     Cars(u32),
     /// No car, and there will be none: the receiver frees the train.
     End,
-    /// No car, and the receiver has detached: it must not look again, the sender frees the train.
+    /// No car, and the receiver has detached: it must not poll again, the sender frees the train.
     Detached,
 }
 
@@ -56,7 +56,7 @@ impl Coupling {
     /// Sender: the car at `place` is written; false if the receiver has detached meanwhile.
     #[inline(always)]
     pub(crate) fn add(&self, place: u32) -> bool {
-        // Releases the car to the receiver's look.
+        // Releases the car to the receiver's poll.
         self.0.compare_exchange(place, place + 1, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
@@ -73,7 +73,7 @@ impl Coupling {
 
     /// Receiver: is there a car beyond those taken?
     #[inline(always)]
-    pub(crate) fn look(&self, taken: u32) -> Found {
+    pub(crate) fn poll(&self, taken: u32) -> Found {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             if word & COUNT > taken {
@@ -106,7 +106,7 @@ pub(crate) struct OutsidePushes(AtomicUsize);
 impl OutsidePushes {
     /// A message has been pushed.
     pub(crate) fn note(&self) {
-        // Relaxed: whatever tells the sender of the push orders this before its next look.
+        // Relaxed: whatever tells the sender of the push orders this before its next car.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -172,8 +172,8 @@ mod loom_models {
             });
             let mut taken = 0;
             loop {
-                match train.coupling.look(taken) {
-                    // All that were seen are taken without another look.
+                match train.coupling.poll(taken) {
+                    // All that were seen are taken without another poll.
                     Found::Cars(seen) => {
                         while taken < seen {
                             // SAFETY: covered by the count.

@@ -133,7 +133,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     /// # Safety
-    /// As [`look`](Self::look).
+    /// As [`poll`](Self::poll).
     #[inline(always)]
     unsafe fn front(train: NonNull<Self>) -> Front {
         // SAFETY: the receiver's.
@@ -143,9 +143,9 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     /// # Safety
     /// The caller is the receiver, and has not let go.
     #[inline(always)]
-    unsafe fn look(train: NonNull<Self>, taken: u32) -> Found {
+    unsafe fn poll(train: NonNull<Self>, taken: u32) -> Found {
         // SAFETY: by the contract the train is there.
-        unsafe { (*train.as_ptr()).coupling.0.look(taken) }
+        unsafe { (*train.as_ptr()).coupling.0.poll(taken) }
     }
 
     /// Receiver: takes the next car off; none if it is done with the train.
@@ -154,7 +154,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         // SAFETY: the receiver's side, which has not let go.
         unsafe {
             let Front { taken, seen } = Self::front(train);
-            let found = if taken < seen { Found::Cars(seen) } else { Self::look(train, taken) };
+            let found = if taken < seen { Found::Cars(seen) } else { Self::poll(train, taken) };
             match found {
                 Found::Cars(seen) => {
                     let front = Front { taken: taken + 1, seen };
@@ -204,7 +204,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         let train = message.cast::<Self>();
         // SAFETY: as in `run`.
         unsafe {
-            match Self::look(train, Self::front(train).taken) {
+            match Self::poll(train, Self::front(train).taken) {
                 Found::Cars(_) => return false,
                 Found::End => Self::free(train),
                 Found::Detached => {}

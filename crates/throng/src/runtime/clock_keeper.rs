@@ -12,7 +12,7 @@ use crate::timer::Clock;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The thread that advances the clock, runs the watchdog and looks at the mailbox budget while any
+/// The thread that advances the clock, runs the watchdog and checks the mailbox budget while any
 /// worker is awake.
 #[derive(Default)]
 pub(crate) struct ClockKeeper {
@@ -30,7 +30,7 @@ impl ClockKeeper {
         let mut idle = 0;
         while scheduler.phase() != Phase::Over {
             scheduler.clock.refresh();
-            budget.look();
+            budget.check();
             watchdog.check(shared);
             idle = if scheduler.all_asleep() { idle + 1 } else { 0 };
             if idle < Self::PATIENCE {
@@ -41,7 +41,7 @@ impl ClockKeeper {
             // Whoever wakes after this look sees that we sleep.
             if scheduler.all_asleep() && scheduler.phase() != Phase::Over {
                 // What was handled is handled for good; nobody else would say so.
-                budget.look();
+                budget.check();
                 sync::park();
             }
             clock_keeper.asleep.store(false, Ordering::SeqCst);

@@ -151,8 +151,8 @@ impl RuntimeHandle {
             return Some(info);
         }
         let (tell, told) = oneshot::channel();
-        let look = Box::new(move |token: &Token| drop(tell.send(ProcessInfo::of(token))));
-        if signal::ask(pid, Signal::Inspect(look)).is_err() {
+        let inspect = Box::new(move |token: &Token| drop(tell.send(ProcessInfo::of(token))));
+        if signal::ask(pid, Signal::Inspect(inspect)).is_err() {
             // Or it has more signals unread than it can answer.
             return pid.is_alive().then(|| ProcessInfo::unanswered(pid));
         }
@@ -346,7 +346,7 @@ async fn survey(
             continue;
         }
         let Some(pid) = cell.resident() else { continue };
-        let look = {
+        let inspect = {
             let (visit, answered, pending) = (visit.clone(), answered.clone(), pending.clone());
             move |token: &Token| {
                 visit(token);
@@ -355,7 +355,7 @@ async fn survey(
             }
         };
         // One that takes no questions will not have answered in time either.
-        let _ = signal::ask(pid, Signal::Inspect(Box::new(look)));
+        let _ = signal::ask(pid, Signal::Inspect(Box::new(inspect)));
         asked.push(pid);
     }
     drop(pending);

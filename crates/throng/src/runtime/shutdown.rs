@@ -42,9 +42,9 @@ const DROP_DEADLINE: Duration = SECOND;
 /// How long killing goes on without any process exiting, and how long stuck workers have to end.
 const KILL_DEADLINE: Duration = SECOND;
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
-/// Number of looks in a row, a [`SWEEP_PAUSE`] apart, that must find only suspended turns before a
+/// Number of checks in a row, a [`SWEEP_PAUSE`] apart, that must find only suspended turns before a
 /// dropped runtime gives up waiting for them.
-const STALLED_LOOKS: u32 = 10;
+const STALLED_CHECKS: u32 = 10;
 
 /// The target of the events of an end.
 const TARGET: &str = "throng::runtime";
@@ -87,7 +87,7 @@ impl Runtime {
         }
         let mut outcome = ending.run_apart(deadline);
         loop {
-            if let Some(outcome) = outcome.look() {
+            if let Some(outcome) = outcome.poll() {
                 return outcome;
             }
             sync::sleep(SWEEP_PAUSE);
@@ -95,8 +95,8 @@ impl Runtime {
     }
 
     pub(super) async fn shut_down_async(mut self, deadline: Duration) -> Shutdown {
-        let Outcome { shared, live, told } = self.begin_shutdown().run_apart(deadline);
-        told.await.unwrap_or_else(|_| shared.outcome(live, None))
+        let Outcome { shared, live, done } = self.begin_shutdown().run_apart(deadline);
+        done.await.unwrap_or_else(|_| shared.outcome(live, None))
     }
 
     /// Lets nothing more be spawned; all else is for the thread that ends the runtime.
@@ -128,7 +128,7 @@ impl Drop for Runtime {
             // Turns that wait for tokio cannot go on before this returns; all others can.
             let mut outcome = ending.run_apart(DROP_DEADLINE);
             let mut stalled = 0;
-            while stalled < STALLED_LOOKS && outcome.look().is_none() {
+            while stalled < STALLED_CHECKS && outcome.poll().is_none() {
                 stalled = if shared.waits_in_all_turns() { stalled + 1 } else { 0 };
                 sync::sleep(SWEEP_PAUSE);
             }
@@ -153,13 +153,13 @@ struct Ending {
 struct Outcome {
     shared: Arc<Shared>,
     live: u64,
-    told: oneshot::Receiver<Shutdown>,
+    done: oneshot::Receiver<Shutdown>,
 }
 
 impl Outcome {
-    /// The outcome, if it is there.
-    fn look(&mut self) -> Option<Shutdown> {
-        match self.told.try_recv() {
+    /// Returns the outcome, if it is there.
+    fn poll(&mut self) -> Option<Shutdown> {
+        match self.done.try_recv() {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Closed) => Some(self.shared.outcome(self.live, None)),
@@ -170,16 +170,16 @@ impl Outcome {
 impl Ending {
     /// Ends the runtime from a thread of its own; from this one if the system refuses a thread.
     fn run_apart(self, deadline: Duration) -> Outcome {
-        let (tell, told) = oneshot::channel();
-        let outcome = Outcome { shared: self.shared.clone(), live: self.live, told };
+        let (sender, done) = oneshot::channel();
+        let outcome = Outcome { shared: self.shared.clone(), live: self.live, done };
         // Shared, because a refused thread does not give back what it was to run.
-        let ending = Arc::new(Mutex::new(Some((self, tell))));
+        let ending = Arc::new(Mutex::new(Some((self, sender))));
         let run = {
             let ending = ending.clone();
             move || {
                 let ending = lock(&ending).take();
-                if let Some((ending, tell)) = ending {
-                    ending.run(deadline, Some(tell));
+                if let Some((ending, sender)) = ending {
+                    ending.run(deadline, Some(sender));
                 }
             }
         };
@@ -193,18 +193,18 @@ impl Ending {
         outcome
     }
 
-    fn run(self, deadline: Duration, mut tell: Option<oneshot::Sender<Shutdown>>) -> Shutdown {
+    fn run(self, deadline: Duration, mut sender: Option<oneshot::Sender<Shutdown>>) -> Shutdown {
         let Ending { shared, tokio, live, caller } = self;
         // A caller that has gone, as its turn was dropped, waits no more.
-        let waiting = |tell: &Option<oneshot::Sender<Shutdown>>| match (caller, tell.as_ref()) {
-            (Some(caller), Some(tell)) if !tell.is_closed() => Some(caller),
+        let waiting = |sender: &Option<oneshot::Sender<Shutdown>>| match (caller, sender.as_ref()) {
+            (Some(caller), Some(sender)) if !sender.is_closed() => Some(caller),
             _ => None,
         };
-        shared.empty(deadline, || waiting(&tell).is_some());
-        if let Some(caller) = waiting(&tell) {
+        shared.empty(deadline, || waiting(&sender).is_some());
+        if let Some(caller) = waiting(&sender) {
             // Its process exits after its turn, which goes on once it knows the outcome.
             let outcome = shared.outcome(live, Some(caller));
-            let _ = tell.take().map(|tell| tell.send(outcome));
+            let _ = sender.take().map(|sender| sender.send(outcome));
             shared.empty(DROP_DEADLINE, || false);
         }
         shared.scheduler.set_phase(Phase::Over);
@@ -229,10 +229,10 @@ impl Ending {
         if let Some(tokio) = tokio {
             tokio.shutdown_background();
         }
-        if let Some(tell) = tell {
+        if let Some(sender) = sender {
             // Freed before the caller knows.
             drop(shared);
-            let _ = tell.send(outcome.clone());
+            let _ = sender.send(outcome.clone());
         }
         outcome
     }
@@ -299,10 +299,10 @@ impl Shared {
         is_over
     }
 
-    /// Looks at the worker of this runtime that the calling thread is, if it is one.
-    fn calling_worker<R>(self: &Arc<Self>, look: impl FnOnce(&Worker) -> R) -> Option<R> {
+    /// Runs `f` with the worker of this runtime that the calling thread is, if it is one.
+    fn calling_worker<R>(self: &Arc<Self>, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         scheduler::with_worker(|worker| {
-            worker.filter(|worker| Arc::ptr_eq(&worker.shared, self)).map(look)
+            worker.filter(|worker| Arc::ptr_eq(&worker.shared, self)).map(f)
         })
     }
 
@@ -365,7 +365,7 @@ impl Shared {
 struct Patience {
     limit: Duration,
     since: Epoch,
-    /// How few processes lived at the last look, if exits renew the patience.
+    /// How few processes lived at the last check, if exits renew the patience.
     least: Option<u64>,
 }
 

@@ -1,8 +1,8 @@
-//! [`Pace`]: how often a worker lets those go first who were woken from outside.
+//! [`InjectorPace`]: how often a worker polls the injector.
 //!
-//! Seldom, where its processes take nanoseconds each, for to look costs something and they come in
-//! crowds; but several times in each beat of the coarse clock, where they take tens of microseconds,
-//! for who waits for another thread's answer would wait for all of them.
+//! Rarely while its processes take nanoseconds each, because a poll costs something and they come
+//! by the thousand; several times in each tick of the coarse clock while they take tens of
+//! microseconds, because a process that another thread has answered would wait for all of them.
 
 use std::cell::Cell;
 
@@ -10,55 +10,55 @@ use crate::timer::Tick;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Pace {
-    /// How many processes come before the next look.
+pub(crate) struct InjectorPace {
+    /// How many processes come before the next poll.
     left: Cell<u32>,
     /// Every how many there is one.
     every: Cell<u32>,
     /// The coarse clock at the last one.
     tick: Cell<Tick>,
     /// How many there were on that tick.
-    looks: Cell<u32>,
+    polls: Cell<u32>,
 }
 
-/// At most so many processes come between two looks.
+/// At most so many processes come between two polls.
 const EVERY_MOST: u32 = 64;
-/// So many looks in one tick are meant.
-const LOOKS_LEAST: u32 = 8;
-const LOOKS_MOST: u32 = 16;
+/// So many polls in one tick are meant.
+const POLLS_LEAST: u32 = 8;
+const POLLS_MOST: u32 = 16;
 
-impl Pace {
-    pub(crate) fn new(now: Tick) -> Pace {
-        Pace {
+impl InjectorPace {
+    pub(crate) fn new(now: Tick) -> InjectorPace {
+        InjectorPace {
             left: Cell::new(EVERY_MOST),
             every: Cell::new(EVERY_MOST),
             tick: Cell::new(now),
-            looks: Cell::new(LOOKS_LEAST),
+            polls: Cell::new(POLLS_LEAST),
         }
     }
 
-    /// Counts a process; whether those from outside go first.
+    /// Counts a process; returns whether the worker is to poll the injector first.
     #[inline(always)]
     pub(crate) fn is_time(&self, now: Tick) -> bool {
         let left = self.left.get() - 1;
         self.left.set(left);
-        left == 0 && self.look(now)
+        left == 0 && self.poll(now)
     }
 
     #[cold]
-    fn look(&self, now: Tick) -> bool {
-        let (mut every, mut looks) = (self.every.get(), self.looks.get() + 1);
+    fn poll(&self, now: Tick) -> bool {
+        let (mut every, mut polls) = (self.every.get(), self.polls.get() + 1);
         if self.tick.replace(now) != now {
-            if looks < LOOKS_LEAST {
+            if polls < POLLS_LEAST {
                 every = (every / 2).max(1);
             }
-            looks = 0;
-        } else if looks > LOOKS_MOST {
+            polls = 0;
+        } else if polls > POLLS_MOST {
             every = (every * 2).min(EVERY_MOST);
-            looks = LOOKS_LEAST;
+            polls = POLLS_LEAST;
         }
         self.every.set(every);
-        self.looks.set(looks);
+        self.polls.set(polls);
         self.left.set(every);
         true
     }
@@ -74,23 +74,23 @@ mod tests {
         Tick::from_raw(1).unwrap()
     }
 
-    /// Runs processes of so many nanoseconds each for a while; every how many there is a look then.
-    fn settle(pace: &Pace, clock: &mut u64, nanoseconds: u64) -> u64 {
-        let (end, mut processes, mut looks) = (*clock + 200_000_000, 0, 0);
+    /// Runs processes of so many nanoseconds each for a while; every how many there is a poll then.
+    fn settle(pace: &InjectorPace, clock: &mut u64, nanoseconds: u64) -> u64 {
+        let (end, mut processes, mut polls) = (*clock + 200_000_000, 0, 0);
         while *clock < end {
             *clock += nanoseconds;
             // As coarse as the clock is.
             let now = start().after(Duration::from_millis(*clock / 2_000_000 * 2));
             let is_late = *clock > end - 50_000_000;
             processes += u64::from(is_late);
-            looks += u64::from(pace.is_time(now) && is_late);
+            polls += u64::from(pace.is_time(now) && is_late);
         }
-        processes / looks
+        processes / polls
     }
 
     #[test]
-    fn there_are_several_looks_in_each_beat_whatever_a_process_takes() {
-        let (pace, mut clock) = (Pace::new(start()), 0);
+    fn there_are_several_polls_in_each_tick_whatever_a_process_takes() {
+        let (pace, mut clock) = (InjectorPace::new(start()), 0);
         let fast = settle(&pace, &mut clock, 100);
         assert!((60..=64).contains(&fast), "{fast}");
         let slow = settle(&pace, &mut clock, 60_000);

@@ -25,7 +25,7 @@ use crate::mailbox::train::Streak;
 use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
-use crate::scheduler::injector_pace::Pace;
+use crate::scheduler::injector_pace::InjectorPace;
 use crate::scheduler::watchdog::{self, CurrentTurn};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
@@ -79,7 +79,7 @@ pub(crate) struct Worker {
     /// The running process, if its token was dropped by a panic.
     stranded: Cell<Option<Stranded>>,
     runs: Cell<u32>,
-    pace: Pace,
+    injector_pace: InjectorPace,
     sends: Cell<u32>,
     /// Turns that the running process has begun inside its own.
     nested: Cell<u32>,
@@ -106,7 +106,7 @@ impl Worker {
             running: Cell::new(None),
             stranded: Cell::new(None),
             runs: Cell::new(0),
-            pace: Pace::new(shared.scheduler.clock.now()),
+            injector_pace: InjectorPace::new(shared.scheduler.clock.now()),
             sends: Cell::new(0),
             nested: Cell::new(0),
             batching: Cell::new(false),
@@ -305,7 +305,7 @@ impl Worker {
     fn expose_slots(&self) {
         self.sends.set(0);
         // One who sends so much is not to wait for the clock to learn that it is too much.
-        self.account.look();
+        self.account.check_budget();
         while let Some(token) = self.take_from_slots() {
             self.push_back(token);
         }
@@ -319,7 +319,7 @@ impl Worker {
         self.runs.set(runs);
         let now = self.scheduler().clock.now();
         self.ring_alarms(runs, now);
-        if self.pace.is_time(now)
+        if self.injector_pace.is_time(now)
             && let Some(token) = self.take_injected()
         {
             return Some(token);

@@ -21,7 +21,7 @@
 //!
 //! A message that a receive passes over is kept in the process's state (`kept`) and counts as
 //! queued: the mailbox budget is charged for it, the cell's extension has the number for whoever
-//! looks at the process (`cell::look`), and in a bounded mailbox it goes on to hold its place
+//! looks at the process (`cell::inspect`), and in a bounded mailbox it goes on to hold its place
 //! (`bounded`). [`change_kept`] and [`Taken`] keep all three up to date.
 //!
 //! Who may touch what:
@@ -138,8 +138,8 @@ struct Seldom<M> {
     on_exit: Option<fn(Exit) -> M>,
 }
 
-/// How a look through the mailbox ended.
-enum Look<M> {
+/// Outcome of a search through the mailbox.
+enum Searched<M> {
     Found(M),
     /// There is no such message.
     Nothing,
@@ -213,8 +213,8 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// Outside of this process.
     pub fn try_recv(&mut self) -> Option<M> {
         self.with_current(|worker, current| {
-            match look(worker, current, &mut |_| true, &mut 0, false) {
-                Look::Found(message) => Some(message),
+            match search(worker, current, &mut |_| true, &mut 0, false) {
+                Searched::Found(message) => Some(message),
                 _ => None,
             }
         })
@@ -307,14 +307,14 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     ) -> Poll<Option<M>> {
         self.with_current(|worker, current| {
             loop {
-                match look(worker, current, matches, passed, true) {
-                    Look::Found(message) => return Poll::Ready(Some(message)),
-                    Look::Nothing => {}
-                    Look::Yield => {
+                match search(worker, current, matches, passed, true) {
+                    Searched::Found(message) => return Poll::Ready(Some(message)),
+                    Searched::Nothing => {}
+                    Searched::Yield => {
                         task.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    Look::Exiting => return Poll::Pending,
+                    Searched::Exiting => return Poll::Pending,
                 }
                 let is_late = match &mut limit {
                     None => false,
@@ -353,27 +353,27 @@ enum Limit {
 }
 
 /// Looks for a message among those kept, and then takes one after the other from the mailbox.
-fn look<M: Message<Reply = ()>>(
+fn search<M: Message<Reply = ()>>(
     worker: &Worker,
     current: CurrentProcess,
     matches: &mut impl FnMut(&M) -> bool,
     passed: &mut usize,
     budgeted: bool,
-) -> Look<M> {
+) -> Searched<M> {
     if let Some(message) = take_kept(worker, current, matches, passed) {
-        return Look::Found(message);
+        return Searched::Found(message);
     }
     loop {
         // SAFETY: no nested turn runs, and the reference ends here.
         if unsafe { current.state::<AsyncProcess<M>>().as_mut() }.is_exiting() {
-            return Look::Exiting;
+            return Searched::Exiting;
         }
         if budgeted && !worker.may_nest() {
-            return Look::Yield;
+            return Searched::Yield;
         }
         let mut arrived = Arrived::new();
         let Some(after) = run_nested(worker, current, &mut arrived) else {
-            return Look::Nothing;
+            return Searched::Nothing;
         };
         obey::<M>(current, after);
         let mut taken = Taken { worker, current, arrived, is_given: false, passed };
@@ -381,7 +381,7 @@ fn look<M: Message<Reply = ()>>(
         taken.is_given = found.is_some();
         drop(taken);
         if let Some(message) = found {
-            return Look::Found(message);
+            return Searched::Found(message);
         }
     }
 }
