@@ -1,13 +1,13 @@
 //! Answers that need not come from the turn that was asked: later, from elsewhere, or never.
 
 use crate::address::RawAddress;
-use crate::address::call::{self, Vain, Waited};
+use crate::address::call::{self, StopWaiting, Waited};
 use crate::address::cycle::Chase;
 use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::bounded::Refusal;
-use crate::mailbox::envelope::{self, Awaited, Failure, OfferOrWait, Owed, WaitingCast};
+use crate::mailbox::envelope::{self, Failure, OfferOrWait, PendingReply, Responder, WaitingCast};
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -75,7 +75,7 @@ use std::time::Duration;
 ///
 /// Dropping it unused tells the asker [`CallError::Unanswered`]: at once, not at the deadline.
 #[must_use = "dropping it tells the asker that there will be no answer"]
-pub struct ReplyTo<R>(Option<Owed<(), R>>);
+pub struct ReplyTo<R>(Option<Responder<(), R>>);
 
 impl<R> ReplyTo<R> {
     /// Answers.
@@ -84,7 +84,7 @@ impl<R> ReplyTo<R> {
     /// The answer comes back if the asker has given up, by its deadline or otherwise. That it was
     /// still waiting does not mean that it will look.
     pub fn send(mut self, answer: R) -> Result<(), R> {
-        match self.0.take().map(|owed| owed.complete(Ok(answer))) {
+        match self.0.take().map(|responder| responder.complete(Ok(answer))) {
             Some(Err(Ok(unwanted))) => Err(unwanted),
             _ => Ok(()),
         }
@@ -92,15 +92,15 @@ impl<R> ReplyTo<R> {
 
     /// Whether the asker still waits; if not, there is no need to work out an answer.
     pub fn is_awaited(&self) -> bool {
-        self.0.as_ref().is_some_and(Owed::is_awaited)
+        self.0.as_ref().is_some_and(Responder::is_awaited)
     }
 }
 
 impl<R> Drop for ReplyTo<R> {
     fn drop(&mut self) {
-        if let Some(owed) = self.0.take() {
+        if let Some(responder) = self.0.take() {
             // The reason is not looked at: to the asker each one is `Unanswered`.
-            drop_users(owed.complete(Err(Failure::Died(ExitReason::Normal))));
+            drop_users(responder.complete(Err(Failure::Died(ExitReason::Normal))));
         }
     }
 }
@@ -126,12 +126,12 @@ enum Stage<T, R> {
         to: RawAddress,
         offer_or_wait: OfferOrWait<T>,
         message: T,
-        awaited: Awaited<(), R>,
+        pending: PendingReply<(), R>,
     },
     /// There is nobody to send it to.
     Refused(T),
-    WaitingForRoom(WaitingCast<T>, Awaited<(), R>, Chase),
-    Waiting(Awaited<(), R>, Chase),
+    WaitingForRoom(WaitingCast<T>, PendingReply<(), R>, Chase),
+    Waiting(PendingReply<(), R>, Chase),
     Over,
 }
 
@@ -146,15 +146,15 @@ impl<T, R> Ask<T, R> {
         offer_or_wait: OfferOrWait<T>,
         question: impl FnOnce(ReplyTo<R>) -> T,
     ) -> Self {
-        let (awaited, owed) = envelope::question(Waker::noop());
-        let message = question(ReplyTo(Some(owed)));
-        let stage = Stage::Unsent { to, offer_or_wait, message, awaited };
+        let (pending, responder) = envelope::question(Waker::noop());
+        let message = question(ReplyTo(Some(responder)));
+        let stage = Stage::Unsent { to, offer_or_wait, message, pending };
         Ask { stage, deadline: Deadline::usual() }
     }
 
     pub(crate) fn refused(question: impl FnOnce(ReplyTo<R>) -> T) -> Self {
-        let (_, owed) = envelope::question(Waker::noop());
-        let stage = Stage::Refused(question(ReplyTo(Some(owed))));
+        let (_, responder) = envelope::question(Waker::noop());
+        let stage = Stage::Refused(question(ReplyTo(Some(responder))));
         Ask { stage, deadline: Deadline::usual() }
     }
 
@@ -171,14 +171,14 @@ impl<T, R> Ask<T, R> {
         cx: &mut Context<'_>,
     ) -> Result<Stage<T, R>, Outcome<T, R>> {
         match stage {
-            Stage::Unsent { to, offer_or_wait, message, awaited } => {
+            Stage::Unsent { to, offer_or_wait, message, pending } => {
                 if call::begin(to) {
                     return Err(Err(CallError::Cycle(Some(message))));
                 }
                 let chase = Chase::new(to);
                 match offer_or_wait(to, message, cx.waker()) {
-                    Ok(None) => self.wait(awaited, chase, cx),
-                    Ok(Some(waiting)) => self.wait_for_room(waiting, awaited, chase, cx),
+                    Ok(None) => self.wait(pending, chase, cx),
+                    Ok(Some(waiting)) => self.wait_for_room(waiting, pending, chase, cx),
                     Err((Refusal::Gone, message)) => Err(Err(CallError::NoProcess(message))),
                     Err((Refusal::Full | Refusal::Dropped, message)) => {
                         Err(Err(CallError::Overloaded(message)))
@@ -186,12 +186,12 @@ impl<T, R> Ask<T, R> {
                 }
             }
             Stage::Refused(message) => Err(Err(CallError::NoProcess(message))),
-            Stage::WaitingForRoom(waiting, awaited, chase) => match waiting.poll(cx.waker()) {
-                None => self.wait_for_room(waiting, awaited, chase, cx),
-                Some(Ok(())) => self.wait(awaited, chase, cx),
+            Stage::WaitingForRoom(waiting, pending, chase) => match waiting.poll(cx.waker()) {
+                None => self.wait_for_room(waiting, pending, chase, cx),
+                Some(Ok(())) => self.wait(pending, chase, cx),
                 Some(Err(message)) => Err(Err(CallError::NoProcess(message))),
             },
-            Stage::Waiting(awaited, chase) => self.wait(awaited, chase, cx),
+            Stage::Waiting(pending, chase) => self.wait(pending, chase, cx),
             Stage::Over => panic!("a question was polled after it was over"),
         }
     }
@@ -200,37 +200,37 @@ impl<T, R> Ask<T, R> {
     fn wait_for_room(
         &mut self,
         waiting: WaitingCast<T>,
-        awaited: Awaited<(), R>,
+        pending: PendingReply<(), R>,
         mut chase: Chase,
         cx: &mut Context<'_>,
     ) -> Result<Stage<T, R>, Outcome<T, R>> {
-        let Some(vain) = call::give_up(&mut chase, &mut self.deadline, cx) else {
-            return Ok(Stage::WaitingForRoom(waiting, awaited, chase));
+        let Some(stop) = call::give_up(&mut chase, &mut self.deadline, cx) else {
+            return Ok(Stage::WaitingForRoom(waiting, pending, chase));
         };
-        match (waiting.withdraw(), vain) {
-            (Some(message), Vain::Cycle) => Err(Err(CallError::Cycle(Some(message)))),
-            (Some(message), Vain::Late) => {
+        match (waiting.withdraw(), stop) {
+            (Some(message), StopWaiting::Cycle) => Err(Err(CallError::Cycle(Some(message)))),
+            (Some(message), StopWaiting::Late) => {
                 drop_users(message);
                 Err(Err(CallError::TimedOut { enqueued: false }))
             }
             // Let in at this moment: as one that had been before.
-            (None, _) => self.wait(awaited, chase, cx),
+            (None, _) => self.wait(pending, chase, cx),
         }
     }
 
     /// Waits for the answer.
     fn wait(
         &mut self,
-        awaited: Awaited<(), R>,
+        pending: PendingReply<(), R>,
         chase: Chase,
         cx: &mut Context<'_>,
     ) -> Result<Stage<T, R>, Outcome<T, R>> {
-        Err(match call::poll(awaited, chase, &mut self.deadline, cx) {
+        Err(match call::poll(pending, chase, &mut self.deadline, cx) {
             Waited::Replied(reply) => Ok(reply),
             Waited::Failed(_) => Err(CallError::Unanswered),
             Waited::Late { .. } => Err(CallError::TimedOut { enqueued: true }),
             Waited::Cycle(_) => Err(CallError::Cycle(None)),
-            Waited::Pending(awaited, chase) => return Ok(Stage::Waiting(awaited, chase)),
+            Waited::Pending(pending, chase) => return Ok(Stage::Waiting(pending, chase)),
         })
     }
 }

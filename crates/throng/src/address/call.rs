@@ -5,7 +5,7 @@ use crate::address::cycle::Chase;
 use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::drop_users;
-use crate::mailbox::envelope::{Awaited, Failure, GivenUp, Outcome, Route};
+use crate::mailbox::envelope::{Failure, GivenUp, Outcome, PendingReply, Route};
 use crate::scheduler;
 use std::future::Future;
 use std::pin::Pin;
@@ -27,7 +27,7 @@ enum Stage<T, R> {
     Unsent(Route<T, R>, T),
     /// There is nobody to send it to.
     Refused(T),
-    Waiting(Awaited<T, R>, Chase),
+    Waiting(PendingReply<T, R>, Chase),
     Over,
 }
 
@@ -67,12 +67,12 @@ impl<T, R> Future for Call<T, R> {
                     return Poll::Ready(Err(CallError::Cycle(Some(turn))));
                 }
                 let chase = Chase::new(route.address());
-                match Awaited::send(route, turn, cx.waker()) {
-                    Ok(awaited) => wait(awaited, chase, &mut this.deadline, cx),
+                match PendingReply::send(route, turn, cx.waker()) {
+                    Ok(pending) => wait(pending, chase, &mut this.deadline, cx),
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
-            Stage::Waiting(awaited, chase) => poll(awaited, chase, &mut this.deadline, cx),
+            Stage::Waiting(pending, chase) => poll(pending, chase, &mut this.deadline, cx),
             Stage::Refused(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
             Stage::Over => panic!("a call was polled after it was over"),
         };
@@ -81,8 +81,8 @@ impl<T, R> Future for Call<T, R> {
             Waited::Failed(failure) => Poll::Ready(Err(failure.into())),
             Waited::Late { enqueued } => Poll::Ready(Err(CallError::TimedOut { enqueued })),
             Waited::Cycle(turn) => Poll::Ready(Err(CallError::Cycle(turn))),
-            Waited::Pending(awaited, chase) => {
-                this.stage = Stage::Waiting(awaited, chase);
+            Waited::Pending(pending, chase) => {
+                this.stage = Stage::Waiting(pending, chase);
                 Poll::Pending
             }
         }
@@ -99,7 +99,7 @@ pub(crate) enum Waited<T, R> {
     },
     /// Whoever is to answer waits for the asker; here is the message if it waited for room.
     Cycle(Option<T>),
-    Pending(Awaited<T, R>, Chase),
+    Pending(PendingReply<T, R>, Chase),
 }
 
 impl<T, R> From<Outcome<T, R>> for Waited<T, R> {
@@ -124,22 +124,22 @@ pub(crate) fn begin(to: RawAddress) -> bool {
 
 /// Goes on waiting.
 pub(crate) fn poll<T, R>(
-    awaited: Awaited<T, R>,
+    pending: PendingReply<T, R>,
     chase: Chase,
     deadline: &mut Deadline,
     cx: &mut Context<'_>,
 ) -> Waited<T, R> {
-    match awaited.poll(cx.waker()) {
+    match pending.poll(cx.waker()) {
         Ok(outcome) => outcome.into(),
-        Err(awaited) => wait(awaited, chase, deadline, cx),
+        Err(pending) => wait(pending, chase, deadline, cx),
     }
 }
 
-/// Why it is no use to wait any longer.
-pub(crate) enum Vain {
+/// Reason to stop waiting for an outcome.
+pub(crate) enum StopWaiting {
     /// Time is over.
     Late,
-    /// Whoever is waited for waits for the one who waits.
+    /// The callee is itself waiting, directly or not, for this caller.
     Cycle,
 }
 
@@ -149,13 +149,13 @@ pub(crate) fn give_up(
     chase: &mut Chase,
     deadline: &mut Deadline,
     cx: &mut Context<'_>,
-) -> Option<Vain> {
+) -> Option<StopWaiting> {
     let in_process = scheduler::with_polling(cx.waker(), |worker, cell| {
         (chase.has_come_round(worker, cell), deadline.is_late_in(worker, cell))
     });
     match in_process.unwrap_or_else(|| (false, deadline.is_late(cx))) {
-        (true, _) => Some(Vain::Cycle),
-        (false, true) => Some(Vain::Late),
+        (true, _) => Some(StopWaiting::Cycle),
+        (false, true) => Some(StopWaiting::Late),
         (false, false) => None,
     }
 }
@@ -163,20 +163,20 @@ pub(crate) fn give_up(
 /// Waits for an outcome that was not there just now, unless it is late or never comes.
 #[inline]
 fn wait<T, R>(
-    awaited: Awaited<T, R>,
+    pending: PendingReply<T, R>,
     mut chase: Chase,
     deadline: &mut Deadline,
     cx: &mut Context<'_>,
 ) -> Waited<T, R> {
-    let Some(vain) = give_up(&mut chase, deadline, cx) else {
-        return Waited::Pending(awaited, chase);
+    let Some(stop) = give_up(&mut chase, deadline, cx) else {
+        return Waited::Pending(pending, chase);
     };
-    match (awaited.give_up(), vain) {
+    match (pending.give_up(), stop) {
         (GivenUp::Over(outcome), _) => outcome.into(),
-        (GivenUp::Enqueued, Vain::Cycle) => Waited::Cycle(None),
-        (GivenUp::Enqueued, Vain::Late) => Waited::Late { enqueued: true },
-        (GivenUp::Withdrawn(turn), Vain::Cycle) => Waited::Cycle(Some(turn)),
-        (GivenUp::Withdrawn(turn), Vain::Late) => {
+        (GivenUp::Enqueued, StopWaiting::Cycle) => Waited::Cycle(None),
+        (GivenUp::Enqueued, StopWaiting::Late) => Waited::Late { enqueued: true },
+        (GivenUp::Withdrawn(turn), StopWaiting::Cycle) => Waited::Cycle(Some(turn)),
+        (GivenUp::Withdrawn(turn), StopWaiting::Late) => {
             drop_users(turn);
             Waited::Late { enqueued: false }
         }

@@ -434,7 +434,7 @@ impl<T> Drop for WaitingCast<T> {
 
 /// A message whose sender waits for the outcome.
 #[repr(C)]
-struct Called<T, R> {
+struct CallEnvelope<T, R> {
     envelope: Envelope,
     reply_slot: ReplySlot,
     body: UnsafeCell<Body<T, R>>,
@@ -465,12 +465,12 @@ impl<T> From<Failure<T>> for CallError<T> {
     }
 }
 
-impl<T, R> Called<T, R> {
+impl<T, R> CallEnvelope<T, R> {
     fn allocate(dispatch: &'static Dispatch, turn: T, waker: &Waker) -> NonNull<Self> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: freshly allocated with this layout.
         unsafe {
-            message.write(Called {
+            message.write(CallEnvelope {
                 envelope: Envelope::new(dispatch),
                 reply_slot: ReplySlot::new(waker),
                 body: UnsafeCell::new(Body { turn: ManuallyDrop::new(turn) }),
@@ -522,10 +522,10 @@ impl<T, R> Called<T, R> {
 }
 
 /// What a `P` does with a call by a `T`.
-struct Callee<P, T>(PhantomData<fn(P, T)>);
+struct CallDispatch<P, T>(PhantomData<fn(P, T)>);
 
-impl<P: Process, T: Turn<P>> Callee<P, T> {
-    const BYTES: u32 = size_of::<Called<T, T::Reply>>().next_multiple_of(64) as u32;
+impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
+    const BYTES: u32 = size_of::<CallEnvelope<T, T::Reply>>().next_multiple_of(64) as u32;
     const DISPATCH: &'static Dispatch = &Dispatch {
         run: Self::run,
         discard: Self::discard,
@@ -540,27 +540,27 @@ impl<P: Process, T: Turn<P>> Callee<P, T> {
 
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
-        let message = message.cast::<Called<T, T::Reply>>();
+        let message = message.cast::<CallEnvelope<T, T::Reply>>();
         // SAFETY: the dispatch functions are those of the message's type.
         unsafe {
-            let turn = Called::take_turn(message);
-            frame::begin::<P, T, _>(token, turn, Owed(message))
+            let turn = CallEnvelope::take_turn(message);
+            frame::begin::<P, T, _>(token, turn, Responder(message))
         }
     }
 
     unsafe fn discard(message: NonNull<Envelope>, reason: &ExitReason) {
         budget::discharge_here(Self::BYTES);
-        let message = message.cast::<Called<T, T::Reply>>();
+        let message = message.cast::<CallEnvelope<T, T::Reply>>();
         // SAFETY: as in `run`.
-        drop_users(unsafe { Called::take_turn(message) });
-        Owed(message).fail(reason);
+        drop_users(unsafe { CallEnvelope::take_turn(message) });
+        Responder(message).fail(reason);
     }
 
     unsafe fn refuse(message: NonNull<Envelope>, refusal: Refusal) {
-        let message = message.cast::<Called<T, T::Reply>>();
+        let message = message.cast::<CallEnvelope<T, T::Reply>>();
         // SAFETY: as in `run`.
-        let turn = Box::new(unsafe { Called::take_turn(message) });
-        let refused = Owed(message).complete(Err(match refusal {
+        let turn = Box::new(unsafe { CallEnvelope::take_turn(message) });
+        let refused = Responder(message).complete(Err(match refusal {
             Refusal::Gone => Failure::NoProcess(turn),
             Refusal::Full | Refusal::Dropped => Failure::Overloaded(turn),
         }));
@@ -573,7 +573,7 @@ impl<P: Process, T: Turn<P>> Callee<P, T> {
 /// Where a call by a `T` goes, for a reply `R`: a process whose type is known no more.
 pub(crate) struct Route<T, R> {
     address: RawAddress,
-    /// A `Callee`'s, for the type of process at the address.
+    /// That of a `CallDispatch`, for the type of process at the address.
     dispatch: &'static Dispatch,
     message: PhantomData<fn(T) -> R>,
 }
@@ -584,7 +584,7 @@ impl<T, R> Route<T, R> {
     where
         T: Turn<P, Reply = R>,
     {
-        let dispatch = Callee::<P, T>::DISPATCH;
+        let dispatch = CallDispatch::<P, T>::DISPATCH;
         Route { address: process.raw(), dispatch, message: PhantomData }
     }
 
@@ -593,16 +593,16 @@ impl<T, R> Route<T, R> {
     }
 }
 
-/// The asker's share in a message: an outcome to come. Dropping it gives the outcome up, and with
+/// The asker's share in a message: a reply to come. Dropping it gives the outcome up, and with
 /// it the message if that still waits for room.
-pub(crate) struct Awaited<T, R> {
-    message: NonNull<Called<T, R>>,
+pub(crate) struct PendingReply<T, R> {
+    message: NonNull<CallEnvelope<T, R>>,
     /// The message's place among the waiters, if there was no room for it.
     waiter: Option<Box<Waiter>>,
 }
 
 // SAFETY: turn, reply and reason are `Send`, and the reply slot orders their hand-over.
-unsafe impl<T: Send, R: Send> Send for Awaited<T, R> {}
+unsafe impl<T: Send, R: Send> Send for PendingReply<T, R> {}
 
 /// How far a call was that has been given up.
 #[must_use]
@@ -615,26 +615,26 @@ pub(crate) enum GivenUp<T, R> {
     Withdrawn(T),
 }
 
-impl<T, R> Awaited<T, R> {
+impl<T, R> PendingReply<T, R> {
     /// Queues a call, or has it wait for room if that is what the mailbox's bound says.
     #[inline]
     pub(crate) fn send(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, CallError<T>> {
-        let message = Called::<T, R>::allocate(route.dispatch, turn, waker);
+        let message = CallEnvelope::<T, R>::allocate(route.dispatch, turn, waker);
         // SAFETY: just allocated, for the route's type of process; if it was not queued, it is still all ours.
         unsafe {
             match route.address.offer_or_wait(message.cast(), None) {
-                Ok(waiter) => Ok(Awaited { message, waiter: waiter.map(Box::new) }),
+                Ok(waiter) => Ok(PendingReply { message, waiter: waiter.map(Box::new) }),
                 Err(refusal) => Err(Self::refused(message, refusal)),
             }
         }
     }
 
     /// # Safety
-    /// As [`Called::withdraw`].
+    /// As [`CallEnvelope::withdraw`].
     #[cold]
-    unsafe fn refused(message: NonNull<Called<T, R>>, refusal: Refusal) -> CallError<T> {
+    unsafe fn refused(message: NonNull<CallEnvelope<T, R>>, refusal: Refusal) -> CallError<T> {
         // SAFETY: passed on.
-        let turn = unsafe { Called::withdraw(message) };
+        let turn = unsafe { CallEnvelope::withdraw(message) };
         match refusal {
             Refusal::Gone => CallError::NoProcess(turn),
             Refusal::Full | Refusal::Dropped => CallError::Overloaded(turn),
@@ -660,62 +660,62 @@ impl<T, R> Awaited<T, R> {
             return Err(self);
         }
         // SAFETY: done, so the message is ours, and taken here once.
-        Ok(unsafe { Called::take_outcome(self.into_message()) })
+        Ok(unsafe { CallEnvelope::take_outcome(self.into_message()) })
     }
 
     /// Gives up, unless the outcome came first.
     pub(crate) fn give_up(mut self) -> GivenUp<T, R> {
         if self.withdraw_waiter() {
             // SAFETY: neither queued nor waiting, so both sides are ours.
-            return GivenUp::Withdrawn(unsafe { Called::withdraw(self.into_message()) });
+            return GivenUp::Withdrawn(unsafe { CallEnvelope::withdraw(self.into_message()) });
         }
         if self.reply_slot().abandon() {
             // SAFETY: the outcome came first, so the message is ours, and taken here once.
-            return GivenUp::Over(unsafe { Called::take_outcome(self.into_message()) });
+            return GivenUp::Over(unsafe { CallEnvelope::take_outcome(self.into_message()) });
         }
         self.into_message();
         GivenUp::Enqueued
     }
 
     /// Lets the message be somebody else's care.
-    fn into_message(self) -> NonNull<Called<T, R>> {
+    fn into_message(self) -> NonNull<CallEnvelope<T, R>> {
         let mut this = ManuallyDrop::new(self);
         this.waiter = None;
         this.message
     }
 }
 
-impl<T, R> Drop for Awaited<T, R> {
+impl<T, R> Drop for PendingReply<T, R> {
     fn drop(&mut self) {
         if self.withdraw_waiter() {
             // SAFETY: as in `give_up`.
-            drop_users(unsafe { Called::withdraw(self.message) });
+            drop_users(unsafe { CallEnvelope::withdraw(self.message) });
         } else if self.reply_slot().abandon() {
             // SAFETY: the outcome came first, so the message is ours.
-            drop_users(unsafe { Called::take_outcome(self.message) });
+            drop_users(unsafe { CallEnvelope::take_outcome(self.message) });
         }
     }
 }
 
 /// The duty to answer: to be [completed](Self::complete) once.
 #[must_use]
-pub(crate) struct Owed<T, R>(NonNull<Called<T, R>>);
+pub(crate) struct Responder<T, R>(NonNull<CallEnvelope<T, R>>);
 
 // SAFETY: turn, reply and reason are `Send`, and the reply slot orders their hand-over.
-unsafe impl<T: Send, R: Send> Send for Owed<T, R> {}
+unsafe impl<T: Send, R: Send> Send for Responder<T, R> {}
 // SAFETY: shared, it only shows the reply slot, which is made of atomics.
-unsafe impl<T: Send, R: Send> Sync for Owed<T, R> {}
+unsafe impl<T: Send, R: Send> Sync for Responder<T, R> {}
 
-impl<T, R> Owed<T, R> {
+impl<T, R> Responder<T, R> {
     /// Answers; the outcome comes back if nobody wants it any more.
     #[inline(always)]
     pub(crate) fn complete(self, outcome: Outcome<T, R>) -> Result<(), Outcome<T, R>> {
         let message = self.0;
         // SAFETY: until completed, the body is ours and the message is there.
         let completed = unsafe {
-            let called = &*message.as_ptr();
-            called.body.with_mut(|body| (*body).outcome = ManuallyDrop::new(outcome));
-            called.reply_slot.complete()
+            let call = &*message.as_ptr();
+            call.body.with_mut(|body| (*body).outcome = ManuallyDrop::new(outcome));
+            call.reply_slot.complete()
         };
         match completed {
             Completed::Delivered(Some(waker)) => {
@@ -725,7 +725,7 @@ impl<T, R> Owed<T, R> {
             }
             Completed::Delivered(None) => Ok(()),
             // SAFETY: nobody wants it, so ours is the last side.
-            Completed::Unwanted => Err(unsafe { Called::take_outcome(message) }),
+            Completed::Unwanted => Err(unsafe { CallEnvelope::take_outcome(message) }),
         }
     }
 
@@ -736,7 +736,7 @@ impl<T, R> Owed<T, R> {
     }
 }
 
-impl<T: Send + 'static, R: Send + 'static> Sink for Owed<T, R> {
+impl<T: Send + 'static, R: Send + 'static> Sink for Responder<T, R> {
     type Reply = R;
 
     #[inline(always)]
@@ -757,7 +757,7 @@ impl<T: Send + 'static, R: Send + 'static> Sink for Owed<T, R> {
 ///
 /// The block is a call's all the same, whose envelope nobody looks at: it is 64 bytes long at least,
 /// so most replies fit beside it.
-pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
+pub(crate) fn question<R>(waker: &Waker) -> (PendingReply<(), R>, Responder<(), R>) {
     unsafe fn run(_: NonNull<Envelope>, _: &Token) -> Progress {
         unreachable!("a question is in no mailbox")
     }
@@ -765,6 +765,6 @@ pub(crate) fn question<R>(waker: &Waker) -> (Awaited<(), R>, Owed<(), R>) {
         unreachable!("a question is in no mailbox")
     }
     const DISPATCH: &Dispatch = &Dispatch::aside(run, discard, TurnTitle::SIGNAL);
-    let message = Called::allocate(DISPATCH, (), waker);
-    (Awaited { message, waiter: None }, Owed(message))
+    let message = CallEnvelope::allocate(DISPATCH, (), waker);
+    (PendingReply { message, waiter: None }, Responder(message))
 }
