@@ -50,22 +50,22 @@ pub(crate) enum After {
     /// Go on with the next message.
     Next,
     /// Exit.
-    Exit(Why),
+    Exit(BoxedReason),
     /// Exit if no message waits.
     ExitIfIdle,
     /// Exit at once, without a last turn.
     Kill,
     /// It was the last turn of an exit for this reason.
-    Ended(Why),
+    Ended(BoxedReason),
 }
 
 impl After {
     pub(crate) fn exit(reason: ExitReason) -> After {
-        After::Exit(Why::from(reason))
+        After::Exit(BoxedReason::from(reason))
     }
 
     pub(crate) fn ended(reason: ExitReason) -> After {
-        After::Ended(Why::from(reason))
+        After::Ended(BoxedReason::from(reason))
     }
 }
 
@@ -74,23 +74,23 @@ const _: () = assert!(size_of::<Progress>() <= 16, "how a turn went fits two reg
 
 /// An exit reason in one word.
 #[derive(Debug)]
-pub(crate) struct Why(Option<Box<ExitReason>>);
+pub(crate) struct BoxedReason(Option<Box<ExitReason>>);
 
-impl Why {
+impl BoxedReason {
     pub(crate) fn reason(&self) -> &ExitReason {
         self.0.as_deref().unwrap_or(&ExitReason::Normal)
     }
 }
 
-impl From<ExitReason> for Why {
-    fn from(reason: ExitReason) -> Why {
+impl From<ExitReason> for BoxedReason {
+    fn from(reason: ExitReason) -> BoxedReason {
         // The most frequent one, and the cheapest.
-        Why((reason != ExitReason::Normal).then(|| Box::new(reason)))
+        BoxedReason((reason != ExitReason::Normal).then(|| Box::new(reason)))
     }
 }
 
-impl From<Why> for ExitReason {
-    fn from(Why(reason): Why) -> ExitReason {
+impl From<BoxedReason> for ExitReason {
+    fn from(BoxedReason(reason): BoxedReason) -> ExitReason {
         reason.map_or(ExitReason::Normal, |reason| *reason)
     }
 }
