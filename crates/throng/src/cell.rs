@@ -52,7 +52,7 @@ use crate::sync::{UnsafeCell, is_unwinding};
 use crate::timer::Tick;
 use crate::timer::receive_timeout;
 use crate::turn::frame::{self, FrameHead, Progress};
-use crate::turn::turn_state::{Announced, Rung, TurnState};
+use crate::turn::turn_state::{AlarmOutcome, Announced, TurnState};
 use std::any::TypeId;
 use std::cell::RefCell;
 use std::ptr::{self, NonNull};
@@ -265,9 +265,9 @@ impl CellRef {
         let alarm = &self.cell().alarm;
         alarm.compare_exchange(at.to_raw(), 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
         match self.cell().turn.ring() {
-            Rung::Woke => Some(Token(self.0)),
-            Rung::TimedOut => receive_timeout::queue(self),
-            Rung::Noted => None,
+            AlarmOutcome::Woke => Some(Token(self.0)),
+            AlarmOutcome::TimedOut => receive_timeout::queue(self),
+            AlarmOutcome::Noted => None,
         }
     }
 

@@ -33,7 +33,7 @@ use crate::scheduler::watchdog::CurrentTurn;
 use crate::scheduler::worker::Worker;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Fences, Mutex, Thread, lock};
-use crate::timer::alarms::{Alarms, Target, Whom};
+use crate::timer::alarms::{AlarmTarget, Alarms, PackedTarget};
 use crate::timer::message_timer::{TimerShare, Unsent};
 use crate::timer::{Clock, Tick};
 use crate::turn::waker;
@@ -197,7 +197,7 @@ pub(crate) enum Phase {
 struct Due<'a> {
     alarms: &'a Alarms,
     now: Tick,
-    rest: VecDeque<(Tick, Target)>,
+    rest: VecDeque<(Tick, PackedTarget)>,
 }
 
 impl Drop for Due<'_> {
@@ -412,7 +412,7 @@ impl Scheduler {
     // --- alarms ---
 
     /// Sets an alarm: in the calling worker's wheel, or else in anybody's.
-    pub(crate) fn set_alarm(&self, at: Tick, target: Target) {
+    pub(crate) fn set_alarm(&self, at: Tick, target: PackedTarget) {
         let own = self.own_index();
         let alarms = self.choose_alarms(own);
         self.set_alarm_in(alarms, own, at, target);
@@ -423,7 +423,7 @@ impl Scheduler {
         let own = self.own_index();
         let alarms = self.choose_alarms(own);
         share.set_wheel(alarms);
-        self.set_alarm_in(alarms, own, at, Target::timer(share));
+        self.set_alarm_in(alarms, own, at, PackedTarget::timer(share));
     }
 
     /// Looks at a few entries of a wheel and drops the dead: a timer in it has ended early.
@@ -445,7 +445,7 @@ impl Scheduler {
         place % self.workers()
     }
 
-    fn set_alarm_in(&self, alarms: usize, own: Option<usize>, at: Tick, target: Target) {
+    fn set_alarm_in(&self, alarms: usize, own: Option<usize>, at: Tick, target: PackedTarget) {
         let is_first = self.alarms[alarms].set(self.clock.now(), at, target);
         if is_first && own != Some(alarms) {
             // It may be about to sleep for longer.
@@ -476,12 +476,12 @@ impl Scheduler {
             fault::point(Step::Alarm(ptr::from_ref(self).addr()), "");
             let Some((at, target)) = due.rest.pop_front() else { return };
             match target.open() {
-                Whom::Process(cell) => {
+                AlarmTarget::Process(cell) => {
                     if let Some(token) = cell.ring(at) {
                         wake(token);
                     }
                 }
-                Whom::Timer(share) => unsent.extend(share.ring(at, self)),
+                AlarmTarget::Timer(share) => unsent.extend(share.ring(at, self)),
             }
         }
     }

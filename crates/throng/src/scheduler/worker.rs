@@ -31,7 +31,7 @@ use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
 use crate::sync::{current, park, park_timeout, spin_loop};
 use crate::timer::Tick;
-use crate::timer::alarms::{Alarms, Target};
+use crate::timer::alarms::{Alarms, PackedTarget};
 use crate::turn::frame::{After, Progress};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -452,7 +452,7 @@ impl Worker {
         // in the wheel, superseded or dead, is gone before long.
         let at = at.min_after(now, ALARM_MOST);
         if cell.advance_alarm(at) {
-            self.scheduler().set_alarm(at, Target::process(cell));
+            self.scheduler().set_alarm(at, PackedTarget::process(cell));
         }
         false
     }

@@ -20,11 +20,11 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// Whom an alarm wakes. See the file's head.
-pub(crate) struct Target(NonNull<()>);
+/// The target of an alarm in one word. See the file's head.
+pub(crate) struct PackedTarget(NonNull<()>);
 
-/// The same, taken apart.
-pub(crate) enum Whom {
+/// The target of an alarm: a process or a timer.
+pub(crate) enum AlarmTarget {
     /// A process, which has one alarm at a time.
     Process(CellRef),
     /// A message that is to be sent.
@@ -32,9 +32,9 @@ pub(crate) enum Whom {
 }
 
 // SAFETY: a cell reference and a share of a timer are.
-unsafe impl Send for Target {}
+unsafe impl Send for PackedTarget {}
 
-const _: () = assert!(size_of::<(Tick, Target)>() == 16, "a million alarms take 16 MB");
+const _: () = assert!(size_of::<(Tick, PackedTarget)>() == 16, "a million alarms take 16 MB");
 
 const TIMER: usize = 1;
 /// Entries looked at for each timer that ends early. A step from one slot of the wheel to the next
@@ -42,23 +42,23 @@ const TIMER: usize = 1;
 /// faster than they are added.
 const WEEDED_PER_END: usize = 4;
 
-impl Target {
-    pub(crate) fn process(cell: CellRef) -> Target {
-        Target(cell.as_ptr().cast())
+impl PackedTarget {
+    pub(crate) fn process(cell: CellRef) -> PackedTarget {
+        PackedTarget(cell.as_ptr().cast())
     }
 
-    pub(crate) fn timer(share: TimerShare) -> Target {
+    pub(crate) fn timer(share: TimerShare) -> PackedTarget {
         // Blocks are 64-byte aligned, so the bit is free.
-        Target(share.into_raw().map_addr(|address| address | TIMER))
+        PackedTarget(share.into_raw().map_addr(|address| address | TIMER))
     }
 
-    pub(crate) fn open(self) -> Whom {
+    pub(crate) fn open(self) -> AlarmTarget {
         let this = ManuallyDrop::new(self);
         match this.timer_pointer() {
             // SAFETY: made from a share in `timer`, which goes over to the caller.
-            Some(pointer) => Whom::Timer(unsafe { TimerShare::from_raw(pointer) }),
+            Some(pointer) => AlarmTarget::Timer(unsafe { TimerShare::from_raw(pointer) }),
             // SAFETY: made from a cell in `process`.
-            None => Whom::Process(unsafe { CellRef::new(this.0.cast()) }),
+            None => AlarmTarget::Process(unsafe { CellRef::new(this.0.cast()) }),
         }
     }
 
@@ -78,7 +78,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for PackedTarget {
     fn drop(&mut self) {
         if let Some(pointer) = self.timer_pointer() {
             // SAFETY: as in `open`.
@@ -90,7 +90,7 @@ impl Drop for Target {
 /// See the file's head.
 pub(crate) struct Alarms {
     /// None once the runtime is over.
-    wheel: Mutex<Option<Wheel<Target>>>,
+    wheel: Mutex<Option<Wheel<PackedTarget>>>,
     /// When the wheel next has something to do, as a raw tick; zero for never. Written under the
     /// lock.
     next: AtomicU32,
@@ -127,7 +127,7 @@ impl Alarms {
 
     /// Sets an alarm; true if it comes before all others here. Once the runtime is over, there are
     /// no more alarms.
-    pub(crate) fn set(&self, now: Tick, at: Tick, target: Target) -> bool {
+    pub(crate) fn set(&self, now: Tick, at: Tick, target: PackedTarget) -> bool {
         let mut wheel = lock(&self.wheel);
         let Some(open) = &mut *wheel else {
             drop(wheel);
@@ -157,7 +157,7 @@ impl Alarms {
     }
 
     /// Takes a slice of what is due.
-    pub(crate) fn take_due(&self, now: Tick) -> VecDeque<(Tick, Target)> {
+    pub(crate) fn take_due(&self, now: Tick) -> VecDeque<(Tick, PackedTarget)> {
         let mut due = VecDeque::new();
         if let Some(wheel) = &mut *lock(&self.wheel) {
             wheel.advance(now, Self::SLICE, |at, target| due.push_back((at, target)));
@@ -194,7 +194,7 @@ impl Alarms {
     }
 
     /// When there is something to do. The wheel is locked.
-    fn next_of(&self, wheel: &Wheel<Target>, now: Tick) -> Option<Tick> {
+    fn next_of(&self, wheel: &Wheel<PackedTarget>, now: Tick) -> Option<Tick> {
         if self.has_unsent.load(Ordering::Relaxed) { Some(now) } else { wheel.next() }
     }
 

@@ -64,10 +64,10 @@ pub(crate) enum Announced {
     Refused,
 }
 
-/// What a ring of the alarm obliges the ringer to.
+/// Outcome of an alarm that rings: what the ringer must do.
 #[must_use]
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Rung {
+pub(crate) enum AlarmOutcome {
     /// It now holds the token of a suspended turn and must schedule the process.
     Woke,
     /// The process waits for a message no longer than this, and must be told.
@@ -229,11 +229,11 @@ impl TurnState {
     }
 
     /// Records that the alarm has rung; see `receive_timeout`.
-    pub(crate) fn ring(&self) -> Rung {
+    pub(crate) fn ring(&self) -> AlarmOutcome {
         match self.record_wake() {
-            before if before & SUSPENDED != 0 => Rung::Woke,
-            before if before & TIMEOUT != 0 => Rung::TimedOut,
-            _ => Rung::Noted,
+            before if before & SUSPENDED != 0 => AlarmOutcome::Woke,
+            before if before & TIMEOUT != 0 => AlarmOutcome::TimedOut,
+            _ => AlarmOutcome::Noted,
         }
     }
 
@@ -471,7 +471,7 @@ mod loom_models {
                 move || {
                     let rings =
                         alarm.compare_exchange(5, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-                    rings && state.ring() == Rung::TimedOut
+                    rings && state.ring() == AlarmOutcome::TimedOut
                 }
             });
             state.expect_timeout();
