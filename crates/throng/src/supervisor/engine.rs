@@ -40,9 +40,9 @@ pub(crate) enum Strategy {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key(u64);
 
-/// Whether a child runs.
+/// Run state of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State<T> {
+pub(crate) enum RunState<T> {
     /// Not started, stopped on purpose, or ended for good.
     Stopped,
     Running(T),
@@ -56,7 +56,7 @@ pub(crate) struct Child<T, C> {
     pub(crate) name: Option<Name>,
     pub(crate) restart: Restart,
     pub(crate) significant: bool,
-    pub(crate) state: State<T>,
+    pub(crate) state: RunState<T>,
     pub(crate) content: C,
 }
 
@@ -144,7 +144,7 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         if let Some(name) = &name {
             self.names.insert(name.clone(), key);
         }
-        let state = State::Stopped;
+        let state = RunState::Stopped;
         // A permanent child never ends for good: to wait for its end would be to wait for ever.
         let significant = significant && restart != Restart::Permanent;
         self.children.insert(key, Child { name, restart, significant, state, content });
@@ -180,21 +180,21 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
 
     /// The child has been started.
     pub(crate) fn started(&mut self, key: Key, pid: T) {
-        if self.set(key, State::Running(pid)) {
+        if self.set(key, RunState::Running(pid)) {
             self.running.insert(pid, key);
         }
     }
 
     /// The child did not start when it was to be started *again*: [`retry`](Self::retry) is due.
     pub(crate) fn start_failed(&mut self, key: Key) {
-        self.set(key, State::Restarting);
+        self.set(key, RunState::Restarting);
     }
 
     /// The child has been stopped because others are restarted, and it with them.
     pub(crate) fn halted(&mut self, key: Key) {
         match self.children.get(&key).map(|child| child.restart) {
             Some(Restart::Temporary) => drop(self.remove(key)),
-            _ => drop(self.set(key, State::Stopped)),
+            _ => drop(self.set(key, RunState::Stopped)),
         }
     }
 
@@ -209,7 +209,7 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
 
     /// Forgets a child, running or not.
     pub(crate) fn remove(&mut self, key: Key) -> Option<C> {
-        self.set(key, State::Stopped);
+        self.set(key, RunState::Stopped);
         let child = self.children.remove(&key)?;
         if let Some(name) = &child.name {
             self.names.remove(name);
@@ -230,7 +230,7 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
             Restart::Temporary => false,
         };
         if restarts {
-            self.set(key, State::Restarting);
+            self.set(key, RunState::Restarting);
             return self.restart(key, now);
         }
         self.stopped(key);
@@ -246,7 +246,7 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
     /// Tries once more to start a child that did not start again; counts as a restart.
     pub(crate) fn retry(&mut self, key: Key, now: Duration) -> Verdict {
         match self.children.get(&key) {
-            Some(Child { state: State::Restarting, .. }) => self.restart(key, now),
+            Some(Child { state: RunState::Restarting, .. }) => self.restart(key, now),
             // Stopped, forgotten or started meanwhile.
             _ => Verdict::Nothing,
         }
@@ -264,7 +264,7 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
             Strategy::RestForOne => key,
         };
         // Whoever fails to start is the one to be tried again, be it this one or another.
-        self.set(key, State::Stopped);
+        self.set(key, RunState::Stopped);
         let affected = || self.children.range(first..);
         let stop = affected().rev().filter(|(_, child)| is_running(child)).map(|(key, _)| *key);
         let start = affected()
@@ -274,22 +274,22 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
     }
 
     /// Changes a child's state, and what is counted by it; false if there is no such child.
-    fn set(&mut self, key: Key, state: State<T>) -> bool {
+    fn set(&mut self, key: Key, state: RunState<T>) -> bool {
         let Some(child) = self.children.get_mut(&key) else { return false };
         let before = std::mem::replace(&mut child.state, state);
-        if let State::Running(pid) = before {
+        if let RunState::Running(pid) = before {
             self.running.remove(&pid);
         }
         if child.significant {
-            self.significant += usize::from(!matches!(child.state, State::Stopped));
-            self.significant -= usize::from(!matches!(before, State::Stopped));
+            self.significant += usize::from(!matches!(child.state, RunState::Stopped));
+            self.significant -= usize::from(!matches!(before, RunState::Stopped));
         }
         true
     }
 }
 
 fn is_running<T, C>(child: &Child<T, C>) -> bool {
-    matches!(child.state, State::Running(_))
+    matches!(child.state, RunState::Running(_))
 }
 
 /// When there were restarts, as far back as they count: one exactly as old as the period does.
@@ -334,7 +334,7 @@ mod tests {
         (engine, keys)
     }
 
-    fn state(engine: &Engine<u32, &'static str>, key: Key) -> State<u32> {
+    fn state(engine: &Engine<u32, &'static str>, key: Key) -> RunState<u32> {
         engine.get(key).expect("known").state
     }
 
@@ -342,7 +342,7 @@ mod tests {
     fn one_for_one_restarts_the_dead_one_alone() {
         let (mut engine, [_, b, ..]) = four(Strategy::OneForOne);
         assert_eq!(engine.exited(2, false, SECOND), Verdict::Restart(b));
-        assert_eq!(state(&engine, b), State::Restarting);
+        assert_eq!(state(&engine, b), RunState::Restarting);
         engine.started(b, 9);
         assert_eq!(engine.exited(2, false, SECOND), Verdict::Nothing, "an old incarnation");
         assert_eq!(engine.exited(9, true, SECOND), Verdict::Restart(b), "permanent");
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!((stop[0], start.last()), (e, Some(&d)));
         stop.into_iter().for_each(|key| engine.halted(key));
         assert!(engine.get(e).is_none() && engine.by_name("e").is_none());
-        assert_eq!(state(&engine, a), State::Stopped);
+        assert_eq!(state(&engine, a), RunState::Stopped);
     }
 
     #[test]
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(engine.exited(1, false, SECOND), Verdict::Restart(key));
         engine.started(key, 2);
         assert_eq!(engine.exited(2, true, SECOND), Verdict::Nothing);
-        assert_eq!(state(&engine, key), State::Stopped);
+        assert_eq!(state(&engine, key), RunState::Stopped);
         let nameless = engine.add(None, Restart::Transient, false, "n").expect("new");
         engine.started(nameless, 3);
         assert_eq!(engine.exited(3, true, SECOND), Verdict::Nothing);
@@ -437,7 +437,7 @@ mod tests {
         stop.into_iter().for_each(|key| engine.halted(key));
         engine.started(a, 11);
         engine.start_failed(b);
-        assert_eq!((state(&engine, c), state(&engine, d)), (State::Stopped, State::Stopped));
+        assert_eq!((state(&engine, c), state(&engine, d)), (RunState::Stopped, RunState::Stopped));
         assert_eq!(engine.retry(d, SECOND), Verdict::Nothing);
         let (stop, start) = (vec![a], vec![a, b, c, d]);
         assert_eq!(engine.retry(b, SECOND), Verdict::RestartMany { stop, start });
@@ -554,7 +554,7 @@ mod tests {
                 .engine
                 .iter()
                 .filter_map(|(key, child)| match child.state {
-                    State::Running(pid) => Some((pid, key)),
+                    RunState::Running(pid) => Some((pid, key)),
                     _ => None,
                 })
                 .collect();
@@ -562,7 +562,7 @@ mod tests {
             let names =
                 self.engine.iter().filter_map(|(key, child)| Some((child.name.clone()?, key)));
             assert_eq!(self.engine.names, names.collect());
-            let stopped = |child: &Child<u32, u32>| matches!(child.state, State::Stopped);
+            let stopped = |child: &Child<u32, u32>| matches!(child.state, RunState::Stopped);
             let significant =
                 self.engine.iter().filter(|(_, child)| child.significant && !stopped(child));
             assert_eq!(self.engine.significant, significant.count());
@@ -600,7 +600,7 @@ mod tests {
                     }
                     Event::Exit(at, orderly) => {
                         match pick(at).and_then(|key| world.engine.get(key)).map(|it| it.state) {
-                            Some(State::Running(pid)) => world.engine.exited(pid, orderly, world.now),
+                            Some(RunState::Running(pid)) => world.engine.exited(pid, orderly, world.now),
                             _ => Verdict::Nothing,
                         }
                     }

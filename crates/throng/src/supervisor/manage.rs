@@ -1,7 +1,7 @@
 //! Starting a supervisor, and managing its children while it runs.
 
 use super::child::{Child, ChildSlot};
-use super::engine::{Key, State, Strategy};
+use super::engine::{Key, RunState, Strategy};
 use super::error::{ChildError, SupervisorError};
 use super::process::{Report, Starter, Supervisor, UNLIMITED, ready};
 use super::spec::{ChildSpec, IntoChildSpec, Restart, SupervisorSpec};
@@ -422,9 +422,9 @@ impl Turn<Supervisor> for List {
         let info = supervisor.engine().iter().map(|(_, child)| ChildInfo {
             id: child.name.clone(),
             state: match child.state {
-                State::Running(pid) => ChildState::Running(pid),
-                State::Restarting => ChildState::Restarting,
-                State::Stopped => ChildState::Stopped,
+                RunState::Running(pid) => ChildState::Running(pid),
+                RunState::Restarting => ChildState::Restarting,
+                RunState::Stopped => ChildState::Stopped,
             },
             process: child.content.process_name(),
             is_supervisor: is_supervisor(&child.content),

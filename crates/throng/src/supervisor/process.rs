@@ -5,7 +5,7 @@
 //! links, so one that dies at any moment is noticed, and when it is killed they die with it.
 
 use super::child::ChildSlot;
-use super::engine::{Cause, Engine, Key, Settings, State, Strategy, Verdict};
+use super::engine::{Cause, Engine, Key, RunState, Settings, Strategy, Verdict};
 use super::error::{ChildError, SupervisorError};
 use super::spec::{ChildSpec, Grace, Rules};
 use crate::address::call::Call;
@@ -164,9 +164,9 @@ impl Supervisor {
     fn why_not_startable(&self, key: Key) -> ChildError {
         match self.engine.get(key).map(|child| child.state) {
             None => ChildError::NoChild,
-            Some(State::Stopped) => ChildError::Stopped,
-            Some(State::Running(pid)) => ChildError::Running(pid),
-            Some(State::Restarting) => ChildError::Restarting,
+            Some(RunState::Stopped) => ChildError::Stopped,
+            Some(RunState::Running(pid)) => ChildError::Running(pid),
+            Some(RunState::Restarting) => ChildError::Restarting,
         }
     }
 
@@ -285,8 +285,8 @@ impl Supervisor {
     fn running(&self, key: Key) -> Option<(Pid, Grace)> {
         let child = self.engine.get(key)?;
         match child.state {
-            State::Running(pid) => Some((pid, child.content.0.rules().grace)),
-            State::Stopped | State::Restarting => None,
+            RunState::Running(pid) => Some((pid, child.content.0.rules().grace)),
+            RunState::Stopped | RunState::Restarting => None,
         }
     }
 
