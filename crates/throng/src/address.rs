@@ -347,8 +347,8 @@ impl Pid {
     ///
     /// Cost: two allocations and a signal to the process; another one if it is dropped early.
     pub async fn exited(self) -> ExitReason {
-        let (told, reason) = tokio::sync::oneshot::channel();
-        let watcher: Watcher = Box::new(|reason| drop(told.send(reason)));
+        let (sender, reason) = tokio::sync::oneshot::channel();
+        let watcher: Watcher = Box::new(|reason| drop(sender.send(reason)));
         let watching = Watching { pid: self, key: watcher_key(&watcher) };
         signal::send(self, Signal::Watch(watcher));
         // Unsent only if the runtime went down with the process in it.
@@ -576,11 +576,11 @@ impl<P: Process> Address<P> {
     pub fn stop(self) -> bool {
         scheduler::with_worker(|worker| {
             worker.map(Worker::end_streak);
-            let told = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
+            let pushed = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
             if let Some(worker) = worker {
                 worker.run_exit_next(self.raw.parts().1);
             }
-            told
+            pushed
         })
     }
 

@@ -140,8 +140,8 @@ mod tests {
         let kind = type_name::<Victim<CASE>>();
         let dropped = Arc::new(AtomicUsize::new(0));
         let victim = runtime.spawn(Victim::<CASE>(dropped.clone())).expect("there is room");
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-        let watcher = runtime.spawn(Watcher(tell)).expect("there is room");
+        let (sender, mut reasons) = tokio::sync::mpsc::unbounded_channel();
+        let watcher = runtime.spawn(Watcher(sender)).expect("there is room");
         watcher.call(Watch(victim.pid())).await.expect("lives");
         let mut exited = Box::pin(victim.pid().exited());
         // Its watcher is sent by the first poll, and is with the victim when the look is answered.
@@ -177,7 +177,7 @@ mod tests {
         // Everybody hears of it, once.
         let reason = exited.await.expect("does not panic");
         for _ in 0..2 {
-            assert_eq!(told.recv().await, Some(reason.clone()), "{step:?} {end:?}");
+            assert_eq!(reasons.recv().await, Some(reason.clone()), "{step:?} {end:?}");
         }
         for call in in_turn.into_iter().chain(waits) {
             let outcome = call.await.expect("does not panic");

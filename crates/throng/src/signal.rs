@@ -262,35 +262,35 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
         fault::point(Step::Obituary, token.class().name);
         let next = token.if_extension(|own| {
             if let Some(timer) = own.timers.pop() {
-                return Some(Told::Timer(timer));
+                return Some(Notified::Timer(timer));
             }
             if let Some((_, membership)) = own.memberships.pop() {
-                return Some(Told::Membership(membership));
+                return Some(Notified::Membership(membership));
             }
             if let Some(peer) = own.links.pop() {
-                return Some(Told::Link(peer));
+                return Some(Notified::Link(peer));
             }
             if let Some(((by, number), tell)) = own.watchers.processes.pop() {
-                return Some(Told::Watcher { by, number, tell });
+                return Some(Notified::Watcher { by, number, tell });
             }
             if let Some((_, watcher)) = own.watchers.others.pop() {
-                return Some(Told::Other(watcher));
+                return Some(Notified::Other(watcher));
             }
-            own.monitors.pop().map(|(number, pid)| Told::Monitored { pid, number })
+            own.monitors.pop().map(|(number, pid)| Notified::Monitored { pid, number })
         });
         let reason = reason.clone();
         match next.flatten() {
             None => return true,
-            Some(Told::Timer(timer)) => timer.end(token.class().runtime.scheduler()),
-            Some(Told::Membership(membership)) => membership.leave(me),
-            Some(Told::Link(peer)) => {
+            Some(Notified::Timer(timer)) => timer.end(token.class().runtime.scheduler()),
+            Some(Notified::Membership(membership)) => membership.leave(me),
+            Some(Notified::Link(peer)) => {
                 tell(peer, Signal::Exit { from: Some(me), reason, by_link: true });
             }
-            Some(Told::Watcher { by, number, tell }) => {
+            Some(Notified::Watcher { by, number, tell }) => {
                 tell(by, Down { monitor: MonitorRef::new(me, number), pid: me, reason });
             }
-            Some(Told::Other(watcher)) => run_users(|| watcher(reason)),
-            Some(Told::Monitored { pid, number }) => {
+            Some(Notified::Other(watcher)) => run_users(|| watcher(reason)),
+            Some(Notified::Monitored { pid, number }) => {
                 tell(pid, Signal::Demonitor { by: me, number })
             }
         }
@@ -298,7 +298,7 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
     false
 }
 
-enum Told {
+enum Notified {
     Timer(TimerTie),
     Membership(Box<dyn Membership>),
     Link(Pid),

@@ -206,19 +206,19 @@ mod loom_models {
             let outsider = thread::spawn({
                 let shared = shared.clone();
                 move || {
-                    let (mailbox, pushes, told) = &*shared;
+                    let (mailbox, pushes, notified) = &*shared;
                     // SAFETY: an item just made.
                     let _ = unsafe { mailbox.push(generation, item(2)) };
                     pushes.note();
                     // A joined thread, a lock, a channel.
-                    told.store(1, Ordering::Release);
+                    notified.store(1, Ordering::Release);
                 }
             });
-            let (mailbox, pushes, told) = &*shared;
+            let (mailbox, pushes, notified) = &*shared;
             let count = pushes.count();
             // SAFETY: the same.
             let _ = unsafe { mailbox.push(generation, item(1)) };
-            let knows = told.load(Ordering::Acquire) == 1;
+            let knows = notified.load(Ordering::Acquire) == 1;
             let adds = pushes.count() == count;
             outsider.join().unwrap();
             // SAFETY: the only drain.

@@ -150,14 +150,14 @@ impl RuntimeHandle {
             borrowed.give_back();
             return Some(info);
         }
-        let (tell, told) = oneshot::channel();
-        let inspect = Box::new(move |token: &Token| drop(tell.send(ProcessInfo::of(token))));
+        let (sender, answer) = oneshot::channel();
+        let inspect = Box::new(move |token: &Token| drop(sender.send(ProcessInfo::of(token))));
         if signal::ask(pid, Signal::Inspect(inspect)).is_err() {
             // Or it has more signals unread than it can answer.
             return pid.is_alive().then(|| ProcessInfo::unanswered(pid));
         }
-        match timeout(ANSWER_DEADLINE, told).await {
-            Ok(told) => told.ok(),
+        match timeout(ANSWER_DEADLINE, answer).await {
+            Ok(answer) => answer.ok(),
             Err(_) => pid.is_alive().then(|| ProcessInfo::unanswered(pid)),
         }
     }

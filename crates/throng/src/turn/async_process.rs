@@ -238,16 +238,16 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// # fn main() -> Result<(), throng::Error> {
     /// let runtime = Runtime::builder().workers(1).start()?;
     /// let idle = runtime.spawn(Idle)?;
-    /// # let (told, tells) = tokio::sync::oneshot::channel();
+    /// # let (sender, receiver) = tokio::sync::oneshot::channel();
     /// runtime.spawn_async(move |mut inbox: Inbox<Event>| async move {
     ///     inbox.on_down(Event::Down);
     ///     let monitor = inbox.context(|cx| cx.monitor(idle));
     ///     idle.stop();
     ///     let Event::Down(down) = inbox.recv().await;
     ///     assert_eq!((down.monitor, down.reason), (monitor, ExitReason::Normal));
-    /// #   told.send(()).expect("is waited for");
+    /// #   sender.send(()).expect("is waited for");
     /// })?;
-    /// # runtime.block_on(async |_| tells.await).expect("no assertion has failed");
+    /// # runtime.block_on(async |_| receiver.await).expect("no assertion has failed");
     /// # Ok(())
     /// # }
     /// ```
