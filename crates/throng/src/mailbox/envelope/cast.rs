@@ -1,0 +1,178 @@
+//! A cast in its envelope: a message whose sender waits for no reply.
+//!
+//! Its sender owns the block until it is queued, then the mailbox, then the token's holder, who moves
+//! the turn out and frees it. A cast that waits for room is owned by the bounded queue.
+
+use super::{Dispatch, Envelope};
+use crate::address::RawAddress;
+use crate::cell::Token;
+use crate::error::SendError;
+use crate::exit::{ExitReason, drop_users};
+use crate::mailbox::bounded::{Refusal, Waiter, WaiterState};
+use crate::mailbox::budget;
+use crate::mailbox::{Gone, Link};
+use crate::memory::block;
+use crate::process::{Process, Turn};
+use crate::scheduler::watchdog::TurnTitle;
+use crate::turn::frame::{self, NoReply, Progress};
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::task::Waker;
+
+/// A message nobody waits for.
+#[repr(C)]
+pub(crate) struct Cast<P, T> {
+    envelope: Envelope,
+    turn: T,
+    process: PhantomData<fn(P)>,
+}
+
+impl<P: Process, T: Turn<P>> Cast<P, T> {
+    const BYTES: u32 = size_of::<Self>().next_multiple_of(64) as u32;
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        run: Self::run,
+        discard: Self::discard,
+        uncouple: None,
+        refuse: Some(Self::refuse),
+        is_counted: true,
+        bytes: Self::BYTES,
+        is_signal: false,
+        title: TurnTitle::of::<P, T>(),
+        left: None,
+    };
+
+    /// Queues a cast of a user's, if bound and budget allow it.
+    #[inline(always)]
+    pub(crate) fn send(to: RawAddress, turn: T) -> Result<(), SendError<T>> {
+        let message = Self::allocate(turn);
+        // SAFETY: just allocated, for a `P`; if it was not queued, it is still ours.
+        unsafe { to.offer(message).or_else(|refusal| Self::refused(message, refusal)) }
+    }
+
+    /// Queues a cast that no bound and no budget holds up; the turn comes back if the process has
+    /// exited.
+    #[inline(always)]
+    pub(crate) fn push(to: RawAddress, turn: T) -> Result<(), T> {
+        let message = Self::allocate(turn);
+        // SAFETY: as in `send`.
+        unsafe { to.push(message).map_err(|Gone| Self::take(message)) }
+    }
+
+    /// Queues a cast of a user's, or has it wait for room; the waker is called when it has been
+    /// admitted or sent back.
+    pub(crate) fn offer_or_wait(
+        to: RawAddress,
+        turn: T,
+        waker: &Waker,
+    ) -> Result<Option<WaitingCast<T>>, (Refusal, T)> {
+        let message = Self::allocate(turn);
+        // SAFETY: as in `send`.
+        match unsafe { to.offer_or_wait(message, Some(waker)) } {
+            Ok(waiter) => Ok(waiter.map(|waiter| WaitingCast { waiter, cast: PhantomData })),
+            // SAFETY: the same.
+            Err(refusal) => Err((refusal, unsafe { Self::take(message) })),
+        }
+    }
+
+    /// # Safety
+    /// As [`take`](Self::take).
+    #[cold]
+    unsafe fn refused(message: NonNull<Link>, refusal: Refusal) -> Result<(), SendError<T>> {
+        // SAFETY: passed on.
+        let turn = unsafe { Self::take(message) };
+        match refusal {
+            Refusal::Gone => Err(SendError::NoProcess(turn)),
+            Refusal::Full => Err(SendError::Overloaded(turn)),
+            Refusal::Dropped => {
+                drop_users(turn);
+                Ok(())
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn allocate(turn: T) -> NonNull<Link> {
+        let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
+        let envelope = Envelope::new(Self::DISPATCH);
+        // SAFETY: freshly allocated with this layout.
+        unsafe { message.write(Cast { envelope, turn, process: PhantomData }) };
+        message.cast()
+    }
+
+    unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
+        budget::discharge_here(Self::BYTES);
+        // SAFETY: the dispatch functions are those of the message's type.
+        unsafe {
+            let turn = Self::take(message.cast());
+            frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
+        }
+    }
+
+    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
+        budget::discharge_here(Self::BYTES);
+        // SAFETY: as above.
+        drop_users(unsafe { Self::take(message.cast()) });
+    }
+
+    unsafe fn refuse(message: NonNull<Envelope>, _: Refusal) {
+        // SAFETY: as above.
+        drop_users(unsafe { Self::take(message.cast()) });
+    }
+}
+
+impl<P, T> Cast<P, T> {
+    /// Takes the turn out and frees the block.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one of these, for whatever type of process: the
+    /// layout does not depend on that.
+    #[inline(always)]
+    unsafe fn take(message: NonNull<Link>) -> T {
+        let message = message.cast::<Self>();
+        // SAFETY: by the contract; moved out once.
+        unsafe {
+            let turn = (&raw const (*message.as_ptr()).turn).read();
+            block::free(message.cast(), Layout::new::<Self>());
+            turn
+        }
+    }
+}
+
+/// [`Cast::offer_or_wait`], for a process whose type is known no more.
+pub(crate) type OfferOrWait<T> =
+    fn(RawAddress, T, &Waker) -> Result<Option<WaitingCast<T>>, (Refusal, T)>;
+
+/// A cast that waits for room in a full mailbox. Dropping it ends the wait, and drops the cast if
+/// that still waits.
+pub(crate) struct WaitingCast<T> {
+    waiter: Waiter,
+    cast: PhantomData<fn() -> T>,
+}
+
+impl<T> WaitingCast<T> {
+    /// Whether it was admitted, or the turn comes back because the process has exited first; none
+    /// while it waits, and then the waker is called when that is over.
+    pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<(), T>> {
+        match self.waiter.poll(waker) {
+            WaiterState::Waiting => None,
+            WaiterState::Admitted => Some(Ok(())),
+            // SAFETY: the waiter is that of such a cast, and the queue has given the cast up.
+            WaiterState::Returned(message) => Some(Err(unsafe { Cast::<(), T>::take(message) })),
+        }
+    }
+
+    /// Ends the wait: the turn comes back, unless it was admitted first.
+    pub(crate) fn withdraw(&self) -> Option<T> {
+        // SAFETY: as in `ask`.
+        self.waiter.withdraw().map(|message| unsafe { Cast::<(), T>::take(message) })
+    }
+}
+
+impl<T> Drop for WaitingCast<T> {
+    fn drop(&mut self) {
+        if let Some(turn) = self.withdraw() {
+            drop_users(turn);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A signal in its envelope: how it is queued, and how it is taken out of the mailbox.
+//!
+//! Its sender owns the block until the push succeeds, then the mailbox, then the token's holder, who
+//! takes the signal out.
+
+use super::{Dispatch, Envelope};
+use crate::address::Pid;
+use crate::cell::Token;
+use crate::exit::ExitReason;
+use crate::mailbox::budget;
+use crate::mailbox::{Gone, Link};
+use crate::memory::block;
+use crate::scheduler;
+use crate::scheduler::watchdog::TurnTitle;
+use crate::scheduler::worker::Worker;
+use crate::signal::Signal;
+use crate::turn::frame::Progress;
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+/// The signal in a message from a mailbox, if it is one; then the message is gone.
+///
+/// # Safety
+/// The caller owns the message; if a signal is returned, it does not any more.
+pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
+    // SAFETY: as in `envelope::run`.
+    unsafe {
+        let is_signal = message.cast::<Envelope>().as_ref().dispatch.is_signal;
+        is_signal.then(|| {
+            budget::discharge_here(Signalled::BYTES);
+            Signalled::take(message)
+        })
+    }
+}
+
+/// Queues a signal; it comes back if the process has exited.
+pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
+    // It may become a message there, which none that is sent after it may overtake.
+    scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+    let message = Signalled::allocate(signal);
+    // SAFETY: just allocated; if it was not queued, it is still ours.
+    unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message)) }
+}
+
+/// A signal on its way; see `signal`.
+#[repr(C)]
+struct Signalled {
+    envelope: Envelope,
+    signal: Signal,
+}
+
+const _: () = assert!(size_of::<Signalled>() <= 64, "a signal takes one small block");
+
+impl Signalled {
+    const BYTES: u32 = size_of::<Self>().next_multiple_of(64) as u32;
+    const DISPATCH: &'static Dispatch = &Dispatch {
+        is_signal: true,
+        bytes: Self::BYTES,
+        ..Dispatch::aside(Self::run, Self::discard, TurnTitle::SIGNAL)
+    };
+
+    fn allocate(signal: Signal) -> NonNull<Link> {
+        let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
+        // SAFETY: freshly allocated with this layout.
+        unsafe { message.write(Signalled { envelope: Envelope::new(Self::DISPATCH), signal }) };
+        message.cast()
+    }
+
+    /// Takes the signal out and frees the block.
+    ///
+    /// # Safety
+    /// The caller owns the message, and it is one of these.
+    unsafe fn take(message: NonNull<Link>) -> Signal {
+        // SAFETY: by the contract; moved out once.
+        unsafe {
+            let Signalled { signal, .. } = message.cast::<Self>().read();
+            block::free(message.cast(), Layout::new::<Self>());
+            signal
+        }
+    }
+
+    unsafe fn run(_: NonNull<Envelope>, _: &Token) -> Progress {
+        unreachable!("signals are taken out when a mailbox is drained; see `turn_state`")
+    }
+
+    unsafe fn discard(_: NonNull<Envelope>, _: &ExitReason) {
+        unreachable!("signals are taken out when a mailbox is closed, too; see `cell`")
+    }
+}
