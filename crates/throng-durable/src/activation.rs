@@ -29,7 +29,7 @@ use throng_store::{Batch, ReadError, Store, Ticket, WriteError};
 use crate::cells::{Cells, Changes};
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_state};
-use crate::layout::{self, Place};
+use crate::layout::{self, KeyPrefix};
 use crate::node::{Hold, Inner, Node};
 use crate::turn::Load;
 use crate::users::{catch, drop_users};
@@ -41,7 +41,7 @@ pub(crate) struct Activation<P: Durable> {
     directory: Arc<Directory<P>>,
     node: Weak<Inner>,
     key: Arc<str>,
-    place: Place,
+    key_prefix: KeyPrefix,
     /// The record of the state on disk, or of the default if there is none.
     committed: Vec<u8>,
     /// Whether there is one.
@@ -140,13 +140,13 @@ impl<P: Durable> Fresh<P> {
         directory: &Arc<Directory<P>>,
         key: &Arc<str>,
     ) -> Result<Fresh<P>, EntityError> {
-        let place = Place::new(P::KIND, key)?;
+        let key_prefix = KeyPrefix::new(P::KIND, key)?;
         let process = catch(P::default).map_err(EntityError::Panicked)?;
         let activation = Activation {
             directory: directory.clone(),
             node: Arc::downgrade(node),
             key: key.clone(),
-            place,
+            key_prefix,
             committed: Vec::new(),
             stored: false,
             changes: Changes::default(),
@@ -311,8 +311,8 @@ impl<P: Durable> Activation<P> {
         &self.key
     }
 
-    pub(crate) fn place(&self) -> &Place {
-        &self.place
+    pub(crate) fn key_prefix(&self) -> &KeyPrefix {
+        &self.key_prefix
     }
 
     /// The node, while a turn runs.
@@ -327,7 +327,7 @@ impl<P: Durable> Activation<P> {
 
     pub(crate) fn cells(&mut self) -> Cells<'_> {
         let store = self.turn.as_ref().map(|hold| &hold.node().inner().store);
-        Cells::new(store, &self.place, &mut self.changes)
+        Cells::new(store, &self.key_prefix, &mut self.changes)
     }
 }
 
@@ -450,10 +450,13 @@ pub(crate) struct Loaded<P> {
 }
 
 /// Reads the state of an entity. The user's `Deserialize` and `migrate` run here.
-pub(crate) fn load<P: Durable>(store: &Store, place: &Place) -> Result<Loaded<P>, Failure> {
+pub(crate) fn load<P: Durable>(
+    store: &Store,
+    key_prefix: &KeyPrefix,
+) -> Result<Loaded<P>, Failure> {
     let load = || {
         let snapshot = store.snapshot().map_err(Failure::load)?;
-        match snapshot.get(&place.state()).map_err(Failure::load)? {
+        match snapshot.get(&key_prefix.state()).map_err(Failure::load)? {
             Some(record) => {
                 let process = decode_state(record).map_err(Failure::State)?;
                 Ok(Loaded { process: Some(process), record: record.to_vec() })
@@ -492,7 +495,7 @@ pub(crate) async fn commit<P: Durable>(
     let mut batch = Batch::new();
     // With its first commit an entity is stored, even if only a cell was changed.
     if state_changed || !activation.stored {
-        batch = batch.put(activation.place.state(), &record);
+        batch = batch.put(activation.key_prefix.state(), &record);
     }
     if !activation.stored {
         batch = batch.add(layout::count(P::KIND), 1);

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use throng_store::{Batch, Range, ReadError, Snapshot, Store};
 
 use crate::durable::decode_whole;
-use crate::layout::Place;
+use crate::layout::KeyPrefix;
 use crate::{CELL_KEY_BYTES_MAX, CellError};
 
 /// The cells of an entity, from [`DurableContext::cells`](crate::DurableContext::cells).
@@ -53,7 +53,7 @@ use crate::{CELL_KEY_BYTES_MAX, CellError};
 pub struct Cells<'c> {
     /// `None` when the entity is not active.
     store: Option<&'c Store>,
-    place: &'c Place,
+    key_prefix: &'c KeyPrefix,
     changes: &'c mut Changes,
     /// Taken when it is first needed.
     snapshot: Option<Snapshot>,
@@ -95,10 +95,10 @@ impl Changes {
 impl<'c> Cells<'c> {
     pub(crate) fn new(
         store: Option<&'c Store>,
-        place: &'c Place,
+        key_prefix: &'c KeyPrefix,
         changes: &'c mut Changes,
     ) -> Self {
-        Cells { store, place, changes, snapshot: None }
+        Cells { store, key_prefix, changes, snapshot: None }
     }
 
     /// Sets the cell `key` to `value`.
@@ -127,7 +127,7 @@ impl<'c> Cells<'c> {
         &mut self,
         key: impl AsRef<[u8]>,
     ) -> Result<Option<T>, CellError> {
-        let key = self.place.cell(key.as_ref());
+        let key = self.key_prefix.cell(key.as_ref());
         if let Some(own) = self.changes.cells.get(key.as_slice()) {
             return own.as_deref().map(decode).transpose();
         }
@@ -143,13 +143,13 @@ impl<'c> Cells<'c> {
         &mut self,
         bounds: impl RangeBounds<&'k [u8]>,
     ) -> CellRange<'_, T> {
-        let (start, end) = self.place.cells(&bounds);
+        let (start, end) = self.key_prefix.cells(&bounds);
         self.between(start, end)
     }
 
     /// The cells whose keys begin with `prefix`, as [`range`](Cells::range) gives them.
     pub fn prefix<T: DeserializeOwned>(&mut self, prefix: impl AsRef<[u8]>) -> CellRange<'_, T> {
-        let start = self.place.cell(prefix.as_ref());
+        let start = self.key_prefix.cell(prefix.as_ref());
         // The first key beyond: without the trailing 0xff, the last byte raised by one. There is
         // one, because the part before the cell's key contains a byte that is not 0xff.
         let mut end = start.clone();
@@ -163,7 +163,7 @@ impl<'c> Cells<'c> {
     fn between<T>(&mut self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> CellRange<'_, T> {
         let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
         let mut range = CellRange {
-            place: self.place,
+            key_prefix: self.key_prefix,
             stored: None,
             own: None,
             failed: None,
@@ -186,7 +186,7 @@ impl<'c> Cells<'c> {
         if bytes > CELL_KEY_BYTES_MAX {
             return self.fail(CellError::KeyTooLong { bytes });
         }
-        self.changes.cells.insert(self.place.cell(key).into(), value);
+        self.changes.cells.insert(self.key_prefix.cell(key).into(), value);
     }
 
     fn fail(&mut self, error: CellError) {
@@ -227,7 +227,7 @@ fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
 #[must_use = "iterators do nothing unless they are advanced"]
 #[derive(Debug)]
 pub struct CellRange<'c, T> {
-    place: &'c Place,
+    key_prefix: &'c KeyPrefix,
     stored: Option<Ends<Range<'c>>>,
     own: Option<Ends<OwnWrites<'c>>>,
     failed: Option<CellError>,
@@ -313,7 +313,7 @@ impl<T: DeserializeOwned> CellRange<'_, T> {
 
     fn read(&self, entry: Result<(&[u8], &[u8]), ReadError>) -> Result<(Vec<u8>, T), CellError> {
         let (key, value) = entry?;
-        Ok((self.place.cell_of(key).to_vec(), decode(value)?))
+        Ok((self.key_prefix.cell_of(key).to_vec(), decode(value)?))
     }
 }
 
@@ -387,19 +387,19 @@ mod tests {
         ) {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
-            let place = Place::new("kind", "key").unwrap();
-            let neighbours = ["kex", "kez", "kfy"].map(|key| Place::new("kind", key).unwrap());
-            let mut batch = Batch::new().put(place.state(), "state");
+            let key_prefix = KeyPrefix::new("kind", "key").unwrap();
+            let neighbours = ["kex", "kez", "kfy"].map(|key| KeyPrefix::new("kind", key).unwrap());
+            let mut batch = Batch::new().put(key_prefix.state(), "state");
             for neighbour in &neighbours {
                 batch = batch.put(neighbour.state(), "state").put(neighbour.cell(&[1]), "cell");
             }
             let (mut model, mut changes) = (BTreeMap::new(), Changes::default());
-            apply(&mut Cells::new(Some(&store), &place, &mut changes), &mut model, committed);
+            apply(&mut Cells::new(Some(&store), &key_prefix, &mut changes), &mut model, committed);
             store.write(changes.drain_into(batch).unwrap()).wait().unwrap();
             prop_assert!(changes.is_empty());
-            apply(&mut Cells::new(Some(&store), &place, &mut changes), &mut model, own);
+            apply(&mut Cells::new(Some(&store), &key_prefix, &mut changes), &mut model, own);
 
-            let mut cells = Cells::new(Some(&store), &place, &mut changes);
+            let mut cells = Cells::new(Some(&store), &key_prefix, &mut changes);
             for (key, value) in &model {
                 prop_assert_eq!(cells.get(key).unwrap(), Some(*value));
             }
@@ -446,9 +446,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_put_spoils_the_commit() {
-        let place = Place::new("kind", "key").unwrap();
+        let key_prefix = KeyPrefix::new("kind", "key").unwrap();
         let mut changes = Changes::default();
-        let mut cells = Cells::new(None, &place, &mut changes);
+        let mut cells = Cells::new(None, &key_prefix, &mut changes);
         cells.put([0; CELL_KEY_BYTES_MAX], "fits");
         cells.put([0; CELL_KEY_BYTES_MAX + 1], "does not");
         assert!(matches!(cells.get::<String>(b"other"), Err(CellError::Inactive)));
@@ -459,9 +459,9 @@ mod tests {
 
     #[test]
     fn a_cell_of_another_type_is_an_error() {
-        let place = Place::new("kind", "key").unwrap();
+        let key_prefix = KeyPrefix::new("kind", "key").unwrap();
         let mut changes = Changes::default();
-        let mut cells = Cells::new(None, &place, &mut changes);
+        let mut cells = Cells::new(None, &key_prefix, &mut changes);
         cells.put("number", &7u64);
         assert!(matches!(cells.get::<(u64, u64)>("number"), Err(CellError::Decode(_))));
         assert!(matches!(cells.get::<()>("number"), Err(CellError::Decode(_))));

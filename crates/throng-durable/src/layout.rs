@@ -44,15 +44,15 @@ pub(crate) fn count(kind: &str) -> Vec<u8> {
 
 /// The common beginning of all records of one entity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place(Box<[u8]>);
+pub(crate) struct KeyPrefix(Box<[u8]>);
 
-impl Place {
-    /// The place of (kind, key).
-    pub(crate) fn new(kind: &'static str, key: &str) -> Result<Place, KeyError> {
+impl KeyPrefix {
+    /// Builds the prefix of the entity (kind, key).
+    pub(crate) fn new(kind: &'static str, key: &str) -> Result<KeyPrefix, KeyError> {
         let kind_bytes = length(kind, KIND_BYTES_MAX)?;
         let key_bytes = length(key, ENTITY_KEY_BYTES_MAX)?;
         let parts = [&[kind_bytes], kind.as_bytes(), &[key_bytes], key.as_bytes()];
-        Ok(Place(parts.concat().into()))
+        Ok(KeyPrefix(parts.concat().into()))
     }
 
     /// The key of the state.
@@ -65,7 +65,7 @@ impl Place {
         self.with(CELLS, key)
     }
 
-    /// The cell's own key within `key`, which lies in this place.
+    /// Returns the cell's own key, the rest of `key` after this prefix.
     pub(crate) fn cell_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
         &key[self.0.len() + 1..]
     }
@@ -108,18 +108,18 @@ mod tests {
 
     #[test]
     fn sizes_are_checked_at_their_edges() {
-        assert_eq!(Place::new("kind", ""), Err(KeyError::Empty));
-        assert!(Place::new("kind", &"k".repeat(255)).is_ok());
+        assert_eq!(KeyPrefix::new("kind", ""), Err(KeyError::Empty));
+        assert!(KeyPrefix::new("kind", &"k".repeat(255)).is_ok());
         let too_long = KeyError::TooLong { bytes: 256, bytes_max: 255 };
-        assert_eq!(Place::new("kind", &"k".repeat(256)), Err(too_long));
+        assert_eq!(KeyPrefix::new("kind", &"k".repeat(256)), Err(too_long));
     }
 
     #[test]
     fn the_longest_keys_just_fit_the_store() {
         const KIND: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
         assert_eq!(KIND.len(), KIND_BYTES_MAX);
-        let place = Place::new(KIND, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
-        assert_eq!(place.cell(&[0; CELL_KEY_BYTES_MAX]).len(), KEY_BYTES_MAX);
+        let prefix = KeyPrefix::new(KIND, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
+        assert_eq!(prefix.cell(&[0; CELL_KEY_BYTES_MAX]).len(), KEY_BYTES_MAX);
     }
 
     /// Kinds and keys that are made to be mistaken for one another.
@@ -136,21 +136,21 @@ mod tests {
             cell in prop::collection::vec(0u8..3, 0..4),
             other_cell in prop::collection::vec(0u8..3, 0..4),
         ) {
-            let place = Place::new(kind, &key).unwrap();
-            let other = Place::new(other_kind, &other_key).unwrap();
+            let prefix = KeyPrefix::new(kind, &key).unwrap();
+            let other = KeyPrefix::new(other_kind, &other_key).unwrap();
             let same = kind == other_kind && key == other_key;
-            prop_assert_eq!(place == other, same);
-            prop_assert_eq!(place.cell(&cell) == other.cell(&other_cell), same && cell == other_cell);
-            prop_assert_ne!(place.state(), other.cell(&other_cell));
-            let stored = place.cell(&cell);
-            prop_assert_eq!(place.cell_of(&stored), &cell[..]);
+            prop_assert_eq!(prefix == other, same);
+            prop_assert_eq!(prefix.cell(&cell) == other.cell(&other_cell), same && cell == other_cell);
+            prop_assert_ne!(prefix.state(), other.cell(&other_cell));
+            let stored = prefix.cell(&cell);
+            prop_assert_eq!(prefix.cell_of(&stored), &cell[..]);
 
-            let all = place.cells(&(..));
+            let all = prefix.cells(&(..));
             let within = |key: Vec<u8>| all.contains(&key);
-            prop_assert!(within(place.cell(&cell)));
+            prop_assert!(within(prefix.cell(&cell)));
             prop_assert_eq!(within(other.cell(&other_cell)), same);
             prop_assert!(!within(other.state()));
-            prop_assert!(!within(count(other_kind)) && !place.state().starts_with(COUNTS));
+            prop_assert!(!within(count(other_kind)) && !prefix.state().starts_with(COUNTS));
         }
     }
 }

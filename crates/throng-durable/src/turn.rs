@@ -96,7 +96,7 @@ impl<P: Durable> Turn<P> for Load<P> {
             let _ = predecessor.await;
         }
         let Some(activation) = Activation::of(cx) else { return };
-        match activation::load::<P>(&store, activation.place()) {
+        match activation::load::<P>(&store, activation.key_prefix()) {
             Ok(loaded) => {
                 let stored = loaded.process.is_some();
                 let record = match loaded.process {
