@@ -54,13 +54,13 @@ pub(crate) struct Inner {
     residents_ever: AtomicU64,
     /// How many of them have ended in order. Shared with them, for they may outlive the node.
     pub(crate) passivations: Arc<AtomicU64>,
-    /// When somebody last looked for the longest idle. Held while looking.
-    looked: Mutex<Look>,
+    /// Moment of the last search for the longest idle entities. Locked during a search.
+    last_search: Mutex<LastSearch>,
 }
 
 /// The moment of a search for the longest idle entities.
 #[derive(Default)]
-struct Look {
+struct LastSearch {
     /// By the count of all residents there have been.
     residents: u64,
     /// By the clock.
@@ -204,7 +204,7 @@ impl Options {
             activations: AtomicU64::new(0),
             residents_ever: AtomicU64::new(0),
             passivations: Arc::default(),
-            looked: Mutex::default(),
+            last_search: Mutex::default(),
         });
         runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
         Ok(Node(inner))
@@ -386,10 +386,10 @@ impl Inner {
         if self.residents.load(Ordering::Relaxed) <= self.live_max {
             return;
         }
-        // Whoever comes while another one looks need not wait for it.
-        let Ok(mut look) = self.looked.try_lock() else { return };
-        if residents.saturating_sub(look.residents) >= self.spare() as u64 {
-            look.residents = residents;
+        // If another search is under way, this caller need not wait for it.
+        let Ok(mut last) = self.last_search.try_lock() else { return };
+        if residents.saturating_sub(last.residents) >= self.spare() as u64 {
+            last.residents = residents;
             self.evict_down_to(|leavable| self.target(leavable));
         }
     }
@@ -403,10 +403,10 @@ impl Inner {
 
     /// Passivates the longest idle sixteenth, because the runtime has no room for another process.
     pub(crate) fn evict_for_room(&self) {
-        let Ok(mut look) = self.looked.try_lock() else { return };
+        let Ok(mut last) = self.last_search.try_lock() else { return };
         let now = self.now();
-        if look.at == 0 || now.saturating_sub(look.at) > ROOM_PAUSE.as_nanos() as Nanos {
-            look.at = now;
+        if last.at == 0 || now.saturating_sub(last.at) > ROOM_PAUSE.as_nanos() as Nanos {
+            last.at = now;
             self.evict_down_to(|leavable| leavable - leavable.div_ceil(16));
         }
     }
