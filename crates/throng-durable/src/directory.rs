@@ -234,8 +234,8 @@ impl<P> Shard<P> {
     }
 }
 
-/// A [`Directory`] of any kind.
-pub(crate) trait Kind: Send + Sync {
+/// A type-erased [`Directory`].
+pub(crate) trait AnyDirectory: Send + Sync {
     /// Asks all entities of a shard to leave that were not used since `before`, and drops the
     /// writes of ended processes whose outcome is known.
     fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos);
@@ -251,7 +251,7 @@ pub(crate) trait Kind: Send + Sync {
     fn stop_all(&self);
 }
 
-impl<P: Durable> Kind for Directory<P> {
+impl<P: Durable> AnyDirectory for Directory<P> {
     fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos) {
         self.ask(shard, now, |live| live.used <= before && !live.is_leaving(now));
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 
-use crate::directory::{Directory, Kind, Nanos, SHARDS};
+use crate::directory::{AnyDirectory, Directory, Nanos, SHARDS};
 use crate::layout::{self, KIND_BYTES_MAX};
 use crate::{Durable, Entity, sweeper};
 
@@ -45,7 +45,7 @@ pub(crate) struct Inner {
     /// nothing but a message can wake.
     pub(crate) residents: Arc<AtomicUsize>,
     live_max: usize,
-    kinds: RwLock<HashMap<TypeId, Registered>>,
+    directories: RwLock<HashMap<TypeId, RegisteredDirectory>>,
     closed: AtomicBool,
     began: Instant,
     /// How many activations there have been.
@@ -67,11 +67,11 @@ struct LastSearch {
     at: Nanos,
 }
 
-/// One kind, as itself and as any kind.
-struct Registered {
+/// The directory of one kind, typed and type-erased.
+struct RegisteredDirectory {
     name: &'static str,
     typed: Arc<dyn Any + Send + Sync>,
-    kind: Arc<dyn Kind>,
+    untyped: Arc<dyn AnyDirectory>,
 }
 
 /// How to open a [`Node`]. From [`Node::open`].
@@ -198,7 +198,7 @@ impl Options {
             live: Arc::default(),
             residents: Arc::default(),
             live_max: self.live_max,
-            kinds: RwLock::default(),
+            directories: RwLock::default(),
             closed: AtomicBool::new(false),
             began: Instant::now(),
             activations: AtomicU64::new(0),
@@ -296,9 +296,9 @@ impl Node {
         // Pairs with the end of an activation.
         while self.0.live.load(Ordering::Acquire) > 0 {
             let now = self.0.now();
-            for kind in self.0.kinds() {
+            for directory in self.0.directories() {
                 for shard in 0..SHARDS {
-                    kind.passivate_idle(shard, Nanos::MAX, now);
+                    directory.passivate_idle(shard, Nanos::MAX, now);
                 }
             }
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
@@ -363,10 +363,10 @@ impl Inner {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// All kinds that were ever asked for.
-    pub(crate) fn kinds(&self) -> Vec<Arc<dyn Kind>> {
-        let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
-        kinds.values().map(|registered| registered.kind.clone()).collect()
+    /// Returns the directories of all kinds that were ever asked for.
+    pub(crate) fn directories(&self) -> Vec<Arc<dyn AnyDirectory>> {
+        let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+        directories.values().map(|registered| registered.untyped.clone()).collect()
     }
 
     pub(crate) fn count_activation(&self) {
@@ -419,16 +419,16 @@ impl Inner {
     /// Of the entities that are not leaving yet, lets as many stay as `target` says of their
     /// number, and asks the longest idle to leave.
     fn evict_down_to(&self, target: impl FnOnce(usize) -> usize) {
-        let (now, kinds) = (self.now(), self.kinds());
+        let (now, directories) = (self.now(), self.directories());
         let mut uses = Vec::new();
-        kinds.iter().for_each(|kind| kind.collect_uses(now, &mut uses));
+        directories.iter().for_each(|directory| directory.collect_uses(now, &mut uses));
         let mut count = uses.len() - target(uses.len()).min(uses.len());
         if count == 0 {
             return;
         }
         let (_, newest, _) = uses.select_nth_unstable(count - 1);
         let newest = *newest;
-        kinds.iter().for_each(|kind| kind.evict(newest, &mut count, now));
+        directories.iter().for_each(|directory| directory.evict(newest, &mut count, now));
     }
 
     /// How much room an eviction makes beyond what it must.
@@ -442,8 +442,8 @@ impl Inner {
             assert!(P::KIND.len() <= KIND_BYTES_MAX, "a kind's name is longer than 64 bytes");
         }
         let known = {
-            let kinds = self.kinds.read().unwrap_or_else(PoisonError::into_inner);
-            kinds.get(&TypeId::of::<P>()).map(|registered| registered.typed.clone())
+            let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+            directories.get(&TypeId::of::<P>()).map(|registered| registered.typed.clone())
         };
         let typed = known.unwrap_or_else(|| self.register::<P>());
         match typed.downcast() {
@@ -453,14 +453,15 @@ impl Inner {
     }
 
     fn register<P: Durable>(&self) -> Arc<dyn Any + Send + Sync> {
-        let mut kinds = self.kinds.write().unwrap_or_else(PoisonError::into_inner);
+        let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
         let id = TypeId::of::<P>();
-        if kinds.iter().any(|(other, registered)| *other != id && registered.name == P::KIND) {
+        if directories.iter().any(|(other, registered)| *other != id && registered.name == P::KIND)
+        {
             panic!("two types have the kind {:?}", P::KIND);
         }
-        let registered = kinds.entry(id).or_insert_with(|| {
+        let registered = directories.entry(id).or_insert_with(|| {
             let directory = Arc::new(Directory::<P>::new());
-            Registered { name: P::KIND, typed: directory.clone(), kind: directory }
+            RegisteredDirectory { name: P::KIND, typed: directory.clone(), untyped: directory }
         });
         registered.typed.clone()
     }
@@ -469,6 +470,6 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Nobody can reach them any more, and no sweeper will.
-        self.kinds().iter().for_each(|kind| kind.stop_all());
+        self.directories().iter().for_each(|directory| directory.stop_all());
     }
 }

@@ -18,21 +18,21 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
     let idle_nanos = Nanos::try_from(idle_after.as_nanos()).unwrap_or(Nanos::MAX);
     loop {
         tokio::time::sleep((idle_after / 4).clamp(PAUSE_MIN, PAUSE_MAX)).await;
-        let kinds = match node.upgrade() {
+        let directories = match node.upgrade() {
             Some(node) if !node.is_closed() => {
                 // Those who were too busy to leave when they should have may not be any more.
                 node.evict_if_crowded();
-                node.kinds()
+                node.directories()
             }
             _ => return,
         };
-        for kind in kinds {
+        for directory in directories {
             for shard in 0..SHARDS {
                 let Some(node) = node.upgrade() else { return };
                 let now = node.now();
                 // Also while nothing can have been idle for so long: a sweep drops the outcomes
                 // that nobody has asked for.
-                kind.passivate_idle(shard, now.saturating_sub(idle_nanos), now);
+                directory.passivate_idle(shard, now.saturating_sub(idle_nanos), now);
                 drop(node);
                 tokio::task::yield_now().await;
             }
