@@ -103,7 +103,7 @@ fn same(error: &ReadError) -> ReadError {
 }
 
 /// Why a message is not handled by an activation.
-pub(crate) enum Closed {
+pub(crate) enum EnterError {
     /// The next one will handle it. The node comes back.
     Retired(Hold),
     Failed(Failure),
@@ -251,11 +251,11 @@ impl<P: Durable> Activation<P> {
     }
 
     /// Begins a turn at `address`.
-    pub(crate) fn enter(&mut self, address: Address<P>, hold: Hold) -> Result<(), Closed> {
+    pub(crate) fn enter(&mut self, address: Address<P>, hold: Hold) -> Result<(), EnterError> {
         match &self.phase {
             Phase::Active => {}
-            Phase::Retired => return Err(Closed::Retired(hold)),
-            Phase::Failed(failure) => return Err(Closed::Failed(Failure::clone(failure))),
+            Phase::Retired => return Err(EnterError::Retired(hold)),
+            Phase::Failed(failure) => return Err(EnterError::Failed(Failure::clone(failure))),
         }
         self.address = Some(address);
         self.turn = Some(hold);
@@ -352,8 +352,8 @@ impl<P: Durable> Layer<P> for Activation<P> {
         let node = activation.node.upgrade().ok_or(ExitReason::Shutdown)?;
         match activation.enter(address, Node::from_inner(node).hold()) {
             Ok(()) => Ok(()),
-            Err(Closed::Retired(_)) => Err(ExitReason::other("the entity was given up")),
-            Err(Closed::Failed(failure)) => {
+            Err(EnterError::Retired(_)) => Err(ExitReason::other("the entity was given up")),
+            Err(EnterError::Failed(failure)) => {
                 Err(ExitReason::other(EntityError::from(failure).to_string()))
             }
         }

@@ -12,7 +12,7 @@ use throng::{Call, CallError, ExitReason, Handle, Message};
 
 use crate::directory::Directory;
 use crate::node::Node;
-use crate::turn::{Durably, DurablyCast, Refusal};
+use crate::turn::{Durably, DurablyCast, TurnError};
 use crate::{Durable, EntityError, SendError};
 
 /// How long a call waits unless told otherwise, activation included.
@@ -131,7 +131,7 @@ pub struct EntityCall<P: Durable + Handle<M>, M: Message> {
 
 enum Stage<M: Message> {
     Unsent(M),
-    Waiting(Call<Durably<M>, Result<M::Reply, Refusal<M>>>),
+    Waiting(Call<Durably<M>, Result<M::Reply, TurnError<M>>>),
     Over,
 }
 
@@ -165,8 +165,8 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
                     this.stage = Stage::Over;
                     match outcome {
                         Ok(Ok(reply)) => return Poll::Ready(Ok(reply)),
-                        Ok(Err(Refusal::Discarded(error))) => return Poll::Ready(Err(error)),
-                        Ok(Err(Refusal::Retired(message, _)))
+                        Ok(Err(TurnError::Discarded(error))) => return Poll::Ready(Err(error)),
+                        Ok(Err(TurnError::Retired(message, _)))
                         | Err(CallError::NoProcess(Durably(message, _))) => message,
                         Err(CallError::Died(reason)) => return Poll::Ready(Err(died(reason))),
                         Err(CallError::Cycle(message)) => {

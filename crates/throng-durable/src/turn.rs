@@ -9,7 +9,7 @@
 use throng::{Context, Handle, Message, Turn};
 
 use crate::activation::{
-    self, Activation, Closed, Failure, Submitted, commit, conclude, conclude_first, discard,
+    self, Activation, EnterError, Failure, Submitted, commit, conclude, conclude_first, discard,
 };
 use crate::durable::encode_state;
 use crate::node::Hold;
@@ -20,7 +20,7 @@ use crate::{Durable, EntityError, SendError};
 pub(crate) struct Durably<M>(pub(crate) M, pub(crate) Hold);
 
 /// Why there is no reply.
-pub(crate) enum Refusal<M> {
+pub(crate) enum TurnError<M> {
     /// The activation is given up; here is the message for the next one.
     Retired(M, Hold),
     /// The handler ran, but what it did was not kept, or may not have been; or the entity could not
@@ -35,7 +35,7 @@ pub(crate) struct DurablyCast<M>(pub(crate) M, pub(crate) Hold);
 pub(crate) struct Passivate;
 
 impl<P: Durable + Handle<M>, M: Message> Turn<P> for Durably<M> {
-    type Reply = Result<M::Reply, Refusal<M>>;
+    type Reply = Result<M::Reply, TurnError<M>>;
     const LAYERED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) -> Self::Reply {
@@ -48,7 +48,7 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurablyCast<M> {
     const LAYERED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
-        if let Err(Refusal::Retired(message, hold)) = run(self.0, self.1, process, cx).await
+        if let Err(TurnError::Retired(message, hold)) = run(self.0, self.1, process, cx).await
             && let Some(activation) = Activation::of(cx)
         {
             let entity = activation.entity(hold.node().clone());
@@ -142,20 +142,20 @@ async fn run<P: Durable + Handle<M>, M: Message>(
     hold: Hold,
     process: &mut P,
     cx: &mut Context<P>,
-) -> Result<M::Reply, Refusal<M>> {
+) -> Result<M::Reply, TurnError<M>> {
     let address = cx.address();
     let entered = match Activation::of(cx) {
         Some(activation) => activation.enter(address, hold),
-        None => Err(Closed::Retired(hold)),
+        None => Err(EnterError::Retired(hold)),
     };
     if let Err(closed) = entered {
         // Nothing new can arrive but what was already on its way.
         cx.stop_if_idle();
         return Err(match closed {
-            Closed::Retired(hold) => Refusal::Retired(message, hold),
-            Closed::Failed(failure) => {
+            EnterError::Retired(hold) => TurnError::Retired(message, hold),
+            EnterError::Failed(failure) => {
                 drop_users(message);
-                Refusal::Discarded(failure.into())
+                TurnError::Discarded(failure.into())
             }
         });
     }
@@ -173,5 +173,5 @@ async fn run<P: Durable + Handle<M>, M: Message>(
         Ok(_) => conclude(cx),
         Err(error) => discard(cx, error),
     }
-    outcome.map_err(Refusal::Discarded)
+    outcome.map_err(TurnError::Discarded)
 }
