@@ -30,7 +30,7 @@ use crate::cells::{Cells, Changes};
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_state};
 use crate::layout::{self, KeyPrefix};
-use crate::node::{Hold, Inner, Node};
+use crate::node::{Inner, Node, NodeGuard};
 use crate::turn::Load;
 use crate::users::{catch, drop_users};
 use crate::{CommitError, Durable, Entity, EntityError, StateError};
@@ -48,7 +48,7 @@ pub(crate) struct Activation<P: Durable> {
     stored: bool,
     changes: Changes,
     /// Keeps the node, and with it the store, open while a turn runs; none between two turns.
-    turn: Option<Hold>,
+    turn: Option<NodeGuard>,
     /// Known from the first turn on.
     address: Option<Address<P>>,
     phase: Phase,
@@ -105,7 +105,7 @@ fn same(error: &ReadError) -> ReadError {
 /// Why a message is not handled by an activation.
 pub(crate) enum EnterError {
     /// The next one will handle it. The node comes back.
-    Retired(Hold),
+    Retired(NodeGuard),
     Failed(Failure),
 }
 
@@ -168,7 +168,7 @@ impl<P: Durable> Fresh<P> {
         node: &Arc<Inner>,
         predecessor: Option<Submitted<P>>,
     ) -> Result<Address<P>, Box<Unspawned<P>>> {
-        let load = Load { hold: Node::from_inner(node.clone()).hold(), predecessor };
+        let load = Load { guard: Node::from_inner(node.clone()).guard(), predecessor };
         node.runtime.spawn_layered(self.process, self.activation, load).map_err(|refused| {
             let error = match &refused {
                 SpawnError::Limit { limit, .. } => EntityError::NoRoom { limit: *limit },
@@ -251,14 +251,18 @@ impl<P: Durable> Activation<P> {
     }
 
     /// Begins a turn at `address`.
-    pub(crate) fn enter(&mut self, address: Address<P>, hold: Hold) -> Result<(), EnterError> {
+    pub(crate) fn enter(
+        &mut self,
+        address: Address<P>,
+        guard: NodeGuard,
+    ) -> Result<(), EnterError> {
         match &self.phase {
             Phase::Active => {}
-            Phase::Retired => return Err(EnterError::Retired(hold)),
+            Phase::Retired => return Err(EnterError::Retired(guard)),
             Phase::Failed(failure) => return Err(EnterError::Failed(Failure::clone(failure))),
         }
         self.address = Some(address);
-        self.turn = Some(hold);
+        self.turn = Some(guard);
         self.leaving = false;
         Ok(())
     }
@@ -298,7 +302,7 @@ impl<P: Durable> Activation<P> {
     /// Counts it against the limit of live entities.
     fn reside(&mut self) {
         if self.resident.is_none()
-            && let Some(node) = self.turn.as_ref().map(|hold| hold.node().inner().clone())
+            && let Some(node) = self.turn.as_ref().map(|guard| guard.node().inner().clone())
             && let Some(address) = self.address
         {
             self.resident = Some(Counted::new(&node.residents));
@@ -317,7 +321,7 @@ impl<P: Durable> Activation<P> {
 
     /// The node, while a turn runs.
     pub(crate) fn node(&self) -> Option<&Node> {
-        self.turn.as_ref().map(Hold::node)
+        self.turn.as_ref().map(NodeGuard::node)
     }
 
     /// The entity this is, or was, an activation of.
@@ -326,7 +330,7 @@ impl<P: Durable> Activation<P> {
     }
 
     pub(crate) fn cells(&mut self) -> Cells<'_> {
-        let store = self.turn.as_ref().map(|hold| &hold.node().inner().store);
+        let store = self.turn.as_ref().map(|guard| &guard.node().inner().store);
         Cells::new(store, &self.key_prefix, &mut self.changes)
     }
 }
@@ -350,7 +354,7 @@ impl<P: Durable> Layer<P> for Activation<P> {
         let Some(activation) = Activation::of(cx) else { return Ok(()) };
         // Without a node there is nothing to commit to; it has asked the process to stop.
         let node = activation.node.upgrade().ok_or(ExitReason::Shutdown)?;
-        match activation.enter(address, Node::from_inner(node).hold()) {
+        match activation.enter(address, Node::from_inner(node).guard()) {
             Ok(()) => Ok(()),
             Err(EnterError::Retired(_)) => Err(ExitReason::other("the entity was given up")),
             Err(EnterError::Failed(failure)) => {

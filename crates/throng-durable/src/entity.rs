@@ -95,7 +95,7 @@ impl<P: Durable> Entity<P> {
                 Err(error) => return Err(SendError { message, error }),
             };
             // If it was passivated this instant, the next round activates it again.
-            match address.send(DurablyCast(message, self.node.clone().hold())) {
+            match address.send(DurablyCast(message, self.node.clone().guard())) {
                 Ok(()) => return Ok(()),
                 Err(error) => DurablyCast(message, _) = error.into_message(),
             }
@@ -191,7 +191,7 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
             };
             match this.entity.activate() {
                 Ok(address) => {
-                    let turn = Durably(message, this.entity.node.clone().hold());
+                    let turn = Durably(message, this.entity.node.clone().guard());
                     this.stage = Stage::Waiting(address.call(turn).within(left));
                 }
                 Err(error) => return Poll::Ready(Err(error)),

@@ -32,9 +32,9 @@ pub struct Node(Arc<Inner>);
 /// A [`Node`] as a queued message and its turn keep it open.
 ///
 /// The node ends with the last who has it, and waits for its store then. A turn must not wait, for
-/// it would hold its worker up; so this one leaves that to the blocking pool.
+/// it would block its worker; so this one leaves that to the blocking pool.
 #[derive(Debug)]
-pub(crate) struct Hold(Option<Node>);
+pub(crate) struct NodeGuard(Option<Node>);
 
 pub(crate) struct Inner {
     pub(crate) store: Store,
@@ -316,21 +316,21 @@ impl Node {
         &self.0
     }
 
-    pub(crate) fn hold(self) -> Hold {
-        Hold(Some(self))
+    pub(crate) fn guard(self) -> NodeGuard {
+        NodeGuard(Some(self))
     }
 }
 
-impl Hold {
+impl NodeGuard {
     pub(crate) fn node(&self) -> &Node {
         match &self.0 {
             Some(node) => node,
-            None => unreachable!("only its drop empties a hold"),
+            None => unreachable!("only its drop empties a guard"),
         }
     }
 }
 
-impl Drop for Hold {
+impl Drop for NodeGuard {
     fn drop(&mut self) {
         if let Some(inner) = self.0.take().and_then(|node| Arc::into_inner(node.0)) {
             let tokio = inner.runtime.tokio().clone();

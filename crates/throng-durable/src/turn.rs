@@ -12,24 +12,24 @@ use crate::activation::{
     self, Activation, EnterError, Failure, Submitted, commit, conclude, conclude_first, discard,
 };
 use crate::durable::encode_state;
-use crate::node::Hold;
+use crate::node::NodeGuard;
 use crate::users::{catch, catch_future, drop_users};
 use crate::{Durable, EntityError, SendError};
 
 /// A message that waits for its reply.
-pub(crate) struct Durably<M>(pub(crate) M, pub(crate) Hold);
+pub(crate) struct Durably<M>(pub(crate) M, pub(crate) NodeGuard);
 
 /// Why there is no reply.
 pub(crate) enum TurnError<M> {
     /// The activation is given up; here is the message for the next one.
-    Retired(M, Hold),
+    Retired(M, NodeGuard),
     /// The handler ran, but what it did was not kept, or may not have been; or the entity could not
     /// be loaded.
     Discarded(EntityError),
 }
 
 /// A message that nobody waits for.
-pub(crate) struct DurablyCast<M>(pub(crate) M, pub(crate) Hold);
+pub(crate) struct DurablyCast<M>(pub(crate) M, pub(crate) NodeGuard);
 
 /// Ends the process if no message waits.
 pub(crate) struct Passivate;
@@ -48,10 +48,10 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurablyCast<M> {
     const LAYERED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
-        if let Err(TurnError::Retired(message, hold)) = run(self.0, self.1, process, cx).await
+        if let Err(TurnError::Retired(message, guard)) = run(self.0, self.1, process, cx).await
             && let Some(activation) = Activation::of(cx)
         {
-            let entity = activation.entity(hold.node().clone());
+            let entity = activation.entity(guard.node().clone());
             if let Err(SendError { error, message }) = entity.send(message) {
                 // As with any cast, nobody waits to learn it.
                 tracing::error!(kind = P::KIND, key = entity.key(), %error, "a message was dropped");
@@ -75,7 +75,7 @@ impl<P: Durable> Turn<P> for Passivate {
 
 /// The first turn of an activation: loads the state, and runs the user's hook `started`.
 pub(crate) struct Load<P: Durable> {
-    pub(crate) hold: Hold,
+    pub(crate) guard: NodeGuard,
     /// A write of an earlier activation whose outcome is not known yet.
     pub(crate) predecessor: Option<Submitted<P>>,
 }
@@ -87,8 +87,8 @@ impl<P: Durable> Turn<P> for Load<P> {
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         let address = cx.address();
         let Some(activation) = Activation::of(cx) else { return };
-        let store = self.hold.node().inner().store.clone();
-        if activation.enter(address, self.hold).is_err() {
+        let store = self.guard.node().inner().store.clone();
+        if activation.enter(address, self.guard).is_err() {
             return;
         }
         if let Some(predecessor) = self.predecessor {
@@ -139,20 +139,20 @@ async fn start<P: Durable>(process: &mut P, cx: &mut Context<P>) -> Result<(), F
 
 async fn run<P: Durable + Handle<M>, M: Message>(
     message: M,
-    hold: Hold,
+    guard: NodeGuard,
     process: &mut P,
     cx: &mut Context<P>,
 ) -> Result<M::Reply, TurnError<M>> {
     let address = cx.address();
     let entered = match Activation::of(cx) {
-        Some(activation) => activation.enter(address, hold),
-        None => Err(EnterError::Retired(hold)),
+        Some(activation) => activation.enter(address, guard),
+        None => Err(EnterError::Retired(guard)),
     };
     if let Err(closed) = entered {
         // Nothing new can arrive but what was already on its way.
         cx.stop_if_idle();
         return Err(match closed {
-            EnterError::Retired(hold) => TurnError::Retired(message, hold),
+            EnterError::Retired(guard) => TurnError::Retired(message, guard),
             EnterError::Failed(failure) => {
                 drop_users(message);
                 TurnError::Discarded(failure.into())
