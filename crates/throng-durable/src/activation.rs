@@ -56,9 +56,9 @@ pub(crate) struct Activation<P: Durable> {
     leaving: bool,
     passivations: Arc<AtomicU64>,
     /// Whether it counts against the limit of live entities; a blank one does not.
-    resident: Option<Counted>,
+    resident: Option<CountGuard>,
     // Last, so that the count falls only after everything above is gone.
-    _counted: Counted,
+    _counted: CountGuard,
 }
 
 #[derive(Debug)]
@@ -111,16 +111,16 @@ pub(crate) enum EnterError {
 
 /// One activation in a count of the node's.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<AtomicUsize>);
+pub(crate) struct CountGuard(Arc<AtomicUsize>);
 
-impl Counted {
-    fn new(count: &Arc<AtomicUsize>) -> Counted {
+impl CountGuard {
+    fn new(count: &Arc<AtomicUsize>) -> CountGuard {
         count.fetch_add(1, Ordering::Relaxed);
-        Counted(count.clone())
+        CountGuard(count.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         // Pairs with the load in `Node::shutdown`: who sees zero sees the activations gone.
         self.0.fetch_sub(1, Ordering::Release);
@@ -156,7 +156,7 @@ impl<P: Durable> Fresh<P> {
             leaving: false,
             passivations: node.passivations.clone(),
             resident: None,
-            _counted: Counted::new(&node.live),
+            _counted: CountGuard::new(&node.live),
         };
         Ok(Fresh { process, activation })
     }
@@ -166,7 +166,7 @@ impl<P: Durable> Fresh<P> {
     pub(crate) fn spawn(
         self,
         node: &Arc<Inner>,
-        predecessor: Option<Submitted<P>>,
+        predecessor: Option<PendingWrite<P>>,
     ) -> Result<Address<P>, Box<Unspawned<P>>> {
         let load = Load { guard: Node::from_inner(node.clone()).guard(), predecessor };
         node.runtime.spawn_layered(self.process, self.activation, load).map_err(|refused| {
@@ -210,19 +210,19 @@ impl<P: Durable> Unspawned<P> {
 /// A write of an entity's, from its submission to its outcome. Dropped before, as when its process
 /// is killed, it goes to the directory, for the next activation to wait for.
 #[derive(Debug)]
-pub(crate) struct Submitted<P: Durable> {
+pub(crate) struct PendingWrite<P: Durable> {
     ticket: Option<Ticket>,
     directory: Arc<Directory<P>>,
     key: Arc<str>,
 }
 
-impl<P: Durable> Submitted<P> {
+impl<P: Durable> PendingWrite<P> {
     pub(crate) fn new(ticket: Ticket, directory: Arc<Directory<P>>, key: Arc<str>) -> Self {
-        Submitted { ticket: Some(ticket), directory, key }
+        PendingWrite { ticket: Some(ticket), directory, key }
     }
 }
 
-impl<P: Durable> Future for Submitted<P> {
+impl<P: Durable> Future for PendingWrite<P> {
     type Output = Result<(), WriteError>;
 
     fn poll(
@@ -236,7 +236,7 @@ impl<P: Durable> Future for Submitted<P> {
     }
 }
 
-impl<P: Durable> Drop for Submitted<P> {
+impl<P: Durable> Drop for PendingWrite<P> {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.directory.keep_unresolved(&self.key, ticket);
@@ -305,7 +305,7 @@ impl<P: Durable> Activation<P> {
             && let Some(node) = self.turn.as_ref().map(|guard| guard.node().inner().clone())
             && let Some(address) = self.address
         {
-            self.resident = Some(Counted::new(&node.residents));
+            self.resident = Some(CountGuard::new(&node.residents));
             self.directory.reside(&self.key, address);
             node.evict_if_crowded_since(node.count_resident());
         }
@@ -513,7 +513,7 @@ pub(crate) async fn commit<P: Durable>(
     };
     let (directory, key) = (activation.directory.clone(), activation.key.clone());
     loop {
-        match Submitted::new(store.write(batch), directory.clone(), key.clone()).await {
+        match PendingWrite::new(store.write(batch), directory.clone(), key.clone()).await {
             Ok(()) => break,
             // The callers' deadlines run on; the turn itself is not lost to a rush.
             Err(WriteError::Overloaded(handed_back)) => batch = handed_back,

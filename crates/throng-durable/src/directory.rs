@@ -28,7 +28,7 @@ use std::time::Duration;
 use throng::Address;
 use throng_store::Ticket;
 
-use crate::activation::{Fresh, Submitted};
+use crate::activation::{Fresh, PendingWrite};
 use crate::node::Inner;
 use crate::turn::Passivate;
 use crate::{Durable, EntityError};
@@ -116,7 +116,7 @@ impl<P: Durable> Directory<P> {
         }
         let predecessor = shard.unresolved.remove(key);
         let predecessor =
-            predecessor.map(|ticket| Submitted::new(ticket, self.clone(), key.clone()));
+            predecessor.map(|ticket| PendingWrite::new(ticket, self.clone(), key.clone()));
         match fresh.spawn(node, predecessor) {
             Ok(address) => {
                 let live = Live { address, used: node.now(), asked: None, resident: false };

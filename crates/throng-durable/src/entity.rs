@@ -12,7 +12,7 @@ use throng::{Call, CallError, ExitReason, Handle, Message};
 
 use crate::directory::Directory;
 use crate::node::Node;
-use crate::turn::{Durably, DurablyCast, TurnError};
+use crate::turn::{DurableCall, DurableCast, TurnError};
 use crate::{Durable, EntityError, SendError};
 
 /// How long a call waits unless told otherwise, activation included.
@@ -95,9 +95,9 @@ impl<P: Durable> Entity<P> {
                 Err(error) => return Err(SendError { message, error }),
             };
             // If it was passivated this instant, the next round activates it again.
-            match address.send(DurablyCast(message, self.node.clone().guard())) {
+            match address.send(DurableCast(message, self.node.clone().guard())) {
                 Ok(()) => return Ok(()),
-                Err(error) => DurablyCast(message, _) = error.into_message(),
+                Err(error) => DurableCast(message, _) = error.into_message(),
             }
         }
     }
@@ -131,7 +131,7 @@ pub struct EntityCall<P: Durable + Handle<M>, M: Message> {
 
 enum Stage<M: Message> {
     Unsent(M),
-    Waiting(Call<Durably<M>, Result<M::Reply, TurnError<M>>>),
+    Waiting(Call<DurableCall<M>, Result<M::Reply, TurnError<M>>>),
     Over,
 }
 
@@ -167,7 +167,7 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
                         Ok(Ok(reply)) => return Poll::Ready(Ok(reply)),
                         Ok(Err(TurnError::Discarded(error))) => return Poll::Ready(Err(error)),
                         Ok(Err(TurnError::Retired(message, _)))
-                        | Err(CallError::NoProcess(Durably(message, _))) => message,
+                        | Err(CallError::NoProcess(DurableCall(message, _))) => message,
                         Err(CallError::Died(reason)) => return Poll::Ready(Err(died(reason))),
                         Err(CallError::Cycle(message)) => {
                             let enqueued = message.is_none();
@@ -191,7 +191,7 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
             };
             match this.entity.activate() {
                 Ok(address) => {
-                    let turn = Durably(message, this.entity.node.clone().guard());
+                    let turn = DurableCall(message, this.entity.node.clone().guard());
                     this.stage = Stage::Waiting(address.call(turn).within(left));
                 }
                 Err(error) => return Poll::Ready(Err(error)),

@@ -9,7 +9,7 @@
 use throng::{Context, Handle, Message, Turn};
 
 use crate::activation::{
-    self, Activation, EnterError, Failure, Submitted, commit, conclude, conclude_first, discard,
+    self, Activation, EnterError, Failure, PendingWrite, commit, conclude, conclude_first, discard,
 };
 use crate::durable::encode_state;
 use crate::node::NodeGuard;
@@ -17,7 +17,7 @@ use crate::users::{catch, catch_future, drop_users};
 use crate::{Durable, EntityError, SendError};
 
 /// A message that waits for its reply.
-pub(crate) struct Durably<M>(pub(crate) M, pub(crate) NodeGuard);
+pub(crate) struct DurableCall<M>(pub(crate) M, pub(crate) NodeGuard);
 
 /// Why there is no reply.
 pub(crate) enum TurnError<M> {
@@ -29,12 +29,12 @@ pub(crate) enum TurnError<M> {
 }
 
 /// A message that nobody waits for.
-pub(crate) struct DurablyCast<M>(pub(crate) M, pub(crate) NodeGuard);
+pub(crate) struct DurableCast<M>(pub(crate) M, pub(crate) NodeGuard);
 
 /// Ends the process if no message waits.
 pub(crate) struct Passivate;
 
-impl<P: Durable + Handle<M>, M: Message> Turn<P> for Durably<M> {
+impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurableCall<M> {
     type Reply = Result<M::Reply, TurnError<M>>;
     const LAYERED: bool = false;
 
@@ -43,7 +43,7 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Durably<M> {
     }
 }
 
-impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurablyCast<M> {
+impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurableCast<M> {
     type Reply = ();
     const LAYERED: bool = false;
 
@@ -77,7 +77,7 @@ impl<P: Durable> Turn<P> for Passivate {
 pub(crate) struct Load<P: Durable> {
     pub(crate) guard: NodeGuard,
     /// A write of an earlier activation whose outcome is not known yet.
-    pub(crate) predecessor: Option<Submitted<P>>,
+    pub(crate) predecessor: Option<PendingWrite<P>>,
 }
 
 impl<P: Durable> Turn<P> for Load<P> {
