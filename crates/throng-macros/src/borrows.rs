@@ -7,25 +7,25 @@ use syn::{
 
 /// What a type is for, in the words of a complaint about it.
 #[derive(Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum Role {
     Argument,
     Reply,
 }
 
 /// Refuses a type that borrows or has no name.
-pub(crate) fn refuse(ty: &Type, place: Place) -> syn::Result<()> {
-    let mut finder = Finder { place, found: None };
+pub(crate) fn refuse(ty: &Type, role: Role) -> syn::Result<()> {
+    let mut finder = BorrowFinder { role, found: None };
     finder.visit_type(ty);
     finder.found.map_or(Ok(()), Err)
 }
 
-struct Finder {
-    place: Place,
+struct BorrowFinder {
+    role: Role,
     found: Option<Error>,
 }
 
-impl Finder {
-    fn complain(&mut self, error: Error) {
+impl BorrowFinder {
+    fn report(&mut self, error: Error) {
         self.found.get_or_insert(error);
     }
 
@@ -34,45 +34,45 @@ impl Finder {
     }
 }
 
-impl<'a> Visit<'a> for Finder {
+impl<'a> Visit<'a> for BorrowFinder {
     fn visit_type_reference(&mut self, reference: &'a TypeReference) {
-        if reference.lifetime.as_ref().is_some_and(Finder::is_static) {
+        if reference.lifetime.as_ref().is_some_and(BorrowFinder::is_static) {
             return visit::visit_type_reference(self, reference);
         }
-        let text = match self.place {
-            Place::Argument => {
+        let text = match self.role {
+            Role::Argument => {
                 "a message outlives its sender's borrow: take what it carries by value, as `String` \
                  for `&str`, or share it as an `Arc`"
             }
-            Place::Reply => {
+            Role::Reply => {
                 "a reply leaves the process and cannot borrow from it: return an owned value"
             }
         };
-        self.complain(Error::new_spanned(reference, text));
+        self.report(Error::new_spanned(reference, text));
     }
 
     fn visit_lifetime(&mut self, lifetime: &'a Lifetime) {
-        if !Finder::is_static(lifetime) {
-            let text = match self.place {
-                Place::Argument => "a message outlives any lifetime but `'static`",
-                Place::Reply => "a reply outlives any lifetime but `'static`",
+        if !BorrowFinder::is_static(lifetime) {
+            let text = match self.role {
+                Role::Argument => "a message outlives any lifetime but `'static`",
+                Role::Reply => "a reply outlives any lifetime but `'static`",
             };
-            self.complain(Error::new_spanned(lifetime, text));
+            self.report(Error::new_spanned(lifetime, text));
         }
     }
 
     fn visit_type_impl_trait(&mut self, ty: &'a TypeImplTrait) {
-        let text = match self.place {
-            Place::Argument => {
+        let text = match self.role {
+            Role::Argument => {
                 "a message's field needs a type with a name: name it, box it, or make it a type \
                  parameter of the `impl` block"
             }
-            Place::Reply => {
+            Role::Reply => {
                 "a reply needs a type with a name: name it or box it; \
                  for a future, write `async fn` and its output"
             }
         };
-        self.complain(Error::new_spanned(ty, text));
+        self.report(Error::new_spanned(ty, text));
     }
 
     // What a function takes and returns is its own affair.

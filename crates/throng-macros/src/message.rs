@@ -1,7 +1,7 @@
 //! One message method: what it says, and the message, handler and bounds made from it.
 
 use crate::attributes::{self, Carried};
-use crate::borrows::{self, Place};
+use crate::borrows::{self, Role};
 use crate::generics;
 use crate::process::Block;
 use proc_macro2::{Span, TokenStream};
@@ -124,7 +124,7 @@ impl MessageMethod {
         method: &mut ImplItemFn,
         block: &Block,
     ) -> syn::Result<MessageMethod> {
-        let options = Options::parse(attribute)?;
+        let options = MessageOptions::parse(attribute)?;
         let signature = &mut method.sig;
         if let Safety::Unsafe(token) = &signature.safety {
             let text = "a message can be sent by anybody, who can promise nothing: \
@@ -156,7 +156,7 @@ impl MessageMethod {
                 return Err(Error::new_spanned(ty, text));
             }
             ReturnType::Type(_, ty) => {
-                borrows::refuse(ty, Place::Reply)?;
+                borrows::refuse(ty, Role::Reply)?;
                 block.without_self(&**ty)?
             }
         };
@@ -450,7 +450,7 @@ fn fields(arguments: &[Argument]) -> impl Iterator<Item = &Field> {
 
 impl Argument {
     /// Reads the argument at a place, and takes its documentation.
-    fn take(argument: &mut PatType, place: usize, block: &Block) -> syn::Result<Argument> {
+    fn take(argument: &mut PatType, position: usize, block: &Block) -> syn::Result<Argument> {
         if is_context(&argument.ty) {
             return Ok(Argument::Context);
         }
@@ -470,10 +470,10 @@ impl Argument {
             let text = "the context is lent to a method: take `&mut Context<Self>`";
             return Err(Error::new_spanned(path, text));
         }
-        borrows::refuse(&argument.ty, Place::Argument)?;
+        borrows::refuse(&argument.ty, Role::Argument)?;
         let name = match &*argument.pat {
             Pat::Ident(pattern) if pattern.subpat.is_none() => pattern.ident.clone(),
-            pattern => Ident::new(&format!("_{place}"), pattern.span()),
+            pattern => Ident::new(&format!("_{position}"), pattern.span()),
         };
         let ty = block.without_self(&*argument.ty)?;
         Ok(Argument::Field(Box::new(Field { name, ty, documentation })))
@@ -555,11 +555,11 @@ fn refuse_namesake<'a>(
     fields: impl Iterator<Item = &'a Type>,
     reply: &'a Type,
 ) -> syn::Result<()> {
-    struct Finder<'n> {
+    struct NameFinder<'n> {
         name: &'n Ident,
         found: Option<Ident>,
     }
-    impl<'a> Visit<'a> for Finder<'_> {
+    impl<'a> Visit<'a> for NameFinder<'_> {
         fn visit_type_path(&mut self, path: &'a TypePath) {
             // With more than its name it is found elsewhere.
             let TypePath { path: Path { leading_colon, segments }, .. } = path;
@@ -569,7 +569,7 @@ fn refuse_namesake<'a>(
             visit::visit_type_path(self, path);
         }
     }
-    let mut finder = Finder { name, found: None };
+    let mut finder = NameFinder { name, found: None };
     fields.chain([reply]).for_each(|ty| finder.visit_type(ty));
     let Some(found) = finder.found else { return Ok(()) };
     let text = format!(
@@ -612,15 +612,15 @@ pub(crate) fn camel_case(snake_case: &str) -> String {
 
 /// What stands in `#[message(…)]`.
 #[derive(Default)]
-struct Options {
+struct MessageOptions {
     is_only_sent: bool,
     name: Option<Ident>,
     derives: Vec<Path>,
 }
 
-impl Options {
-    fn parse(attribute: &Attribute) -> syn::Result<Options> {
-        let mut options = Options::default();
+impl MessageOptions {
+    fn parse(attribute: &Attribute) -> syn::Result<MessageOptions> {
+        let mut options = MessageOptions::default();
         if matches!(attribute.meta, syn::Meta::Path(_)) {
             return Ok(options);
         }

@@ -26,8 +26,8 @@ pub(crate) struct Block {
 
 /// The expansion of `#[process]`.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
-    let mut complaints = Complaints::default();
-    let options = complaints.note(Options::parse(options)).unwrap_or_default();
+    let mut diagnostics = Diagnostics::default();
+    let options = diagnostics.note(ProcessOptions::parse(options)).unwrap_or_default();
     let mut block = match read_block(item.clone()) {
         Ok(block) => block,
         Err(error) => {
@@ -36,52 +36,52 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
         }
     };
     let expansion = match Block::new(&block, options.krate, options.client) {
-        Ok(facts) => expand_block(&facts, &mut block, options.manual, &mut complaints),
+        Ok(facts) => expand_block(&facts, &mut block, options.manual, &mut diagnostics),
         Err(error) => {
-            complaints.add(error);
+            diagnostics.add(error);
             take_attributes(&mut block);
             TokenStream::new()
         }
     };
-    quote!(#complaints #block #expansion)
+    quote!(#diagnostics #block #expansion)
 }
 
 fn expand_block(
     block: &Block,
     source: &mut ItemImpl,
     is_manual: bool,
-    complaints: &mut Complaints,
+    diagnostics: &mut Diagnostics,
 ) -> TokenStream {
     let mut messages = Vec::new();
     let mut hooks: Vec<Hook> = Vec::new();
     for item in &mut source.items {
         let ImplItem::Fn(method) = item else { continue };
-        let message = complaints.note(message::attribute(method)).flatten();
-        let hook = complaints.note(hook::attribute(method)).flatten();
+        let message = diagnostics.note(message::attribute(method)).flatten();
+        let hook = diagnostics.note(hook::attribute(method)).flatten();
         match (message, hook) {
             (Some(_), Some(hook)) => {
-                complaints
+                diagnostics
                     .add(Error::new_spanned(hook, "a method is a message or a hook, not both"));
             }
             (Some(attribute), None) => {
                 let message = MessageMethod::take(&attribute, method, block).and_then(|message| {
                     client::refuse_collision(&message, &messages).map(|()| message)
                 });
-                messages.extend(complaints.note(message));
+                messages.extend(diagnostics.note(message));
             }
             (None, Some(attribute)) if is_manual => {
                 let text = "with `manual`, hooks are written in your own `impl Process`";
-                complaints.add(Error::new_spanned(attribute, text));
+                diagnostics.add(Error::new_spanned(attribute, text));
             }
             (None, Some(attribute)) => {
-                hooks.extend(complaints.note(Hook::read(&attribute, method)));
+                hooks.extend(diagnostics.note(Hook::read(&attribute, method)));
             }
             (None, None) => {}
         }
     }
     let refused: Vec<bool> = (messages.iter())
         .map(|message| {
-            complaints.note(client::refuse_trait_name(message, &messages, block)).is_none()
+            diagnostics.note(client::refuse_trait_name(message, &messages, block)).is_none()
         })
         .collect();
     let mut refused = refused.into_iter();
@@ -217,15 +217,15 @@ fn take_attributes(block: &mut ItemImpl) {
 
 /// What stands in `#[process(…)]`.
 #[derive(Default)]
-struct Options {
+struct ProcessOptions {
     manual: bool,
     krate: Option<Path>,
     client: Option<Ident>,
 }
 
-impl Options {
-    fn parse(tokens: TokenStream) -> syn::Result<Options> {
-        let mut options = Options::default();
+impl ProcessOptions {
+    fn parse(tokens: TokenStream) -> syn::Result<ProcessOptions> {
+        let mut options = ProcessOptions::default();
         let parser = syn::meta::parser(|option| {
             if option.path.is_ident("manual") {
                 options.manual = true;
@@ -250,9 +250,9 @@ impl Options {
 
 /// All that is wrong, to be said at once.
 #[derive(Default)]
-struct Complaints(Option<Error>);
+struct Diagnostics(Option<Error>);
 
-impl Complaints {
+impl Diagnostics {
     fn add(&mut self, error: Error) {
         match &mut self.0 {
             Some(errors) => errors.combine(error),
@@ -265,7 +265,7 @@ impl Complaints {
     }
 }
 
-impl ToTokens for Complaints {
+impl ToTokens for Diagnostics {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         tokens.extend(self.0.as_ref().map(Error::to_compile_error));
     }
