@@ -7,20 +7,21 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Attribute, Error, FnArg, Ident, ImplItemFn, ReturnType};
 
-/// A hook's name, and what it is told beside the context: a type of throng's.
-type Known = (&'static str, Option<Told>);
+/// Name of a hook and its argument beside the context.
+type KnownHook = (&'static str, Option<HookArgument>);
 
+/// Type of a hook's argument, by its name in throng.
 #[derive(Clone, Copy)]
-struct Told {
+struct HookArgument {
     ty: &'static str,
     by_reference: bool,
 }
 
-const HOOKS: &[Known] = &[
+const HOOKS: &[KnownHook] = &[
     ("started", None),
-    ("stopping", Some(Told { ty: "ExitReason", by_reference: true })),
-    ("down", Some(Told { ty: "Down", by_reference: false })),
-    ("exit", Some(Told { ty: "Exit", by_reference: false })),
+    ("stopping", Some(HookArgument { ty: "ExitReason", by_reference: true })),
+    ("down", Some(HookArgument { ty: "Down", by_reference: false })),
+    ("exit", Some(HookArgument { ty: "Exit", by_reference: false })),
     ("timeout", None),
 ];
 
@@ -29,8 +30,9 @@ pub(crate) struct Hook {
     pub(crate) name: Ident,
     carried: Carried,
     is_async: bool,
-    told: Option<Told>,
-    /// In the method's order, less the receiver: is it the context, or what the hook is told?
+    argument: Option<HookArgument>,
+    /// For each parameter after the receiver, in order: whether it is the context rather than the
+    /// hook's argument.
     is_context: Vec<bool>,
 }
 
@@ -38,39 +40,46 @@ impl Hook {
     /// Reads the method.
     ///
     /// # Errors
-    /// What about it cannot be a hook.
+    /// If the method cannot be a hook.
     pub(crate) fn read(attribute: &Attribute, method: &ImplItemFn) -> syn::Result<Hook> {
         if !matches!(attribute.meta, syn::Meta::Path(_)) {
             return Err(Error::new_spanned(attribute, "`#[hook]` has no options"));
         }
         let signature = &method.sig;
         let name = &signature.ident;
-        let Some(&(_, told)) = HOOKS.iter().find(|(hook, _)| name == hook) else {
+        let Some(&(_, argument)) = HOOKS.iter().find(|(hook, _)| name == hook) else {
             let hooks: Vec<_> = HOOKS.iter().map(|(hook, _)| format!("`{hook}`")).collect();
-            let text = format!("no hook is called `{name}`; there are {}", hooks.join(", "));
+            let text = format!("no hook is called `{name}`; the hooks are {}", hooks.join(", "));
             return Err(Error::new_spanned(name, text));
         };
         is_shared(receiver(signature.inputs.first(), name)?)?;
         if let ReturnType::Type(_, ty) = &signature.output
             && !matches!(&**ty, syn::Type::Tuple(tuple) if tuple.elems.is_empty())
         {
-            return Err(Error::new_spanned(ty, "nobody waits for a hook: it returns nothing"));
+            return Err(Error::new_spanned(
+                ty,
+                "a hook returns `()`: no caller waits for its result",
+            ));
         }
         let mut contexts = Vec::new();
         for input in signature.inputs.iter().skip(1) {
-            let FnArg::Typed(argument) = input else { continue };
-            let is_context = is_context(&argument.ty);
-            if contexts.contains(&is_context) || !(is_context || told.is_some()) {
-                let text = match told {
-                    Some(Told { ty, by_reference }) => {
+            let FnArg::Typed(parameter) = input else { continue };
+            let is_context = is_context(&parameter.ty);
+            if contexts.contains(&is_context) || !(is_context || argument.is_some()) {
+                let text = match argument {
+                    Some(HookArgument { ty, by_reference }) => {
                         let ty = if by_reference { format!("&{ty}") } else { ty.to_owned() };
                         format!(
-                            "`{name}` is told a `{ty}` and has its `&mut Context<Self>`, no more"
+                            "the hook `{name}` takes `{ty}` and `&mut Context<Self>`, each at \
+                             most once, and no other argument"
                         )
                     }
-                    None => format!("`{name}` has its `&mut Context<Self>` and is told no more"),
+                    None => format!(
+                        "the hook `{name}` takes `&mut Context<Self>`, at most once, and no \
+                         other argument"
+                    ),
                 };
-                return Err(Error::new_spanned(argument, text));
+                return Err(Error::new_spanned(parameter, text));
             }
             contexts.push(is_context);
         }
@@ -78,29 +87,29 @@ impl Hook {
             name: name.clone(),
             carried: Carried::of(&method.attrs),
             is_async: signature.asyncness.is_some(),
-            told,
+            argument,
             is_context: contexts,
         })
     }
 
-    /// The method of `impl Process`.
+    /// Returns the method of `impl Process` that calls the user's.
     pub(crate) fn expand(&self, block: &Block) -> TokenStream {
         let Hook { name, carried, .. } = self;
         let krate = &block.krate;
         let conditions = &carried.conditions;
         let span = name.span();
         let cx = Ident::new("cx", Span::mixed_site());
-        let told = Ident::new("told", Span::mixed_site());
-        let parameter = self.told.map(|Told { ty, by_reference }| {
+        let argument = Ident::new("argument", Span::mixed_site());
+        let parameter = self.argument.map(|HookArgument { ty, by_reference }| {
             let ty = Ident::new(ty, Span::mixed_site());
             let reference = by_reference.then(|| quote!(&));
-            quote!(#told: #reference #krate::#ty,)
+            quote!(#argument: #reference #krate::#ty,)
         });
         let arguments = self.is_context.iter().map(|&is_context| {
-            if is_context { cx.to_token_stream() } else { told.to_token_stream() }
+            if is_context { cx.to_token_stream() } else { argument.to_token_stream() }
         });
         let call = quote_spanned!(span=> Self::#name(self, #(#arguments),*));
-        let unused = self.unused(&cx, &told);
+        let unused = self.unused(&cx, &argument);
         if self.is_async {
             let future = quote_spanned!(span=> impl ::core::future::Future<Output = ()> + ::core::marker::Send);
             quote! {
@@ -121,15 +130,16 @@ impl Hook {
         }
     }
 
-    fn unused(&self, cx: &Ident, told: &Ident) -> TokenStream {
+    /// Discards the variables that the user's method does not take.
+    fn unused(&self, cx: &Ident, argument: &Ident) -> TokenStream {
         let cx = (!self.is_context.contains(&true)).then(|| quote!(let _ = #cx;));
-        let told = (self.told.is_some() && !self.is_context.contains(&false))
-            .then(|| quote!(let _ = #told;));
-        quote!(#cx #told)
+        let argument = (self.argument.is_some() && !self.is_context.contains(&false))
+            .then(|| quote!(let _ = #argument;));
+        quote!(#cx #argument)
     }
 }
 
-/// Whether our attribute is on the method; it is taken off.
+/// Takes the attribute `#[hook]` off the method, if it is there.
 pub(crate) fn attribute(method: &mut ImplItemFn) -> syn::Result<Option<Attribute>> {
     attributes::take(&mut method.attrs, "hook")
 }

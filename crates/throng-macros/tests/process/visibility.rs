@@ -72,8 +72,8 @@ mod hostile {
     #[::throng::process]
     impl Odd {
         #[message]
-        pub(super) async fn tell(&mut self, message: u8, cx: u8, told: u8) -> u8 {
-            message + cx + told
+        pub(super) async fn tell(&mut self, message: u8, cx: u8, argument: u8) -> u8 {
+            message + cx + argument
         }
     }
 }
