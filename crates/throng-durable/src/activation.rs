@@ -1,8 +1,8 @@
-//! [`Activation`]: what the durable layer keeps with the process of a live entity.
+//! [`Activation`]: the data of the durable layer beside the process of a live entity.
 //!
-//! It is attached to the process at its spawn and dropped with it, by which the directory learns
-//! of any end, a panic in a hook included. It is also the process's [`Layer`]: every turn, whatever
-//! woke the process, is committed before its reply leaves.
+//! An activation is attached to the process at its spawn and dropped with it; the drop reports
+//! every end to the directory, a panic in a hook included. It is also the process's [`Layer`]:
+//! every turn is committed before its reply leaves, no matter what event woke the process.
 //!
 //! ```text
 //!            ┌──(cannot be loaded)──► failed ─────────────────────────────┐
@@ -11,10 +11,10 @@
 //!                    └──(passivated, or blank after a turn)───────────────┘
 //! ```
 //!
-//! A *retired* activation runs no handler and writes nothing any more. It is out of the directory,
-//! so that the next message activates the entity anew, and hands back what is still in its mailbox.
-//! A *failed* one tells each of its messages why. A *blank* one found nothing on disk and has
-//! committed nothing.
+//! A *retired* activation runs no handler and writes nothing. It is out of the directory, so that
+//! the next message starts a new activation, and it hands back the messages in its mailbox. A
+//! *failed* activation answers each of its messages with the error. A *blank* activation found
+//! nothing on disk and has committed nothing.
 
 use std::future::Future;
 use std::io;
@@ -32,10 +32,10 @@ use crate::durable::{decode_state, encode_state};
 use crate::layout::{self, KeyPrefix};
 use crate::node::{Inner, Node, NodeGuard};
 use crate::turn::Load;
-use crate::users::{catch, drop_users};
+use crate::users::{catch, drop_user_value};
 use crate::{CommitError, Durable, Entity, EntityError, StateError};
 
-/// See the file's head.
+/// The activation of an entity; the file's head has its states.
 #[derive(Debug)]
 pub(crate) struct Activation<P: Durable> {
     directory: Arc<Directory<P>>,
@@ -44,20 +44,21 @@ pub(crate) struct Activation<P: Durable> {
     key_prefix: KeyPrefix,
     /// The record of the state on disk, or of the default if there is none.
     committed: Vec<u8>,
-    /// Whether there is one.
+    /// Whether the entity is stored, with a record on disk.
     stored: bool,
     changes: Changes,
-    /// Keeps the node, and with it the store, open while a turn runs; none between two turns.
+    /// Guard that keeps the node, and with it the store, open while a turn runs; `None` between
+    /// turns.
     turn: Option<NodeGuard>,
-    /// Known from the first turn on.
+    /// Address of the process; known from the first turn on.
     address: Option<Address<P>>,
     phase: Phase,
-    /// Whether it was asked to leave, and nobody has wanted anything since.
+    /// Whether the process was asked to leave and has had no other turn since.
     leaving: bool,
     passivations: Arc<AtomicU64>,
-    /// Whether it counts against the limit of live entities; a blank one does not.
+    /// Present if it counts against the limit of live entities; a blank activation does not.
     resident: Option<CountGuard>,
-    // Last, so that the count falls only after everything above is gone.
+    // The last field, so that the count falls only after the fields above are dropped.
     _counted: CountGuard,
 }
 
@@ -68,8 +69,8 @@ enum Phase {
     Failed(Box<Failure>),
 }
 
-/// The reason for which an entity could not be brought into memory. The callers of all messages that
-/// wait for it get this error.
+/// Error of an activation that failed. The callers of all messages that wait for the entity get
+/// this error.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     State(StateError),
@@ -90,7 +91,7 @@ impl From<Failure> for EntityError {
     }
 }
 
-/// The same error for another message.
+/// Copies the error for another message.
 fn same(error: &ReadError) -> ReadError {
     match error {
         ReadError::TooManySnapshots => ReadError::TooManySnapshots,
@@ -102,14 +103,14 @@ fn same(error: &ReadError) -> ReadError {
     }
 }
 
-/// Why a message is not handled by an activation.
+/// Error of a message that the activation does not handle.
 pub(crate) enum EnterError {
-    /// The next one will handle it. The node comes back.
+    /// The next activation handles the message. Returns the guard of the node.
     Retired(NodeGuard),
     Failed(Failure),
 }
 
-/// One activation in a count of the node's.
+/// An activation's share of one of the node's counts; dropping it decrements the count.
 #[derive(Debug)]
 pub(crate) struct CountGuard(Arc<AtomicUsize>);
 
@@ -122,7 +123,8 @@ impl CountGuard {
 
 impl Drop for CountGuard {
     fn drop(&mut self) {
-        // Pairs with the load in `Node::shutdown`: who sees zero sees the activations gone.
+        // Release: the acquiring load in `Node::shutdown` that reads zero sees the activations
+        // gone.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
@@ -134,7 +136,7 @@ pub(crate) struct Fresh<P: Durable> {
 }
 
 impl<P: Durable> Fresh<P> {
-    /// Runs the user's `Default`, so no lock may be held.
+    /// Prepares a process. Runs the user's `Default`, so no lock may be held.
     pub(crate) fn new(
         node: &Arc<Inner>,
         directory: &Arc<Directory<P>>,
@@ -161,8 +163,8 @@ impl<P: Durable> Fresh<P> {
         Ok(Fresh { process, activation })
     }
 
-    /// Spawns the process. The caller holds the lock of its shard; a state that comes back is to be
-    /// dropped without it.
+    /// Spawns the process. The caller holds the lock of the shard, and must release it before it
+    /// drops a state that is handed back.
     pub(crate) fn spawn(
         self,
         node: &Arc<Inner>,
@@ -179,9 +181,9 @@ impl<P: Durable> Fresh<P> {
         })
     }
 
-    /// Drops it; the user's code may run.
+    /// Drops the process; user code may run.
     pub(crate) fn discard(self) {
-        drop_users(self.process);
+        drop_user_value(self.process);
     }
 }
 
@@ -193,7 +195,7 @@ pub(crate) struct Unspawned<P: Durable> {
 }
 
 impl<P: Durable> Unspawned<P> {
-    /// Takes the ticket of the predecessor's write out, to be kept in the directory again.
+    /// Takes out the ticket of the predecessor's write, for the directory to keep again.
     pub(crate) fn take_predecessor(&mut self) -> Option<Ticket> {
         self.load.predecessor.as_mut().and_then(|predecessor| predecessor.ticket.take())
     }
@@ -201,14 +203,15 @@ impl<P: Durable> Unspawned<P> {
     /// Drops the process; no lock may be held.
     pub(crate) fn into_error(self) -> EntityError {
         let Unspawned { error, process, load } = self;
-        drop_users(process);
+        drop_user_value(process);
         drop(load);
         error
     }
 }
 
-/// A write of an entity's, from its submission to its outcome. Dropped before, as when its process
-/// is killed, it goes to the directory, for the next activation to wait for.
+/// A write of an entity, from its submission to its outcome. If it is dropped before the outcome,
+/// as in a kill of the process, the ticket goes to the directory, and the next activation waits for
+/// it.
 #[derive(Debug)]
 pub(crate) struct PendingWrite<P: Durable> {
     ticket: Option<Ticket>,
@@ -245,7 +248,7 @@ impl<P: Durable> Drop for PendingWrite<P> {
 }
 
 impl<P: Durable> Activation<P> {
-    /// The activation of the process whose turn this is; `None` if no node spawned it.
+    /// Returns the activation of the process whose turn runs; `None` if no node spawned it.
     pub(crate) fn of(cx: &mut Context<P>) -> Option<&mut Activation<P>> {
         cx.attachment()
     }
@@ -267,17 +270,17 @@ impl<P: Durable> Activation<P> {
         Ok(())
     }
 
-    /// It leaves, unless a message comes first.
+    /// Marks the activation as leaving; a message that comes first clears the mark.
     pub(crate) fn passivate(&mut self) {
         self.leaving = matches!(self.phase, Phase::Active);
     }
 
-    /// Gives the activation up, with everything that is not on disk.
+    /// Gives up the activation with all changes that are not on disk.
     pub(crate) fn retire(&mut self) {
         self.close(Phase::Retired);
     }
 
-    /// Gives the activation up, which could not be loaded.
+    /// Gives up an activation that could not be loaded.
     pub(crate) fn fail(&mut self, failure: Failure) {
         let error = EntityError::from(failure.clone());
         tracing::error!(kind = P::KIND, key = self.key(), %error, "an entity was not activated");
@@ -293,13 +296,13 @@ impl<P: Durable> Activation<P> {
         }
     }
 
-    /// The record was found on disk, or it is the default's and there is none.
+    /// Sets the committed record: found on disk if `stored`, else that of the default.
     pub(crate) fn loaded(&mut self, record: Vec<u8>, stored: bool) {
         self.committed = record;
         self.stored = stored;
     }
 
-    /// Counts it against the limit of live entities.
+    /// Counts the activation against the limit of live entities.
     fn reside(&mut self) {
         if self.resident.is_none()
             && let Some(node) = self.turn.as_ref().map(|guard| guard.node().inner().clone())
@@ -319,12 +322,12 @@ impl<P: Durable> Activation<P> {
         &self.key_prefix
     }
 
-    /// The node, while a turn runs.
+    /// Returns the node while a turn runs.
     pub(crate) fn node(&self) -> Option<&Node> {
         self.turn.as_ref().map(NodeGuard::node)
     }
 
-    /// The entity this is, or was, an activation of.
+    /// Returns the entity of this activation.
     pub(crate) fn entity(&self, node: Node) -> Entity<P> {
         Entity::from_parts(node, self.directory.clone(), self.key.clone())
     }
@@ -346,13 +349,13 @@ impl<P: Durable> Drop for Activation<P> {
     }
 }
 
-/// Around the turns that did not come through an [`Entity`]: hooks, timers, piped results, and what
-/// was sent to the address.
+/// Commits the turns that did not come through an [`Entity`]: hooks, timers, piped results, and
+/// messages sent to the address.
 impl<P: Durable> Layer<P> for Activation<P> {
     fn begin(cx: &mut Context<P>) -> Result<(), ExitReason> {
         let address = cx.address();
         let Some(activation) = Activation::of(cx) else { return Ok(()) };
-        // Without a node there is nothing to commit to; it has asked the process to stop.
+        // Without a node there is no store to commit to; the node has asked the process to stop.
         let node = activation.node.upgrade().ok_or(ExitReason::Shutdown)?;
         match activation.enter(address, Node::from_inner(node).guard()) {
             Ok(()) => Ok(()),
@@ -366,7 +369,7 @@ impl<P: Durable> Layer<P> for Activation<P> {
     fn end(process: &mut P, cx: &mut Context<P>, outcome: Result<(), &ExitReason>) -> TurnEnd {
         let Some(activation) = Activation::of(cx) else { return TurnEnd::Over };
         if activation.turn.is_none() {
-            // It was none of the user's, or has been committed.
+            // The turn was not the user's, or is already committed.
             return TurnEnd::Over;
         }
         if let Err(reason) = outcome {
@@ -378,7 +381,7 @@ impl<P: Durable> Layer<P> for Activation<P> {
                 conclude(cx);
                 TurnEnd::Over
             }
-            // What cannot be encoded is an error of the commit.
+            // A state that cannot be encoded is an error of the commit.
             Ok(_) => TurnEnd::Settle,
             Err(text) => {
                 discard(cx, &EntityError::Panicked(text.clone()));
@@ -406,12 +409,12 @@ impl<P: Durable> Layer<P> for Activation<P> {
     }
 }
 
-/// Whether a turn that left this record has anything to commit.
+/// Whether a turn that ended with this record has changes to commit.
 fn is_changed<P: Durable>(cx: &mut Context<P>, record: &[u8]) -> bool {
     Activation::of(cx).is_some_and(|own| *record != *own.committed || !own.changes.is_empty())
 }
 
-/// Gives up the activation whose turn cannot be kept.
+/// Gives up the activation after a turn whose changes cannot be kept.
 pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
     if let Some(activation) = Activation::of(cx) {
         tracing::error!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
@@ -420,8 +423,8 @@ pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
     }
 }
 
-/// Ends a turn that is committed. An activation that is still blank leaves, unless something it did
-/// may still wake it.
+/// Ends a committed turn. An activation that is still blank leaves, unless a timer, a link or the
+/// like may still wake it.
 pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
     let is_blank = Activation::of(cx).is_some_and(|own| !own.stored) && !cx.has_ties();
     let Some(activation) = Activation::of(cx) else { return };
@@ -435,8 +438,8 @@ pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
     }
 }
 
-/// Ends the first turn: the activation is loaded. A blank one stays for the message that is on its
-/// way.
+/// Ends the first turn, in which the activation was loaded. A blank activation stays for the
+/// message that is on its way.
 pub(crate) fn conclude_first<P: Durable>(cx: &mut Context<P>) {
     if let Some(activation) = Activation::of(cx) {
         if activation.stored {
@@ -446,14 +449,14 @@ pub(crate) fn conclude_first<P: Durable>(cx: &mut Context<P>) {
     }
 }
 
-/// A state as it was found.
+/// Result of loading a state.
 pub(crate) struct Loaded<P> {
-    /// None if nothing is stored.
+    /// The state; `None` if nothing is stored.
     pub(crate) process: Option<P>,
     pub(crate) record: Vec<u8>,
 }
 
-/// Reads the state of an entity. The user's `Deserialize` and `migrate` run here.
+/// Loads the state of an entity. The user's `Deserialize` and `migrate` run here.
 pub(crate) fn load<P: Durable>(
     store: &Store,
     key_prefix: &KeyPrefix,
@@ -477,11 +480,11 @@ impl Failure {
     }
 }
 
-/// Makes everything the turn changed durable, in one batch. Costs no more than encoding the state
-/// if nothing changed.
+/// Makes all changes of the turn durable, in a single batch. Without changes, the cost is that of
+/// encoding the state.
 ///
-/// A future that is dropped in the middle has written all or nothing, and the next activation
-/// waits until it is known which.
+/// A future that is dropped before it is ready has written all or nothing, and the next activation
+/// waits for the outcome.
 pub(crate) async fn commit<P: Durable>(
     state: Result<Vec<u8>, String>,
     cx: &mut Context<P>,
@@ -497,7 +500,7 @@ pub(crate) async fn commit<P: Durable>(
         return Ok(());
     }
     let mut batch = Batch::new();
-    // With its first commit an entity is stored, even if only a cell was changed.
+    // The first commit stores the state, even if only a cell was changed.
     if state_changed || !activation.stored {
         batch = batch.put(activation.key_prefix.state(), &record);
     }
@@ -515,7 +518,8 @@ pub(crate) async fn commit<P: Durable>(
     loop {
         match PendingWrite::new(store.write(batch), directory.clone(), key.clone()).await {
             Ok(()) => break,
-            // The callers' deadlines run on; the turn itself is not lost to a rush.
+            // An overload does not fail the turn: it waits for room, while the deadlines of its
+            // callers go on.
             Err(WriteError::Overloaded(handed_back)) => batch = handed_back,
             Err(error @ WriteError::Unknown { .. }) => return Err(EntityError::Unknown(error)),
             Err(error) => return not_committed(CommitError::Write(error)),

@@ -1,8 +1,8 @@
-//! [`Cells`]: an entity's keyed values, read one by one, written with its state.
+//! [`Cells`]: an entity's keyed values, read individually, written with its state.
 //!
-//! What a turn puts and deletes gathers in [`Changes`] until its commit. Reads look there first
-//! and then in the store. The store cannot change under a turn: only this entity writes these
-//! keys, and its last commit was on disk before this turn began.
+//! [`Changes`] collects the puts and deletes of a turn until its commit. A read checks the changes
+//! first and then the store. The store cannot change during a turn: only this entity writes these
+//! keys, and its last commit was on disk before the turn began.
 
 use std::collections::{BTreeMap, btree_map};
 use std::marker::PhantomData;
@@ -18,9 +18,9 @@ use crate::{CELL_KEY_BYTES_MAX, CellError};
 
 /// The cells of an entity, from [`DurableContext::cells`](crate::DurableContext::cells).
 ///
-/// Keys are bytes, ordered as such: numbers should be put in big endian. Values are anything that
-/// serde knows. Writes take effect with the turn's commit, together with the state; reads see the
-/// turn's own writes.
+/// Keys are bytes in byte order, so numbers should be encoded in big endian. Values are of any type
+/// that serde supports. Writes take effect with the turn's commit, together with the state; reads
+/// see the turn's own writes.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
@@ -51,24 +51,24 @@ use crate::{CELL_KEY_BYTES_MAX, CellError};
 /// ```
 #[derive(Debug)]
 pub struct Cells<'c> {
-    /// `None` when the entity is not active.
+    /// The store; `None` when the entity is not active.
     store: Option<&'c Store>,
     key_prefix: &'c KeyPrefix,
     changes: &'c mut Changes,
-    /// Taken when it is first needed.
+    /// The snapshot, opened by the first read.
     snapshot: Option<Snapshot>,
 }
 
-/// What the turn under way has done to its cells.
+/// Changes of the running turn to its cells.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// By the store's keys; `None` for a deleted cell.
+    /// Changed cells by the store's keys; `None` for a deleted cell.
     cells: BTreeMap<Box<[u8]>, Option<Value>>,
-    /// The first thing that could not be put; the turn cannot be committed without it.
+    /// The first error of a put; it fails the turn's commit.
     fault: Option<CellError>,
 }
 
-/// A value, encoded.
+/// An encoded value.
 type Value = Box<[u8]>;
 
 impl Changes {
@@ -103,8 +103,8 @@ impl<'c> Cells<'c> {
 
     /// Sets the cell `key` to `value`.
     ///
-    /// A key beyond [`CELL_KEY_BYTES_MAX`] or a value that cannot be encoded fails the turn as a
-    /// whole: nothing of it is committed, and its caller gets
+    /// A key longer than [`CELL_KEY_BYTES_MAX`] or a value that cannot be encoded fails the whole
+    /// turn: none of its changes is committed, and its caller gets
     /// [`EntityError::NotCommitted`](crate::EntityError::NotCommitted).
     pub fn put<T: Serialize + ?Sized>(&mut self, key: impl AsRef<[u8]>, value: &T) {
         match postcard::to_allocvec(value) {
@@ -113,16 +113,16 @@ impl<'c> Cells<'c> {
         }
     }
 
-    /// Removes the cell `key`, if it is there.
+    /// Removes the cell `key`, if it exists.
     pub fn delete(&mut self, key: impl AsRef<[u8]>) {
         self.change(key.as_ref(), None);
     }
 
-    /// The value of the cell `key`, with the writes of this turn.
+    /// Returns the value of the cell `key`, with the writes of this turn.
     ///
     /// # Errors
     ///
-    /// [`CellError::Decode`] if it is not a `T`, [`CellError::Read`] if the store fails.
+    /// [`CellError::Decode`] if the value is not a `T`, [`CellError::Read`] if the store fails.
     pub fn get<T: DeserializeOwned>(
         &mut self,
         key: impl AsRef<[u8]>,
@@ -135,10 +135,10 @@ impl<'c> Cells<'c> {
         snapshot.get(&key)?.map(decode).transpose()
     }
 
-    /// The cells whose keys lie within `bounds`, in the order of their keys, from either end, with
-    /// the writes of this turn.
+    /// Iterates over the cells with keys within `bounds`, in the order of their keys, from either
+    /// end, with the writes of this turn.
     ///
-    /// The iterator cannot be kept across an `await`: collect what is needed.
+    /// The iterator cannot be held across an `await`: collect the entries instead.
     pub fn range<'k, T: DeserializeOwned>(
         &mut self,
         bounds: impl RangeBounds<&'k [u8]>,
@@ -147,11 +147,12 @@ impl<'c> Cells<'c> {
         self.between(start, end)
     }
 
-    /// The cells whose keys begin with `prefix`, as [`range`](Cells::range) gives them.
+    /// Iterates over the cells with keys that begin with `prefix`, like [`range`](Cells::range).
     pub fn prefix<T: DeserializeOwned>(&mut self, prefix: impl AsRef<[u8]>) -> CellRange<'_, T> {
         let start = self.key_prefix.cell(prefix.as_ref());
-        // The first key beyond: without the trailing 0xff, the last byte raised by one. There is
-        // one, because the part before the cell's key contains a byte that is not 0xff.
+        // The first key after the prefix: trailing 0xff bytes are cut off and the last byte is
+        // incremented. That byte exists, because the part before the cell's key has a byte other
+        // than 0xff.
         let mut end = start.clone();
         while end.pop_if(|last| *last == 0xff).is_some() {}
         if let Some(last) = end.last_mut() {
@@ -194,7 +195,7 @@ impl<'c> Cells<'c> {
     }
 }
 
-/// The snapshot, taken now if it was not before.
+/// Returns the snapshot in `slot`, and opens it first if there is none.
 fn snapshot<'s>(
     store: Option<&Store>,
     slot: &'s mut Option<Snapshot>,
@@ -209,7 +210,7 @@ fn decode<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, CellError> {
     decode_whole(encoded).map_err(CellError::Decode)
 }
 
-/// Whether no key can lie between, by which also the map's own range is safe from a panic.
+/// Whether no key can lie within the bounds. The check also keeps `BTreeMap::range` from panicking.
 fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match bounds {
         (Bound::Included(start), Bound::Included(end)) => start > end,
@@ -221,7 +222,7 @@ fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     }
 }
 
-/// Cells in the order of their keys; `.rev()` for the other way around.
+/// Iterator over cells in the order of their keys; `.rev()` reverses it.
 ///
 /// Yields `Err` for a cell that cannot be read or is not a `T`.
 #[must_use = "iterators do nothing unless they are advanced"]
@@ -236,7 +237,7 @@ pub struct CellRange<'c, T> {
 
 type OwnWrites<'c> = btree_map::Range<'c, Box<[u8]>, Option<Value>>;
 
-/// A double-ended iterator that can be looked into at both ends.
+/// A double-ended iterator that can be peeked at both ends.
 #[derive(Debug)]
 struct Ends<I: Iterator> {
     between: I,
@@ -279,8 +280,8 @@ enum End {
 }
 
 impl<T: DeserializeOwned> CellRange<'_, T> {
-    /// The next cell from one end: of the store's and the turn's own the one that comes first,
-    /// and if both have it, the turn's own.
+    /// Returns the next cell from the end `from`: the first of the store's and the turn's own
+    /// cells. A cell in both is the turn's own.
     fn step(&mut self, from: End) -> Option<Result<(Vec<u8>, T), CellError>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_put_spoils_the_commit() {
+    fn a_put_that_fails_fails_the_commit() {
         let key_prefix = KeyPrefix::new("kind", "key").unwrap();
         let mut changes = Changes::default();
         let mut cells = Cells::new(None, &key_prefix, &mut changes);

@@ -1,36 +1,36 @@
-//! [`DurableContext`]: what a handler of an entity knows beyond what every handler knows.
+//! [`DurableContext`]: the methods of the context that only entities have.
 
 use throng::Context;
 
 use crate::activation::Activation;
 use crate::{Cells, Durable, Entity, Node};
 
-/// What [`Context`] offers the handlers of an entity in addition.
+/// Extension of [`Context`] for the handlers of an entity.
 ///
 /// An entity names itself by [`entity`](DurableContext::entity) rather than by
-/// [`address`](Context::address). The address is that of one activation: a message sent there is a
-/// turn with a commit as any other, but it is refused, or dropped with the activation, once that
-/// has ended.
+/// [`address`](Context::address). The address belongs to a single activation: a message sent to it
+/// is a turn with a commit like any other, but once the activation has ended, the message is
+/// refused or dropped with it.
 ///
 /// # Panics
 ///
-/// All of it panics in a process that was spawned as such and not by a [`Node`]: it has no
-/// identity. So do [`node`](DurableContext::node) and [`entity`](DurableContext::entity) in the
-/// hook [`stopping`](throng::Process::stopping), which runs after the last turn.
+/// All methods panic in a process that was not spawned by a [`Node`], because it has no identity.
+/// [`node`](DurableContext::node) and [`entity`](DurableContext::entity) also panic in the hook
+/// [`stopping`](throng::Process::stopping), which runs after the last turn.
 pub trait DurableContext {
-    /// What the handlers belong to.
+    /// The process that the handlers belong to.
     type Process: Durable;
 
-    /// The key of this entity.
+    /// Returns the key of this entity.
     fn key(&mut self) -> &str;
 
-    /// The cells of this entity: its keyed values, written in the same commit as its state.
+    /// Returns the cells of this entity: keyed values, written in the same commit as the state.
     fn cells(&mut self) -> Cells<'_>;
 
-    /// The node of this entity, to reach other entities through.
+    /// Returns the node of this entity, through which it can reach other entities.
     fn node(&mut self) -> Node;
 
-    /// This entity, to send itself a message or to tell others who it is.
+    /// Returns this entity, for sending itself a message or for giving other processes its name.
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};

@@ -1,20 +1,21 @@
-//! [`Directory`]: which entities of one kind are live, and where.
+//! [`Directory`]: the live entities of a kind, with their addresses.
 //!
 //! The lock of a shard is held while the process of one of its entities is spawned, so an entity
-//! has one activation at a time. No code of the user's runs under it: the process loads its state in
-//! its first turn. An entry leaves when its activation ends or is given up; one whose process has
-//! ended is as good as none and is replaced.
+//! has a single activation at a time. No user code runs under the lock: the process loads its state
+//! in its first turn. An entry is removed when its activation ends or is given up; an entry whose
+//! process has ended counts as absent and is replaced.
 //!
-//! An activation that is given up ends when its mailbox is empty. That may be after a message that
-//! came around this crate, whose turn does not know; so it stays listed until its process is gone,
-//! and is asked to leave with the others.
+//! An activation that is given up ends when its mailbox is empty. Its last turn may be that of a
+//! message that came around this crate, and such a turn does not check whether the process should
+//! end. So the activation stays listed until its process has ended, and is asked to leave with the
+//! others.
 //!
-//! A write whose process ended before the outcome was known is *unresolved*, and stays here until
-//! the entity's next activation takes it, which waits for it before it loads, or until a sweep finds
-//! that the outcome is known.
+//! A write whose process ended before the outcome was known is *unresolved*. Its ticket stays here
+//! until the entity's next activation takes it and waits for it before loading, or until a sweep
+//! finds that the outcome is known.
 //!
-//! Lock order: a shard's lock may be held while the runtime spawns; the runtime holds no lock of
-//! its own when it drops an activation, which takes the shard's lock.
+//! Lock order: a shard's lock may be held while the runtime spawns. The runtime holds no lock of
+//! its own when it drops an activation, and the drop takes the shard's lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -33,10 +34,11 @@ use crate::node::Inner;
 use crate::turn::Passivate;
 use crate::{Durable, EntityError};
 
-/// How many locks share the entities of a kind. A power of two, well above the number of cores.
+/// Number of locks that share the entities of a kind. A power of two, well above the number of
+/// cores.
 pub(crate) const SHARDS: usize = 64;
 
-/// After this time an entity that was asked to leave and did not may be asked again.
+/// Minimum time between two requests to leave, for an entity that did not leave after the first.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A time on the node's clock, in nanoseconds since its start.
@@ -52,9 +54,9 @@ pub(crate) struct Directory<P> {
 #[derive(Debug)]
 struct Shard<P> {
     active: HashMap<Arc<str>, Live<P>>,
-    /// Those that were given up and may not have ended yet. Empty but for moments.
+    /// Activations that were given up and may not have ended yet. Empty except for moments.
     retired: Vec<Live<P>>,
-    /// Writes without an outcome whose processes have ended. Empty but for moments.
+    /// Writes without an outcome whose processes have ended. Empty except for moments.
     unresolved: HashMap<Arc<str>, Ticket>,
 }
 
@@ -62,9 +64,9 @@ struct Shard<P> {
 struct Live<P> {
     address: Address<P>,
     used: Nanos,
-    /// When it was last asked to leave, if it was not used since.
+    /// Time of the last request to leave; `None` if the entity was used since.
     asked: Option<Nanos>,
-    /// Whether it counts against the limit of live entities.
+    /// Whether the entity counts against the limit of live entities.
     resident: bool,
 }
 
@@ -75,7 +77,7 @@ impl<P> Live<P> {
 }
 
 impl<P> Live<P> {
-    /// Whether it counts against the limit and is not leaving yet.
+    /// Whether the entity counts against the limit and is not leaving yet.
     fn is_evictable(&self, now: Nanos) -> bool {
         self.resident && !self.is_leaving(now)
     }
@@ -95,7 +97,7 @@ impl<P: Durable> Directory<P> {
         }
     }
 
-    /// The address of the entity, which is activated if it is not live.
+    /// Returns the address of the entity, and activates it first if it is not live.
     pub(crate) fn activate(
         self: &Arc<Self>,
         node: &Arc<Inner>,
@@ -126,7 +128,8 @@ impl<P: Durable> Directory<P> {
                 Ok(address)
             }
             Err(mut unspawned) => {
-                // While the lock is held: the next activation of this key must find it.
+                // Under the lock still held, so that the next activation of this key finds the
+                // ticket.
                 if let Some(ticket) = unspawned.take_predecessor() {
                     shard.unresolved.insert(key.clone(), ticket);
                 }
@@ -140,7 +143,7 @@ impl<P: Durable> Directory<P> {
         }
     }
 
-    /// The address of the entity, if it is live.
+    /// Returns the address of the entity, if it is live.
     fn find(
         &self,
         shard: &mut Shard<P>,
@@ -162,7 +165,7 @@ impl<P: Durable> Directory<P> {
         self.shard_of(key).unresolved.insert(key.clone(), ticket);
     }
 
-    /// Counts an entity against the limit from here on.
+    /// Marks an entity as counting against the limit.
     pub(crate) fn reside(&self, key: &str, address: Address<P>) {
         if let Some(live) = self.shard_of(key).active.get_mut(key)
             && live.address == address
@@ -171,16 +174,17 @@ impl<P: Durable> Directory<P> {
         }
     }
 
-    /// Takes the entry out, unless it belongs to a later activation.
+    /// Removes the entry, unless it belongs to a later activation.
     pub(crate) fn remove(&self, key: &str, address: Address<P>) {
         self.shard_of(key).take(key, address);
     }
 
-    /// Makes way for a later activation before the process of this one has ended.
+    /// Moves the entry to the retired activations, so that a later activation can begin before the
+    /// process of this activation has ended.
     pub(crate) fn retire(&self, key: &str, address: Address<P>) {
         let mut shard = self.shard_of(key);
         let retired = shard.take(key, address);
-        // Here, so that the list stays short even if nobody sweeps.
+        // Removed here as well, so that the list stays short even if no sweeper runs.
         shard.retired.retain(|live| live.address.is_alive());
         shard.retired.extend(retired);
     }
@@ -190,11 +194,11 @@ impl<P: Durable> Directory<P> {
     }
 
     fn shard(&self, shard: usize) -> MutexGuard<'_, Shard<P>> {
-        // No code of the user's runs under the lock, and no step leaves the maps half-changed.
+        // No user code runs under the lock, and no step leaves the maps half-changed.
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks those entities of a shard to leave that `chosen` picks, and those that were given up.
+    /// Asks the entities of a shard that `chosen` selects, and all retired activations, to leave.
     /// Drops the writes whose outcome is known.
     fn ask(&self, shard: usize, now: Nanos, mut chosen: impl FnMut(&Live<P>) -> bool) {
         let mut leaving = Vec::new();
@@ -212,20 +216,20 @@ impl<P: Durable> Directory<P> {
             live.asked = Some(now);
             leaving.push(live.address);
         }
-        // What has shrunk a lot should not hold on to its largest size.
+        // A map that has shrunk a lot must not keep its largest capacity.
         if active.capacity() > 64 && active.len() < active.capacity() / 8 {
             active.shrink_to_fit();
         }
         drop(entries);
         for address in leaving {
-            // If it has just ended, so much the better.
+            // A process that has just ended needs no request.
             let _ = address.send(Passivate);
         }
     }
 }
 
 impl<P> Shard<P> {
-    /// Takes an entry out of the active ones, unless it belongs to a later activation.
+    /// Takes the active entry of a key, unless it belongs to a later activation.
     fn take(&mut self, key: &str, address: Address<P>) -> Option<Live<P>> {
         match self.active.get(key) {
             Some(live) if live.address == address => self.active.remove(key),
@@ -236,18 +240,19 @@ impl<P> Shard<P> {
 
 /// A type-erased [`Directory`].
 pub(crate) trait AnyDirectory: Send + Sync {
-    /// Asks all entities of a shard to leave that were not used since `before`, and drops the
+    /// Asks all entities of a shard that were not used since `before` to leave, and drops the
     /// writes of ended processes whose outcome is known.
     fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos);
 
-    /// Adds the last uses of all residents that are not leaving yet.
+    /// Appends the times of last use of all residents that are not leaving yet.
     fn collect_uses(&self, now: Nanos, uses: &mut Vec<Nanos>);
 
-    /// Asks all residents to leave that were not used after `newest`, but at most `count` of them;
-    /// takes those off `count`.
+    /// Asks residents that were not used after `newest` to leave, at most `count` of them, and
+    /// subtracts their number from `count`.
     fn evict(&self, newest: Nanos, count: &mut usize, now: Nanos);
 
-    /// Asks all entities to end after the messages they have, whatever comes later.
+    /// Asks all entities to end after the messages in their mailboxes, regardless of later
+    /// messages.
     fn stop_all(&self);
 }
 
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_that_nobody_asks_for_are_dropped_however_long_entities_may_idle() {
+    fn outcomes_that_no_activation_takes_are_dropped_even_if_entities_may_idle_forever() {
         let path = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let node = Node::open(path.path()).idle_after(Duration::MAX).start(&runtime).unwrap();

@@ -1,4 +1,4 @@
-//! [`Durable`]: what makes a process an entity, and the encoding of its state.
+//! [`Durable`]: the trait of entities, and the encoding of their state.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -8,21 +8,22 @@ use crate::StateError;
 
 /// A process whose state is kept on disk, under a kind and a key.
 ///
-/// The state is what serde sees of it: a field with `#[serde(skip)]` is made anew by `Default` at
-/// each activation, and can be filled in [`started`](Process::started). A new entity begins as
-/// `Default`, and is stored once a turn has made it something else. Until then it leaves memory
-/// after each turn, with all that is not stored, unless a timer, a link, a monitor or a name ties it.
+/// The state consists of the fields that serde encodes. A field with `#[serde(skip)]` gets its
+/// value from `Default` at each activation and can be filled in [`started`](Process::started). A
+/// new entity begins as `Default` and is stored once a turn has changed it. Until then it leaves
+/// memory after each turn, and the fields that are not stored are lost, unless a timer, a link, a
+/// monitor or a name ties the process.
 ///
-/// After each turn the state is encoded whole, so it should be small: up to some kilobytes.
-/// Whatever grows belongs in [cells](crate::DurableContext::cells). The hooks are turns of their own,
-/// with a commit; only changes made in [`stopping`](Process::stopping) are not kept.
+/// The whole state is encoded after each turn, so it should be small: up to some kilobytes.
+/// Collections that grow belong in [cells](crate::DurableContext::cells). Each hook is a turn with
+/// its own commit; only changes made in [`stopping`](Process::stopping) are not kept.
 /// A handler that [stops](throng::Context::stop) its process ends the activation after its own
 /// commit; callers already queued behind it get [`EntityError::Died`](crate::EntityError::Died).
 ///
-/// `Default` may run at any activation, in the caller's thread: the process begins as such and then
-/// loads its state, in its first turn, where `Deserialize` and [`migrate`](Durable::migrate) run. If
-/// that fails, the messages sent meanwhile get the error, and the next one tries again; `stopping`
-/// then runs on the default.
+/// `Default` may run at any activation, in the caller's thread. The process starts with the default
+/// and loads its state in its first turn, where `Deserialize` and [`migrate`](Durable::migrate)
+/// run. If loading fails, the messages sent meanwhile get the error, and the next message tries
+/// again; `stopping` then runs on the default.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -47,24 +48,24 @@ use crate::StateError;
 /// ```
 pub trait Durable: Process + Serialize + DeserializeOwned + Default {
     /// The name of the kind in the store, 1 to [`KIND_BYTES_MAX`](crate::KIND_BYTES_MAX) bytes.
-    /// It must never change, and no two types of a node may share it.
+    /// The name must never change, and no two types of a node may share it.
     const KIND: &'static str;
 
     /// The version of the state. Raise it whenever the encoding changes, which any change to the
     /// fields does, and [`migrate`](Durable::migrate) from the versions before.
     const VERSION: u16 = 1;
 
-    /// Makes a state of one that an older version stored.
+    /// Converts a state that an older version stored.
     ///
     /// # Errors
     ///
-    /// [`OldState::not_migrated`], which is the default, or what [`OldState::decode`] returns.
+    /// [`OldState::not_migrated`], which is the default, or the error of [`OldState::decode`].
     fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
         Err(old.not_migrated())
     }
 }
 
-/// A state as an older version of the program stored it.
+/// A state stored by an older version of the program.
 #[derive(Debug)]
 pub struct OldState<'s> {
     kind: &'static str,
@@ -73,16 +74,16 @@ pub struct OldState<'s> {
 }
 
 impl OldState<'_> {
-    /// The version that stored it, always below [`Durable::VERSION`].
+    /// The version of the stored state, always below [`Durable::VERSION`].
     pub fn version(&self) -> u16 {
         self.version
     }
 
-    /// Reads it as the type it had then.
+    /// Decodes the state as the type that this version had.
     ///
     /// # Errors
     ///
-    /// [`StateError::Undecodable`] if it is not of that type.
+    /// [`StateError::Undecodable`] if the bytes are not of that type.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, StateError> {
         decode_whole(self.encoded).map_err(|reason| StateError::Undecodable {
             kind: self.kind,
@@ -91,18 +92,18 @@ impl OldState<'_> {
         })
     }
 
-    /// The error that says: no migration from this version.
+    /// Returns the error for a version from which there is no migration.
     pub fn not_migrated(&self) -> StateError {
         StateError::NotMigrated { kind: self.kind, found: self.version }
     }
 }
 
-/// The record of a state: its version, then its encoding.
+/// Encodes the record of a state: the version, then the state.
 pub(crate) fn encode_state<P: Durable>(state: &P) -> Result<Vec<u8>, String> {
     postcard::to_extend(state, P::VERSION.to_le_bytes().to_vec()).map_err(|error| error.to_string())
 }
 
-/// The state in a record.
+/// Decodes the state in a record, with a migration if it is older.
 pub(crate) fn decode_state<P: Durable>(record: &[u8]) -> Result<P, StateError> {
     let Some((version, encoded)) = record.split_first_chunk() else {
         return Err(StateError::undecodable::<P>(0, "it has no version"));
@@ -117,7 +118,7 @@ pub(crate) fn decode_state<P: Durable>(record: &[u8]) -> Result<P, StateError> {
     decode_whole(encoded).map_err(|reason| StateError::undecodable::<P>(version, reason))
 }
 
-/// A value that takes up all the bytes: leftovers mean that it was of another type.
+/// Decodes a value that takes up all the bytes; leftovers mean that it was of another type.
 pub(crate) fn decode_whole<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, String> {
     match postcard::take_from_bytes(encoded) {
         Ok((value, [])) => Ok(value),

@@ -1,4 +1,4 @@
-//! [`Entity`]: the name of a durable process, and [`EntityCall`], a call to it.
+//! [`Entity`]: the name of a durable process. [`EntityCall`]: a call to it.
 
 use std::fmt;
 use std::future::Future;
@@ -15,18 +15,19 @@ use crate::node::Node;
 use crate::turn::{DurableCall, DurableCast, TurnError};
 use crate::{Durable, EntityError, SendError};
 
-/// How long a call waits unless told otherwise, activation included.
+/// Default deadline of a call, activation included.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A durable process of kind `P`, whether it is in memory or not. From
-/// [`Node::entity`]. Cheap to clone, and keeps nothing in memory but its name.
+/// A durable process of kind `P`, in memory or not; from [`Node::entity`]. Cheap to clone. An
+/// `Entity` keeps only the name in memory, not the process.
 pub struct Entity<P: Durable> {
     node: Node,
     directory: Arc<Directory<P>>,
     key: Arc<str>,
 }
 
-// It names a process and holds no state of it: a panic of its holder leaves nothing half-changed.
+// An entity names a process and holds none of its state: a panic of the holder leaves nothing
+// half-changed.
 impl<P: Durable> std::panic::UnwindSafe for Entity<P> {}
 impl<P: Durable> std::panic::RefUnwindSafe for Entity<P> {}
 
@@ -35,24 +36,24 @@ impl<P: Durable> Entity<P> {
         Entity { node, directory, key }
     }
 
-    /// The key it was made with.
+    /// Returns the entity's key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Sends a message and waits for the reply, which comes only after everything the handler
-    /// changed is on disk.
+    /// Sends a message and waits for the reply, which comes only after all changes of the handler
+    /// are on disk.
     ///
     /// Nothing is sent until the future is polled. The deadline is five seconds, see
-    /// [`EntityCall::within`]. Dropping the future gives the reply up, not the message, unless that
-    /// is queued behind a turn that fails.
+    /// [`EntityCall::within`]. Dropping the future gives up the reply, but not the message, unless
+    /// the message is queued behind a turn that fails.
     ///
-    /// Cost: a turn that changes nothing costs one encoding of the state more than a plain call. One
-    /// that does takes as long as a disk flush or two, which it shares with all turns of the node
-    /// that end meanwhile. Activation reads the state from the store.
+    /// Cost: a turn without changes costs an encoding of the state more than a plain call. A turn
+    /// with changes takes as long as one or two disk flushes, which it shares with all turns of the
+    /// node that end in the same time. Activation reads the state from the store.
     ///
-    /// Of two entities that call each other one gets [`EntityError::Cycle`]: an entity handles one
-    /// message at a time, and that includes the wait for its own calls.
+    /// If two entities call each other, one of the two calls gets [`EntityError::Cycle`]: an entity
+    /// handles one message at a time, and waits for its own calls meanwhile.
     ///
     /// # Errors
     ///
@@ -75,15 +76,15 @@ impl<P: Durable> Entity<P> {
 
     /// Sends a message without waiting for its handling or its commit.
     ///
-    /// Messages from one sender to one entity are handled in the order of their sending, except
-    /// around a turn that fails. A crash of the node, or a kill of the process, loses those that were
-    /// not yet handled.
+    /// Messages from the same sender to the same entity are handled in the order of sending, except
+    /// around a turn that fails. A crash of the node, or a kill of the process, loses the messages
+    /// that are not handled yet.
     ///
     /// # Errors
     ///
     /// [`SendError`] hands the message back if the key is invalid, the runtime has no room, the
-    /// node is shut down, or `Default` panics. A state that cannot be loaded is found out later: the
-    /// message is dropped, and the log says why.
+    /// node is shut down, or `Default` panics. A state that cannot be loaded is detected later: the
+    /// message is dropped, and the error is logged.
     pub fn send<M: Message>(&self, message: M) -> Result<(), SendError<M>>
     where
         P: Handle<M>,
@@ -94,7 +95,7 @@ impl<P: Durable> Entity<P> {
                 Ok(address) => address,
                 Err(error) => return Err(SendError { message, error }),
             };
-            // If it was passivated this instant, the next round activates it again.
+            // If the entity was just passivated, the next round activates it again.
             match address.send(DurableCast(message, self.node.clone().guard())) {
                 Ok(()) => return Ok(()),
                 Err(error) => DurableCast(message, _) = error.into_message(),
@@ -125,7 +126,7 @@ pub struct EntityCall<P: Durable + Handle<M>, M: Message> {
     entity: Entity<P>,
     stage: Stage<M>,
     within: Duration,
-    /// When it was first polled.
+    /// Time of the first poll.
     begun: Option<Instant>,
 }
 
@@ -135,11 +136,11 @@ enum Stage<M: Message> {
     Over,
 }
 
-// Nothing in here is pinned in place.
+// No field is structurally pinned.
 impl<P: Durable + Handle<M>, M: Message> Unpin for EntityCall<P, M> {}
 
 impl<P: Durable + Handle<M>, M: Message> EntityCall<P, M> {
-    /// Waits so long and no longer, instead of five seconds. Counts from the first poll.
+    /// Sets the deadline, five seconds by default. The time counts from the first poll.
     pub fn within(mut self, deadline: Duration) -> Self {
         self.within = deadline;
         self
@@ -152,7 +153,7 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         loop {
-            // What comes back unhandled goes into the next round.
+            // A message handed back unhandled goes into the next round.
             let message = match &mut this.stage {
                 Stage::Unsent(_) => match mem::replace(&mut this.stage, Stage::Over) {
                     Stage::Unsent(message) => message,
@@ -200,7 +201,7 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
     }
 }
 
-/// What it means for an entity's caller that its process, or its turn, ended like this.
+/// Returns the error of an entity's caller for the end of the entity's process or turn.
 pub(crate) fn died(reason: ExitReason) -> EntityError {
     match reason {
         ExitReason::Panicked(text) => EntityError::Panicked(text),

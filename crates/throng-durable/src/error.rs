@@ -7,14 +7,14 @@ use throng_store::{ReadError, WriteError};
 
 use crate::{CELL_KEY_BYTES_MAX, Durable};
 
-/// Why a call to an entity has no reply.
+/// Error of a call to an entity.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EntityError {
-    /// There can be no entity of that key: choose another one. The message was not handled.
+    /// The key is not valid: choose another key. The message was not handled.
     #[error("the entity's key {0}")]
     Key(#[from] KeyError),
-    /// The stored state is not for this program: run the right version, or write a migration. The
+    /// The stored state does not fit this program: run the right version, or write a migration. The
     /// message was not handled.
     #[error(transparent)]
     State(#[from] StateError),
@@ -31,26 +31,26 @@ pub enum EntityError {
     /// The node or its runtime is shut down. The message was not handled.
     #[error("the node is shut down")]
     ShutDown,
-    /// The handler panicked, or the encoding of the state it left: nothing of what it did was kept.
-    /// Or `Default`, `Deserialize`, `migrate` or `started` did, and the message was not handled.
+    /// The handler panicked, or the encoding of its state did: no change of the turn was kept. Or
+    /// `Default`, `Deserialize`, `migrate` or `started` panicked, and the message was not handled.
     #[error("the entity panicked: {0}")]
     Panicked(Arc<str>),
-    /// What the handler did could not be committed and was not kept; the source says why. Trying
-    /// again may work.
+    /// The turn's changes could not be committed and were not kept; the source gives the reason.
+    /// Trying again may work.
     #[error("the turn was not committed: {0}")]
     NotCommitted(#[source] CommitError),
-    /// The commit broke off: what the handler did may have been kept or not, as a whole. The node
-    /// must be opened again.
+    /// The outcome of the commit is unknown: the turn's changes were kept as a whole or not at all.
+    /// The node must be opened again.
     #[error("the turn may or may not have been committed: {0}")]
     Unknown(#[source] WriteError),
-    /// The process ended before it replied. What it did may have been kept or not, as a whole; the
-    /// next activation finds out which before it handles anything.
+    /// The process ended before it replied. The turn's changes were kept as a whole or not at all;
+    /// the next activation finds out which before it handles a message.
     #[error("the entity's process ended before it replied: {0}")]
     Died(ExitReason),
-    /// The entity waits, itself or through others, for the one that calls it.
-    #[error("the call would wait for itself")]
+    /// A call cycle: the entity is itself waiting, directly or through others, for this caller.
+    #[error("call cycle: the entity waits for its caller")]
     Cycle {
-        /// Whether the message had reached the entity's mailbox. It may still be handled then.
+        /// Whether the message had reached the entity's mailbox; if so, it may still be handled.
         enqueued: bool,
     },
     /// No reply came in time. If the message was queued, it may still be handled.
@@ -61,46 +61,46 @@ pub enum EntityError {
     },
 }
 
-/// A message that could not be sent, handed back.
+/// Error of a send, with the message handed back.
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct SendError<M> {
     /// The message.
     pub message: M,
-    /// Why.
+    /// The reason.
     #[source]
     pub error: EntityError,
 }
 
-// What is handed back need not be printable.
+// The message need not be printable.
 impl<M> std::fmt::Debug for SendError<M> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SendError").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
-/// What is wrong with the key of an entity.
+/// Error of an invalid entity key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// It has no bytes.
+    /// The key has no bytes.
     #[error("is empty")]
     Empty,
-    /// It has too many bytes.
-    #[error("has {bytes} bytes, the longest allowed has {bytes_max}")]
+    /// The key has too many bytes.
+    #[error("has {bytes} bytes, more than the {bytes_max} allowed")]
     TooLong {
-        /// Its length.
+        /// Length of the key.
         bytes: usize,
         /// The limit.
         bytes_max: usize,
     },
 }
 
-/// Why a stored state cannot be used by this program.
+/// Error of a stored state that this program cannot use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// A newer program wrote it: run that one.
+    /// A newer version of the program wrote the state: run that version.
     #[error(
         "the stored {kind} has state version {found}, this program knows versions up to {known}"
     )]
@@ -112,22 +112,23 @@ pub enum StateError {
         /// The version of this program.
         known: u16,
     },
-    /// An older program wrote it, and there is no migration from its version.
-    #[error("the stored {kind} has state version {found}, which nothing here migrates")]
+    /// An older version of the program wrote the state, and there is no migration from it.
+    #[error("the stored {kind} has state version {found}, and no migration from it is defined")]
     NotMigrated {
         /// The entity's kind.
         kind: &'static str,
         /// The version found.
         found: u16,
     },
-    /// The bytes are not a state of that version: the type was changed without a new version.
+    /// The bytes are not a state of that version. The usual cause is a change of the type without a
+    /// new version.
     #[error("the stored {kind} of state version {found} cannot be decoded: {reason}")]
     Undecodable {
         /// The entity's kind.
         kind: &'static str,
         /// The version found.
         found: u16,
-        /// What the decoder said.
+        /// Error text of the decoder.
         reason: String,
     },
 }
@@ -138,41 +139,41 @@ impl StateError {
     }
 }
 
-/// Why a turn could not be committed.
+/// Error of a commit.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommitError {
     /// The state cannot be encoded.
     #[error("the state cannot be encoded: {0}")]
     State(String),
-    /// The turn put something into a cell that no cell can hold.
+    /// The turn wrote a cell with an invalid key or a value that cannot be encoded.
     #[error(transparent)]
     Cell(CellError),
-    /// The store did not take it, or rolled it back.
+    /// The store refused the batch or rolled it back.
     #[error(transparent)]
     Write(WriteError),
 }
 
-/// Why a cell cannot be read or written.
+/// Error of reading or writing a cell.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CellError {
-    /// Its key is longer than [`CELL_KEY_BYTES_MAX`].
-    #[error("a cell's key has {bytes} bytes, the longest allowed has {CELL_KEY_BYTES_MAX}")]
+    /// The key is longer than [`CELL_KEY_BYTES_MAX`].
+    #[error("a cell's key has {bytes} bytes, more than the {CELL_KEY_BYTES_MAX} allowed")]
     KeyTooLong {
-        /// Its length.
+        /// Length of the key.
         bytes: usize,
     },
-    /// Its value cannot be encoded.
+    /// The value cannot be encoded.
     #[error("a cell's value cannot be encoded: {0}")]
     Encode(String),
-    /// Its bytes are not a value of the type asked for.
-    #[error("a cell's value is not of the type asked for: {0}")]
+    /// The bytes are not a value of the requested type.
+    #[error("a cell's value is not of the requested type: {0}")]
     Decode(String),
     /// The store could not be read.
     #[error("a cell could not be read: {0}")]
     Read(#[from] ReadError),
-    /// The activation has been given up, or its hook runs after its last turn.
+    /// The activation has been given up, or the hook runs after its last turn.
     #[error("the entity is no longer active")]
     Inactive,
 }

@@ -1,16 +1,16 @@
-//! Where an entity's records lie in the store.
+//! Layout of an entity's records in the store.
 //!
 //! | key                                          | value                                      |
 //! |----------------------------------------------|--------------------------------------------|
 //! | `K` kind `L` key `0x00`                      | version (`u16`, little endian), then state |
 //! | `K` kind `L` key `0x01` cell key             | the cell's value                           |
-//! | `0x00` kind                                  | how many entities of it are stored (`i64`) |
+//! | `0x00` kind                                  | number of stored entities of it (`i64`)    |
 //! | anything that begins with `0x41` or more     | free, for later tables                     |
 //!
-//! `K` (1 to 64) and `L` (1 to 255) are the lengths of what follows them, one byte each. Because
-//! of them no entity's records can begin like another's, so the keys need no escaping, an entity's
-//! records stand together, and its cells stand in the order of their own keys. States and cell
-//! values are encoded with postcard.
+//! `K` (1 to 64) and `L` (1 to 255) are the lengths of the parts after them, a byte each. The
+//! lengths make every entity's prefix unique and no prefix the beginning of another. So the keys
+//! need no escaping, an entity's records are adjacent, and its cells are in the order of their own
+//! keys. States and cell values are encoded with postcard.
 //!
 //! The longest key has to fit the store: 1 + 64 + 1 + 255 + 1 bytes leave 189 for a cell key.
 
@@ -20,24 +20,24 @@ use throng_store::KEY_BYTES_MAX;
 
 use crate::KeyError;
 
-/// The longest [`KIND`](crate::Durable::KIND), in bytes.
+/// Maximum length of a [`KIND`](crate::Durable::KIND), in bytes.
 pub const KIND_BYTES_MAX: usize = 64;
 
-/// The longest key of an entity, in bytes.
+/// Maximum length of an entity's key, in bytes.
 pub const ENTITY_KEY_BYTES_MAX: usize = 255;
 
-/// The longest key of a cell, in bytes.
+/// Maximum length of a cell's key, in bytes.
 pub const CELL_KEY_BYTES_MAX: usize =
     KEY_BYTES_MAX - (1 + KIND_BYTES_MAX + 1 + ENTITY_KEY_BYTES_MAX + 1);
 
-/// What the records of counts begin with.
+/// Common prefix of the records of counts.
 pub(crate) const COUNTS: &[u8] = &[0];
 
 const STATE: u8 = 0;
 const CELLS: u8 = 1;
 const AFTER_CELLS: u8 = 2;
 
-/// The key of the count of a kind.
+/// Returns the key of the count of a kind.
 pub(crate) fn count(kind: &str) -> Vec<u8> {
     [COUNTS, kind.as_bytes()].concat()
 }
@@ -55,12 +55,12 @@ impl KeyPrefix {
         Ok(KeyPrefix(parts.concat().into()))
     }
 
-    /// The key of the state.
+    /// Returns the key of the state.
     pub(crate) fn state(&self) -> Vec<u8> {
         self.with(STATE, b"")
     }
 
-    /// The key of a cell.
+    /// Returns the key of a cell.
     pub(crate) fn cell(&self, key: &[u8]) -> Vec<u8> {
         self.with(CELLS, key)
     }
@@ -70,7 +70,7 @@ impl KeyPrefix {
         &key[self.0.len() + 1..]
     }
 
-    /// The store's bounds for a range of cells.
+    /// Returns the store's bounds for a range of cells.
     pub(crate) fn cells<'k>(
         &self,
         bounds: &impl RangeBounds<&'k [u8]>,
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(prefix.cell(&[0; CELL_KEY_BYTES_MAX]).len(), KEY_BYTES_MAX);
     }
 
-    /// Kinds and keys that are made to be mistaken for one another.
+    /// Kinds and keys that are easily confused with each other.
     fn texts() -> impl Strategy<Value = (&'static str, String)> {
         let kind = prop_oneof![Just("a"), Just("aa"), Just("a\u{1}a"), Just("\u{1}")];
         (kind, "[a\u{0}\u{1}\u{2}]{1,4}")

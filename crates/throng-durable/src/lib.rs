@@ -1,8 +1,9 @@
 //! Processes whose state outlives the program.
 //!
-//! An *entity* is a process with an identity, (kind, key), and a state on disk. It always exists:
-//! the first message *activates* it, which means that a process is spawned that loads its state;
-//! when it has been idle for a while it is *passivated*, which means that the process ends. So the number of entities is bounded by the disk, the number of live ones by the memory.
+//! An *entity* is a process with an identity, (kind, key), and a state on disk. An entity always
+//! exists. The first message *activates* it: a process is spawned and loads the state. After some
+//! idle time the entity is *passivated*: the process ends. So the disk bounds the number of
+//! entities, and the memory bounds the number of live entities.
 //!
 //! ```
 //! use serde::{Deserialize, Serialize};
@@ -58,37 +59,40 @@
 //!
 //! Everything that wakes an entity is such a turn: calls and sends through an [`Entity`], timers,
 //! receive timeouts, piped results, messages to its [address](throng::Context::address), and the
-//! hooks `started`, `down`, `exit` and `timeout`. The one exception is the hook
-//! [`stopping`](throng::Process::stopping), which runs after the last turn: its changes are not kept.
+//! hooks `started`, `down`, `exit` and `timeout`. The only exception is the hook
+//! [`stopping`](throng::Process::stopping), which runs after the last turn: its changes are not
+//! kept.
 //!
 //! # Invariants
 //!
 //! - A reply leaves only after everything its turn changed is on disk.
-//! - A turn's state and cells are committed together or not at all, whatever ends its process: a
-//!   kill, an exit signal, a link, a panic, a shutdown.
-//! - An activation sees every commit of the one before. If that was ended while it waited for a
-//!   commit, the next one waits for the outcome before it loads the state.
-//! - One activation per entity: its handlers never run twice at the same time.
-//! - When a handler or a hook panics or a commit fails, that activation is given up with all it
-//!   holds in memory, and the next message meets the last committed state.
-//! - A message sent through an [`Entity`] that finds its entity just passivated, or given up, is
-//!   handed back inside the call and delivered to the next activation: none is lost, none handled
-//!   twice. If the process was killed or exited, callers are told; messages only sent are dropped.
-//! - Code of the user's runs under no lock of this crate, and a panic in it (also in `Default`,
-//!   `Deserialize`, `migrate`) is an error of the calls to that entity and of no others.
+//! - A turn's state and cells are committed together or not at all, no matter how its process ends:
+//!   by a kill, an exit signal, a link, a panic or a shutdown.
+//! - An activation sees every commit of the previous activation. If that activation ended while it
+//!   waited for a commit, the next activation waits for the outcome before it loads the state.
+//! - An entity has at most one activation: its handlers never run twice at the same time.
+//! - When a handler or a hook panics or a commit fails, the activation is given up with everything
+//!   it holds in memory, and the next message finds the last committed state.
+//! - A message sent through an [`Entity`] to an activation that was just passivated, or given up,
+//!   is handed back inside the call and delivered to the next activation: no message is lost, and
+//!   none is handled twice. If the process was killed or exited, its callers get an error, and
+//!   messages that were only sent are dropped.
+//! - User code runs under no lock of this crate. A panic in it (also in `Default`, `Deserialize`,
+//!   `migrate`) is an error of the calls to that entity and of no other calls.
 //! - An activation that found nothing on disk and has changed nothing leaves after its turn and
 //!   does not count against [`live_max`](Options::live_max). If a timer, a piped future, a receive
-//!   timeout, a link, a monitor, a name or a group may still wake it, it stays and counts like one
-//!   that is stored. Like any process it takes room in the runtime: at the runtime's limit of
-//!   processes the longest idle entities leave for it.
+//!   timeout, a link, a monitor, a name or a group may still wake it, the activation stays and
+//!   counts like that of a stored entity. Every activation takes a process of the runtime: at the
+//!   runtime's limit of processes, the longest idle entities are passivated to make room.
 //! - A stored state that is newer than the program, or damaged, is refused, never misread.
 //!
-//! Not promised: that what a handler does to the world outside waits for its commit. Messages it
-//! sends leave at once, and are not taken back if the turn is discarded; only its reply waits. And
-//! an activation's timers, links, monitors, names and fields marked `#[serde(skip)]` end with it.
+//! There is no promise that a handler's effects on the outside world wait for its commit. Messages
+//! sent by a handler leave at once and are not recalled if the turn is discarded; only the reply
+//! waits. Timers, links, monitors, names and fields marked `#[serde(skip)]` end with the
+//! activation.
 //!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
-//! that are read one by one and written in the same commit.
+//! that are read individually and written in the same commit.
 #![forbid(unsafe_code)]
 
 mod activation;

@@ -15,44 +15,45 @@ use crate::directory::{AnyDirectory, Directory, Nanos, SHARDS};
 use crate::layout::{self, KIND_BYTES_MAX};
 use crate::{Durable, Entity, sweeper};
 
-/// How often [`Node::shutdown`] looks whether all entities have ended.
+/// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long one search for room in the runtime follows another at the earliest.
+/// Minimum time between two searches for room in the runtime.
 const ROOM_PAUSE: Duration = Duration::from_millis(10);
 
 /// The entities of one data directory. Cheap to clone; all clones are the same node.
 ///
-/// Ends in order with [`shutdown`](Node::shutdown). If it is dropped instead, with all clones and
-/// entities, the live processes end after the messages they have, and the directory is free soon
-/// after the last of those; nothing that was acknowledged is lost either way.
+/// Ends in order with [`shutdown`](Node::shutdown). If the node is dropped instead, with all clones
+/// and entities, the live processes end after the messages in their mailboxes, and the directory is
+/// free soon after the last process has ended. Either way, no acknowledged change is lost.
 #[derive(Clone)]
 pub struct Node(Arc<Inner>);
 
-/// A [`Node`] as a queued message and its turn keep it open.
+/// A guard by which a queued message and its turn keep the [`Node`] open.
 ///
-/// The node ends with the last who has it, and waits for its store then. A turn must not wait, for
-/// it would block its worker; so this one leaves that to the blocking pool.
+/// Dropping the last reference to a node ends it and waits for its store. A turn must not wait,
+/// because it would block its worker, so the guard drops the node on the blocking pool.
 #[derive(Debug)]
 pub(crate) struct NodeGuard(Option<Node>);
 
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) runtime: RuntimeHandle,
-    /// How many activations there are, retired ones included.
+    /// Number of activations, retired ones included.
     pub(crate) live: Arc<AtomicUsize>,
-    /// How many of them count against the limit: all but those that are nowhere on disk and that
-    /// nothing but a message can wake.
+    /// Number of activations that count against the limit: all except the blank activations that
+    /// only a message can wake.
     pub(crate) residents: Arc<AtomicUsize>,
     live_max: usize,
     directories: RwLock<HashMap<TypeId, RegisteredDirectory>>,
     closed: AtomicBool,
     began: Instant,
-    /// How many activations there have been.
+    /// Number of activations since the start.
     activations: AtomicU64,
-    /// How many of them have become residents.
+    /// Number of activations since the start that became residents.
     residents_ever: AtomicU64,
-    /// How many of them have ended in order. Shared with them, for they may outlive the node.
+    /// Number of activations that ended in order. Shared with the activations, because they may
+    /// outlive the node.
     pub(crate) passivations: Arc<AtomicU64>,
     /// Moment of the last search for the longest idle entities. Locked during a search.
     last_search: Mutex<LastSearch>,
@@ -61,9 +62,9 @@ pub(crate) struct Inner {
 /// The moment of a search for the longest idle entities.
 #[derive(Default)]
 struct LastSearch {
-    /// By the count of all residents there have been.
+    /// Value of `residents_ever` at the search.
     residents: u64,
-    /// By the clock.
+    /// Time of the search.
     at: Nanos,
 }
 
@@ -74,7 +75,7 @@ struct RegisteredDirectory {
     untyped: Arc<dyn AnyDirectory>,
 }
 
-/// How to open a [`Node`]. From [`Node::open`].
+/// Options for opening a [`Node`]. From [`Node::open`].
 #[derive(Clone, Debug)]
 pub struct Options {
     path: PathBuf,
@@ -83,33 +84,34 @@ pub struct Options {
     store: throng_store::Options,
 }
 
-/// A node in numbers, from [`Node::stat`].
+/// Statistics of a node, from [`Node::stat`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStat {
     /// Entities in memory.
     pub live: usize,
-    /// How many of those that are stored may be, before the longest idle ones are passivated.
+    /// Number of stored entities that may be in memory before the longest idle entities are
+    /// passivated.
     pub live_max: usize,
-    /// How often an entity was brought into memory since the node was started.
+    /// Number of times an entity was brought into memory since the node was started.
     pub activations: u64,
-    /// How often one left memory in order: because nobody had anything to say to it for long, to
-    /// make room, or because there was nothing to keep. The others of those that left have failed.
+    /// Number of times an entity left memory in order: idle for too long, to make room, or with
+    /// nothing to keep. All other entities that left memory have failed.
     pub passivations: u64,
-    /// Entities on disk by kind, live or at rest. One that was never changed is not on disk.
+    /// Entities on disk by kind, live or at rest. An entity that was never changed is not on disk.
     pub stored: BTreeMap<String, u64>,
-    /// The store in numbers: its `entries` are the records of all states, cells and counts.
+    /// Statistics of the store: its `entries` are the records of all states, cells and counts.
     pub store: Stat,
 }
 
 impl NodeStat {
-    /// Entities on disk that are not in memory. A live one that is not stored yet counts as if it
-    /// were.
+    /// Number of entities on disk that are not in memory. A live entity that is not stored yet
+    /// counts as if it were.
     pub fn at_rest(&self) -> u64 {
         self.stored.values().sum::<u64>().saturating_sub(self.live as u64)
     }
 
-    /// The numbers as Prometheus reads them.
+    /// Returns the statistics in the text format of Prometheus.
     pub fn to_prometheus(&self) -> String {
         let mut text = PrometheusText::default();
         text.gauge("throng_entities_live", "Entities in memory.", self.live);
@@ -159,34 +161,34 @@ impl NodeStat {
 }
 
 impl Options {
-    /// How long an entity may go without a message before it is passivated. 60 s by default.
+    /// Sets the time without a message after which an entity is passivated. 60 s by default.
     #[must_use]
     pub fn idle_after(mut self, idle_after: Duration) -> Options {
         self.idle_after = idle_after;
         self
     }
 
-    /// How many entities may be live before the longest idle ones are passivated. 1,000,000 by
-    /// default.
+    /// Sets the number of entities that may be live before the longest idle entities are
+    /// passivated. 1,000,000 by default.
     ///
-    /// Activation never waits for room, for it might wait for itself: a crowd that all have
-    /// messages stays live beyond the limit until they are handled. Entities that are nowhere on
-    /// disk do not count and leave after their turn, unless a timer, a link or the like may still
-    /// wake them; then they stay and count.
+    /// Activation never waits for room, because it might wait for itself: entities with messages
+    /// stay live beyond the limit until the messages are handled. Entities with nothing on disk do
+    /// not count and leave after their turn, unless a timer, a link or the like may still wake
+    /// them; then they stay and count.
     #[must_use]
     pub fn live_max(mut self, entities: usize) -> Options {
         self.live_max = entities;
         self
     }
 
-    /// How to open the store: the size of its map and the bounds of its queue.
+    /// Sets the options of the store: the size of its map and the bounds of its queue.
     #[must_use]
     pub fn store(mut self, options: throng_store::Options) -> Options {
         self.store = options;
         self
     }
 
-    /// Opens the store and starts the node. Its entities will be processes of `runtime`.
+    /// Opens the store and starts the node. The entities are processes of `runtime`.
     ///
     /// # Errors
     ///
@@ -212,7 +214,8 @@ impl Options {
 }
 
 impl Node {
-    /// A node on the data directory `path`, which is made if it does not exist.
+    /// Returns the options of a node on the data directory `path`, which is created if it does not
+    /// exist.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -237,10 +240,10 @@ impl Node {
         }
     }
 
-    /// The entity of kind `P` with this key. No I/O: it exists whether in memory or not, and
-    /// whether it was ever stored or not.
+    /// Returns the entity of kind `P` with this key. No I/O: an entity exists whether it is in
+    /// memory or not, and whether it was ever stored or not.
     ///
-    /// A key that no entity can have (see [`KeyError`](crate::KeyError)) is an error of the calls.
+    /// An invalid key (see [`KeyError`](crate::KeyError)) is an error of the calls.
     ///
     /// # Panics
     ///
@@ -249,12 +252,12 @@ impl Node {
         Entity::from_parts(self.clone(), self.0.directory(), key.as_ref().into())
     }
 
-    /// How many entities are in memory.
+    /// Number of entities in memory.
     pub fn live(&self) -> usize {
         self.0.live.load(Ordering::Relaxed)
     }
 
-    /// The node in numbers.
+    /// Returns statistics of the node.
     ///
     /// # Errors
     ///
@@ -276,24 +279,25 @@ impl Node {
         })
     }
 
-    /// The store, for looking into and for backups. Its keys belong to the node.
+    /// Returns the store, for inspection and for backups. Its keys belong to the node.
     pub fn store(&self) -> &Store {
         &self.0.store
     }
 
-    /// Ends the node in order: lets no entity be activated any more, lets each live one handle the
-    /// messages it has, and flushes the store.
+    /// Ends the node in order: stops activations, lets each live entity handle the messages in its
+    /// mailbox, and flushes the store.
     ///
-    /// Calls that come later, also from handlers, get [`EntityError::ShutDown`]. Waits for
-    /// handlers under way, however long they take; so a handler of the node's own entities must
-    /// not wait for it. The directory is free for another node as soon
-    /// as all clones of this one and its entities are dropped.
+    /// Later calls, also from handlers, get [`EntityError::ShutDown`]. Shutdown waits for running
+    /// handlers without a limit, so a handler of the node's own entities must not wait for it. The
+    /// directory is free for another node as soon as all clones of this node and its entities are
+    /// dropped.
     ///
     /// [`EntityError::ShutDown`]: crate::EntityError::ShutDown
     pub async fn shutdown(&self) {
-        // Under each shard's lock this is either seen, or what it came too late for is live.
+        // An activation reads the flag under its shard's lock: it either sees the flag and fails,
+        // or its entity is live already.
         self.0.closed.store(true, Ordering::SeqCst);
-        // Pairs with the end of an activation.
+        // Acquire: pairs with the release at the end of an activation, in `CountGuard::drop`.
         while self.0.live.load(Ordering::Acquire) > 0 {
             let now = self.0.now();
             for directory in self.0.directories() {
@@ -304,7 +308,7 @@ impl Node {
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
         }
         let store = self.0.store.clone();
-        // It blocks on the last flush. If the runtime is going down, dropping the store flushes.
+        // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
         let _ = self.0.runtime.tokio().spawn_blocking(move || store.close()).await;
     }
 
@@ -334,7 +338,7 @@ impl Drop for NodeGuard {
     fn drop(&mut self) {
         if let Some(inner) = self.0.take().and_then(|node| Arc::into_inner(node.0)) {
             let tokio = inner.runtime.tokio().clone();
-            // If the runtime is going down, it is dropped right here.
+            // If the runtime is ending, the closure and the node are dropped right here.
             tokio.spawn_blocking(move || drop(inner));
         }
     }
@@ -353,9 +357,9 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    /// The time on the node's clock.
+    /// Returns the time of the node's clock.
     pub(crate) fn now(&self) -> Nanos {
-        // 584 years fit.
+        // A `u64` holds 584 years of nanoseconds.
         self.began.elapsed().as_nanos() as Nanos
     }
 
@@ -373,15 +377,16 @@ impl Inner {
         self.activations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a resident, and returns how many there have been.
+    /// Counts a resident, and returns the number of residents since the start.
     pub(crate) fn count_resident(&self) -> u64 {
         self.residents_ever.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Passivates the longest idle entities if there are too many, after so many residents.
+    /// Passivates the longest idle entities if there are too many. `residents` is the number of
+    /// residents since the start.
     ///
-    /// The search for them looks at all. So one sixteenth more leave than need to, and one search
-    /// follows another only when as many have come since.
+    /// A search visits all entities. So a search evicts a sixteenth of the limit more than it must,
+    /// and the next search runs only after as many entities have become residents.
     pub(crate) fn evict_if_crowded_since(&self, residents: u64) {
         if self.residents.load(Ordering::Relaxed) <= self.live_max {
             return;
@@ -411,13 +416,13 @@ impl Inner {
         }
     }
 
-    /// How many of so many may stay.
+    /// Returns the number of entities that may stay, of `leavable` entities.
     fn target(&self, leavable: usize) -> usize {
         if leavable > self.live_max { self.live_max - self.spare() } else { leavable }
     }
 
-    /// Of the entities that are not leaving yet, lets as many stay as `target` says of their
-    /// number, and asks the longest idle to leave.
+    /// Asks the longest idle entities to leave. `target` maps the number of entities that are not
+    /// leaving yet to the number that may stay.
     fn evict_down_to(&self, target: impl FnOnce(usize) -> usize) {
         let (now, directories) = (self.now(), self.directories());
         let mut uses = Vec::new();
@@ -431,7 +436,7 @@ impl Inner {
         directories.iter().for_each(|directory| directory.evict(newest, &mut count, now));
     }
 
-    /// How much room an eviction makes beyond what it must.
+    /// Number of entities that an eviction removes beyond the necessary number.
     fn spare(&self) -> usize {
         self.live_max / 16
     }
@@ -469,7 +474,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Nobody can reach them any more, and no sweeper will.
+        // No caller can reach the entities any more, and no sweeper runs.
         self.directories().iter().for_each(|directory| directory.stop_all());
     }
 }

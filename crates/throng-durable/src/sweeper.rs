@@ -1,8 +1,8 @@
-//! The sweeper: passivates what has been idle for too long, or is too much, and drops the known
-//! outcomes of writes whose processes have ended.
+//! The sweeper: passivates entities that are idle for too long or exceed the limit, and drops the
+//! known outcomes of writes whose processes have ended.
 //!
-//! One task per node. It looks at one shard at a time and lets other tasks run in between; its
-//! pauses are a quarter of the idle time, so that is by how much an entity may outstay it.
+//! Each node has a single sweeper task. It visits one shard at a time and lets other tasks run in
+//! between. Its pauses are a quarter of the idle time, so an entity may stay by that much longer.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
         tokio::time::sleep((idle_after / 4).clamp(PAUSE_MIN, PAUSE_MAX)).await;
         let directories = match node.upgrade() {
             Some(node) if !node.is_closed() => {
-                // Those who were too busy to leave when they should have may not be any more.
+                // Entities that were too busy to leave when asked may be idle by this time.
                 node.evict_if_crowded();
                 node.directories()
             }
@@ -30,8 +30,8 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
             for shard in 0..SHARDS {
                 let Some(node) = node.upgrade() else { return };
                 let now = node.now();
-                // Also while nothing can have been idle for so long: a sweep drops the outcomes
-                // that nobody has asked for.
+                // The sweep runs even if no entity can have been idle for so long: it also drops
+                // outcomes that no activation has taken.
                 directory.passivate_idle(shard, now.saturating_sub(idle_nanos), now);
                 drop(node);
                 tokio::task::yield_now().await;

@@ -1,10 +1,10 @@
 //! The turns of an entity: loading, the user's handler with a commit behind it, and passivation.
 //!
-//! What an entity does that did not come through an [`Entity`](crate::Entity) is committed by its
+//! Turns that did not come through an [`Entity`](crate::Entity) are committed by the entity's
 //! layer; see `activation`.
 //!
 //! A turn on a retired activation does not run its handler. A called message goes back to its
-//! caller inside the reply, a cast one to the directory; either way to the next activation.
+//! caller inside the reply, a cast message to the directory; either way to the next activation.
 
 use throng::{Context, Handle, Message, Turn};
 
@@ -13,22 +13,22 @@ use crate::activation::{
 };
 use crate::durable::encode_state;
 use crate::node::NodeGuard;
-use crate::users::{catch, catch_future, drop_users};
+use crate::users::{catch, catch_future, drop_user_value};
 use crate::{Durable, EntityError, SendError};
 
 /// A message that waits for its reply.
 pub(crate) struct DurableCall<M>(pub(crate) M, pub(crate) NodeGuard);
 
-/// Why there is no reply.
+/// Error of a turn without a reply.
 pub(crate) enum TurnError<M> {
-    /// The activation is given up; here is the message for the next one.
+    /// The activation is given up; the message goes to the next activation.
     Retired(M, NodeGuard),
-    /// The handler ran, but what it did was not kept, or may not have been; or the entity could not
-    /// be loaded.
+    /// The handler ran, but its changes were not kept, or their outcome is unknown; or the entity
+    /// could not be loaded.
     Discarded(EntityError),
 }
 
-/// A message that nobody waits for.
+/// A message without a caller that waits for it.
 pub(crate) struct DurableCast<M>(pub(crate) M, pub(crate) NodeGuard);
 
 /// Ends the process if no message waits.
@@ -53,9 +53,9 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for DurableCast<M> {
         {
             let entity = activation.entity(guard.node().clone());
             if let Err(SendError { error, message }) = entity.send(message) {
-                // As with any cast, nobody waits to learn it.
+                // A cast has no caller to return the error to.
                 tracing::error!(kind = P::KIND, key = entity.key(), %error, "a message was dropped");
-                drop_users(message);
+                drop_user_value(message);
             }
         }
     }
@@ -92,7 +92,7 @@ impl<P: Durable> Turn<P> for Load<P> {
             return;
         }
         if let Some(predecessor) = self.predecessor {
-            // Its caller was told that it may have been kept or not. The load shows which.
+            // Its caller got an error that leaves the outcome open. The load shows the outcome.
             let _ = predecessor.await;
         }
         let Some(activation) = Activation::of(cx) else { return };
@@ -101,7 +101,7 @@ impl<P: Durable> Turn<P> for Load<P> {
                 let stored = loaded.process.is_some();
                 let record = match loaded.process {
                     Some(found) => {
-                        drop_users(std::mem::replace(process, found));
+                        drop_user_value(std::mem::replace(process, found));
                         loaded.record
                     }
                     // If the default cannot be encoded, that is an error of the first commit.
@@ -124,7 +124,7 @@ impl<P: Durable> Turn<P> for Load<P> {
     }
 }
 
-/// Runs the user's hook `started` and commits what it changed.
+/// Runs the user's hook `started` and commits its changes.
 async fn start<P: Durable>(process: &mut P, cx: &mut Context<P>) -> Result<(), Failure> {
     let started = catch_future(async {
         process.started(cx).await;
@@ -149,20 +149,20 @@ async fn run<P: Durable + Handle<M>, M: Message>(
         None => Err(EnterError::Retired(guard)),
     };
     if let Err(closed) = entered {
-        // Nothing new can arrive but what was already on its way.
+        // Only messages that were already under way can still arrive.
         cx.stop_if_idle();
         return Err(match closed {
             EnterError::Retired(guard) => TurnError::Retired(message, guard),
             EnterError::Failed(failure) => {
-                drop_users(message);
+                drop_user_value(message);
                 TurnError::Discarded(failure.into())
             }
         });
     }
     let handled = catch_future(async {
         let reply = process.handle(message, cx).await;
-        // Encoded here, for the state must not be borrowed across the wait for the disk; and the
-        // user's `Serialize` may panic as the handler may.
+        // Encoded here, because the state must not be borrowed across the wait for the disk, and
+        // because the user's `Serialize` may panic like the handler.
         (reply, encode_state(process))
     });
     let outcome = match handled.await {
