@@ -1,43 +1,43 @@
-//! Attributes: finding our own, and carrying others over to what is generated.
+//! Attributes: finding this crate's attributes, and copying others to the generated items.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::{Attribute, Error, Path};
 
-/// The expansion of `#[message]` or `#[hook]` where no `#[process]` has taken it away.
+/// Expands `#[message]` or `#[hook]` on an item outside a `#[process]` block: an error.
 pub(crate) fn outside(name: &str, item: TokenStream) -> TokenStream {
     let text = format!(
-        "`#[{name}]` belongs on a method of an `impl` block that is marked `#[process]`; \
-         is that attribute missing?"
+        "`#[{name}]` belongs on a method of an `impl` block with the attribute `#[process]`; \
+         add `#[process]` to the block"
     );
     let error = Error::new(Span::call_site(), text).into_compile_error();
     quote!(#error #item)
 }
 
-/// Whether `path` names our attribute `name`, alone or as `throng::name`.
+/// Whether `path` names this crate's attribute `name`, alone or as `throng::name`.
 pub(crate) fn is_ours(path: &Path, name: &str) -> bool {
     path.segments.len() <= 2 && path.segments.last().is_some_and(|last| last.ident == name)
 }
 
-/// Takes our attribute `name` out of `attributes`.
+/// Takes this crate's attribute `name` out of `attributes`.
 ///
 /// # Errors
-/// If it is there twice.
+/// If the attribute occurs twice.
 pub(crate) fn take(attributes: &mut Vec<Attribute>, name: &str) -> syn::Result<Option<Attribute>> {
     let mut taken = attributes.extract_if(.., |attribute| is_ours(attribute.path(), name));
     let first = taken.next();
     match taken.next() {
-        Some(second) => Err(Error::new_spanned(second, format!("`#[{name}]` is here twice"))),
+        Some(second) => Err(Error::new_spanned(second, format!("duplicate attribute `#[{name}]`"))),
         None => Ok(first),
     }
 }
 
-/// Those attributes of an item that hold for whatever is made from it.
+/// Attributes of an item that also hold for the items generated from it.
 #[derive(Clone, Default)]
 pub(crate) struct Carried {
-    /// When it exists.
+    /// Conditions under which the item exists.
     pub(crate) conditions: Vec<Attribute>,
-    /// What it says about itself: documentation and deprecation.
+    /// Documentation and deprecation of the item.
     pub(crate) notes: Vec<Attribute>,
 }
 
@@ -51,7 +51,7 @@ impl Carried {
         Carried { conditions: named(&["cfg"]), notes: named(&["doc", "deprecated"]) }
     }
 
-    /// The notes, or `otherwise` as documentation if there is none.
+    /// Returns the notes, with `otherwise` as the documentation if they have none.
     pub(crate) fn notes_or(&self, otherwise: &str) -> TokenStream {
         let notes = &self.notes;
         if notes.iter().any(|note| note.path().is_ident("doc")) {

@@ -1,11 +1,11 @@
-//! Finds what a type borrows: what goes from process to process must own itself.
+//! Finds borrows in a type: values that go from process to process must be owned.
 
 use syn::visit::{self, Visit};
 use syn::{
     Error, Lifetime, ParenthesizedGenericArguments, Type, TypeFnPtr, TypeImplTrait, TypeReference,
 };
 
-/// What a type is for, in the words of a complaint about it.
+/// The role of a type in a message, which selects the text of an error.
 #[derive(Clone, Copy)]
 pub(crate) enum Role {
     Argument,
@@ -41,8 +41,8 @@ impl<'a> Visit<'a> for BorrowFinder {
         }
         let text = match self.role {
             Role::Argument => {
-                "a message outlives its sender's borrow: take what it carries by value, as `String` \
-                 for `&str`, or share it as an `Arc`"
+                "a message outlives its sender's borrow: take an owned value, such as `String` for \
+                 `&str`, or share the value in an `Arc`"
             }
             Role::Reply => {
                 "a reply leaves the process and cannot borrow from it: return an owned value"
@@ -64,18 +64,18 @@ impl<'a> Visit<'a> for BorrowFinder {
     fn visit_type_impl_trait(&mut self, ty: &'a TypeImplTrait) {
         let text = match self.role {
             Role::Argument => {
-                "a message's field needs a type with a name: name it, box it, or make it a type \
-                 parameter of the `impl` block"
+                "`impl Trait` is not allowed in a message's field: use a named type, a boxed trait \
+                 object, or a type parameter of the `impl` block"
             }
             Role::Reply => {
-                "a reply needs a type with a name: name it or box it; \
-                 for a future, write `async fn` and its output"
+                "`impl Trait` is not allowed in a reply: use a named type or a boxed trait object; \
+                 for a future, write an `async fn` that returns its output"
             }
         };
         self.report(Error::new_spanned(ty, text));
     }
 
-    // What a function takes and returns is its own affair.
+    // The parameters and results of a function pointer are not part of the message.
     fn visit_type_fn_ptr(&mut self, _: &'a TypeFnPtr) {}
     fn visit_parenthesized_generic_arguments(&mut self, _: &'a ParenthesizedGenericArguments) {}
 }

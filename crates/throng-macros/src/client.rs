@@ -1,9 +1,8 @@
-//! The typed client: what an address, and a supervised child's handle, offers for each message, in
-//! one trait per visibility.
+//! The typed client: methods for each message, on an address and on a supervised child's handle.
 //!
-//! Both are types of throng's, so methods on them need a trait. All methods of a trait are as
-//! visible as the trait, so messages of different visibility are in different traits; in their own
-//! module all of them are in scope.
+//! Addresses and handles are types of throng, so methods on them need a trait. All methods of a
+//! trait are as visible as the trait, so each visibility has a trait of its own; in their own
+//! module all of the traits are in scope.
 
 use crate::message::{Field, MessageMethod, camel_case};
 use crate::process::Block;
@@ -12,8 +11,8 @@ use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::{Error, Ident, Visibility};
 
-/// What an address can do without us. Its own methods would be called instead of ours; ours would
-/// be called instead of those of traits that take a reference.
+/// Methods that an address has already. Its inherent methods would shadow a client's method of the
+/// same name, and a client's method would shadow trait methods that take a reference.
 const ADDRESS_METHODS: &[&str] = &[
     "ask",
     "borrow",
@@ -50,10 +49,11 @@ const ADDRESS_METHODS: &[&str] = &[
     "type_id",
 ];
 
-/// The same of a supervised child's handle, which has these besides.
+/// Further methods that a supervised child's handle has already.
 const CHILD_METHODS: &[&str] = &["address"];
 
-/// Refuses a message that cannot be told from an earlier one, or whose client an address has already.
+/// Refuses a message with the name of an earlier message, or with a client method that exists
+/// already.
 pub(crate) fn refuse_collision(
     message: &MessageMethod,
     earlier: &[MessageMethod],
@@ -63,20 +63,19 @@ pub(crate) fn refuse_collision(
     for name in names.iter().map(|name| name.unraw().to_string()) {
         if ADDRESS_METHODS.contains(&name.as_str()) {
             let text = format!(
-                "an address has a method `{name}` already, which is not this: \
-                 give the method another name"
+                "every address has a method `{name}` already: give this method another name"
             );
             return Err(Error::new_spanned(method, text));
         }
         if CHILD_METHODS.contains(&name.as_str()) {
             let text = format!(
-                "the handle of a supervised child has a method `{name}` already, which is not \
-                 this: give the method another name"
+                "the handle of a supervised child has a method `{name}` already: give this method \
+                 another name"
             );
             return Err(Error::new_spanned(method, text));
         }
     }
-    // Which of two under a condition there is may be a matter of configuration; rustc will see.
+    // Of two methods under a condition, the configuration may select one; rustc reports a clash.
     let is_certain = |message: &&MessageMethod| message.carried.conditions.is_empty();
     for other in earlier.iter().filter(|_| is_certain(&message)).filter(is_certain) {
         let theirs = client_names(other);
@@ -84,14 +83,15 @@ pub(crate) fn refuse_collision(
         if other.name == message.name {
             let text = format!(
                 "the messages of `{other_method}` and `{method}` would both be called `{}`: \
-                 name one with `#[message(name = …)]`",
+                 rename one of them with `#[message(name = …)]`",
                 message.name
             );
             return Err(Error::new_spanned(method, text));
         }
         if let Some(name) = names.iter().find(|name| theirs.contains(name)) {
             let text = format!(
-                "`{other_method}` and `{method}` would both be `{name}` on an address: rename one"
+                "`{other_method}` and `{method}` would both make the client method `{name}`: rename \
+                 one of them"
             );
             return Err(Error::new_spanned(method, text));
         }
@@ -99,7 +99,7 @@ pub(crate) fn refuse_collision(
     Ok(())
 }
 
-/// Refuses a message that is called as one of the traits is.
+/// Refuses a message with the name of a client trait.
 pub(crate) fn refuse_trait_name(
     message: &MessageMethod,
     messages: &[MessageMethod],
@@ -110,15 +110,14 @@ pub(crate) fn refuse_trait_name(
     }
     let MessageMethod { method, name, .. } = message;
     let text = format!(
-        "the message of `{method}` would be called `{name}`, as the trait with the methods of an \
-         address is: name it with `#[message(name = …)]`, or the trait with \
-         `#[process(client = …)]`"
+        "the message of `{method}` would be called `{name}`, like the client trait: rename the \
+         message with `#[message(name = …)]`, or the trait with `#[process(client = …)]`"
     );
     Err(Error::new_spanned(method, text))
 }
 
-/// The traits, and their implementations for the process's address and for a supervised child's
-/// handle.
+/// Expands the client traits, and their implementations for the process's address and for a
+/// supervised child's handle.
 pub(crate) fn expand(messages: &[MessageMethod], block: &Block) -> TokenStream {
     let groups = group(messages, block);
     let traits =
@@ -126,7 +125,7 @@ pub(crate) fn expand(messages: &[MessageMethod], block: &Block) -> TokenStream {
     quote!(#(#traits)*)
 }
 
-/// The messages by their visibility, the widest first, each group with its trait's name.
+/// Groups the messages by visibility, the widest first, each group with its trait's name.
 fn group<'a>(
     messages: &'a [MessageMethod],
     block: &Block,
@@ -159,8 +158,8 @@ fn expand_group(
     let Block { krate, self_ty: process, conditions, generics, .. } = block;
     let (parameters, arguments, clause) = generics.split_for_impl();
     let about = format!(
-        "What can be asked of a `{0}`, on its [`Address`]({1}::Address) and on the handle of a \
-         supervised one, a [`Child`]({1}::Child).",
+        "Messages of a `{0}` as methods of its [`Address`]({1}::Address), and of the handle of a \
+         supervised `{0}`, a [`Child`]({1}::Child).",
         block.name,
         path(krate)
     );
@@ -193,8 +192,8 @@ fn expand_group(
             #(#defined)*
         }
 
-        // By reference, as all of a handle's methods are: it is found on a handle and on a
-        // reference to one.
+        // By reference, like all methods of a handle: the method is found on a handle and on a
+        // reference to a handle.
         #(#conditions)*
         #[allow(deprecated)]
         impl #parameters #name #arguments for &#krate::Child<#process> #clause {
@@ -203,7 +202,7 @@ fn expand_group(
     }
 }
 
-/// A method of the client, as the trait declares it and its implementation defines it.
+/// A method of the client: its declaration in the trait and its body in the implementation.
 struct Method {
     conditions: TokenStream,
     notes: TokenStream,
@@ -211,7 +210,7 @@ struct Method {
     body: TokenStream,
 }
 
-/// What a message has on a target, an address or a handle: a method that calls and one that sends.
+/// Expands the methods of a message on `target`, an address or a handle: a call and a send.
 fn expand_methods(message: &MessageMethod, block: &Block, target: &TokenStream) -> Vec<Method> {
     let krate = &block.krate;
     let (method, reply) = (&message.method, &message.reply);
@@ -222,7 +221,7 @@ fn expand_methods(message: &MessageMethod, block: &Block, target: &TokenStream) 
         let conditions = &message.carried.conditions;
         quote!(#(#conditions)*)
     };
-    let notes = message.carried.notes_or(&format!("Has the process run `{method}`."));
+    let notes = message.carried.notes_or(&format!("Calls `{method}` of the process."));
     let send = |name: &Ident, notes| Method {
         conditions: conditions.clone(),
         notes,
@@ -253,8 +252,7 @@ fn expand_methods(message: &MessageMethod, block: &Block, target: &TokenStream) 
         }
     };
     let call = Method { conditions: conditions.clone(), notes, signature, body };
-    let about =
-        format!("Sends what [`{0}`](Self::{0}) asks, and waits for nothing.", method.unraw());
+    let about = format!("Sends the message of [`{0}`](Self::{0}) without waiting.", method.unraw());
     vec![call, send(&send_name(method), quote!(#[doc = #about]))]
 }
 
@@ -275,13 +273,13 @@ fn is_same(one: &Visibility, other: &Visibility) -> bool {
     text(one) == text(other)
 }
 
-/// What the visibility is called, without spaces; nothing for private.
+/// Returns the visibility as text without spaces; empty for private.
 fn text(visibility: &Visibility) -> String {
     let text = visibility.to_token_stream().to_string().replace(' ', "");
     if text == "pub(self)" { String::new() } else { text }
 }
 
-/// Orders visibilities, the widest first.
+/// Rank of a visibility, the widest first.
 fn width(visibility: &Visibility) -> u8 {
     match text(visibility).as_str() {
         "pub" => 0,
@@ -292,7 +290,7 @@ fn width(visibility: &Visibility) -> u8 {
     }
 }
 
-/// What tells the trait of narrower visibility from the widest: `Crate`, `Super`, `Private`.
+/// Suffix of the trait for a narrower visibility: `Crate`, `Super`, `Private`.
 fn suffix(visibility: &Visibility) -> String {
     if text(visibility).is_empty() {
         return "Private".to_owned();
@@ -322,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn no_client_method_is_hidden_by_one_of_an_address_or_a_handle() {
+    fn no_method_of_an_address_or_a_handle_hides_a_client_method() {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../throng/src");
         let mut files = vec![source];
         let mut methods = Vec::new();
@@ -340,7 +338,8 @@ mod tests {
         assert!(methods.is_empty(), "add to ADDRESS_METHODS or CHILD_METHODS: {methods:?}");
     }
 
-    /// The public methods that addresses of all processes have, and handles of supervised ones.
+    /// Returns the public methods of addresses and of supervised children's handles, for all
+    /// processes.
     fn methods_of_an_address(source: &str) -> Vec<String> {
         let is_address = |ty: &Type| matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Address" || last.ident == "Child"));
         let is_general = |block: &ItemImpl| block.generics.type_params().next().is_some();

@@ -1,12 +1,12 @@
-//! Which of an impl block's parameters a message needs.
+//! Selection of the impl block's parameters that a message needs.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::punctuated::Punctuated;
 use syn::{GenericParam, Generics, Ident};
 
-/// The parameters that the types of a message name, those that their bounds name, and so on; with
-/// all bounds that concern no others.
+/// Returns the parameters that a message needs: the parameters in its types, in the bounds of these, and so
+/// on; with all bounds that name only needed parameters.
 pub(crate) fn needed(generics: &Generics, types: &[TokenStream]) -> Generics {
     let names: Vec<&Ident> = generics.params.iter().filter_map(name).collect();
     let bounds = bounds(generics);
@@ -46,15 +46,15 @@ pub(crate) fn needed(generics: &Generics, types: &[TokenStream]) -> Generics {
     kept
 }
 
-/// A type that names those type parameters of `generics` that no type in `types` does; none if
-/// there are none.
+/// Returns a marker type with the type parameters of `generics` that do not occur in `types`;
+/// `None` if all of them do.
 pub(crate) fn marker(generics: &Generics, types: &[TokenStream]) -> Option<TokenStream> {
     let missing: Vec<&Ident> = generics
         .type_params()
         .map(|param| &param.ident)
         .filter(|name| !types.iter().any(|ty| mentions(ty, name)))
         .collect();
-    // A function's result: neither its thread-safety nor its dropping matters.
+    // As a function's result, a parameter affects neither `Send` and `Sync` nor the drop check.
     (!missing.is_empty()).then(|| quote!(::core::marker::PhantomData<fn() -> (#(#missing,)*)>))
 }
 
@@ -75,7 +75,7 @@ fn name(param: &GenericParam) -> Option<&Ident> {
     }
 }
 
-/// Each bound as tokens, whether it stands with its parameter or in the where clause.
+/// Returns each bound as tokens, from the parameters and from the where clause.
 fn bounds(generics: &Generics) -> Vec<TokenStream> {
     let inline = generics.params.iter().map(ToTokens::to_token_stream);
     let clause = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fields_do_not_name_is_marked() {
+    fn a_parameter_that_no_field_names_is_in_the_marker() {
         let block: ItemImpl = parse_quote!(
             impl<K, V, const N: usize> Cache<K, V, N> {}
         );

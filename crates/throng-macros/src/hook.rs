@@ -1,4 +1,4 @@
-//! One hook: a method of the block that `impl Process` calls.
+//! A hook: a method of the block that `impl Process` calls.
 
 use crate::attributes::{self, Carried};
 use crate::message::{is_context, is_shared, receiver};

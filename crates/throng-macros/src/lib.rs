@@ -1,23 +1,24 @@
 //! The attribute `#[process]`: messages, handlers and a typed client, made from one impl block.
 //!
-//! throng re-exports all of this and documents it there; nobody depends on this crate directly. It
-//! is a crate of its own because procedural macros must be, and it keeps syn away from the rest.
+//! throng re-exports and documents these attributes; no program depends on this crate directly.
+//! Procedural macros must be in a crate of their own, which also keeps syn away from the rest.
 //!
 //! ```text
 //! #[process] impl Account { … }          process: options, the methods one by one
 //!     ├─ #[message] fn deposit           message: struct Deposit, its Message and Handle
-//!     │                                  client:  what an Address<Account> offers for it
+//!     │                                  client:  its methods on an Address<Account>
 //!     ├─ #[hook] fn started              hook:    a method of `impl Process for Account`
-//!     └─ anything else                   as it was
+//!     └─ any other item                  unchanged
 //! ```
 //!
-//! Invariants of what is generated:
+//! Invariants of the generated code:
 //!
-//! - It names everything by absolute path, and its own variables by names that no user can write.
-//! - The block itself stays as it was, less our attributes; methods can be called as ever.
-//! - A message whose method is refused is left out; the others are still made, so that one mistake
-//!   is reported once.
-//! - A handler is the user's own future, wrapped in nothing.
+//! - Paths are absolute, and variables have names that a user cannot write.
+//! - The block itself is unchanged except for the removed attributes; its methods can be called
+//!   directly as before.
+//! - A message whose method is refused is left out, and all other messages are generated, so that
+//!   each mistake is reported once.
+//! - A handler is the user's own future, without a wrapper.
 
 #![forbid(unsafe_code)]
 
@@ -31,8 +32,8 @@ mod process;
 
 use proc_macro::TokenStream;
 
-/// Makes a process of an impl block: its `#[message]` methods become messages, its `#[hook]`
-/// methods the hooks of `Process`.
+/// Makes a type a process: the `#[message]` methods of the impl block become messages, its
+/// `#[hook]` methods become hooks of `Process`.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -58,7 +59,7 @@ use proc_macro::TokenStream;
 /// let runtime = Runtime::builder().workers(1).start()?;
 /// let account = runtime.spawn(Account { balance: 0 })?;
 /// runtime.block_on(async |_| {
-///     account.send_deposit(5)?;                           // goes its way
+///     account.send_deposit(5)?;                           // sends, does not wait
 ///     assert_eq!(account.deposit(5).await?, 10);          // waits, five seconds at most
 ///     account.send(Deposit { amount: 5 })?;               // the message as a value
 ///     assert_eq!(account.balance().await?, 15);
@@ -67,19 +68,20 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// # What it makes
+/// # Generated items
 ///
 /// For the process: `impl Process for Account`, with the hooks. For each message method, here
 /// `deposit`, all as visible as the method and with its documentation:
 ///
-/// - `struct Deposit { amount: u64 }` with `impl Message`, to be sent as any other: later by a timer,
-///   to many, or through a recipient. An argument that is a pattern makes a field `_0`, by its place.
-/// - `impl Handle<Deposit> for Account`, which calls the method. It adds no future and no
-///   allocation of its own: a method that does not wait costs as much as a handler written by hand.
-/// - `account.deposit(5)`, a `Call`: await it, perhaps `.within(deadline)`.
-/// - `account.send_deposit(5)?`, which sends and does not wait.
+/// - `struct Deposit { amount: u64 }` with `impl Message`, which can be sent like any message: by a
+///   timer, to many processes, or through a recipient. An argument that is a pattern makes a field
+///   `_0`, by its position.
+/// - `impl Handle<Deposit> for Account`, which calls the method. The handler adds no future and no
+///   allocation: a method that does not wait costs as much as a handler written by hand.
+/// - `account.deposit(5)`, which returns a `Call`: await it, perhaps `.within(deadline)`.
+/// - `account.send_deposit(5)?`, which sends without waiting.
 ///
-/// The handle of a supervised child has the same methods, which go to whichever incarnation runs:
+/// The handle of a supervised child has the same methods, which go to the running incarnation:
 ///
 /// ```
 /// use throng::prelude::*;
@@ -108,26 +110,27 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// Everything is made where the block stands. The methods on the address are those of a trait
-/// `AccountClient`, which other modules import. If methods differ in visibility, the widest are in
-/// `AccountClient` and the others in traits of their own, `AccountClientCrate` for `pub(crate)`,
-/// `AccountClientSuper`, `AccountClientPrivate`: a private message cannot be sent from outside.
+/// All items are generated in the block's module. The methods on the address belong to a trait
+/// `AccountClient`, which other modules import. If methods differ in visibility, the most visible
+/// methods are in `AccountClient` and the others in traits of their own, `AccountClientCrate` for
+/// `pub(crate)`, `AccountClientSuper`, `AccountClientPrivate`: a private message cannot be sent
+/// from outside.
 ///
 /// # Methods
 ///
-/// A message method takes `&mut self` or `&self`, is an `async fn` or a plain `fn`, and owns what it
-/// takes and returns. An argument of type `&mut Context<Self>`, anywhere, is the process's context
-/// and no part of the message. With an argument of type `ReplyTo<R>` the message is a question, to be
-/// answered later or by another process: `account.audit(year).await?` asks it and brings the `R`, and
-/// `account.send_audit(year, reply)` hands a question on. The impl block may have type parameters; a message has those that
-/// its arguments and its reply need. If a parameter occurs in the reply only, the message is made
-/// by `Get::new(key)`.
+/// A message method takes `&mut self` or `&self`, is an `async fn` or a plain `fn`, and takes and
+/// returns owned values. An argument of type `&mut Context<Self>`, in any position, is the
+/// process's context and not part of the message. With an argument of type `ReplyTo<R>` the message
+/// is a question that is answered later or by another process: `account.audit(year).await?` asks
+/// the question and returns the `R`, and `account.send_audit(year, reply)` passes a question on.
+/// The impl block may have type parameters; a message has the parameters that its arguments and its
+/// reply need. If a parameter occurs only in the reply, the message is made by `Get::new(key)`.
 ///
 /// # Names
 ///
-/// A message is called as its method is, in camel case, and is an item of the module in which the
-/// block stands. The name must be free there: no type of yours has it, and no message of another
-/// process in the same module. `#[message(name = …)]` gives a message another name:
+/// A message has its method's name in camel case and is an item of the block's module. The name
+/// must be free there: no type of yours may have it, and no message of another process in the same
+/// module. `#[message(name = …)]` gives a message another name:
 ///
 /// ```
 /// use throng::prelude::*;
@@ -164,14 +167,14 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// The macro refuses a name that it can see to be taken: that of the process, of its client's trait, of a
-/// type in the method's own signature. Any other clash is found by the compiler, whose complaint
-/// (E0428, or E0255 for an imported type) points at the method.
+/// The macro refuses a name that it knows to be taken: the name of the process, of its client
+/// trait, or of a type in the method's signature. The compiler detects any other clash, with an
+/// error (E0428, or E0255 for an imported type) that points at the method.
 ///
 /// # Hooks
 ///
-/// A method marked `#[hook]` and called `started`, `stopping`, `down`, `exit` or `timeout` is that
-/// hook of the process. It may leave out arguments that it does not need.
+/// A method marked `#[hook]` and called `started`, `stopping`, `down`, `exit` or `timeout` is the
+/// hook of that name. It may leave out arguments that it does not need.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -205,25 +208,25 @@ use proc_macro::TokenStream;
 /// |---|---|
 /// | `manual` | `impl Process` is written by hand, or made by another block |
 /// | `client = Name` | the trait's name, instead of `AccountClient` |
-/// | `crate = path` | where throng is, instead of `::throng` |
+/// | `crate = path` | the path of throng, instead of `::throng` |
 ///
 /// | `#[message(…)]` | |
 /// |---|---|
-/// | `send` | it is only sent: `session.hang_up()?` sends, and nothing calls |
+/// | `send` | the message is only sent: `session.hang_up()?` sends, and there is no call |
 /// | `name = Name` | the message's name, instead of the method's in camel case |
-/// | `derive(Clone, …)` | what the message derives; nothing by itself. `Clone` is what `send_every` needs |
+/// | `derive(Clone, …)` | traits that the message derives, none by default. `send_every` needs `Clone` |
 #[proc_macro_attribute]
 pub fn process(options: TokenStream, item: TokenStream) -> TokenStream {
     process::expand(options.into(), item.into()).into()
 }
 
-/// Marks a method of a [`#[process]`](macro@process) block as a message; see there.
+/// Marks a method of a [`#[process]`](macro@process) block as a message.
 #[proc_macro_attribute]
 pub fn message(_: TokenStream, item: TokenStream) -> TokenStream {
     attributes::outside("message", item.into()).into()
 }
 
-/// Marks a method of a [`#[process]`](macro@process) block as a hook; see there.
+/// Marks a method of a [`#[process]`](macro@process) block as a hook.
 #[proc_macro_attribute]
 pub fn hook(_: TokenStream, item: TokenStream) -> TokenStream {
     attributes::outside("hook", item.into()).into()

@@ -1,4 +1,4 @@
-//! One message method: what it says, and the message, handler and bounds made from it.
+//! A message method: its parts, and the message, handler and bounds generated from it.
 
 use crate::attributes::{self, Carried};
 use crate::borrows::{self, Role};
@@ -15,8 +15,8 @@ use syn::{
     TypePath, Visibility, WhereClause, parse_quote, parse_quote_spanned,
 };
 
-/// Types that everybody uses by their bare names: those of the language's prelude and of throng's.
-/// A message of such a name would hide them in the whole module.
+/// Types that programs use by their bare names: the types in the preludes of the language and of
+/// throng. A message with such a name would hide the type in the whole module.
 const HIDDEN_BY_A_MESSAGE: &[&str] = &[
     "Address",
     "AsMut",
@@ -86,7 +86,7 @@ const HIDDEN_BY_A_MESSAGE: &[&str] = &[
 /// A method marked `#[message]`.
 pub(crate) struct MessageMethod {
     pub(crate) method: Ident,
-    /// The message's.
+    /// Name of the message.
     pub(crate) name: Ident,
     pub(crate) visibility: Visibility,
     pub(crate) carried: Carried,
@@ -94,10 +94,10 @@ pub(crate) struct MessageMethod {
     derives: Vec<Path>,
     is_async: bool,
     shares_state: bool,
-    /// In the method's order, less the receiver.
+    /// Arguments in the method's order, without the receiver.
     arguments: Vec<Argument>,
     pub(crate) reply: Type,
-    /// The parameters that the message has.
+    /// Type parameters of the message.
     generics: Generics,
     marker: Option<TokenStream>,
 }
@@ -107,7 +107,7 @@ enum Argument {
     Context,
 }
 
-/// An argument of the method and field of the message.
+/// An argument of the method, which is a field of the message.
 pub(crate) struct Field {
     pub(crate) name: Ident,
     pub(crate) ty: Type,
@@ -115,10 +115,11 @@ pub(crate) struct Field {
 }
 
 impl MessageMethod {
-    /// Reads the method, and takes from it what only we understand: documentation of arguments.
+    /// Reads the method, and takes off the documentation of its arguments, which rustc refuses
+    /// there.
     ///
     /// # Errors
-    /// What about it cannot be a message.
+    /// If the method cannot be a message.
     pub(crate) fn take(
         attribute: &Attribute,
         method: &mut ImplItemFn,
@@ -127,14 +128,14 @@ impl MessageMethod {
         let options = MessageOptions::parse(attribute)?;
         let signature = &mut method.sig;
         if let Safety::Unsafe(token) = &signature.safety {
-            let text = "a message can be sent by anybody, who can promise nothing: \
-                        its method cannot be `unsafe`";
+            let text = "a message's method cannot be `unsafe`: \
+                        a sender cannot uphold its safety conditions";
             return Err(Error::new_spanned(token, text));
         }
         if let Some(parameter) = (signature.generics.params.iter())
             .find(|parameter| !matches!(parameter, GenericParam::Lifetime(_)))
         {
-            let text = "a message is one type, not one for each type parameter: \
+            let text = "a message's method cannot have type parameters: \
                         put the parameter on the `impl` block";
             return Err(Error::new_spanned(parameter, text));
         }
@@ -151,8 +152,8 @@ impl MessageMethod {
         let reply = match &signature.output {
             ReturnType::Default => parse_quote_spanned!(signature.ident.span()=> ()),
             ReturnType::Type(_, ty) if options.is_only_sent => {
-                let text = "a message that is only sent has no reply: \
-                            leave out the type, or the option `send`";
+                let text = "a message with the option `send` has no reply: \
+                            remove the return type or the option";
                 return Err(Error::new_spanned(ty, text));
             }
             ReturnType::Type(_, ty) => {
@@ -162,7 +163,8 @@ impl MessageMethod {
         };
         let name = match options.name {
             Some(name) if name == block.name => {
-                let text = format!("`{name}` is the process: give its message another name");
+                let text =
+                    format!("`{name}` is the name of the process: give the message another name");
                 return Err(Error::new_spanned(name, text));
             }
             Some(name) => name,
@@ -199,21 +201,22 @@ impl MessageMethod {
         fields(&self.arguments)
     }
 
-    /// The field by which the message is answered, and the answer's type; if it is not only sent.
+    /// Returns the field with the `ReplyTo` and the answer's type; `None` if the message is only
+    /// sent.
     pub(crate) fn question(&self) -> Option<(&Field, &Type)> {
         let mut questions =
             self.fields().filter_map(|field| Some((field, answered_by(&field.ty)?)));
         questions.next().filter(|_| !self.is_only_sent)
     }
 
-    /// The message's type, with its parameters.
+    /// Returns the message's type, with its parameters.
     pub(crate) fn ty(&self) -> TokenStream {
         let name = &self.name;
         let (_, parameters, _) = self.generics.split_for_impl();
         quote!(#name #parameters)
     }
 
-    /// An expression that makes the message of variables named as the fields.
+    /// Returns an expression that makes the message of variables with the names of its fields.
     pub(crate) fn construction(&self) -> TokenStream {
         let name = &self.name;
         let fields = self.fields().map(|field| &field.name);
@@ -224,7 +227,7 @@ impl MessageMethod {
         }
     }
 
-    /// The message, how it is handled, and what its parts must be.
+    /// Expands the message, its handler, and the bounds of its parts.
     pub(crate) fn expand(&self, block: &Block) -> TokenStream {
         let message = self.expand_message(block);
         let handler = self.expand_handler(block);
@@ -240,7 +243,7 @@ impl MessageMethod {
             .carried
             .notes_or(&format!("The message that `{}::{}` handles.", block.name, self.method));
         let (parameters, arguments, clause) = self.generics.split_for_impl();
-        // A complaint about the name points at the method, or where the name is given.
+        // An error about the name points at the method, or at the option that gives the name.
         let at = Span::call_site().located_at(name.span());
         let named = {
             let mut generics = self.generics.clone();
@@ -256,7 +259,7 @@ impl MessageMethod {
         let fields: Vec<TokenStream> = self
             .fields()
             .map(|Field { name, ty, documentation }| {
-                let otherwise = format!("What the method calls `{}`.", name.unraw());
+                let otherwise = format!("The argument `{}` of the method.", name.unraw());
                 let otherwise = documentation.is_empty().then(|| quote!(#[doc = #otherwise]));
                 quote!(#(#documentation)* #otherwise #visibility #name: #ty)
             })
@@ -278,7 +281,7 @@ impl MessageMethod {
                 #visibility #declaration #parameters #body
             }
         };
-        // The check is no reader's concern.
+        // The documented definition is without the check.
         let (checked, documented) =
             (definition(named.as_ref()), definition(self.generics.where_clause.as_ref()));
         let constructor = self.marker.as_ref().map(|_| {
@@ -320,7 +323,7 @@ impl MessageMethod {
         let conditions = self.conditions(block);
         let (parameters, _, clause) = block.generics.split_for_impl();
         let (name, ty) = (&self.name, self.ty());
-        // The user's arguments are in scope with these.
+        // The user's arguments are in scope together with these variables.
         let message = Ident::new("message", Span::mixed_site().located_at(method.span()));
         let cx = Ident::new("cx", Span::mixed_site());
         let fields: Vec<&Ident> = self.fields().map(|field| &field.name).collect();
@@ -332,7 +335,7 @@ impl MessageMethod {
             Argument::Field(field) => field.name.to_token_stream(),
             Argument::Context => cx.to_token_stream(),
         });
-        // Complaints about a future that cannot change threads point at the method.
+        // Errors about a future that is not `Send` point at the method.
         let span = method.span();
         let handles = self.located(&quote!(#krate::Handle<#ty>));
         let call = quote_spanned!(span=> Self::#method(self, #(#arguments),*));
@@ -364,7 +367,7 @@ impl MessageMethod {
         }
     }
 
-    /// Bounds that the generated code needs anyway, checked where the user wrote the type.
+    /// Expands checks of the bounds that the generated code needs, located at the user's types.
     fn expand_bounds(&self, block: &Block) -> TokenStream {
         let krate = &block.krate;
         let conditions = self.conditions(block);
@@ -391,7 +394,7 @@ impl MessageMethod {
         }
     }
 
-    /// The tokens, for a complaint that points at the method.
+    /// Returns the tokens with a span by which errors point at the method.
     fn located(&self, tokens: &impl ToTokens) -> TokenStream {
         let tokens = tokens.to_token_stream().into_iter();
         let located = tokens.map(|mut token| {
@@ -401,7 +404,7 @@ impl MessageMethod {
         located.collect()
     }
 
-    /// When the message exists: when both the block and the method do.
+    /// Returns the conditions of the message: the block's and the method's.
     pub(crate) fn conditions<'a>(&'a self, block: &'a Block) -> Vec<&'a Attribute> {
         block.conditions.iter().chain(&self.carried.conditions).collect()
     }
@@ -411,7 +414,7 @@ impl MessageMethod {
     }
 }
 
-/// The answer's type, if `ty` is a `ReplyTo` of one.
+/// Returns the answer's type, if `ty` is a `ReplyTo`.
 fn answered_by(ty: &Type) -> Option<&Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == "ReplyTo")?;
@@ -431,10 +434,10 @@ fn refuse_second_reply(arguments: &[Argument], output: &ReturnType) -> syn::Resu
     match (questions.next(), output) {
         (Some(second), _) => Err(Error::new_spanned(
             &second.ty,
-            "a question has one answer: this is a second `ReplyTo`",
+            "a message has at most one `ReplyTo`: this is the second",
         )),
         (None, ReturnType::Type(_, ty)) if has_one => {
-            let text = "this message is answered by its `ReplyTo`: leave out the type";
+            let text = "this message replies through its `ReplyTo`: remove the return type";
             Err(Error::new_spanned(ty, text))
         }
         _ => Ok(()),
@@ -449,7 +452,7 @@ fn fields(arguments: &[Argument]) -> impl Iterator<Item = &Field> {
 }
 
 impl Argument {
-    /// Reads the argument at a place, and takes its documentation.
+    /// Reads the argument at `position`, and takes off its documentation.
     fn take(argument: &mut PatType, position: usize, block: &Block) -> syn::Result<Argument> {
         if is_context(&argument.ty) {
             return Ok(Argument::Context);
@@ -459,15 +462,15 @@ impl Argument {
         if let Some(condition) = argument.attrs.iter().find(|attribute| {
             ["cfg", "cfg_attr"].iter().any(|name| attribute.path().is_ident(name))
         }) {
-            let text = "a message has the same fields everywhere: \
-                        put the condition on the method, or write two";
+            let text = "a message's field cannot depend on a condition: \
+                        put the condition on the method, or write two methods";
             return Err(Error::new_spanned(condition, text));
         }
         if let Type::Path(path) = &*argument.ty
             && ["Context < Self >", "throng :: Context < Self >"]
                 .contains(&path.to_token_stream().to_string().as_str())
         {
-            let text = "the context is lent to a method: take `&mut Context<Self>`";
+            let text = "the context is passed by reference: take `&mut Context<Self>`";
             return Err(Error::new_spanned(path, text));
         }
         borrows::refuse(&argument.ty, Role::Argument)?;
@@ -489,15 +492,16 @@ pub(crate) fn is_context(ty: &Type) -> bool {
     })
 }
 
-/// The method's `self`.
+/// Returns the method's `self`.
 ///
 /// # Errors
-/// If there is none.
+/// If the method has no `self`.
 pub(crate) fn receiver<'a>(first: Option<&'a FnArg>, method: &Ident) -> syn::Result<&'a Receiver> {
     match first {
         Some(FnArg::Receiver(receiver)) => Ok(receiver),
         _ => {
-            let text = "this is called on a process: take `&mut self` or `&self`";
+            let text =
+                "the method of a message or hook needs a receiver: take `&mut self` or `&self`";
             Err(Error::new_spanned(method, text))
         }
     }
@@ -506,7 +510,7 @@ pub(crate) fn receiver<'a>(first: Option<&'a FnArg>, method: &Ident) -> syn::Res
 /// Whether the receiver is `&self`, not `&mut self`.
 ///
 /// # Errors
-/// If it is neither.
+/// If it is neither of them.
 pub(crate) fn is_shared(receiver: &Receiver) -> syn::Result<bool> {
     match &receiver.kind {
         ReceiverKind::Reference(_, _, mutability) => return Ok(mutability.is_none()),
@@ -519,12 +523,12 @@ pub(crate) fn is_shared(receiver: &Receiver) -> syn::Result<bool> {
         }
         _ => {}
     }
-    let text = "the process keeps its state: take `&mut self` or `&self`; \
+    let text = "a method cannot take the state out of its process: take `&mut self` or `&self`; \
                 to end the process, call `cx.stop(reason)`";
     Err(Error::new_spanned(receiver, text))
 }
 
-/// Refuses two arguments that would be one field, and a second context.
+/// Refuses two arguments with the same name, and a second context.
 fn refuse_twins<'a>(
     arguments: &[Argument],
     inputs: impl Iterator<Item = &'a FnArg>,
@@ -534,7 +538,10 @@ fn refuse_twins<'a>(
     for (argument, input) in arguments.iter().zip(inputs.skip(1)) {
         match argument {
             Argument::Context if has_context => {
-                return Err(Error::new_spanned(input, "the context is here twice"));
+                return Err(Error::new_spanned(
+                    input,
+                    "duplicate context: a method takes `&mut Context<Self>` at most once",
+                ));
             }
             Argument::Context => has_context = true,
             Argument::Field(field) if names.contains(&&field.name) => {
@@ -547,8 +554,8 @@ fn refuse_twins<'a>(
     Ok(())
 }
 
-/// Refuses a message that is called as a type is which its own method takes or returns: that is
-/// another one, of the user's.
+/// Refuses a message with the name of a type that its own method takes or returns: that type is
+/// a different one, the user's.
 fn refuse_namesake<'a>(
     name: &Ident,
     method: &Ident,
@@ -561,7 +568,7 @@ fn refuse_namesake<'a>(
     }
     impl<'a> Visit<'a> for NameFinder<'_> {
         fn visit_type_path(&mut self, path: &'a TypePath) {
-            // With more than its name it is found elsewhere.
+            // A path of several segments names a type of another module.
             let TypePath { path: Path { leading_colon, segments }, .. } = path;
             if leading_colon.is_none() && segments.len() == 1 && segments[0].ident == *self.name {
                 self.found = Some(segments[0].ident.clone());
@@ -573,30 +580,30 @@ fn refuse_namesake<'a>(
     fields.chain([reply]).for_each(|ty| finder.visit_type(ty));
     let Some(found) = finder.found else { return Ok(()) };
     let text = format!(
-        "the message of `{method}` would be called `{name}`, as this type is: \
-         name it with `#[message(name = …)]`"
+        "the message of `{method}` would be called `{name}`, like this type: \
+         rename the message with `#[message(name = …)]`"
     );
     Err(Error::new_spanned(found, text))
 }
 
-/// The method's name in camel case.
+/// Returns the name of the message: the method's name in camel case.
 ///
 /// # Errors
-/// If that means something else already.
+/// If the name is taken or not valid.
 fn message_name(method: &Ident, block: &Block) -> syn::Result<Ident> {
     let name = camel_case(&method.unraw().to_string());
     let why = if name.is_empty() || name == "Self" {
-        format!("`{method}` makes no name for a message")
+        format!("`{method}` has no valid name for a message in camel case")
     } else if block.name == name {
-        format!("the message of `{method}` would be called `{name}`, as the process is")
+        format!("the message of `{method}` would be called `{name}`, like the process")
     } else if HIDDEN_BY_A_MESSAGE.contains(&name.as_str()) {
         format!(
-            "the message of `{method}` would be called `{name}` and hide the usual `{name}` here"
+            "the message of `{method}` would be called `{name}` and hide the `{name}` of the prelude"
         )
     } else {
         return Ok(format_ident!("{name}", span = method.span()));
     };
-    let text = format!("{why}: name it with `#[message(name = …)]`");
+    let text = format!("{why}: rename the message with `#[message(name = …)]`");
     Err(Error::new_spanned(method, text))
 }
 
@@ -610,7 +617,7 @@ pub(crate) fn camel_case(snake_case: &str) -> String {
         .collect()
 }
 
-/// What stands in `#[message(…)]`.
+/// Options in `#[message(…)]`.
 #[derive(Default)]
 struct MessageOptions {
     is_only_sent: bool,
@@ -636,7 +643,7 @@ impl MessageOptions {
             } else {
                 let path = option.path.to_token_stream();
                 let text = if option.path.is_ident("cast") {
-                    "throng's word for a cast is `send`: write `#[message(send)]`".to_owned()
+                    "`#[message]` has no option `cast`: write `#[message(send)]`".to_owned()
                 } else {
                     format!(
                         "`#[message]` has no option `{path}`; \
@@ -651,7 +658,7 @@ impl MessageOptions {
     }
 }
 
-/// Whether our attribute is on the method; it is taken off.
+/// Takes the attribute `#[message]` off the method, if it is there.
 pub(crate) fn attribute(method: &mut ImplItemFn) -> syn::Result<Option<Attribute>> {
     attributes::take(&mut method.attrs, "message")
 }
@@ -663,7 +670,7 @@ mod tests {
     use syn::{Item, UseTree};
 
     #[test]
-    fn names_are_made_of_words() {
+    fn a_method_name_becomes_camel_case() {
         for (method, message) in
             [("deposit", "Deposit"), ("get_all_2", "GetAll2"), ("_drain__now", "DrainNow")]
         {

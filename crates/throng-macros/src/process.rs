@@ -1,4 +1,4 @@
-//! `#[process]` on an impl block: its options, its methods one by one, and all that comes of them.
+//! `#[process]` on an impl block: its options, its methods, and the items generated from them.
 
 use crate::attributes::{Carried, is_ours};
 use crate::client;
@@ -10,21 +10,21 @@ use syn::parse::{Parse, Parser};
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Generics, Ident, ImplItem, Item, ItemImpl, Path, Type, parse_quote};
 
-/// What all that is made from the block needs to know of it.
+/// Facts about the block that the generated items need.
 pub(crate) struct Block {
     pub(crate) self_ty: Type,
-    /// The process's, without parameters.
+    /// Name of the process, without parameters.
     pub(crate) name: Ident,
     pub(crate) generics: Generics,
-    /// When the block exists.
+    /// Conditions under which the block exists.
     pub(crate) conditions: Vec<Attribute>,
-    /// Where throng is.
+    /// Path of throng.
     pub(crate) krate: Path,
-    /// The client's name, if it is not made from the process's.
+    /// Name of the client trait, if it is not derived from the process's.
     pub(crate) client: Option<Ident>,
 }
 
-/// The expansion of `#[process]`.
+/// Expands `#[process]`.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
     let mut diagnostics = Diagnostics::default();
     let options = diagnostics.note(ProcessOptions::parse(options)).unwrap_or_default();
@@ -60,8 +60,10 @@ fn expand_block(
         let hook = diagnostics.note(hook::attribute(method)).flatten();
         match (message, hook) {
             (Some(_), Some(hook)) => {
-                diagnostics
-                    .add(Error::new_spanned(hook, "a method is a message or a hook, not both"));
+                diagnostics.add(Error::new_spanned(
+                    hook,
+                    "a method is either a message or a hook, not both",
+                ));
             }
             (Some(attribute), None) => {
                 let message = MessageMethod::take(&attribute, method, block).and_then(|message| {
@@ -70,7 +72,7 @@ fn expand_block(
                 messages.extend(diagnostics.note(message));
             }
             (None, Some(attribute)) if is_manual => {
-                let text = "with `manual`, hooks are written in your own `impl Process`";
+                let text = "with the option `manual`, hooks belong in your own `impl Process`";
                 diagnostics.add(Error::new_spanned(attribute, text));
             }
             (None, Some(attribute)) => {
@@ -96,7 +98,7 @@ fn expand_process(block: &Block, hooks: &[Hook]) -> TokenStream {
     let Block { self_ty, krate, conditions, generics, .. } = block;
     let (parameters, _, clause) = generics.split_for_impl();
     let hooks = hooks.iter().map(|hook| hook.expand(block));
-    // A complaint about the state points at the process's type.
+    // An error about the state points at the process's type.
     let process = quote_spanned!(self_ty.span()=> #krate::Process);
     quote! {
         #(#conditions)*
@@ -110,7 +112,7 @@ fn expand_process(block: &Block, hooks: &[Hook]) -> TokenStream {
 impl Block {
     fn new(block: &ItemImpl, krate: Option<Path>, client: Option<Ident>) -> syn::Result<Block> {
         if let Some(lifetime) = block.generics.lifetimes().next() {
-            let text = "a process owns its state: it can have no lifetime but `'static`";
+            let text = "a process owns its state: its type cannot have a lifetime parameter";
             return Err(Error::new_spanned(lifetime, text));
         }
         let name = match &*block.self_ty {
@@ -118,11 +120,11 @@ impl Block {
             _ => None,
         };
         let Some(name) = name else {
-            let text = "a process is a type of yours, by its name";
+            let text = "`#[process]` needs a named type of this crate";
             return Err(Error::new_spanned(&block.self_ty, text));
         };
         if let Some(client) = client.as_ref().filter(|client| **client == name.ident) {
-            let text = "this is the process: give the trait another name";
+            let text = "this is the name of the process: give the client trait another name";
             return Err(Error::new_spanned(client, text));
         }
         let mut facts = Block {
@@ -139,7 +141,7 @@ impl Block {
         Ok(facts)
     }
 
-    /// A type or a clause with the process in the place of `Self`, to go where `Self` is another.
+    /// Replaces `Self` by the process in a type or a clause, for use where `Self` is another type.
     pub(crate) fn without_self<T: Parse + ToTokens + Clone>(&self, part: &T) -> syn::Result<T> {
         let tokens = part.to_token_stream();
         if mentions_self(tokens.clone()) {
@@ -184,7 +186,7 @@ fn mentions_self(tokens: TokenStream) -> bool {
     })
 }
 
-/// The impl block that the attribute stands on.
+/// Parses the impl block under the attribute.
 fn read_block(item: TokenStream) -> syn::Result<ItemImpl> {
     let block = match syn::parse2(item)? {
         Item::Impl(block) => block,
@@ -197,14 +199,14 @@ fn read_block(item: TokenStream) -> syn::Result<ItemImpl> {
         None => Ok(block),
         Some((path, _)) => {
             let text = "`#[process]` implements the traits itself: it belongs on an `impl` block \
-                        without one; hooks are marked `#[hook]` there";
+                        without a trait, where hooks have the attribute `#[hook]`";
             Err(Error::new_spanned(path, text))
         }
     }
 }
 
-/// Takes our attributes off all methods of a block that is not expanded: they have done nothing
-/// wrong.
+/// Takes this crate's attributes off all methods of a block that is not expanded, so that they add
+/// no further errors.
 fn take_attributes(block: &mut ItemImpl) {
     for item in &mut block.items {
         if let ImplItem::Fn(method) = item {
@@ -215,7 +217,7 @@ fn take_attributes(block: &mut ItemImpl) {
     }
 }
 
-/// What stands in `#[process(…)]`.
+/// Options in `#[process(…)]`.
 #[derive(Default)]
 struct ProcessOptions {
     manual: bool,
@@ -248,7 +250,7 @@ impl ProcessOptions {
     }
 }
 
-/// All that is wrong, to be said at once.
+/// Compile errors, collected so that all are reported at once.
 #[derive(Default)]
 struct Diagnostics(Option<Error>);
 

@@ -52,7 +52,7 @@ fn messages_have_the_parameters_they_need() {
             cache.send_put("c", 3.0)?;
             assert_eq!(cache.get("b").await?, Some(2.0));
             assert_eq!(cache.call(Get::new("c")).await?, None);
-            // Without a parameter it is the same message for both.
+            // Without a parameter, both have the same message.
             assert_eq!(cache.call(Count).await?, 2);
             assert_eq!(other.call(Count).await?, 0);
             cache.refill([("d", 4.0), ("e", 5.0)]).await?;

@@ -70,7 +70,7 @@ fn hooks_run_before_the_first_message_and_after_the_last() {
 }
 
 #[test]
-fn hooks_are_told_of_the_ends_of_others() {
+fn hooks_receive_the_ends_of_other_processes() {
     let runtime = runtime();
     let log = Log::default();
     let session = runtime.spawn(Session { log: log.clone() }).unwrap();
@@ -90,7 +90,7 @@ fn hooks_are_told_of_the_ends_of_others() {
     assert_eq!(log, ["down: hung up", "exit: hung up"]);
 }
 
-/// The hooks' arguments in the other order, and hooks that are given all.
+/// Hooks with their arguments in the other order, and hooks with all arguments.
 struct Backwards {
     log: Log,
 }

@@ -1,10 +1,10 @@
-//! What `#[process]` makes, used as a user would; and what the compiler says to a wrong use.
+//! The items that `#[process]` generates, in use; and the compiler's errors for a wrong use.
 
 // Helpers of tests may unwrap like tests.
 #![allow(clippy::unwrap_used)]
-// What is generated must bring no warning to whoever turns these on.
+// Generated code must not warn in a crate that turns these lints on.
 #![deny(missing_docs, warnings)]
-// A test's `pub` reaches nobody, and it writes what it must in more than one way.
+// A `pub` in a test is unreachable, and tests spell the same thing in several ways.
 #![allow(unreachable_pub, clippy::multiple_bound_locations)]
 #![allow(clippy::needless_arbitrary_self_type, clippy::needless_lifetimes)]
 

@@ -1,4 +1,4 @@
-//! One message for each method, of whatever shape.
+//! A message for each method, of every shape.
 
 use crate::runtime;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub struct Point {
 
 #[process]
 impl Account {
-    /// What nobody needs.
+    /// Not used by any test.
     pub const FEE: usize = 2;
 
     /// Adds to the balance.
@@ -44,7 +44,7 @@ impl Account {
         self.balance
     }
 
-    /// Waits in the middle.
+    /// Suspends in the middle.
     #[message]
     pub async fn deposit_slowly(self: &mut Self, mut amount: u64, time: Duration) -> u64 {
         tokio::time::sleep(time).await;
@@ -119,7 +119,7 @@ impl Account {
         if self.balance >= least {
             let _ = reply.send(self.balance);
         } else {
-            // The deposit comes before the question's next try.
+            // The deposit is handled before the question is tried again.
             let _ = cx.address().send_deposit(1);
             let _ = cx.address().send_promise(least, reply);
         }
@@ -264,7 +264,8 @@ fn what_is_deprecated_says_so_where_it_is_used() {
     });
 }
 
-/// A handler's future is the method's own, so it is no bigger than one written by hand.
+/// A handler's future is the method's own, so it is no larger than that of a handler written by
+/// hand.
 #[test]
 fn a_handler_is_the_methods_future_and_nothing_around_it() {
     let mut account = Account::default();

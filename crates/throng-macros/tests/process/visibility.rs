@@ -1,11 +1,11 @@
-//! Who may send what: a message is as visible as its method.
+//! Visibility: a message is as visible as its method.
 
 use crate::runtime;
 use bank::{Safe, SafeClient as _};
 use throng::prelude::*;
 
 mod bank {
-    //! Not importing the prelude: what is generated needs nothing in scope.
+    //! Without the prelude: generated code needs nothing in scope.
 
     pub struct Safe {
         pub(super) content: u64,
@@ -28,7 +28,7 @@ mod bank {
             std::mem::take(&mut self.content)
         }
 
-        /// Sends itself what nobody else can.
+        /// Sends a private message to itself.
         #[throng::message]
         pub fn burgle(&mut self, cx: &mut throng::Context<Self>) -> bool {
             cx.address().send_steal().is_ok()

@@ -1,4 +1,4 @@
-//! A message outlives the borrow of whoever sends it.
+//! A message outlives the borrow of its sender.
 
 use throng::prelude::*;
 

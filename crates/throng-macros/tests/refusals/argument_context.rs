@@ -1,4 +1,4 @@
-//! The context, once and by reference.
+//! The context is passed once and by reference.
 
 use throng::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a message carries changes threads with it.
+//! The fields of a message move between threads.
 
 use std::rc::Rc;
 use throng::prelude::*;

@@ -1,4 +1,4 @@
-//! A method may wait on one thread and go on on another.
+//! The future of an async method moves between threads.
 
 use std::rc::Rc;
 use throng::prelude::*;

@@ -1,4 +1,4 @@
-//! Hooks that are none.
+//! Methods that cannot be hooks.
 
 use throng::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Messages that an interval cannot clone.
+//! Messages without `Clone` cannot be sent by an interval.
 
 use std::time::Duration;
 use throng::prelude::*;

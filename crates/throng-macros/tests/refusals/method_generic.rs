@@ -1,4 +1,4 @@
-//! A message is one type.
+//! A message is a single type.
 
 use throng::prelude::*;
 

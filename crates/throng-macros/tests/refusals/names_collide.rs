@@ -1,4 +1,4 @@
-//! Two messages, or two clients, of one name.
+//! Two messages, or two client methods, with the same name.
 
 use throng::prelude::*;
 

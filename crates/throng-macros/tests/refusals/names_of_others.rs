@@ -1,4 +1,4 @@
-//! Messages called as something is that the macro does not see: a type, or another process's message.
+//! Messages with the name of an item that the macro does not see: a type, or another process's message.
 
 use throng::prelude::*;
 

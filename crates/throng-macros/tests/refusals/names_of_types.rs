@@ -1,4 +1,4 @@
-//! Messages called as something is that the macro sees.
+//! Messages with the name of an item that the macro sees.
 
 use throng::prelude::*;
 

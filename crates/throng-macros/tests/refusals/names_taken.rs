@@ -1,4 +1,4 @@
-//! Names that mean something else already.
+//! Names that have another meaning already.
 
 use throng::prelude::*;
 

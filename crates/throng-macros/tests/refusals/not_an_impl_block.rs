@@ -1,4 +1,4 @@
-//! `#[process]` on something else.
+//! `#[process]` on other items than an impl block.
 
 use throng::prelude::*;
 

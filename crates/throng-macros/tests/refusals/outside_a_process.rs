@@ -1,4 +1,4 @@
-//! `#[message]` and `#[hook]` where nobody takes them.
+//! `#[message]` and `#[hook]` outside a `#[process]` block.
 
 use throng::prelude::*;
 

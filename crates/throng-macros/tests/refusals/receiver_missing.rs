@@ -1,4 +1,4 @@
-//! A message needs a process.
+//! A message needs a receiver.
 
 use throng::prelude::*;
 

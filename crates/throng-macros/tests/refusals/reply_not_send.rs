@@ -1,4 +1,4 @@
-//! A reply changes threads.
+//! A reply moves between threads.
 
 use throng::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A message is answered in one way.
+//! A message has a single way to reply.
 
 use throng::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A process changes threads.
+//! The state of a process moves between threads.
 
 use std::rc::Rc;
 use throng::prelude::*;

@@ -1,4 +1,4 @@
-//! An async method's future holds its `&self`.
+//! The future of an async method holds its `&self`.
 
 use std::cell::Cell;
 use throng::prelude::*;
