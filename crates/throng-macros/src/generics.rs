@@ -5,8 +5,8 @@ use quote::{ToTokens, quote};
 use syn::punctuated::Punctuated;
 use syn::{GenericParam, Generics, Ident};
 
-/// Returns the parameters that a message needs: the parameters in its types, in the bounds of these, and so
-/// on; with all bounds that name only needed parameters.
+/// Returns the parameters that a message needs: the parameters in its types, in the bounds of
+/// these, and so on; with all bounds that name only needed parameters.
 pub(crate) fn needed(generics: &Generics, types: &[TokenStream]) -> Generics {
     let names: Vec<&Ident> = generics.params.iter().filter_map(name).collect();
     let bounds = bounds(generics);

@@ -15,7 +15,7 @@ impl Durable for Diary {
     const KIND: &'static str = "diary";
 }
 
-/// Writes a page and returns the last three as they stand in the same turn.
+/// Writes a page and returns the last three pages as the same turn sees them.
 struct Write(String);
 impl Message for Write {
     type Reply = Result<Vec<String>, CellError>;
@@ -33,7 +33,7 @@ impl Handle<Write> for Diary {
     }
 }
 
-/// Tears out a page, and returns all others, oldest first.
+/// Tears out a page, and returns all other pages, oldest first.
 struct Tear(u32);
 impl Message for Tear {
     type Reply = Result<Vec<(u32, String)>, CellError>;
@@ -55,7 +55,7 @@ impl Handle<Tear> for Diary {
     }
 }
 
-/// The pages from one to before another.
+/// Returns the pages within a half-open range.
 struct Between(u32, u32);
 impl Message for Between {
     type Reply = Result<Vec<String>, CellError>;

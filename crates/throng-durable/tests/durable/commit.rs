@@ -1,4 +1,4 @@
-//! A reply leaves after the commit; what was not committed is gone.
+//! A reply leaves after the commit; changes that were not committed are gone.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::{Add, AddTo, Counter, Explode, Get, HANGS_AFTER, Turns, stored, with_
 
 /// The record of an entity's state as it lies in the store, by the documented layout.
 fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
-    let mut place = vec![kind.len() as u8];
-    place.extend(kind.as_bytes());
-    place.push(key.len() as u8);
-    place.extend(key.as_bytes());
-    place.push(0);
-    node.store().snapshot().unwrap().get(&place).unwrap().map(<[u8]>::to_vec)
+    let mut record_key = vec![kind.len() as u8];
+    record_key.extend(kind.as_bytes());
+    record_key.push(key.len() as u8);
+    record_key.extend(key.as_bytes());
+    record_key.push(0);
+    node.store().snapshot().unwrap().get(&record_key).unwrap().map(<[u8]>::to_vec)
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn many_turns_share_a_commit() {
                 assert_eq!(call.await.unwrap().unwrap(), number as u64);
             }
             let stat = node.stat().unwrap().store;
-            // Zero was added to one of them.
+            // One of the entities only added zero.
             assert_eq!((stored(node, "counter"), stat.batches), (999, 999));
             assert!(stat.commits < 500, "{stat:?}");
         },
@@ -107,7 +107,7 @@ fn messages_behind_a_panic_are_handled_once_by_the_next_activation() {
         async |node| {
             let counter = node.entity::<Counter>("it");
             for round in 1..=20 {
-                // The panic takes a moment, in which all of these queue up behind it.
+                // The panic comes after a moment, in which all these messages queue up behind it.
                 let panicking = tokio::spawn(counter.call(Explode));
                 let calls: Vec<_> = (0..50)
                     .map(|number| {
@@ -125,7 +125,7 @@ fn messages_behind_a_panic_are_handled_once_by_the_next_activation() {
                     call.await.unwrap().unwrap();
                 }
                 assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
-                // The sent ones may still be on their way.
+                // The messages that were only sent may still be on their way.
                 while counter.call(Get).await.unwrap() < round * 50 {
                     tokio::task::yield_now().await;
                 }
@@ -135,7 +135,7 @@ fn messages_behind_a_panic_are_handled_once_by_the_next_activation() {
     );
 }
 
-/// Writes more than the store takes.
+/// Writes more than the store accepts.
 struct Flood(usize);
 impl Message for Flood {
     type Reply = ();
@@ -160,7 +160,7 @@ impl Handle<Misplace> for Counter {
 }
 
 #[test]
-fn a_failed_commit_discards_the_turn_and_tells_the_caller() {
+fn a_failed_commit_discards_the_turn_and_is_the_callers_error() {
     with_node(
         |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
         async |node| {
@@ -225,7 +225,7 @@ fn the_runtimes_limit_is_an_error_that_passes() {
         let sixth = node.entity::<Counter>("5");
         let refused = sixth.call(Add(1)).await;
         assert!(matches!(refused, Err(EntityError::NoRoom { limit: 5 })), "{refused:?}");
-        // Those that live go on, and the longest idle one makes room.
+        // Live entities keep running, and the longest idle entity makes room.
         assert_eq!(node.entity::<Counter>("4").call(Add(1)).await.unwrap(), 2);
         while let Err(error) = sixth.call(Add(1)).await {
             assert!(matches!(error, EntityError::NoRoom { .. }), "{error}");
@@ -260,7 +260,7 @@ fn whole_or_panic<S: Serializer>(broken: &bool, serializer: S) -> Result<S::Ok, 
     serializer.serialize_bool(*broken)
 }
 
-/// Takes a moment, and leaves a state that cannot be encoded.
+/// Runs for a moment, and leaves a state that cannot be encoded.
 struct Break;
 impl Message for Break {
     type Reply = ();
@@ -289,7 +289,7 @@ fn a_panic_in_the_encoding_harms_only_its_own_turn() {
         async |node| {
             let fragile = node.entity::<Fragile>("it");
             for _ in 0..20 {
-                // The second one is queued while the first one takes its moment.
+                // The second message is queued while the first is being handled.
                 let breaking = tokio::spawn(fragile.call(Break));
                 let behind = tokio::spawn(fragile.call(IsBroken));
                 let (broken, behind) = (breaking.await.unwrap(), behind.await.unwrap());
@@ -303,7 +303,7 @@ fn a_panic_in_the_encoding_harms_only_its_own_turn() {
     );
 }
 
-/// Adds one, and tells itself to do the rest.
+/// Adds 1, and sends itself a message for the rest.
 struct CountUp(u64);
 impl Message for CountUp {
     type Reply = ();
@@ -319,7 +319,7 @@ impl Handle<CountUp> for Counter {
 }
 
 #[test]
-fn what_an_entity_sends_itself_is_committed() {
+fn messages_of_an_entity_to_itself_are_committed() {
     with_node(
         |options| options,
         async |node| {
@@ -335,8 +335,8 @@ fn what_an_entity_sends_itself_is_committed() {
 }
 
 #[test]
-fn entities_that_wait_for_themselves_are_told_and_go_on() {
-    /// Calls the entity of the first key, which calls that of the second.
+fn a_call_cycle_is_an_error_and_the_entities_go_on() {
+    /// Calls the entity with the first key, which calls the entity with the second key.
     struct Via(&'static str, &'static str);
     impl Message for Via {
         type Reply = Result<Result<(String, u64), EntityError>, EntityError>;
@@ -354,11 +354,13 @@ fn entities_that_wait_for_themselves_are_told_and_go_on() {
         |options| options,
         async |node| {
             let alice = node.entity::<Counter>("alice");
-            let told = alice.call(AddTo("alice".into(), 1)).await.unwrap();
-            assert!(matches!(told, Err(EntityError::Cycle { enqueued: false })), "{told:?}");
-            let told = alice.call(Via("bob", "alice")).within(HANGS_AFTER).await.unwrap();
-            let (Err(told) | Ok(Err(told))) = told else { panic!("came through: {told:?}") };
-            assert!(matches!(told, EntityError::Cycle { enqueued: true }), "{told:?}");
+            let outcome = alice.call(AddTo("alice".into(), 1)).await.unwrap();
+            assert!(matches!(outcome, Err(EntityError::Cycle { enqueued: false })), "{outcome:?}");
+            let outcome = alice.call(Via("bob", "alice")).within(HANGS_AFTER).await.unwrap();
+            let (Err(outcome) | Ok(Err(outcome))) = outcome else {
+                panic!("came through: {outcome:?}")
+            };
+            assert!(matches!(outcome, EntityError::Cycle { enqueued: true }), "{outcome:?}");
             alice.call(Get).await.unwrap();
         },
     );

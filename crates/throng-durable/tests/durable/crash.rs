@@ -1,4 +1,4 @@
-//! Killed at any moment, a node keeps every turn it replied to, whole.
+//! Crashes: a node killed at any moment keeps every acknowledged turn, as a whole.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ const LEDGERS: usize = 8;
 const ROUNDS: usize = 4;
 const DIRECTORY: &str = "THRONG_DURABLE_TEST_DIRECTORY";
 
-/// Its state is how many lines it has, its cells are the lines.
+/// A log: its state is the number of its lines, its cells are the lines.
 #[derive(Default, Serialize, Deserialize)]
 struct Ledger {
     lines: u64,
@@ -30,13 +30,13 @@ impl Message for Append {
 impl Handle<Append> for Ledger {
     async fn handle(&mut self, _: Append, cx: &mut Context<Self>) -> u64 {
         self.lines += 1;
-        // Long enough that a torn one would show.
+        // Long enough that a torn line would show.
         cx.cells().put(self.lines.to_be_bytes(), &vec![self.lines; 300]);
         self.lines
     }
 }
 
-/// Checks every line and returns how many there are.
+/// Checks every line and returns the number of lines.
 struct Audit;
 impl Message for Audit {
     type Reply = Result<u64, CellError>;
@@ -70,7 +70,7 @@ fn appending_child() {
                 }
             });
         }
-        // Until killed.
+        // Runs until the process is killed.
         std::future::pending::<()>().await;
     });
 }
@@ -99,7 +99,7 @@ fn killed_nodes_lose_no_turn() {
         };
         replies.by_ref().take(100 + 61 * round).for_each(&mut note);
         child.kill().unwrap();
-        // What was printed before the kill took effect counts as well.
+        // Lines printed before the kill took effect count as well.
         replies.for_each(&mut note);
         assert!(!child.wait().unwrap().success());
 
@@ -108,7 +108,7 @@ fn killed_nodes_lose_no_turn() {
             for (number, acknowledged) in acknowledged.iter_mut().enumerate() {
                 let ledger = node.entity::<Ledger>(format!("{number}"));
                 let lines = ledger.call(Audit).await.unwrap().unwrap();
-                // One more may be on disk whose reply was on its way.
+                // A further line may be on disk whose reply was on its way.
                 let range = *acknowledged..=*acknowledged + 1;
                 assert!(range.contains(&lines), "{lines} lines, {acknowledged} acknowledged");
                 *acknowledged = lines;

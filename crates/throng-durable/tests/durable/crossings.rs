@@ -1,4 +1,5 @@
-//! A turn is all or nothing whatever ends its process and whenever, and the next activation sees it.
+//! Ends of a process at any moment of a turn: the turn is all or nothing, and the next activation
+//! sees its outcome.
 
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::{HANGS_AFTER, runtime, stored};
 
-/// Its state is how many lines it has, its cells are the lines.
+/// A log: its state is the number of its lines, its cells are the lines.
 #[derive(Default, Serialize, Deserialize)]
 struct Ledger {
     lines: u64,
@@ -22,7 +23,7 @@ impl Durable for Ledger {
     const KIND: &'static str = "ledger";
 }
 
-/// Adds a line, says so, and ends when it may.
+/// Adds a line, signals this, and ends when the test lets it.
 struct Append {
     begun: oneshot::Sender<()>,
     gate: oneshot::Receiver<Finish>,
@@ -61,7 +62,7 @@ impl Handle<Line> for Ledger {
     }
 }
 
-/// Returns how many lines there are, if state and cells are of the same turn.
+/// Returns the number of lines, if state and cells are of the same turn.
 struct Audit;
 impl Message for Audit {
     type Reply = Result<u64, CellError>;
@@ -92,7 +93,7 @@ impl Handle<Reveal> for Ledger {
     }
 }
 
-/// Changes everything and panics.
+/// Changes state and cells and panics.
 struct Explode;
 impl Message for Explode {
     type Reply = ();
@@ -126,20 +127,20 @@ enum Phase {
     After,
 }
 
-/// How the turn's message reaches the entity.
+/// Ways in which the turn's message reaches the entity.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
     Entity,
     Address,
 }
 
-/// Holds the store's writer up until it is dropped.
-struct HeldUp {
+/// Blocks the store's writer until it is dropped.
+struct BlockedWriter {
     _release: mpsc::Sender<()>,
 }
 
-impl HeldUp {
-    async fn new(node: &Node) -> HeldUp {
+impl BlockedWriter {
+    async fn new(node: &Node) -> BlockedWriter {
         let (release, released) = mpsc::channel::<()>();
         let (held, holds) = oneshot::channel();
         let mut held = Some(held);
@@ -152,11 +153,11 @@ impl HeldUp {
         });
         tokio::spawn(update);
         holds.await.unwrap();
-        HeldUp { _release: release }
+        BlockedWriter { _release: release }
     }
 }
 
-/// Waits until the process waits for something in a turn.
+/// Waits until the process is suspended in a turn.
 async fn suspended(runtime: &RuntimeHandle, pid: Pid) {
     loop {
         match runtime.info(pid).await {
@@ -180,14 +181,15 @@ async fn end(
         Ending::Link => peer.exit(ExitReason::other("enough")),
         Ending::Panic => ledger.send(Explode).unwrap(),
         Ending::Stop => drop(address.stop()),
-        // There is room for one.
+        // `live_max` is 1, so another entity evicts this entity.
         Ending::Passivate => {
             node.entity::<Ledger>("other").call(Audit).await.unwrap().unwrap();
         }
     }
 }
 
-/// Adds a line by whatever activation there is; those that are on their way out say so.
+/// Adds a line by the current activation; an activation that is ending returns an error, and the
+/// line is sent again.
 async fn next_line(ledger: &Entity<Ledger>) -> u64 {
     loop {
         match ledger.call(Line).within(HANGS_AFTER).await {
@@ -215,7 +217,8 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
             tokio::task::yield_now().await;
         }
     }
-    let held_up = if phase == Phase::Committing { Some(HeldUp::new(&node).await) } else { None };
+    let blocked =
+        if phase == Phase::Committing { Some(BlockedWriter::new(&node).await) } else { None };
     let (begun, begins) = oneshot::channel();
     let (gate, may_end) = oneshot::channel();
     let (ended, ends) = oneshot::channel();
@@ -231,7 +234,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
     });
     let mut gate = Some(gate);
     let mut finish = |how| gate.take().map(|gate| gate.send(how));
-    // It may not begin at all if the process has ended before.
+    // The turn may not begin at all if the process has ended before.
     let has_begun = begins.await.is_ok();
     match phase {
         Phase::Before => {
@@ -259,7 +262,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
         }
     }
     let (kept, next) = if phase == Phase::Committing && cut_off {
-        // The next activation begins while the outcome is still open.
+        // The next activation begins while the outcome is still unknown.
         assert!(turn.await.unwrap().is_err(), "{what}");
         let next = tokio::spawn({
             let ledger = ledger.clone();
@@ -268,10 +271,10 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
         while address.is_alive() {
             tokio::task::yield_now().await;
         }
-        drop(held_up);
+        drop(blocked);
         (1, next.await.unwrap())
     } else {
-        drop(held_up);
+        drop(blocked);
         let reply = turn.await.unwrap();
         if phase == Phase::After {
             end(ending, &node, &ledger, address, peer).await;
@@ -301,7 +304,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
 }
 
 #[test]
-fn a_turn_is_all_or_nothing_whatever_ends_its_process() {
+fn a_turn_is_all_or_nothing_no_matter_how_its_process_ends() {
     use Ending::*;
     use Phase::*;
     let runtime = runtime();
@@ -318,7 +321,7 @@ fn a_turn_is_all_or_nothing_whatever_ends_its_process() {
     assert!(done.is_ok(), "the test hangs");
 }
 
-/// The process that waits for the outcome is ended, too.
+/// The process that waits for the outcome is ended as well.
 #[test]
 fn a_successor_that_is_killed_hands_the_open_outcome_on() {
     let directory = tempfile::tempdir().unwrap();
@@ -329,7 +332,7 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
         let peer = runtime.spawn(Peer).unwrap();
         ledger.call(Line).await.unwrap();
         let address = ledger.call(Reveal(None)).await.unwrap();
-        let held_up = HeldUp::new(&node).await;
+        let blocked = BlockedWriter::new(&node).await;
         let turn = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
         suspended(&runtime, address.pid()).await;
         address.kill();
@@ -341,14 +344,14 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
             let next = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
             let successor = another_process(&runtime, &[peer.pid()]).await;
             suspended(&runtime, successor).await;
-            // A caller who comes after the kill activates the entity once more, and waits with it.
+            // A caller that comes after the kill activates the entity again, and waits with it.
             while runtime.info(successor).await.is_some_and(|info| info.mailbox_len == 0) {
                 tokio::task::yield_now().await;
             }
             successor.kill();
             assert!(next.await.unwrap().is_err());
         }
-        drop(held_up);
+        drop(blocked);
         assert_eq!(next_line(&ledger).await, 3);
         assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), 3);
         assert_eq!(stored(&node, "ledger"), 1);
@@ -388,7 +391,7 @@ impl Handle<Line> for Sticky {
     }
 }
 
-/// The pid of a process that is none of these.
+/// Returns the pid of a process that is not an entity.
 async fn another_process(runtime: &RuntimeHandle, known: &[Pid]) -> Pid {
     loop {
         let processes = runtime.top(10, SortBy::Turns).await;
@@ -399,8 +402,8 @@ async fn another_process(runtime: &RuntimeHandle, known: &[Pid]) -> Pid {
     }
 }
 
-/// An activation that finds no room, and is slow to clean up, does not hide the open outcome from
-/// the one that finds room.
+/// An activation that finds no room, and is slow to clean up, does not hide the unknown outcome
+/// from the activation that finds room.
 #[test]
 fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
     let directory = tempfile::tempdir().unwrap();
@@ -411,7 +414,7 @@ fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
         assert_eq!(sticky.call(Line).await.unwrap(), 1);
         let peer = runtime.spawn(Peer).unwrap();
         let entity = another_process(&runtime, &[peer.pid()]).await;
-        let held_up = HeldUp::new(&node).await;
+        let blocked = BlockedWriter::new(&node).await;
         let turn = tokio::spawn(sticky.call(Line).within(HANGS_AFTER));
         suspended(&runtime, entity).await;
         entity.kill();
@@ -448,7 +451,7 @@ fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
         });
         let successor = another_process(&runtime, &[peer.pid(), other.pid()]).await;
         suspended(&runtime, successor).await;
-        drop((held_up, release));
+        drop((blocked, release));
         assert_eq!(next.await.unwrap(), 3);
         assert!(matches!(refused.join().unwrap(), Err(EntityError::NoRoom { .. })));
         node.shutdown().await;
@@ -465,19 +468,19 @@ fn a_turn_is_all_or_nothing_at_the_deadline_of_a_shutdown() {
         let runtime = runtime();
         let node = Node::open(directory.path()).start(&runtime).unwrap();
         let lines = if first { 0 } else { 2 };
-        let held_up = runtime.block_on(async |runtime| {
+        let blocked = runtime.block_on(async |runtime| {
             let ledger = node.entity::<Ledger>("it");
             assert_eq!(ledger.call(Line).await.unwrap(), lines + 1);
             assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), lines + 1);
             let address = ledger.call(Reveal(None)).await.unwrap();
-            let held_up = HeldUp::new(&node).await;
+            let blocked = BlockedWriter::new(&node).await;
             ledger.send(Line).unwrap();
             suspended(runtime, address.pid()).await;
-            held_up
+            blocked
         });
         let shutdown = runtime.shutdown(Duration::ZERO);
         assert_eq!(shutdown.abandoned, 1);
-        drop(held_up);
+        drop(blocked);
         drop(node);
     }
     let runtime = runtime();

@@ -1,5 +1,5 @@
-//! Code of the user's that fails while an entity is brought into memory is the entity's failure and
-//! its caller's error, and holds nobody up.
+//! User code that fails while an entity is brought into memory: the failure is an error of that
+//! entity's callers and blocks no other entity.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use throng_durable::{Durable, EntityError, Node, OldState, StateError};
 
 use crate::with_node;
 
-/// The step of an activation that fails, of one type for each test.
+/// The step of an activation that fails; each test has a type of its own.
 macro_rules! fragile {
     ($name:ident, $kind:literal) => {
         #[derive(Debug, Serialize)]
@@ -99,13 +99,13 @@ fn a_panic_while_an_entity_is_loaded_is_its_callers_error() {
                         assert!(panicked(&error, text), "{error}");
                     }
                     match fragile.send(Add) {
-                        // Found out in the caller: the message comes back.
+                        // Detected in the caller: the message is handed back.
                         Err(unsent) => assert!(panicked(&unsent.error, text), "{unsent}"),
                         Ok(()) => assert_ne!(text, "no default"),
                     }
-                    // One that is in memory does not care.
+                    // An entity that is in memory is not affected.
                     other.call(Add).await.unwrap();
-                    // The one that was only sent, too, has found out.
+                    // The activation for the message that was only sent fails as well.
                     while node.live() > 1 {
                         let _ = fragile.call(Add).await;
                         tokio::task::yield_now().await;
@@ -119,7 +119,7 @@ fn a_panic_while_an_entity_is_loaded_is_its_callers_error() {
     );
 }
 
-/// Has the entity's process end.
+/// Ends the entity's process.
 async fn leave(node: &Node, fragile: &throng_durable::Entity<Fragile>) {
     struct Leave;
     impl Message for Leave {
@@ -136,7 +136,7 @@ async fn leave(node: &Node, fragile: &throng_durable::Entity<Fragile>) {
     }
 }
 
-/// Stored once by an older version.
+/// A state that an older version stored.
 #[derive(Default, Serialize, Deserialize)]
 struct Old(u64);
 impl Process for Old {}
@@ -150,7 +150,7 @@ impl Handle<Add> for Old {
     }
 }
 
-/// Takes as long to migrate as the test likes.
+/// A state whose migration takes as long as the test wants.
 #[derive(Default, Serialize, Deserialize)]
 struct Slow(u64);
 static MIGRATION: Mutex<()> = Mutex::new(());
@@ -173,7 +173,7 @@ impl Handle<Add> for Slow {
 }
 
 #[test]
-fn a_migration_that_blocks_holds_up_its_own_callers_only() {
+fn a_migration_that_blocks_blocks_only_its_own_callers() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = crate::runtime();
     let node = Node::open(directory.path()).start(&runtime).unwrap();
@@ -187,14 +187,14 @@ fn a_migration_that_blocks_holds_up_its_own_callers_only() {
     let slow = node.entity::<Slow>("it");
     let sender = std::thread::spawn({
         let slow = slow.clone();
-        // It is sent all the same, by a thread that does not wait for the migration.
+        // The message is sent nevertheless, by a thread that does not wait for the migration.
         move || slow.send(Add).map_err(|unsent| unsent.error)
     });
     while MIGRATING.load(Ordering::SeqCst) == 0 {
         std::thread::yield_now();
     }
     sender.join().unwrap().unwrap();
-    // Enough of them that each shard's lock is needed.
+    // Enough entities to need each shard's lock.
     let others = async {
         for number in 0..1_000 {
             assert_eq!(node.entity::<Slow>(format!("{number}")).call(Add).await.unwrap(), 1);
@@ -204,7 +204,7 @@ fn a_migration_that_blocks_holds_up_its_own_callers_only() {
     assert!(done.is_ok(), "they wait for the migration");
     drop(held);
     runtime.block_on(async |_| {
-        // One from the older version, one that was sent.
+        // The older version's count is 1, and the sent message added 1.
         assert_eq!(slow.call(Add).await.unwrap(), 3);
         node.shutdown().await;
     });

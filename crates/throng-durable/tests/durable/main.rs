@@ -1,6 +1,6 @@
 //! Durable processes through their public API, on real files.
 
-// Clippy grants this to tests by itself, but not to the functions they share.
+// Clippy allows this in tests by itself, but not in their shared functions.
 #![allow(clippy::unwrap_used)]
 
 mod cells;
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Node, Options};
 
-/// Far beyond what any test takes.
+/// A deadline far beyond the duration of any test.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
-/// Counts, and does what a handler may do besides.
+/// A counter, whose messages cover the other actions of a handler.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Counter {
     count: u64,
-    /// Not stored: how many turns this activation has handled.
+    /// Number of turns that this activation has handled; not stored.
     #[serde(skip)]
     turns: u64,
 }
@@ -59,7 +59,7 @@ impl Handle<Get> for Counter {
     }
 }
 
-/// How many turns the activation has handled, this one included.
+/// Returns the number of turns that the activation has handled, the running turn included.
 struct Turns;
 impl Message for Turns {
     type Reply = u64;
@@ -85,7 +85,7 @@ impl Handle<Explode> for Counter {
     }
 }
 
-/// Adds to the entity of another key and returns its count; its own key comes first.
+/// Adds to the entity with another key and returns its own key and the other's count.
 struct AddTo(String, u64);
 impl Message for AddTo {
     type Reply = Result<(String, u64), EntityError>;
@@ -102,7 +102,7 @@ impl Handle<AddTo> for Counter {
     }
 }
 
-/// How many entities of a kind are on disk.
+/// Number of entities of a kind on disk.
 fn stored(node: &Node, kind: &str) -> u64 {
     node.stat().unwrap().stored.get(kind).copied().unwrap_or(0)
 }

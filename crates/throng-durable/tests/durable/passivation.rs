@@ -1,4 +1,4 @@
-//! Entities come and go; no message is lost between.
+//! Passivation: entities come and go, and no message is lost between.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,11 +32,11 @@ fn idle_entities_are_passivated_and_come_back() {
 
 const ENTITIES: u64 = 8;
 
-/// Whether a handler runs, by entity.
+/// Per entity, whether a handler runs.
 static BUSY: [AtomicBool; ENTITIES as usize] =
     [const { AtomicBool::new(false) }; ENTITIES as usize];
 
-/// Adds one, sometimes slowly, and sees to it that nobody else does at the same time.
+/// Adds 1, sometimes slowly, and checks that no other handler of the entity runs at the same time.
 struct AddAlone {
     slowly: bool,
 }
@@ -104,7 +104,7 @@ fn no_message_is_lost_or_handled_twice_while_entities_come_and_go() {
             for (entity, sent) in sent.iter().enumerate() {
                 let (counter, sent) =
                     (node.entity::<Counter>(format!("{entity}")), sent.load(Ordering::Relaxed));
-                // Those without a reply may still be on their way.
+                // Messages without a reply may still be on their way.
                 while counter.call(Get).await.unwrap() < sent {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
@@ -118,14 +118,14 @@ fn no_message_is_lost_or_handled_twice_while_entities_come_and_go() {
 }
 
 #[test]
-fn more_entities_than_may_live_are_all_right() {
+fn more_entities_than_the_limit_are_handled() {
     const MANY: u64 = 10_000;
     const LIVE_MAX: usize = 1_000;
     with_node(
         |options| options.live_max(LIVE_MAX),
         async |node| {
             for round in 1..=2 {
-                // From several tasks, as a server would.
+                // From several tasks, as in a server.
                 let tasks: Vec<_> = (0..20)
                     .map(|task| {
                         let node = node.clone();
@@ -141,8 +141,8 @@ fn more_entities_than_may_live_are_all_right() {
                 for task in tasks {
                     task.await.unwrap();
                 }
-                // The last ones asked to leave may not have left yet. Nothing is idle for long
-                // enough to be swept.
+                // The last entities asked to leave may not have left yet. No entity is idle for
+                // long enough to be swept.
                 wait_for(node, LIVE_MAX).await;
             }
             let stat = node.stat().unwrap();
@@ -164,7 +164,7 @@ fn the_longest_idle_are_evicted_first() {
             favourite.call(Add(1)).await.unwrap();
             for number in 1..=500 {
                 node.entity::<Counter>(format!("{number}")).call(Add(1)).await.unwrap();
-                // Used all the time, so never among the longest idle.
+                // In use all the time, so never among the longest idle entities.
                 assert_eq!(favourite.call(Turns).await.unwrap(), number + 1);
             }
             wait_for(node, 32).await;
@@ -173,7 +173,7 @@ fn the_longest_idle_are_evicted_first() {
 }
 
 #[test]
-fn shutdown_handles_what_was_sent_before() {
+fn shutdown_handles_messages_sent_before() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = crate::runtime();
     let node = Node::open(directory.path()).start(&runtime).unwrap();
@@ -191,15 +191,15 @@ fn shutdown_handles_what_was_sent_before() {
     });
 }
 
-/// Turns outlast the node's owner; the panic sends what is behind it to another activation.
+/// Turns outlast the node's owner; the messages behind the panic go to another activation.
 #[test]
-fn a_dropped_node_handles_what_was_sent_before() {
+fn a_dropped_node_handles_messages_sent_before() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = crate::runtime();
     let mut sent = 0;
     for round in 1..=10 {
         let node = loop {
-            // The last turn of the round before may just be letting go of its directory.
+            // The last turn of the previous round may be just about to release the directory.
             match Node::open(directory.path()).start(&runtime) {
                 Err(OpenError::InUse { .. }) => std::thread::yield_now(),
                 node => break node.unwrap(),
@@ -211,7 +211,8 @@ fn a_dropped_node_handles_what_was_sent_before() {
             for _ in 0..10 {
                 counter.send(Add(1)).unwrap();
             }
-            // Perhaps given up, but on its way, unless this thread slept before it was sent.
+            // The call may be given up, but its message is on its way, unless this thread slept
+            // before the message was sent.
             let called = counter.call(Add(1)).within(Duration::from_millis(1)).await;
             sent += u64::from(!matches!(called, Err(EntityError::TimedOut { enqueued: false })));
             counter.send(Explode).unwrap();
@@ -251,7 +252,7 @@ fn a_message_to_the_bare_address_does_not_keep_a_given_up_activation() {
                     assert!(matches!(panicked, Err(EntityError::Panicked(_))), "{panicked:?}");
                 }
                 if idle_after < Duration::from_secs(60) {
-                    // The sweeper sees to it, or else the shutdown.
+                    // The sweeper ends the activation, or else the shutdown.
                     wait_for(node, 0).await;
                 }
             },
@@ -259,7 +260,7 @@ fn a_message_to_the_bare_address_does_not_keep_a_given_up_activation() {
     }
 }
 
-/// Waits until nothing is live, or fails.
+/// Waits until no entity is live, or fails.
 async fn wait_until_empty(node: &Node) {
     let left = tokio::time::timeout(Duration::from_secs(30), wait_for(node, 0)).await;
     assert!(left.is_ok(), "{} are still live", node.live());
@@ -276,7 +277,7 @@ fn an_entity_that_found_nothing_and_changed_nothing_leaves_at_once() {
                 nobody.send(Get).unwrap();
             }
             wait_until_empty(node).await;
-            // One that is stored stays, and so does one that has become so.
+            // A stored entity stays, and so does an entity that has become stored.
             let counter = node.entity::<Counter>("it");
             assert_eq!(counter.call(Get).await.unwrap(), 0);
             counter.call(Add(1)).await.unwrap();
@@ -290,7 +291,7 @@ fn an_entity_that_found_nothing_and_changed_nothing_leaves_at_once() {
 }
 
 #[test]
-fn reads_of_names_that_nobody_has_push_nobody_out() {
+fn reads_of_entities_that_are_not_stored_evict_no_entity() {
     const USERS: u64 = 16;
     with_node(
         |options| options.live_max(USERS as usize).idle_after(Duration::from_secs(3600)),
@@ -313,7 +314,7 @@ fn reads_of_names_that_nobody_has_push_nobody_out() {
     );
 }
 
-/// What blank entities have heard, in the order of hearing.
+/// Messages that blank entities have handled, in this order.
 static HEARD: std::sync::Mutex<Vec<(u64, u64)>> = std::sync::Mutex::new(Vec::new());
 
 /// Changes nothing that is stored.
@@ -328,7 +329,7 @@ impl Handle<Hear> for Counter {
 }
 
 #[test]
-fn messages_to_one_that_just_leaves_are_neither_lost_nor_reordered() {
+fn messages_to_an_entity_that_just_leaves_are_neither_lost_nor_reordered() {
     const SENDERS: u64 = 4;
     const MESSAGES: u64 = 5_000;
     with_node(
@@ -431,12 +432,12 @@ fn a_blank_entity_whose_timers_are_over_leaves() {
             assert!(!fires.cancel(), "it left before its timer");
 
             let timer = counter.call(Ring(HOUR)).await.unwrap();
-            // Another one is set.
+            // Another timer is set.
             drop(counter.call(Ring(Duration::from_millis(1))).await.unwrap());
             assert!(counter.call(Cancel(timer)).await.unwrap());
             wait_until_empty(node).await;
 
-            // Cancelled elsewhere: it leaves after its next turn.
+            // Cancelled outside of the entity, which leaves after its next turn.
             let timer = counter.call(Ring(HOUR)).await.unwrap();
             assert!(timer.cancel());
             assert_eq!(counter.call(Get).await.unwrap(), 0);

@@ -20,7 +20,7 @@ fn a_counter_goes_on_after_the_node_was_restarted() {
                 assert_eq!(counter.call(Get).await.unwrap(), round * 5);
                 assert_eq!(counter.call(Add(2)).await.unwrap(), round * 5 + 2);
                 assert_eq!(counter.call(Add(3)).await.unwrap(), round * 5 + 5);
-                // The first one of all found nothing, changed nothing, and may have left.
+                // The very first activation found nothing, changed nothing, and may have left.
                 let turns = counter.call(Turns).await.unwrap();
                 assert!(turns == 4 || round == 0 && turns == 3, "{turns}");
             }
@@ -33,21 +33,21 @@ fn a_counter_goes_on_after_the_node_was_restarted() {
 }
 
 #[test]
-fn a_counter_goes_on_after_the_whole_runtime_was_restarted_without_a_word() {
+fn a_counter_goes_on_after_the_whole_runtime_was_restarted_without_a_shutdown() {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let runtime = runtime();
         let node = Node::open(directory.path()).start(&runtime).unwrap();
         let count = runtime.block_on(async |_| node.entity::<Counter>("it").call(Add(1)).await);
         assert_eq!(count.unwrap(), round + 1);
-        // The node after the runtime, neither shut down by hand.
+        // The node is dropped after the runtime, and neither is shut down explicitly.
         drop(runtime);
         drop(node);
     }
 }
 
 #[test]
-fn a_dropped_node_lets_its_directory_go() {
+fn a_dropped_node_releases_its_directory() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
     let node = Node::open(directory.path()).start(&runtime).unwrap();
@@ -56,7 +56,7 @@ fn a_dropped_node_lets_its_directory_go() {
     runtime.block_on(async |runtime| {
         node.entity::<Counter>("it").call(Add(1)).await.unwrap();
         drop(node);
-        // Its process, which nobody can reach any more, ends by itself.
+        // The process, which no caller can reach any more, ends by itself.
         while runtime.process_count() > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
@@ -110,7 +110,7 @@ fn impossible_keys_and_closed_nodes_are_errors() {
         assert_eq!(longest.call(Add(1)).await.unwrap(), 1);
         node.shutdown().await;
         assert!(matches!(longest.call(Get).await, Err(EntityError::ShutDown)));
-        // A second time does no harm.
+        // A second shutdown is harmless.
         node.shutdown().await;
     });
 }
@@ -181,7 +181,7 @@ fn versions_are_migrated_or_refused_never_misread() {
         careless.shutdown().await;
         drop(careless);
 
-        // None of this did the state any harm.
+        // None of these attempts changed the state.
         let two = node();
         let it = two.entity::<second::Thing>("it");
         assert_eq!(it.call(second::Set(String::new())).await.unwrap(), "hello");
@@ -199,7 +199,7 @@ fn two_types_of_one_kind_are_refused() {
     let _ = node.entity::<second::Thing>("it");
 }
 
-/// Rebuilds at each activation what it does not store, from what it does.
+/// Rebuilds the fields that are not stored from the stored ones, at each activation.
 #[derive(Default, Serialize, Deserialize)]
 struct Index {
     activations: u32,

@@ -1,4 +1,4 @@
-//! Whatever wakes an entity is a turn with a commit, cells included.
+//! Wakes: every event that wakes an entity is a turn with a commit, cells included.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use throng_durable::{CellError, Durable, DurableContext, Node};
 
 use crate::{HANGS_AFTER, runtime};
 
-/// Notes all that wakes it: in its state how often, in its cells what it was.
+/// Records every event that wakes it: the number of events in its state, the events in its cells.
 #[derive(Default, Serialize, Deserialize)]
 struct Sleeper {
     wakes: u64,
@@ -53,7 +53,7 @@ impl Handle<Note> for Sleeper {
 
 type Way = fn(&mut Context<Sleeper>);
 
-/// Has it woken in some way, and changes nothing itself.
+/// Causes a wake of some kind, and changes nothing itself.
 struct Sleep(Way);
 impl Message for Sleep {
     type Reply = ();
@@ -64,7 +64,7 @@ impl Handle<Sleep> for Sleeper {
     }
 }
 
-/// Takes note of what a blocking closure returns.
+/// Records the result of a blocking closure.
 struct Block;
 impl Message for Block {
     type Reply = ();
@@ -99,15 +99,15 @@ impl Handle<Audit> for Sleeper {
     }
 }
 
-/// Waits until the entity's last cell on disk is this one. No turn of the entity's commits what
-/// another has left.
+/// Waits until the entity's last cell on disk is this one. No turn of the entity commits
+/// changes that another turn has left.
 async fn on_disk(node: &Node, what: &str) {
-    let place = [&[7][..], b"sleeper", &[2], b"it", &[1]].concat();
+    let prefix = [&[7][..], b"sleeper", &[2], b"it", &[1]].concat();
     let search = async {
         loop {
             {
                 let snapshot = node.store().snapshot().unwrap();
-                let last = snapshot.prefix(&place).next_back();
+                let last = snapshot.prefix(&prefix).next_back();
                 if last.is_some_and(|cell| cell.unwrap().1 == note(what)) {
                     return;
                 }
@@ -119,7 +119,7 @@ async fn on_disk(node: &Node, what: &str) {
     assert!(found.is_ok(), "{what} was never committed");
 }
 
-/// The text as a cell's value.
+/// Returns the text as a cell's value.
 fn note(what: &str) -> Vec<u8> {
     [&[what.len() as u8], what.as_bytes()].concat()
 }
@@ -203,12 +203,12 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
 }
 
 fn last_note(node: &Node) -> Vec<u8> {
-    let place = [&[7][..], b"sleeper", &[2], b"it", &[1]].concat();
+    let prefix = [&[7][..], b"sleeper", &[2], b"it", &[1]].concat();
     let snapshot = node.store().snapshot().unwrap();
-    snapshot.prefix(&place).next_back().unwrap().unwrap().1.to_vec()
+    snapshot.prefix(&prefix).next_back().unwrap().unwrap().1.to_vec()
 }
 
-/// Spoils the state and panics, woken by a timer.
+/// Changes the state and panics, woken by a timer.
 #[derive(Clone)]
 struct Spoil;
 impl Message for Spoil {
@@ -223,7 +223,7 @@ impl Handle<Spoil> for Sleeper {
 }
 
 #[test]
-fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_the_rest_on() {
+fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_on_later_messages() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
     let node = Node::open(directory.path()).start(&runtime).unwrap();
@@ -233,7 +233,7 @@ fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_the_rest_on() {
             let address = sleeper.call(WhoAmI).await.unwrap();
             let notes = sleeper.call(Audit).await.unwrap().unwrap().len() as u64;
             address.send(Spoil).unwrap();
-            // Queued behind it, and handled once, by the next activation, which has `started` first.
+            // Queued behind the panic, and handled once, by the next activation, after `started`.
             assert_eq!(sleeper.call(Note("behind")).await.unwrap(), notes + 2, "round {round}");
             assert_ne!(sleeper.call(WhoAmI).await.unwrap(), address);
         }
@@ -244,7 +244,7 @@ fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_the_rest_on() {
     assert!(done.is_ok(), "the test hangs");
 }
 
-/// A process whose messages a macro makes.
+/// A process whose messages a macro generates.
 #[derive(Default, Serialize, Deserialize)]
 struct Made {
     count: u64,

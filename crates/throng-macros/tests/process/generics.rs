@@ -22,7 +22,7 @@ where
         }
     }
 
-    /// Its message names `V` only in the reply.
+    /// The message names `V` only in the reply.
     #[message]
     async fn get(&mut self, key: K) -> Option<V> {
         self.entries.get(&key).cloned()
