@@ -56,7 +56,7 @@ pub(crate) struct Activation<P: Durable> {
     /// Whether the process was asked to leave and has had no other turn since.
     leaving: bool,
     passivations: Arc<AtomicU64>,
-    /// Present if it counts against the limit of live entities; a blank activation does not.
+    /// Share in the count against the limit of live entities; `None` for a blank activation.
     resident: Option<CountGuard>,
     // The last field, so that the count falls only after the fields above are dropped.
     _counted: CountGuard,
@@ -296,7 +296,7 @@ impl<P: Durable> Activation<P> {
         }
     }
 
-    /// Sets the committed record: found on disk if `stored`, else that of the default.
+    /// Sets the committed record: the record on disk if `stored`, else the record of the default.
     pub(crate) fn loaded(&mut self, record: Vec<u8>, stored: bool) {
         self.committed = record;
         self.stored = stored;

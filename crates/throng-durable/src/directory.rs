@@ -128,8 +128,7 @@ impl<P: Durable> Directory<P> {
                 Ok(address)
             }
             Err(mut unspawned) => {
-                // Under the lock still held, so that the next activation of this key finds the
-                // ticket.
+                // The lock is still held, so that the next activation of this key finds the ticket.
                 if let Some(ticket) = unspawned.take_predecessor() {
                     shard.unresolved.insert(key.clone(), ticket);
                 }
@@ -184,7 +183,8 @@ impl<P: Durable> Directory<P> {
     pub(crate) fn retire(&self, key: &str, address: Address<P>) {
         let mut shard = self.shard_of(key);
         let retired = shard.take(key, address);
-        // Removed here as well, so that the list stays short even if no sweeper runs.
+        // Ended activations are removed here as well, so that the list stays short even if no
+        // sweeper runs.
         shard.retired.retain(|live| live.address.is_alive());
         shard.retired.extend(retired);
     }

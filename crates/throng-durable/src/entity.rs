@@ -183,7 +183,7 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
                         }
                     }
                 }
-                Stage::Over => panic!("a call was polled after it was over"),
+                Stage::Over => panic!("a call was polled after it had completed"),
             };
             let elapsed = this.begun.get_or_insert_with(Instant::now).elapsed();
             let left = match this.within.checked_sub(elapsed) {

@@ -42,7 +42,7 @@ pub(crate) fn count(kind: &str) -> Vec<u8> {
     [COUNTS, kind.as_bytes()].concat()
 }
 
-/// The common beginning of all records of one entity.
+/// The common prefix of the keys of an entity's records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPrefix(Box<[u8]>);
 

@@ -68,7 +68,7 @@ struct LastSearch {
     at: Nanos,
 }
 
-/// The directory of one kind, typed and type-erased.
+/// The directory of a kind, typed and type-erased.
 struct RegisteredDirectory {
     name: &'static str,
     typed: Arc<dyn Any + Send + Sync>,
@@ -139,11 +139,11 @@ impl NodeStat {
         text.gauge("throng_store_entries", "Keys in the store.", store.entries);
         text.gauge("throng_store_file_bytes", "Size of the data file.", store.file_bytes);
         text.gauge("throng_store_journal_bytes", "Size of the journal.", store.journal_bytes);
-        text.gauge("throng_store_map_bytes", "What the data file may grow to.", store.map_bytes);
+        text.gauge("throng_store_map_bytes", "Size limit of the data file.", store.map_bytes);
         text.counter("throng_store_batches_total", "Batches made durable.", store.batches);
         text.counter(
             "throng_store_commits_total",
-            "Groups, each with its own flush, that the batches took.",
+            "Groups of batches, each made durable by a flush of its own.",
             store.commits,
         );
         text.gauge(

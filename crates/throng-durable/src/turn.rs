@@ -92,7 +92,8 @@ impl<P: Durable> Turn<P> for Load<P> {
             return;
         }
         if let Some(predecessor) = self.predecessor {
-            // Its caller got an error that leaves the outcome open. The load shows the outcome.
+            // The predecessor's caller already got an error that leaves the outcome open; the load
+            // shows the outcome.
             let _ = predecessor.await;
         }
         let Some(activation) = Activation::of(cx) else { return };

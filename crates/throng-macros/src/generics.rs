@@ -54,7 +54,7 @@ pub(crate) fn marker(generics: &Generics, types: &[TokenStream]) -> Option<Token
         .map(|param| &param.ident)
         .filter(|name| !types.iter().any(|ty| mentions(ty, name)))
         .collect();
-    // As a function's result, a parameter affects neither `Send` and `Sync` nor the drop check.
+    // As a function's result, a parameter affects neither the auto traits nor the drop check.
     (!missing.is_empty()).then(|| quote!(::core::marker::PhantomData<fn() -> (#(#missing,)*)>))
 }
 

@@ -593,7 +593,7 @@ fn refuse_namesake<'a>(
 fn message_name(method: &Ident, block: &Block) -> syn::Result<Ident> {
     let name = camel_case(&method.unraw().to_string());
     let why = if name.is_empty() || name == "Self" {
-        format!("`{method}` has no valid name for a message in camel case")
+        format!("`{method}` gives no valid name for a message")
     } else if block.name == name {
         format!("the message of `{method}` would be called `{name}`, like the process")
     } else if HIDDEN_BY_A_MESSAGE.contains(&name.as_str()) {
