@@ -264,12 +264,12 @@ impl App {
     fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<PostId>, usize), Problem> {
         let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
-            let detail = format!("a limit is 1 to {LIMIT_MAX}");
+            let detail = format!("limit must be 1 to {LIMIT_MAX}");
             return Err(Problem::new(StatusCode::BAD_REQUEST, "limit-invalid", detail));
         }
         let Some(sealed) = &query.cursor else { return Ok((None, limit)) };
         let cursor = self.settings.signer.open_cursor(cursors, sealed).map_err(|_| {
-            let detail = "a cursor is a next_cursor of this same listing, unchanged";
+            let detail = "cursor must be an unmodified next_cursor of this same listing";
             Problem::new(StatusCode::BAD_REQUEST, "cursor-invalid", detail)
         })?;
         Ok((Some(PostId::new(cursor.id)), limit))
@@ -337,7 +337,7 @@ impl From<SocialError> for Problem {
 /// The name in a path or token. What cannot be a name is nobody's, so it is not found.
 fn known(name: String) -> Result<Name, Problem> {
     Name::try_from(name).map_err(|_| {
-        Problem::new(StatusCode::NOT_FOUND, "no-such-user", "nobody can have this name")
+        Problem::new(StatusCode::NOT_FOUND, "no-such-user", "this is not a valid user name")
     })
 }
 
@@ -347,7 +347,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
     match value.to_str().ok().and_then(IdempotencyKey::new) {
         Some(key) if values.next().is_none() => Ok(Some(key)),
         _ => {
-            let detail = "there is one Idempotency-Key, of 1 to 128 visible ASCII characters";
+            let detail =
+                "send at most one Idempotency-Key header, of 1 to 128 visible ASCII characters";
             Err(Problem::new(StatusCode::BAD_REQUEST, "idempotency-key-invalid", detail))
         }
     }

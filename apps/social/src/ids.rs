@@ -105,9 +105,9 @@ pub(crate) struct Ids {
 /// Why there is no id.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdError {
-    #[error("the lease of post ids cannot be extended")]
+    #[error("cannot extend the lease of post ids")]
     Lease(#[source] EntityError),
-    #[error("the clock, or the lease of post ids, is beyond what post ids can tell")]
+    #[error("post ids are exhausted: the clock or the recorded lease is beyond the year 2094")]
     Exhausted,
 }
 
@@ -221,7 +221,7 @@ impl Lease {
         if self.end > 0 && next - self.end > tick_of(JUMP) {
             tracing::info!(
                 hours = (next - self.end) / tick_of(Duration::from_secs(3600)),
-                "post ids skip ahead: nothing was posted for so long, or the clock was set"
+                "post ids skip ahead: there were no posts for this long, or the clock was set forward"
             );
         }
         self.end = end;

@@ -23,7 +23,7 @@ pub struct Name(String);
 
 /// A text that cannot be a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a name is 1 to {} of the characters a-z, 0-9 and _", Name::BYTES_MAX)]
+#[error("a name must have 1 to {} characters, each of a-z, 0-9 or _", Name::BYTES_MAX)]
 pub struct NameError;
 
 impl Name {

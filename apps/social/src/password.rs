@@ -28,7 +28,7 @@ pub struct Password(String);
 /// Why a password is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a password has {} to {} bytes, and a character that can be seen",
+    "a password must have {} to {} bytes, with at least one visible character",
     Password::BYTES_MIN,
     Password::BYTES_MAX
 )]
@@ -62,7 +62,7 @@ impl fmt::Debug for Password {
 #[non_exhaustive]
 pub enum HashError {
     /// The queue for hashing is full, and this client has its share of it; try again soon.
-    #[error("too many passwords wait to be hashed")]
+    #[error("too many passwords are waiting to be hashed")]
     Busy,
     /// The machine has no randomness, or no memory.
     #[error("the password could not be hashed")]

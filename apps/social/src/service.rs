@@ -112,27 +112,28 @@ pub struct Health {
 #[non_exhaustive]
 pub enum SocialError {
     /// Somebody has this name already; choose another.
-    #[error("somebody is called {0} already")]
+    #[error("the name {0} is already taken; choose another")]
     NameTaken(Name),
     /// Nobody has this name.
-    #[error("nobody is called {0}")]
+    #[error("there is no user named {0}")]
     NoSuchUser(Name),
     /// The name or the password is wrong; it is not said which.
     #[error("the name or the password is wrong")]
     WrongCredentials,
     /// One cannot follow oneself.
-    #[error("one cannot follow oneself")]
+    #[error("you cannot follow or unfollow yourself")]
     Oneself,
     /// As many are followed as may be; unfollow somebody first.
-    #[error("as many are followed as may be")]
+    #[error("you follow the maximum number of users; unfollow a user first")]
     FollowingFull,
     /// The idempotency key was used for another text; use a new one.
-    #[error("the idempotency key was used for another text")]
+    #[error("the idempotency key was used for a different text; use a new key")]
     KeyReused,
     /// The user has made as many posts with idempotency keys as are remembered; post without a
     /// key, or wait until the oldest is forgotten.
     #[error(
-        "{} idempotency keys are remembered; post without a key, or later",
+        "you have used {} idempotency keys in the last 24 hours; \
+         post without a key, or try again later",
         IdempotencyKey::COUNT_MAX
     )]
     KeysFull {
@@ -141,17 +142,22 @@ pub enum SocialError {
     },
     /// The queue for hashing passwords is full, and other clients have a better claim to a place.
     /// Nothing was done; try again in a few seconds.
-    #[error("too many log in or register at once; try again soon")]
+    #[error("too many logins and registrations at once; try again in a few seconds")]
     TooManyLogins,
     /// It was not done, because the machine cannot do it now; try again later.
-    #[error("the service cannot do this now; it was not done")]
+    #[error("the service is temporarily unavailable and did nothing; try again later")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The answer was lost; it may have been done or not. Try again with the same idempotency key,
     /// or look.
-    #[error("the answer was lost; it may have been done or not")]
+    #[error(
+        "the answer was lost; the operation may or may not have taken effect; \
+         check, or repeat it with the same idempotency key"
+    )]
     Uncertain(#[source] EntityError),
     /// It was not done, because something is broken that trying again will not mend.
-    #[error("the service is broken here; it was not done")]
+    #[error(
+        "the service failed and did nothing; trying again will not help; its log has the reason"
+    )]
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 

@@ -72,7 +72,7 @@ pub struct Text(String);
 
 /// A text that cannot be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a post has 1 to {} characters, and one that can be seen", Text::CHARACTERS_MAX)]
+#[error("a post must have 1 to {} characters, at least one of them visible", Text::CHARACTERS_MAX)]
 pub struct TextError;
 
 impl Text {
@@ -98,19 +98,19 @@ impl Text {
 /// Why a user refuses a change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("nobody has this name")]
+    #[error("there is no user with this name")]
     NoAccount,
-    #[error("somebody has this name already")]
+    #[error("the name is already taken")]
     NameTaken,
-    #[error("this user follows as many as one may")]
+    #[error("the user follows the maximum number of users")]
     FollowingFull,
-    #[error("the idempotency key was used for another text")]
+    #[error("the idempotency key was used for a different text")]
     KeyReused,
-    #[error("as many idempotency keys are remembered as may be")]
+    #[error("the user has the maximum number of remembered idempotency keys")]
     KeysFull(KeysFull),
-    #[error("no post id can be given")]
+    #[error("cannot assign a post id")]
     NoId(#[source] IdError),
-    #[error("the user's cells cannot be read")]
+    #[error("cannot read the user's cells")]
     Cells(#[from] CellError),
 }
 

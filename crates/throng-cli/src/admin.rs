@@ -67,7 +67,9 @@ impl Drop for Admin {
 fn remove_leftover(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else is there")),
+        Ok(_) => {
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "the path exists and is not a socket"))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }
@@ -92,7 +94,7 @@ async fn accept(listener: UnixListener, runtime: RuntimeHandle) {
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept on the admin socket; clients have to wait");
+                tracing::warn!(%error, "cannot accept connections on the admin socket; retrying");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -110,7 +112,7 @@ async fn serve(stream: UnixStream, runtime: &RuntimeHandle) -> io::Result<()> {
             return Ok(());
         }
         let answer = if line.len() as u64 > LINE_BYTES_MAX {
-            let detail = format!("a line has at most {LINE_BYTES_MAX} bytes");
+            let detail = format!("the line is longer than {LINE_BYTES_MAX} bytes");
             Answer::Error(Refusal { kind: RefusalKind::Malformed, detail })
         } else {
             answer(&line, runtime).await
@@ -124,7 +126,9 @@ async fn serve(stream: UnixStream, runtime: &RuntimeHandle) -> io::Result<()> {
 }
 
 async fn refuse(mut stream: UnixStream) -> io::Result<()> {
-    let detail = format!("{CLIENTS_MAX} clients look at this node already");
+    let detail = format!(
+        "{CLIENTS_MAX} clients are connected already, which is the maximum; try again later"
+    );
     say(&mut stream, &Answer::Error(Refusal { kind: RefusalKind::Busy, detail })).await
 }
 
@@ -162,7 +166,7 @@ async fn look(request: Request, runtime: &RuntimeHandle) -> Answer {
         Request::Info { pid } => match find(runtime, &pid).await {
             Some(info) => Answer::Info(info.into()),
             None => {
-                let detail = format!("no process lives here whose pid is {pid:?}");
+                let detail = format!("there is no live process with the pid {pid:?}");
                 Answer::Error(Refusal { kind: RefusalKind::NoProcess, detail })
             }
         },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A text that is no duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a duration is a whole number and one of ms, s, m, h, d, such as 30s")]
+#[error("a duration is a whole number followed by ms, s, m, h or d, such as 30s")]
 pub(crate) struct DurationError;
 
 /// Reads a duration.

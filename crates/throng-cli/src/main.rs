@@ -26,7 +26,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
-    /// What to log on standard error: error, warn, info, debug or trace, also by target
+    /// Log level on standard error: error, warn, info, debug or trace, optionally per target
     /// (`info,throng_server=debug`)
     #[arg(long, global = true, value_name = "FILTER", default_value = "info")]
     log: Targets,
@@ -39,9 +39,9 @@ struct Cli {
 enum Command {
     /// Run a node that serves the message service over HTTP, until Ctrl-C or SIGTERM
     Serve(serve::Serve),
-    /// Show what goes on in a running node: processes, messages, workers
+    /// Show the processes, messages and workers of a running node
     Top(top::Top),
-    /// Look into a store, check it, copy it; also while a node uses it
+    /// Inspect, verify or back up a store, even while a node uses it
     Store(store::Store),
 }
 

@@ -93,7 +93,7 @@ impl Tightened {
             tracing::warn!(
                 count = self.closed.len(),
                 first = %first.display(),
-                "other users had rights to the data directory; they were taken away"
+                "other users had access to the data directory; their permissions were removed"
             );
         }
         if let Some((first, error)) = self.refused.first() {
@@ -101,7 +101,7 @@ impl Tightened {
                 count = self.refused.len(),
                 first = %first.display(),
                 %error,
-                "other users have rights to the data directory that cannot be taken away"
+                "other users have access to the data directory, and their permissions cannot be removed"
             );
         }
     }

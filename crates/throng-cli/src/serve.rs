@@ -33,35 +33,35 @@ use crate::private::DataDirectory;
 /// The flags of `throng serve`.
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// The address to listen on; port 0 takes a free one
+    /// Address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", env = "THRONG_LISTEN", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
 
-    /// The directory that holds all data; made if it is missing
+    /// Directory for all data; created if it does not exist
     #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
     data: PathBuf,
 
-    /// Where `throng top` may look into the node; by default `admin.sock` in the data directory
+    /// Path of the socket for `throng top`; by default `admin.sock` in the data directory
     #[arg(long, value_name = "PATH")]
     admin_socket: Option<PathBuf>,
 
-    /// How long a login lasts
+    /// Time for which a login is valid
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration::parse)]
     token_ttl: Duration,
 
-    /// How long the head of a request may take to arrive
+    /// Maximum time for the head of a request to arrive
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     header_timeout: Duration,
 
-    /// How long a request may take from its head to its answer
+    /// Maximum time from the head of a request to its answer
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
     request_timeout: Duration,
 
-    /// How long requests in flight may take to finish when the node stops
+    /// Maximum time for requests in flight to finish when the node stops
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
     drain_timeout: Duration,
 
-    /// How many connections are served at once
+    /// Maximum number of connections served at once
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
     connections_max: usize,
 }
@@ -74,24 +74,24 @@ pub(crate) enum ServeError {
     #[error("cannot start the runtime")]
     Runtime(#[source] StartError),
     #[error(
-        "another node runs on the data in {path}; stop it, or choose another place with --data"
+        "another node uses the data in {path}; stop it, or choose another directory with --data"
     )]
     InUse { path: PathBuf },
     #[error(transparent)]
     Open(OpenError),
-    #[error("cannot sign logins")]
+    #[error("cannot load the key that signs logins")]
     Key(#[source] KeyError),
     #[error("cannot hash passwords")]
     Passwords(#[source] social::HashError),
-    #[error("cannot open the admin socket {path} (another place: --admin-socket)")]
+    #[error("cannot open the admin socket {path}; choose another path with --admin-socket")]
     Admin { path: PathBuf, source: io::Error },
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("cannot be told to stop")]
+    #[error("cannot install the handlers of SIGINT and SIGTERM")]
     Signals(#[source] io::Error),
     #[error(
-        "stopped before all processes were at rest, because told so again; \
-         what was acknowledged is on the disk"
+        "stopped before all processes had finished, because a second signal came; \
+         all acknowledged data is on disk"
     )]
     NotAtRest,
 }
@@ -160,12 +160,12 @@ impl Serve {
         announce(serving.address(), data);
 
         signals.next().await;
-        tracing::info!("stopping: requests in flight finish first");
+        tracing::info!("stopping; waiting for requests in flight to finish");
         tokio::select! {
             drained = serving.drain() => if drained.cut > 0 {
-                tracing::warn!(connections = drained.cut, "connections were cut");
+                tracing::warn!(connections = drained.cut, "closed busy connections at the drain timeout");
             },
-            () = signals.next() => tracing::warn!("stopping at once: told so twice"),
+            () = signals.next() => tracing::warn!("stopping at once, because a second signal came"),
         }
         Ok(())
     }
@@ -182,7 +182,9 @@ fn metrics_route(runtime: RuntimeHandle, node: Node) -> Router {
             // It reads the store, perhaps from the disk.
             match tokio.spawn_blocking(move || node.stat()).await {
                 Ok(Ok(stat)) => text.push_str(&stat.to_prometheus()),
-                Ok(Err(error)) => tracing::warn!(%error, "the store's figures cannot be read"),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "cannot read the store's statistics; /metrics is without them")
+                }
                 // The node goes down.
                 Err(_) => {}
             }
@@ -237,7 +239,11 @@ fn raise_open_files(connections_max: usize) {
     let wanted = connections_max as u64 + FILES_BESIDE_CONNECTIONS;
     // None is no limit.
     if let Some(files) = getrlimit(Resource::Nofile).current.filter(|files| *files < wanted) {
-        tracing::warn!(files, wanted, "fewer files may be open than connections are allowed");
+        tracing::warn!(
+            files,
+            wanted,
+            "the limit of open files is too low for --connections-max; further connections will wait"
+        );
     }
 }
 

@@ -37,21 +37,21 @@ pub(crate) struct Store {
 
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
-    /// Print its size and its databases
+    /// Print the size of a store and its databases
     Stat(Stat),
-    /// Read everything and compare it with its checksums
+    /// Read the whole store and verify all checksums
     Verify(Verify),
-    /// Write a compact copy into a directory, durably; of a node's data with the key that signs logins
+    /// Write a compact, durable copy into a directory, with the key that signs logins if there is one
     Backup(Backup),
-    /// Print the value of a key, or its values
+    /// Print the value or values of a key
     Get(Get),
-    /// Print entries in the order of their keys, a key and a value a line with a tab between
+    /// Print entries in key order, one per line: key, tab, value
     Scan(Walk),
 }
 
 #[derive(Debug, Args)]
 struct Stat {
-    /// The directory of the store, such as `throng-data`
+    /// Directory of the store, such as `throng-data`
     path: PathBuf,
 
     /// Print JSON
@@ -61,24 +61,24 @@ struct Stat {
 
 #[derive(Debug, Args)]
 struct Verify {
-    /// The directory of the store
+    /// Directory of the store
     path: PathBuf,
 
     /// Print JSON
     #[arg(long)]
     json: bool,
 
-    /// In this process, whatever may become of it
+    /// Read in this process instead of a child, even if damage may end it
     #[arg(long, hide = true)]
     here: bool,
 }
 
 #[derive(Debug, Args)]
 struct Backup {
-    /// The directory of the store
+    /// Directory of the store
     path: PathBuf,
 
-    /// The directory for the copy, which holds no store yet
+    /// Directory for the copy; it must not contain a store
     to: PathBuf,
 
     /// Print JSON
@@ -88,13 +88,13 @@ struct Backup {
 
 #[derive(Debug, Args)]
 struct Get {
-    /// The directory of the store
+    /// Directory of the store
     path: PathBuf,
 
-    /// The key; bytes that cannot be typed are `\xNN`
+    /// Key; write bytes that cannot be typed as `\xNN`
     key: String,
 
-    /// A named database instead of the default one
+    /// Name of a database, instead of the default database
     #[arg(long, value_name = "NAME")]
     database: Option<String>,
 
@@ -106,34 +106,34 @@ struct Get {
 /// make the file of a running node grow.
 #[derive(Debug, Args)]
 struct Walk {
-    /// The directory of the store
+    /// Directory of the store
     path: PathBuf,
 
-    /// A named database instead of the default one
+    /// Name of a database, instead of the default database
     #[arg(long, value_name = "NAME")]
     database: Option<String>,
 
-    /// Only keys that begin with this
+    /// Print only keys that begin with this prefix
     #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "below"])]
     prefix: Option<String>,
 
-    /// Only keys from this one on
+    /// Print only keys from this key on, including it
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
 
-    /// Only keys below this one
+    /// Print only keys below this key
     #[arg(long, value_name = "KEY")]
     below: Option<String>,
 
-    /// From the last key to the first
+    /// Print from the last key to the first
     #[arg(long)]
     reverse: bool,
 
-    /// At most so many entries
+    /// Maximum number of entries to print
     #[arg(long, value_name = "NUMBER")]
     limit: Option<u64>,
 
-    /// Print to this file, which must not exist yet
+    /// Write to this file, which must not exist yet
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -148,26 +148,26 @@ pub(crate) enum StoreError {
     NoStore(PathBuf),
     #[error(transparent)]
     Open(OpenError),
-    #[error("there is no database {name:?}; there are: {there}")]
+    #[error("there is no database named {name:?}; the store has: {there}")]
     NoDatabase { name: String, there: String },
     #[error("there is no key {0}")]
     NoKey(String),
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(
-        "the data file in {} is damaged: reading it ended the process ({status})",
+        "the data file in {} is damaged: the process that read it crashed ({status})",
         path.display()
     )]
     Fatal { path: PathBuf, status: std::process::ExitStatus },
-    #[error("cannot start the process that reads")]
+    #[error("cannot start a child process to read the store")]
     Child(#[source] io::Error),
     #[error("cannot write the copy into {}", path.display())]
     Backup { path: PathBuf, source: io::Error },
-    #[error("cannot copy the key that signs logins; nothing was copied")]
+    #[error("cannot copy the key that signs logins; no copy was made")]
     Key(#[from] KeyError),
     #[error("cannot write {}", path.display())]
     Output { path: PathBuf, source: io::Error },
-    #[error("cannot print")]
+    #[error("cannot write to standard output")]
     Print(#[source] io::Error),
 }
 
@@ -218,7 +218,7 @@ impl Stat {
         text += &format!("{:width$}  {:>12}  {:>12}  VALUES\n", "DATABASE", "ENTRIES", "BYTES");
         for database in &databases {
             let values = match &database.options {
-                options if options.has_duplicates() => "several under a key",
+                options if options.has_duplicates() => "several per key",
                 options if options.has_checksums() => "with checksums",
                 _ => "without checksums",
             };
@@ -266,7 +266,7 @@ impl Verify {
         match status.code().and_then(|code| u8::try_from(code).ok()) {
             Some(code) => Ok(ExitCode::from(code)),
             None if self.json => {
-                let damage = format!("reading it ended the process ({status})");
+                let damage = format!("the process that read the data file crashed ({status})");
                 print(&format!("{}\n", json!({ "sound": false, "damage": damage })))?;
                 Ok(ExitCode::FAILURE)
             }
@@ -288,7 +288,7 @@ impl Verify {
                 return Ok(ExitCode::SUCCESS);
             }
             Ok(entries) => {
-                print(&format!("sound: {entries} entries, each as it was written\n"))?;
+                print(&format!("sound: {entries} entries verified\n"))?;
                 return Ok(ExitCode::SUCCESS);
             }
             Err(StoreError::Read(ReadError::Corrupt(damage))) => damage,
@@ -353,7 +353,7 @@ impl Backup {
             Err(KeyError::Exposed { path }) if path == copy && !copy.exists() => {
                 tracing::warn!(
                     path = %path.display(),
-                    "the key that signs logins was not copied: the file system opens all files to others"
+                    "the key that signs logins was not copied: the file system cannot keep it private"
                 );
                 Ok(false)
             }

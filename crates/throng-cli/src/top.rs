@@ -35,31 +35,31 @@ use screen::{Next, Screen};
 /// The flags of `throng top`.
 #[derive(Debug, Args)]
 pub(crate) struct Top {
-    /// The data directory of the node
+    /// Data directory of the node
     #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
     data: PathBuf,
 
-    /// The node's admin socket, if it is not in the data directory
+    /// Path of the node's admin socket, if it is not in the data directory
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// What the processes shown have most of
+    /// Order of the processes, largest first
     #[arg(long, value_name = "ORDER", value_enum, default_value_t = Order::MailboxLen)]
     by: Order,
 
-    /// Show the tree of processes and those that spawned them
+    /// Show a tree: each process below the process that spawned it
     #[arg(long)]
     tree: bool,
 
-    /// How many processes to show at most
+    /// Maximum number of processes to show
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: usize,
 
-    /// How long between two pictures
+    /// Time between two updates
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
     interval: Duration,
 
-    /// Print one picture as plain text and end
+    /// Print the current state once as plain text and exit
     #[arg(long)]
     once: bool,
 }
@@ -69,11 +69,11 @@ pub(crate) struct Top {
 pub(crate) enum TopError {
     #[error(transparent)]
     Client(#[from] ClientError),
-    #[error("standard output is no terminal; --once prints plain text")]
+    #[error("standard output is not a terminal; use --once to print plain text")]
     NoTerminal,
     #[error("cannot use the terminal")]
     Terminal(#[source] io::Error),
-    #[error("cannot print")]
+    #[error("cannot write to standard output")]
     Print(#[source] io::Error),
 }
 

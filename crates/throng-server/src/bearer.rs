@@ -26,7 +26,7 @@ where
         let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
             return Err(unauthorized(
                 "token-missing",
-                "this path needs an Authorization header with a bearer token",
+                "this path requires an Authorization header with a bearer token",
                 "Bearer",
             ));
         };
@@ -38,14 +38,18 @@ where
             .ok_or(TokenError::Malformed)
             .and_then(|(_, token)| Signer::from_ref(state).check_token(token.trim()));
         token.map(Bearer).map_err(|error| match error {
-            TokenError::Malformed => {
-                unauthorized("token-malformed", "this is not a token of this service", INVALID)
-            }
-            TokenError::Forged => {
-                unauthorized("token-forged", "this token was not signed here", INVALID)
-            }
+            TokenError::Malformed => unauthorized(
+                "token-malformed",
+                "the Authorization header has no bearer token of this service",
+                INVALID,
+            ),
+            TokenError::Forged => unauthorized(
+                "token-forged",
+                "the token's signature is invalid; log in again",
+                INVALID,
+            ),
             TokenError::Expired => {
-                unauthorized("token-expired", "this token's time is over; log in again", INVALID)
+                unauthorized("token-expired", "the token has expired; log in again", INVALID)
             }
         })
     }

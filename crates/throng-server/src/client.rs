@@ -20,7 +20,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientAddress {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
         // A `Server` puts it there; a router that is called in another way has no client.
         parts.extensions.get().copied().ok_or_else(|| {
-            let detail = "the address of the client is not known";
+            let detail = "the client's address is unknown";
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
         })
     }

@@ -84,7 +84,7 @@ pub(crate) async fn serve(
     let gate = parts.io.into_inner();
     let nothing_unread = parts.read_buf.is_empty() && !gate.requests().has_unread();
     if let Err(error) = &outcome {
-        tracing::debug!(%error, "connection ended");
+        tracing::debug!(%error, "connection failed");
     }
     let problem = match (exchange.phase(), gate.refusal(), &outcome) {
         // The client is being told something else.
@@ -174,11 +174,19 @@ fn ambiguous<B>(request: &Request<B>) -> Option<Problem> {
     match (hosts.next(), hosts.next()) {
         (None, _) if request.version() < Version::HTTP_11 => {}
         (Some(host), None) if is_host(host.as_bytes()) => {}
-        _ => return bad("host-invalid", "an HTTP/1.1 request has one Host header, with one host"),
+        _ => {
+            return bad(
+                "host-invalid",
+                "an HTTP/1.1 request must have exactly one Host header, with one valid host",
+            );
+        }
     }
     for name in [header::AUTHORIZATION, header::CONTENT_TYPE] {
         if request.headers().get_all(&name).iter().nth(1).is_some() {
-            return bad("header-repeated", "a header that may be there once is there twice");
+            return bad(
+                "header-repeated",
+                "the Authorization or Content-Type header is repeated; send each at most once",
+            );
         }
     }
     None
@@ -205,7 +213,7 @@ fn panicked() -> Problem {
     Problem::new(
         StatusCode::INTERNAL_SERVER_ERROR,
         "panicked",
-        "the handler of this request panicked",
+        "the server failed while it handled this request; its log has the details",
     )
 }
 
@@ -213,7 +221,7 @@ fn too_slow() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "request-timeout",
-        "the request was not answered in time; whether it took effect is unknown",
+        "the request timed out; it may or may not have taken effect",
     )
     .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
@@ -238,6 +246,10 @@ fn not_http(error: &hyper::Error) -> Problem {
     if error.is_parse_too_large() {
         head_too_large()
     } else {
-        Problem::new(StatusCode::BAD_REQUEST, "malformed-request", "this is not HTTP/1.1")
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            "malformed-request",
+            "the request is not valid HTTP/1.1",
+        )
     }
 }

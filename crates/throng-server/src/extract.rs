@@ -35,7 +35,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             return Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "wrong-content-type",
-                "this path takes application/json",
+                "this path accepts only application/json",
             ));
         }
         let body = match request.into_body().collect().await {
@@ -45,7 +45,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
                 return Err(Problem::new(
                     StatusCode::BAD_REQUEST,
                     "body-incomplete",
-                    "the body ended before it was whole",
+                    "the connection ended before the whole body arrived",
                 ));
             }
         };
@@ -54,7 +54,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
                 let detail = error.to_string();
                 Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "unprocessable", detail)
             } else {
-                let detail = format!("the body is not JSON: {error}");
+                let detail = format!("the body is not valid JSON: {error}");
                 Problem::new(StatusCode::BAD_REQUEST, "malformed-json", detail)
             }
         })
@@ -69,8 +69,8 @@ impl<T: Serialize> IntoResponse for Json<T> {
                 ([(header::CONTENT_TYPE, json)], body).into_response()
             }
             Err(error) => {
-                tracing::error!(%error, "a response does not serialise");
-                let detail = "the answer could not be written as JSON";
+                tracing::error!(%error, "cannot serialise a response as JSON");
+                let detail = "the response could not be serialised as JSON";
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
             }
         }
@@ -100,7 +100,7 @@ pub(crate) fn body_too_large() -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "body-too-large",
-        "the body is larger than this server takes",
+        "the body is larger than this server accepts",
     )
 }
 

@@ -171,18 +171,20 @@ impl Refusal {
         let malformed = |detail| Problem::new(StatusCode::BAD_REQUEST, "malformed-request", detail);
         match self {
             Refusal::TooLarge => head_too_large(),
-            Refusal::Control => {
-                malformed("a line of the head does not end with CR LF, or has a control character")
-            }
-            Refusal::Folded => malformed("a header line begins with white space"),
+            Refusal::Control => malformed(
+                "a line of the head does not end with CR LF or contains a control character",
+            ),
+            Refusal::Folded => malformed(
+                "a header line begins with white space; obsolete line folding is not supported",
+            ),
             Refusal::Length => malformed(
-                "the length of the body is not one number, or is given beside transfer-encoding",
+                "the length of the body is ambiguous: send one numeric Content-Length or Transfer-Encoding, not both",
             ),
             Refusal::BodyTooLarge => body_too_large(),
             Refusal::Encoding => Problem::new(
                 StatusCode::NOT_IMPLEMENTED,
                 "transfer-encoding-unknown",
-                "a body comes with its length or in chunks, and not encoded otherwise",
+                "the only supported transfer encoding is chunked",
             ),
         }
     }
@@ -193,7 +195,7 @@ pub(crate) fn head_too_large() -> Problem {
     Problem::new(
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
         "head-too-large",
-        "the request's head is larger than this server takes",
+        "the request's head has more bytes or header lines than this server accepts",
     )
 }
 

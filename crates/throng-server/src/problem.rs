@@ -25,9 +25,9 @@ use serde::Serialize;
 /// use axum::http::StatusCode;
 /// use throng_server::Problem;
 ///
-/// let problem = Problem::new(StatusCode::CONFLICT, "name-taken", "somebody is called so already");
+/// let problem = Problem::new(StatusCode::CONFLICT, "name-taken", "the name is already taken");
 /// assert_eq!(problem.kind(), "urn:throng:problem:name-taken");
-/// assert_eq!(problem.to_string(), "name taken: somebody is called so already");
+/// assert_eq!(problem.to_string(), "name taken: the name is already taken");
 /// ```
 #[derive(Clone, Debug)]
 pub struct Problem(Box<Fields>); // boxed, so that a `Result<_, Problem>` stays small
@@ -144,13 +144,19 @@ pub(crate) fn ensure_problem(response: Response) -> Response {
         return response;
     }
     let problem = match status {
-        StatusCode::NOT_FOUND => Problem::new(status, "no-such-route", "nothing lies at this path"),
+        StatusCode::NOT_FOUND => {
+            Problem::new(status, "no-such-route", "there is nothing at this path")
+        }
         StatusCode::METHOD_NOT_ALLOWED => Problem::new(
             status,
             "method-not-allowed",
-            "this path does not know this method; Allow lists those it knows",
+            "this path does not support this method; see the Allow header",
         ),
-        _ => Problem::new(status, "rejected", status.canonical_reason().unwrap_or("refused")),
+        _ => Problem::new(
+            status,
+            "rejected",
+            status.canonical_reason().unwrap_or("the request was rejected"),
+        ),
     };
     let (Parts { mut headers, .. }, _) = response.into_parts();
     for name in [

@@ -182,7 +182,7 @@ async fn accept(
             Ok(_) => {}
             Err(error) => {
                 if !failed_before {
-                    tracing::warn!(%error, "cannot accept connections; they have to wait");
+                    tracing::warn!(%error, "cannot accept connections; retrying");
                 }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -201,7 +201,7 @@ async fn refuse(stream: TcpStream) {
     let problem = Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "too-many-connections",
-        "this server has all the connections it takes; try again soon",
+        "the server has reached its maximum number of connections; try again in a second",
     )
     .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
     connection::close_with(stream, Some(problem)).await;

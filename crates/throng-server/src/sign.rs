@@ -78,7 +78,7 @@ pub enum TokenError {
 
 /// A cursor that was not handed out for this listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor was not handed out for this listing")]
+#[error("the cursor was not issued for this listing")]
 pub struct CursorError;
 
 /// Why there is no signing key.
@@ -86,7 +86,7 @@ pub struct CursorError;
 #[non_exhaustive]
 pub enum KeyError {
     /// The key file can neither be read nor made.
-    #[error("cannot read or make the key file {path}")]
+    #[error("cannot read or create the key file {path}")]
     File {
         /// The file.
         path: PathBuf,
@@ -94,19 +94,19 @@ pub enum KeyError {
         source: io::Error,
     },
     /// There is a key file, but it holds no key. It is not replaced: that would log everybody out.
-    #[error("the key file {path} does not hold a key of {KEY_BYTES} bytes")]
+    #[error("the key file {path} is damaged: it must hold exactly {KEY_BYTES} bytes")]
     Damaged {
         /// The file.
         path: PathBuf,
     },
     /// The key file can be read by others than its owner.
-    #[error("the key file {path} is open to others; its mode must be 600")]
+    #[error("other users can access the key file {path}; set its mode to 600")]
     Exposed {
         /// The file.
         path: PathBuf,
     },
     /// The system gave no randomness.
-    #[error("the system gives no random bytes")]
+    #[error("the operating system provides no random bytes")]
     Randomness,
 }
 

@@ -17,12 +17,12 @@ async function api(method, path, body, headers = {}) {
   if (body !== undefined) headers["content-type"] = "application/json";
   const response = await fetch(`/api/v1${path}`, {
     method, headers, body: body === undefined ? undefined : JSON.stringify(body),
-  }).catch(() => { throw new Error("the service does not answer"); });
+  }).catch(() => { throw new Error("cannot reach the server"); });
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => ({}));
   if (response.ok) return answer;
   if (response.status === 401 && session) leave();
-  throw new Error(answer.detail ?? `the service answered ${response.status}`);
+  throw new Error(answer.detail ?? `the server answered with status ${response.status}`);
 }
 
 function notice(text, bad = false) {
@@ -73,7 +73,7 @@ async function showPosts(older) {
   $("more").hidden = cursor === null;
   $("empty").hidden = $("posts").children.length > 0;
   $("empty").textContent = listing === "timeline"
-    ? "Nothing yet. Follow somebody to read what they post." : "You have not posted yet.";
+    ? "No posts yet. Follow a user to see their posts here." : "You have not posted yet.";
 }
 
 async function showFollowing() {

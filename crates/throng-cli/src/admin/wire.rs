@@ -48,15 +48,15 @@ pub(crate) enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// Messages in the mailbox
+    /// Number of messages in the mailbox
     MailboxLen,
     /// Bytes in the mailbox
     MailboxBytes,
-    /// Memory besides the mailbox
+    /// Memory without the mailbox
     Memory,
-    /// Messages handled
+    /// Number of messages handled
     Turns,
-    /// The longest time one message took
+    /// Longest time that a message took
     LongestTurn,
 }
 
@@ -303,9 +303,9 @@ impl From<Order> for SortBy {
 /// Why a line says nothing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineError {
-    #[error("not a line of this protocol: {0}")]
+    #[error("invalid line: {0}")]
     Malformed(serde_json::Error),
-    #[error("this is version {0} of the protocol, and only {VERSION} is known")]
+    #[error("version {0} of the protocol is not supported; use version {VERSION}")]
     Version(u32),
 }
 

@@ -8,15 +8,15 @@ use clap::Args;
 /// How bytes are shown.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Show {
-    /// Keys and values in hexadecimal, also those that are given
+    /// Print keys and values in hexadecimal, and read keys from the command line as hexadecimal
     #[arg(long)]
     hex: bool,
 
-    /// Values, and keys where they are printed, as they are; keys that are given are escaped
+    /// Print keys and values without escapes; keys on the command line are still escaped
     #[arg(long, conflicts_with_all = ["hex", "json"])]
     raw: bool,
 
-    /// Print JSON, one object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -51,7 +51,7 @@ fn parse_hex(typed: &str) -> Result<Vec<u8>, String> {
         _ => None,
     };
     let bytes: Option<Vec<u8>> = typed.as_bytes().chunks(2).map(pair).collect();
-    bytes.ok_or_else(|| format!("{typed:?} is no hexadecimal: two digits make a byte"))
+    bytes.ok_or_else(|| format!("{typed:?} is not hexadecimal: write each byte as two digits"))
 }
 
 fn parse_escaped(typed: &str) -> Result<Vec<u8>, String> {
@@ -77,7 +77,7 @@ fn parse_escaped(typed: &str) -> Result<Vec<u8>, String> {
 }
 
 fn no_escape(typed: &str) -> String {
-    format!("there is an unknown escape in {typed}; there are \\xNN \\t \\r \\n \\\\ \\' \\\"")
+    format!("unknown escape in {typed}; the known escapes are \\xNN \\t \\r \\n \\\\ \\' \\\"")
 }
 
 fn digit(digit: u8) -> Option<u8> {

@@ -20,21 +20,21 @@ pub(crate) struct Client {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error(
-        "no node runs here: there is no {path}; start one with `throng serve`, or say with --data \
-         or --socket where it is"
+        "no node is running: {path} does not exist; start a node with `throng serve`, or name its \
+         directory with --data or its socket with --socket"
     )]
     NoNode { path: PathBuf },
-    #[error("no node runs here: nobody listens at {path} any more; start one with `throng serve`")]
+    #[error("no node is running: nothing listens on {path}; start a node with `throng serve`")]
     Ended { path: PathBuf },
-    #[error("{path} is another user's")]
+    #[error("permission denied: {path} belongs to another user")]
     Denied { path: PathBuf },
     #[error("cannot talk to the node at {path}")]
     Socket { path: PathBuf, source: io::Error },
-    #[error("the node at {path} has ended or closed the connection")]
+    #[error("the node at {path} stopped or closed the connection")]
     Closed { path: PathBuf },
-    #[error("the node at {path} says what this program does not understand")]
+    #[error("the node at {path} sent an answer that this program does not understand")]
     Line { path: PathBuf, source: LineError },
-    #[error("the node refuses to answer: {0}")]
+    #[error("the node refused the request: {0}")]
     Refused(String),
 }
 
@@ -165,7 +165,7 @@ impl Client {
     /// The node answered another question than was asked.
     fn astray(&self) -> ClientError {
         ClientError::Refused(format!(
-            "the node at {} answered another question",
+            "the node at {} sent the answer to a different request",
             self.path.display()
         ))
     }

@@ -93,7 +93,13 @@ pub(crate) fn facts(process: &Process) -> Vec<(&'static str, String)> {
     let mailbox =
         format!("{} messages, {}", process.mailbox_len, figures::bytes(process.mailbox_bytes));
     vec![
-        ("kind", process.kind.clone().unwrap_or_else(|| "it does not answer".to_owned())),
+        (
+            "kind",
+            process
+                .kind
+                .clone()
+                .unwrap_or_else(|| "unknown: the process did not answer".to_owned()),
+        ),
         ("names", list(&process.names)),
         ("state", state),
         ("mailbox", mailbox),

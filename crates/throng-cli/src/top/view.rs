@@ -42,7 +42,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     draw_title(frame, title, screen);
     draw_help(frame, help, screen);
     let Some(picture) = &screen.picture else {
-        frame.render_widget(Paragraph::new("asking the node …"), counts);
+        frame.render_widget(Paragraph::new("waiting for the node …"), counts);
         return;
     };
     draw_counts(frame, counts, &picture.metrics, &screen.rates);
@@ -189,8 +189,10 @@ fn draw_info(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     let title = screen.selected().map_or_else(String::new, |pid| format!(" {pid} "));
     let text = match (screen.info(), screen.selected()) {
         (Some(process), _) => info_lines(process),
-        (None, Some(_)) => vec![Line::from("it has exited, or the node has not answered yet")],
-        (None, None) => vec![Line::from("choose a process with the arrow keys")],
+        (None, Some(_)) => {
+            vec![Line::from("the process has exited, or the node has not answered yet")]
+        }
+        (None, None) => vec![Line::from("select a process with the arrow keys")],
     };
     let block = Block::new().borders(Borders::TOP).title(title);
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }).block(block), area);
@@ -327,12 +329,12 @@ mod tests {
     #[test]
     fn trouble_and_pauses_are_said() {
         let mut screen = screen();
-        assert!(drawn(&screen, 80, 10)[1].contains("asking"));
+        assert!(drawn(&screen, 80, 10)[1].contains("waiting"));
         screen.show(picture(1.0, 0, "a"));
-        screen.fail("no node runs here".to_owned());
+        screen.fail("no node is running".to_owned());
         press(&mut screen, KeyCode::Char(' '));
         let title = &drawn(&screen, 80, 10)[0];
-        assert!(title.contains("paused") && title.contains("no node runs here"), "{title}");
+        assert!(title.contains("paused") && title.contains("no node is running"), "{title}");
         screen.show(picture(2.0, 0, "a"));
         assert!(!drawn(&screen, 80, 10)[0].contains("no node"));
     }

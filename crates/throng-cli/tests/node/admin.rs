@@ -70,7 +70,7 @@ async fn the_socket_is_for_its_owner_only_and_goes_with_the_node() {
     let ended = top(data.path(), &["--once"]);
     assert_eq!(ended.status.code(), Some(1));
     let errors = String::from_utf8(ended.stderr).unwrap();
-    assert!(errors.starts_with("throng: no node runs here"), "{errors}");
+    assert!(errors.starts_with("throng: no node is running"), "{errors}");
     assert!(errors.contains(socket.to_str().unwrap()) && errors.contains("throng serve"));
 }
 
@@ -192,7 +192,7 @@ fn a_place_without_a_node_is_explained() {
     let output = top(data.path(), &[]);
     assert_eq!(output.status.code(), Some(1));
     let errors = String::from_utf8(output.stderr).unwrap();
-    assert!(errors.starts_with("throng: no node runs here"), "{errors}");
+    assert!(errors.starts_with("throng: no node is running"), "{errors}");
     assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
 }
 

@@ -59,7 +59,7 @@ async fn an_open_directory_of_an_older_version_is_closed_with_a_line_in_the_log(
         fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
     }
     let node = Node::start(&data, &[]);
-    node.wait_until_said("they were taken away").await;
+    node.wait_until_said("their permissions were removed").await;
     assert_private(&data);
     node.client().assert_healthy().await;
 }
@@ -77,7 +77,7 @@ async fn a_new_volume_that_is_not_empty_is_closed_at_the_first_start() {
     assert_eq!(fs::metadata(&found).unwrap().permissions().mode() & 0o777, 0o755);
     fs::remove_dir(&found).unwrap();
     assert_private(&data);
-    node.wait_until_said("they were taken away").await;
+    node.wait_until_said("their permissions were removed").await;
     node.client().assert_healthy().await;
 }
 

@@ -59,7 +59,7 @@ fn a_store_is_described_read_and_walked() {
     let path = directory.path().to_str().unwrap();
 
     let text = said(&["stat", path]);
-    assert!(text.contains("(default)") && text.contains("several under a key"), "{text}");
+    assert!(text.contains("(default)") && text.contains("several per key"), "{text}");
     let stat = json(&said(&["stat", path, "--json"]));
     assert_eq!(stat["databases"][0]["name"], Value::Null);
     assert_eq!(stat["databases"][0]["entries"], 4);
@@ -135,7 +135,7 @@ fn damage_is_found_and_said() {
     let batch = (0..1_000u32).fold(Batch::new(), |batch, key| batch.put(key.to_be_bytes(), value));
     opened.write(batch).wait().unwrap();
     drop(opened);
-    assert_eq!(said(&["verify", path]), "sound: 1000 entries, each as it was written\n");
+    assert_eq!(said(&["verify", path]), "sound: 1000 entries verified\n");
     let sound = json(&said(&["verify", path, "--json"]));
     assert_eq!(sound, json!({ "sound": true, "entries": 1000 }));
 
@@ -170,7 +170,7 @@ fn a_copy_is_a_store() {
     assert_eq!(told["signing_key"], false, "this is no node's");
     assert_eq!(told["file_bytes"], fs::metadata(Path::new(copy).join("data.mdb")).unwrap().len());
     assert_eq!(said(&["scan", copy]), said(&["scan", path]));
-    assert_eq!(said(&["verify", copy]), "sound: 6 entries, each as it was written\n");
+    assert_eq!(said(&["verify", copy]), "sound: 6 entries verified\n");
     assert!(complaint(1, &["backup", path, copy]).contains("cannot write the copy into"));
 }
 
