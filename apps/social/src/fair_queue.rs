@@ -27,41 +27,41 @@ use crate::name::Name;
 
 /// The queue; clones are the same one.
 #[derive(Debug)]
-pub(crate) struct FairQueue<R>(Arc<Mutex<State<R>>>);
+pub(crate) struct FairQueue<R>(Arc<Mutex<QueueState<R>>>);
 
 /// Too many wait, and this one has no better claim to a place than they.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Crowded;
+pub(crate) struct QueueFull;
 
 /// The use of a resource until dropped.
 #[derive(Debug)]
-pub(crate) struct Lent<R> {
+pub(crate) struct BorrowGuard<R> {
     /// None only while it is dropped.
     resource: Option<R>,
     queue: FairQueue<R>,
 }
 
 #[derive(Debug)]
-struct State<R> {
+struct QueueState<R> {
     idle: Vec<R>,
     waiting: usize,
     waiting_max: usize,
     /// The number of the next waiter.
     next: u64,
     /// Each has a waiter; the first one's turn is next.
-    clients: VecDeque<Client<R>>,
+    clients: VecDeque<ClientQueue<R>>,
 }
 
 #[derive(Debug)]
-struct Client<R> {
+struct ClientQueue<R> {
     address: IpAddr,
     waiting: usize,
     /// Each has a waiter; the first one's turn is next.
-    names: VecDeque<Named<R>>,
+    names: VecDeque<NameQueue<R>>,
 }
 
 #[derive(Debug)]
-struct Named<R> {
+struct NameQueue<R> {
     /// None for all names that nobody can have.
     name: Option<Name>,
     waiters: VecDeque<Waiter<R>>,
@@ -70,25 +70,25 @@ struct Named<R> {
 #[derive(Debug)]
 struct Waiter<R> {
     number: u64,
-    sender: oneshot::Sender<Lent<R>>,
+    sender: oneshot::Sender<BorrowGuard<R>>,
 }
 
 /// A place in the queue, which is left when this is dropped.
-struct Place<'q, R> {
+struct WaitGuard<'q, R> {
     queue: &'q FairQueue<R>,
     number: u64,
-    receiver: oneshot::Receiver<Lent<R>>,
+    receiver: oneshot::Receiver<BorrowGuard<R>>,
 }
 
-enum Entry<'q, R> {
-    Lent(Lent<R>),
-    Waits(Place<'q, R>),
+enum Entered<'q, R> {
+    Borrowed(BorrowGuard<R>),
+    Waits(WaitGuard<'q, R>),
 }
 
 impl<R> FairQueue<R> {
     /// A queue for these resources, in which at most `waiting_max` wait.
     pub(crate) fn new(resources: Vec<R>, waiting_max: usize) -> FairQueue<R> {
-        FairQueue(Arc::new(Mutex::new(State {
+        FairQueue(Arc::new(Mutex::new(QueueState {
             idle: resources,
             waiting: 0,
             waiting_max,
@@ -105,23 +105,23 @@ impl<R> FairQueue<R> {
         &self,
         client: IpAddr,
         name: Option<&Name>,
-    ) -> Result<Lent<R>, Crowded> {
+    ) -> Result<BorrowGuard<R>, QueueFull> {
         match self.enter(network(client), name)? {
-            Entry::Lent(lent) => Ok(lent),
+            Entered::Borrowed(guard) => Ok(guard),
             // The sender is dropped when another takes the place.
-            Entry::Waits(mut place) => (&mut place.receiver).await.map_err(|_| Crowded),
+            Entered::Waits(mut place) => (&mut place.receiver).await.map_err(|_| QueueFull),
         }
     }
 
-    fn enter(&self, address: IpAddr, name: Option<&Name>) -> Result<Entry<'_, R>, Crowded> {
+    fn enter(&self, address: IpAddr, name: Option<&Name>) -> Result<Entered<'_, R>, QueueFull> {
         let mut state = self.state();
         if let Some(resource) = state.idle.pop() {
-            return Ok(Entry::Lent(self.lend(resource)));
+            return Ok(Entered::Borrowed(self.lend(resource)));
         }
         let displaced = if state.waiting < state.waiting_max {
             None
         } else {
-            Some(state.displace(address, name).ok_or(Crowded)?)
+            Some(state.displace(address, name).ok_or(QueueFull)?)
         };
         let number = state.next;
         state.next += 1;
@@ -129,11 +129,11 @@ impl<R> FairQueue<R> {
         state.push(address, name, Waiter { number, sender });
         drop(state);
         drop(displaced); // which wakes it
-        Ok(Entry::Waits(Place { queue: self, number, receiver }))
+        Ok(Entered::Waits(WaitGuard { queue: self, number, receiver }))
     }
 
-    fn lend(&self, resource: R) -> Lent<R> {
-        Lent { resource: Some(resource), queue: self.clone() }
+    fn lend(&self, resource: R) -> BorrowGuard<R> {
+        BorrowGuard { resource: Some(resource), queue: self.clone() }
     }
 
     /// Hands the resource to the next waiter, or keeps it.
@@ -148,7 +148,7 @@ impl<R> FairQueue<R> {
             match waiter.sender.send(self.lend(resource)) {
                 Ok(()) => return,
                 // The waiter left; its use of the resource ends without handing it on.
-                Err(mut lent) => match lent.resource.take() {
+                Err(mut guard) => match guard.resource.take() {
                     Some(left) => resource = left,
                     None => return,
                 },
@@ -156,29 +156,29 @@ impl<R> FairQueue<R> {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State<R>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<R>> {
         // Nothing in here panics half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<R> State<R> {
+impl<R> QueueState<R> {
     fn push(&mut self, address: IpAddr, name: Option<&Name>, waiter: Waiter<R>) {
         self.waiting += 1;
         let client = match self.clients.iter().position(|client| client.address == address) {
             Some(at) => &mut self.clients[at],
             None => {
-                self.clients.push_back(Client { address, waiting: 0, names: VecDeque::new() });
+                self.clients.push_back(ClientQueue { address, waiting: 0, names: VecDeque::new() });
                 let last = self.clients.len() - 1;
                 &mut self.clients[last]
             }
         };
         client.waiting += 1;
-        match client.names.iter_mut().find(|named| named.name.as_ref() == name) {
-            Some(named) => named.waiters.push_back(waiter),
+        match client.names.iter_mut().find(|queue| queue.name.as_ref() == name) {
+            Some(queue) => queue.waiters.push_back(waiter),
             None => {
                 let name = name.cloned();
-                client.names.push_back(Named { name, waiters: VecDeque::from([waiter]) });
+                client.names.push_back(NameQueue { name, waiters: VecDeque::from([waiter]) });
             }
         }
     }
@@ -186,10 +186,10 @@ impl<R> State<R> {
     /// Removes the waiter whose turn it is; its client and its name go to the end of their lines.
     fn pop(&mut self) -> Option<Waiter<R>> {
         let mut client = self.clients.pop_front()?;
-        let mut named = client.names.pop_front()?;
-        let waiter = named.waiters.pop_front()?;
-        if !named.waiters.is_empty() {
-            client.names.push_back(named);
+        let mut queue = client.names.pop_front()?;
+        let waiter = queue.waiters.pop_front()?;
+        if !queue.waiters.is_empty() {
+            client.names.push_back(queue);
         }
         self.waiting -= 1;
         client.waiting -= 1;
@@ -208,8 +208,8 @@ impl<R> State<R> {
             fullest.fullest()?.waiters.back()?.number
         } else {
             let own = own?;
-            let named = own.names.iter().find(|named| named.name.as_ref() == name);
-            let own_waiting = named.map_or(0, |named| named.waiters.len());
+            let queue = own.names.iter().find(|queue| queue.name.as_ref() == name);
+            let own_waiting = queue.map_or(0, |queue| queue.waiters.len());
             let fullest = own.fullest()?;
             if fullest.waiters.len() <= own_waiting + 1 {
                 return None;
@@ -233,10 +233,10 @@ impl<R> State<R> {
     }
 }
 
-impl<R> Client<R> {
+impl<R> ClientQueue<R> {
     /// The name with most waiters.
-    fn fullest(&self) -> Option<&Named<R>> {
-        self.names.iter().max_by_key(|named| named.waiters.len())
+    fn fullest(&self) -> Option<&NameQueue<R>> {
+        self.names.iter().max_by_key(|queue| queue.waiters.len())
     }
 
     fn remove(&mut self, number: u64) -> Option<Waiter<R>> {
@@ -262,14 +262,14 @@ impl<R> Clone for FairQueue<R> {
     }
 }
 
-impl<R> Lent<R> {
+impl<R> BorrowGuard<R> {
     /// The resource.
     pub(crate) fn get(&mut self) -> Option<&mut R> {
         self.resource.as_mut()
     }
 }
 
-impl<R> Drop for Lent<R> {
+impl<R> Drop for BorrowGuard<R> {
     fn drop(&mut self) {
         if let Some(resource) = self.resource.take() {
             self.queue.give_back(resource);
@@ -277,7 +277,7 @@ impl<R> Drop for Lent<R> {
     }
 }
 
-impl<R> Drop for Place<'_, R> {
+impl<R> Drop for WaitGuard<'_, R> {
     fn drop(&mut self) {
         // Whose turn came is not there any more. Dropped without the lock, for it wakes.
         let left = self.queue.state().remove(self.number);
@@ -305,14 +305,14 @@ mod tests {
 
     use super::*;
 
-    type Waiting<'q> = Pin<Box<dyn Future<Output = Result<Lent<()>, Crowded>> + 'q>>;
+    type Waiting<'q> = Pin<Box<dyn Future<Output = Result<BorrowGuard<()>, QueueFull>> + 'q>>;
 
     const FLOOD: &str = "10.0.0.1";
 
-    fn queue(waiting_max: usize) -> (FairQueue<()>, Lent<()>) {
+    fn queue(waiting_max: usize) -> (FairQueue<()>, BorrowGuard<()>) {
         let queue = FairQueue::new(vec![()], waiting_max);
-        let lent = queue.borrow(FLOOD.parse().unwrap(), None).now_or_never().unwrap().unwrap();
-        (queue, lent)
+        let guard = queue.borrow(FLOOD.parse().unwrap(), None).now_or_never().unwrap().unwrap();
+        (queue, guard)
     }
 
     /// A place in the queue for a client and a name.
@@ -329,17 +329,17 @@ mod tests {
     }
 
     /// The numbers of the waiters in the order in which each has its turn.
-    fn served(lent: Lent<()>, mut waiting: Vec<Waiting<'_>>) -> Vec<usize> {
+    fn served(guard: BorrowGuard<()>, mut waiting: Vec<Waiting<'_>>) -> Vec<usize> {
         let mut order = Vec::new();
-        drop(lent);
+        drop(guard);
         while order.len() < waiting.len() {
             let before = order.len();
             for (number, waiting) in waiting.iter_mut().enumerate() {
                 if !order.contains(&number)
-                    && let Some(Ok(lent)) = waiting.now_or_never()
+                    && let Some(Ok(guard)) = waiting.now_or_never()
                 {
                     order.push(number);
-                    drop(lent);
+                    drop(guard);
                 }
             }
             assert!(order.len() > before, "{order:?}");
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn clients_take_turns_and_within_a_client_names_do() {
-        let (queue, lent) = queue(100);
+        let (queue, guard) = queue(100);
         let waiters = [
             (FLOOD, "a"),
             (FLOOD, "a"),
@@ -359,7 +359,7 @@ mod tests {
             ("10.0.0.2", ""),
         ];
         let waiting = waiters.map(|(client, name)| wait(&queue, client, name));
-        assert_eq!(served(lent, waiting.into()), [0, 4, 3, 5, 1, 2]);
+        assert_eq!(served(guard, waiting.into()), [0, 4, 3, 5, 1, 2]);
     }
 
     #[test]
@@ -394,15 +394,15 @@ mod tests {
 
     #[test]
     fn who_leaves_frees_the_place_and_hands_on_what_was_lent() {
-        let (queue, lent) = queue(2);
+        let (queue, guard) = queue(2);
         let first = wait(&queue, FLOOD, "a");
         let second = wait(&queue, FLOOD, "a");
         drop(first);
         let third = wait(&queue, FLOOD, "b");
-        drop(lent); // the second one's, who leaves without taking it
+        drop(guard); // the second one's, who leaves without taking it
         drop(second);
-        let lent = third.now_or_never().unwrap().unwrap();
-        drop(lent);
+        let guard = third.now_or_never().unwrap().unwrap();
+        drop(guard);
         let state = queue.state();
         assert_eq!((state.idle.len(), state.waiting, state.clients.len()), (1, 0, 0));
     }

@@ -63,7 +63,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/health", get(health));
     Router::new()
         .nest("/api/v1", api)
-        .layer(map_response(not_stored))
+        .layer(map_response(no_store))
         .merge(page::routes())
         .with_state(App { social, settings })
 }
@@ -88,7 +88,7 @@ struct Credentials {
 }
 
 #[derive(Serialize)]
-struct Session<'a> {
+struct SessionView<'a> {
     id: &'a str,
     name: &'a str,
     token: String,
@@ -153,7 +153,7 @@ async fn log_in(
             Ok(app.session(&name))
         }
         Err(_) => {
-            social.log_in_nobody(password).await?;
+            social.log_in_invalid_name(password).await?;
             Err(SocialError::WrongCredentials.into())
         }
     }
@@ -163,7 +163,7 @@ async fn profile(
     State(app): State<App>,
     Path(name): Path<String>,
 ) -> Result<Json<Profile>, Problem> {
-    Ok(Json(app.social.profile(&known(name)?).await?))
+    Ok(Json(app.social.profile(&parse_name(name)?).await?))
 }
 
 async fn posts(
@@ -171,7 +171,7 @@ async fn posts(
     Path(name): Path<String>,
     Query(query): Query<PageQuery>,
 ) -> Result<Response, Problem> {
-    let name = known(name)?;
+    let name = parse_name(name)?;
     let cursors = format!("posts {name}");
     let (before, limit) = app.page(&cursors, &query)?;
     let listing = app.social.posts(&name, before, limit).await?;
@@ -183,7 +183,7 @@ async fn timeline(
     Bearer(token): Bearer,
     Query(query): Query<PageQuery>,
 ) -> Result<Response, Problem> {
-    let reader = known(token.subject)?;
+    let reader = parse_name(token.subject)?;
     let cursors = format!("timeline {reader}");
     let (before, limit) = app.page(&cursors, &query)?;
     let listing = app.social.timeline(&reader, before, limit).await?;
@@ -194,7 +194,7 @@ async fn following(
     State(app): State<App>,
     Bearer(token): Bearer,
 ) -> Result<Json<FollowingView>, Problem> {
-    let following = app.social.following(&known(token.subject)?).await?;
+    let following = app.social.following(&parse_name(token.subject)?).await?;
     Ok(Json(FollowingView { following }))
 }
 
@@ -203,7 +203,7 @@ async fn follow(
     Bearer(token): Bearer,
     Path(target): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app.social.follow(&known(token.subject)?, &known(target)?).await?;
+    app.social.follow(&parse_name(token.subject)?, &parse_name(target)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -212,7 +212,7 @@ async fn unfollow(
     Bearer(token): Bearer,
     Path(target): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app.social.unfollow(&known(token.subject)?, &known(target)?).await?;
+    app.social.unfollow(&parse_name(token.subject)?, &parse_name(target)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -226,7 +226,7 @@ async fn publish(
         Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "text-length", error.to_string())
     })?;
     let key = idempotency_key(&headers)?;
-    let posted = app.social.post(&known(token.subject)?, text, key).await?;
+    let posted = app.social.post(&parse_name(token.subject)?, text, key).await?;
     let status = if posted.repeated { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(PostView::of(&posted.post))).into_response())
 }
@@ -245,7 +245,7 @@ fn health_view(health: &Health) -> Response {
 }
 
 /// Answers are each reader's own and of the moment: no cache may keep them.
-async fn not_stored(mut response: Response) -> Response {
+async fn no_store(mut response: Response) -> Response {
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
     response
@@ -256,7 +256,7 @@ impl App {
         let Settings { signer, token_ttl } = &self.settings;
         let (token, Token { expires, .. }) = signer.issue_token(name.as_str(), *token_ttl);
         let session =
-            Session { id: name.as_str(), name: name.as_str(), token, expires_at: expires };
+            SessionView { id: name.as_str(), name: name.as_str(), token, expires_at: expires };
         (StatusCode::CREATED, Json(session)).into_response()
     }
 
@@ -298,7 +298,7 @@ impl From<SocialError> for Problem {
             E::NameTaken(_) => (StatusCode::CONFLICT, "name-taken"),
             E::NoSuchUser(_) => (StatusCode::NOT_FOUND, "no-such-user"),
             E::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong-credentials"),
-            E::Oneself => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
+            E::SelfFollow => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
             E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
             E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
             E::KeysFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "idempotency-keys-full"),
@@ -335,7 +335,7 @@ impl From<SocialError> for Problem {
 }
 
 /// The name in a path or token. What cannot be a name is nobody's, so it is not found.
-fn known(name: String) -> Result<Name, Problem> {
+fn parse_name(name: String) -> Result<Name, Problem> {
     Name::try_from(name).map_err(|_| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-user", "this is not a valid user name")
     })

@@ -93,9 +93,9 @@ impl<'de> Deserialize<'de> for PostId {
 }
 
 /// Gives out the post ids of one node.
-pub(crate) struct Ids {
+pub(crate) struct IdGenerator {
     node: u16,
-    granted: Mutex<Granted>,
+    granted: Mutex<TickRange>,
     lease: Entity<Lease>,
     /// Held while the lease is extended, so that one post asks for all that wait.
     extending: tokio::sync::Mutex<()>,
@@ -111,12 +111,12 @@ pub(crate) enum IdError {
     Exhausted,
 }
 
-impl Ids {
+impl IdGenerator {
     /// The ids of node number `number`; no two nodes of a service may share one.
-    pub(crate) fn new(node: &Node, number: u16) -> Ids {
-        Ids {
+    pub(crate) fn new(node: &Node, number: u16) -> IdGenerator {
+        IdGenerator {
             node: number,
-            granted: Mutex::new(Granted::default()),
+            granted: Mutex::new(TickRange::default()),
             lease: node.entity(number.to_string()),
             extending: tokio::sync::Mutex::new(()),
             clock: clock_tick,
@@ -125,8 +125,8 @@ impl Ids {
 
     /// The same with another clock, which tells the tick of the time.
     #[cfg(test)]
-    pub(crate) fn with_clock(self, clock: fn() -> u64) -> Ids {
-        Ids { clock, ..self }
+    pub(crate) fn with_clock(self, clock: fn() -> u64) -> IdGenerator {
+        IdGenerator { clock, ..self }
     }
 
     /// An id greater than all given before. Waits for the disk about once per [`LEASE`].
@@ -141,7 +141,7 @@ impl Ids {
         if let Some(id) = self.take((self.clock)()) {
             return Ok(id); // extended while we waited
         }
-        let extend = Extend { from: (self.clock)() };
+        let extend = ExtendLease { from: (self.clock)() };
         let granted = self.lease.call(extend).await.map_err(IdError::Lease)?;
         let mut granted = granted.ok_or(IdError::Exhausted)?;
         // Not by the clock: it may have passed the whole lease while the disk was waited for.
@@ -154,25 +154,25 @@ impl Ids {
         self.granted().take(clock).map(|tick| PostId::from_tick(self.node, tick))
     }
 
-    fn granted(&self) -> MutexGuard<'_, Granted> {
+    fn granted(&self) -> MutexGuard<'_, TickRange> {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Ids {
+impl fmt::Debug for IdGenerator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ids").field("node", &self.node).finish_non_exhaustive()
+        f.debug_struct("IdGenerator").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
 /// Ticks that may be given out without asking: `next..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Granted {
+pub(crate) struct TickRange {
     next: u64,
     end: u64,
 }
 
-impl Granted {
+impl TickRange {
     /// The first tick that is neither given nor before the clock.
     fn take(&mut self, clock: u64) -> Option<u64> {
         let tick = self.next.max(clock);
@@ -198,23 +198,27 @@ impl Durable for Lease {
 
 /// Asks a [`Lease`] for ticks that nobody was granted before, not before `from`.
 #[derive(Debug)]
-pub(crate) struct Extend {
+pub(crate) struct ExtendLease {
     from: u64,
 }
 
-impl Message for Extend {
+impl Message for ExtendLease {
     /// None if there are no ticks left.
-    type Reply = Option<Granted>;
+    type Reply = Option<TickRange>;
 }
 
-impl Handle<Extend> for Lease {
-    async fn handle(&mut self, Extend { from }: Extend, _: &mut Context<Self>) -> Option<Granted> {
+impl Handle<ExtendLease> for Lease {
+    async fn handle(
+        &mut self,
+        ExtendLease { from }: ExtendLease,
+        _: &mut Context<Self>,
+    ) -> Option<TickRange> {
         self.grant(from)
     }
 }
 
 impl Lease {
-    fn grant(&mut self, from: u64) -> Option<Granted> {
+    fn grant(&mut self, from: u64) -> Option<TickRange> {
         let next = self.end.max(from);
         // Refused before it is recorded: a clock that is set right again finds the lease as it was.
         let end = next.checked_add(tick_of(LEASE)).filter(|end| *end <= TICKS_END)?;
@@ -225,7 +229,7 @@ impl Lease {
             );
         }
         self.end = end;
-        Some(Granted { next, end })
+        Some(TickRange { next, end })
     }
 }
 
@@ -260,8 +264,8 @@ mod tests {
 
     use super::*;
 
-    /// Takes `count` ticks at a standing `clock`, extending the lease as [`Ids::next`] does.
-    fn take(granted: &mut Granted, lease: &mut Lease, clock: u64, count: usize) -> Vec<u64> {
+    /// Takes `count` ticks at a standing `clock`, extending the lease as [`IdGenerator::next`] does.
+    fn take(granted: &mut TickRange, lease: &mut Lease, clock: u64, count: usize) -> Vec<u64> {
         let mut ticks = Vec::new();
         while ticks.len() < count {
             match granted.take(clock) {
@@ -274,7 +278,7 @@ mod tests {
 
     #[test]
     fn ticks_rise_through_clock_steps_restarts_and_exhausted_leases() {
-        let (mut granted, mut lease) = (Granted::default(), Lease::default());
+        let (mut granted, mut lease) = (TickRange::default(), Lease::default());
         let mut all = Vec::new();
         let lease_ticks = tick_of(LEASE);
         let noon = 1000 * lease_ticks;
@@ -284,14 +288,14 @@ mod tests {
         all.extend(take(&mut granted, &mut lease, noon + 7 * lease_ticks, 10)); // forward
         granted.next = granted.end - 5;
         all.extend(take(&mut granted, &mut lease, noon, 10)); // used up
-        granted = Granted::default(); // a restart: only the lease survives
+        granted = TickRange::default(); // a restart: only the lease survives
         all.extend(take(&mut granted, &mut lease, noon, 10));
         assert!(all.is_sorted_by(|a, b| a < b));
     }
 
     #[test]
     fn a_restart_is_at_most_a_lease_ahead_of_the_clock() {
-        let (mut granted, mut lease) = (Granted::default(), Lease::default());
+        let (mut granted, mut lease) = (TickRange::default(), Lease::default());
         let clock = 1_000_000 * tick_of(LEASE);
         take(&mut granted, &mut lease, clock, 1);
         let restarted = lease.grant(clock).unwrap().take(clock);
@@ -319,7 +323,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = Node::open(data.path()).start(runtime).unwrap();
-            let mut ids = Ids::new(&node, 0);
+            let mut ids = IdGenerator::new(&node, 0);
             // Each look at the clock finds it beyond a lease granted at the look before.
             ids.clock = || CLOCK.fetch_add(2 * tick_of(LEASE), Ordering::SeqCst);
             let mut given = Vec::new();

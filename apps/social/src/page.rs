@@ -20,12 +20,12 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 }
 
 async fn asset(media_type: &'static str, content: &'static str) -> Response {
-    let headers = SHIELD.map(|(name, value)| (name, HeaderValue::from_static(value)));
+    let headers = SECURITY_HEADERS.map(|(name, value)| (name, HeaderValue::from_static(value)));
     ([(header::CONTENT_TYPE, HeaderValue::from_static(media_type))], headers, content)
         .into_response()
 }
 
-const SHIELD: [(HeaderName, &str); 5] = [
+const SECURITY_HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \

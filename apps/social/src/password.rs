@@ -17,7 +17,7 @@ use std::thread::available_parallelism;
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
 
-use crate::fair_queue::{Crowded, FairQueue};
+use crate::fair_queue::{FairQueue, QueueFull};
 use crate::name::Name;
 use crate::visible;
 
@@ -73,9 +73,9 @@ pub enum HashError {
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
     /// One memory for each hash that may run.
-    memories: FairQueue<Memory>,
+    memories: FairQueue<HashMemory>,
     /// A hash that no password fits, for logins of nobody; made like every other.
-    decoy: Arc<str>,
+    dummy_hash: Arc<str>,
 }
 
 /// On behalf of whom a password is hashed.
@@ -95,12 +95,12 @@ impl Passwords {
         let mut unknown = [0; 32];
         getrandom::fill(&mut unknown).map_err(|_| HashError::Failed)?;
         let at_once = (available_parallelism().map_or(1, usize::from) / 2).max(1);
-        let mut memories: Vec<Memory> = (0..at_once).map(|_| Memory::default()).collect();
+        let mut memories: Vec<HashMemory> = (0..at_once).map(|_| HashMemory::default()).collect();
         // The one that is lent first.
         let memory = memories.last_mut().ok_or(HashError::Failed)?;
-        let decoy = memory.hash(&unknown)?.into();
+        let dummy_hash = memory.hash(&unknown)?.into();
         let memories = FairQueue::new(memories, at_once * WAITING_PER_HASH);
-        Ok(Passwords { memories, decoy })
+        Ok(Passwords { memories, dummy_hash })
     }
 
     /// The hash to keep for `password`, salted, with its parameters.
@@ -115,7 +115,7 @@ impl Passwords {
         self.blocking(client, move |memory| memory.hash(password.0.as_bytes())).await?
     }
 
-    /// Whether `password` is the one that `kept` was made from; if there is none, false, at the
+    /// Whether `password` is the one that `stored` was made from; if there is none, false, at the
     /// same cost.
     ///
     /// # Errors
@@ -124,24 +124,24 @@ impl Passwords {
         &self,
         client: Client<'_>,
         password: String,
-        kept: Option<String>,
+        stored: Option<String>,
     ) -> Result<bool, HashError> {
-        let kept = self.kept_or_decoy(kept);
-        self.blocking(client, move |memory| memory.fits(password.as_bytes(), &kept)).await?
+        let stored = self.stored_or_dummy(stored);
+        self.blocking(client, move |memory| memory.fits(password.as_bytes(), &stored)).await?
     }
 
-    fn kept_or_decoy(&self, kept: Option<String>) -> String {
-        kept.unwrap_or_else(|| self.decoy.to_string())
+    fn stored_or_dummy(&self, stored: Option<String>) -> String {
+        stored.unwrap_or_else(|| self.dummy_hash.to_string())
     }
 
     /// Runs `work` on the blocking pool once a core is free for it, if not too many wait already.
     async fn blocking<R: Send + 'static>(
         &self,
         Client { address, name }: Client<'_>,
-        work: impl FnOnce(&mut Memory) -> R + Send + 'static,
+        work: impl FnOnce(&mut HashMemory) -> R + Send + 'static,
     ) -> Result<R, HashError> {
         let memory = self.memories.borrow(address, name).await;
-        let mut memory = memory.map_err(|Crowded| HashError::Busy)?;
+        let mut memory = memory.map_err(|QueueFull| HashError::Busy)?;
         // The memory goes along: work whose client has left still occupies its core.
         tokio::task::spawn_blocking(move || memory.get().map(work))
             .await
@@ -155,19 +155,19 @@ impl Passwords {
 const WAITING_PER_HASH: usize = 128;
 
 /// The memory that a hash fills; allocated by the first one, kept, and wiped after each.
-struct Memory {
+struct HashMemory {
     blocks: Vec<Block>,
     reserve: fn(&mut Vec<Block>, usize) -> Result<(), TryReserveError>,
 }
 
-/// A kept hash that is sound.
-struct Kept {
+/// A stored hash that is sound.
+struct StoredHash {
     argon2: Argon2<'static>,
     salt: Salt,
     output: Output,
 }
 
-impl Memory {
+impl HashMemory {
     /// The hash of a password with a salt of its own, as a PHC string.
     fn hash(&mut self, password: &[u8]) -> Result<String, HashError> {
         let mut salt = [0; 16];
@@ -186,12 +186,14 @@ impl Memory {
         Ok(hash.to_string())
     }
 
-    /// Whether a kept hash is this password's. One that is not sound is no password's.
+    /// Whether a stored hash is this password's. One that is not sound is no password's.
     ///
     /// # Errors
     /// There is not so much memory; nothing was compared.
-    fn fits(&mut self, password: &[u8], kept: &str) -> Result<bool, HashError> {
-        let Some(Kept { argon2, salt, output }) = Kept::parse(kept) else { return Ok(false) };
+    fn fits(&mut self, password: &[u8], stored: &str) -> Result<bool, HashError> {
+        let Some(StoredHash { argon2, salt, output }) = StoredHash::parse(stored) else {
+            return Ok(false);
+        };
         self.grow(argon2.params().block_count())?;
         // Outputs are compared in constant time.
         Ok(self.fill(&argon2, password, &salt).is_some_and(|found| found == output))
@@ -221,36 +223,36 @@ impl Memory {
     }
 }
 
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory { blocks: Vec::new(), reserve: Vec::try_reserve_exact }
+impl Default for HashMemory {
+    fn default() -> HashMemory {
+        HashMemory { blocks: Vec::new(), reserve: Vec::try_reserve_exact }
     }
 }
 
-impl Kept {
-    fn parse(kept: &str) -> Option<Kept> {
-        let kept = PasswordHash::new(kept).ok()?;
-        let algorithm = Algorithm::try_from(kept.algorithm.as_str()).ok()?;
-        let version = kept.version.map_or(Ok(VERSION), Version::try_from).ok()?;
-        let params = Params::try_from(&kept).ok()?;
+impl StoredHash {
+    fn parse(stored: &str) -> Option<StoredHash> {
+        let stored = PasswordHash::new(stored).ok()?;
+        let algorithm = Algorithm::try_from(stored.algorithm.as_str()).ok()?;
+        let version = stored.version.map_or(Ok(VERSION), Version::try_from).ok()?;
+        let params = Params::try_from(&stored).ok()?;
         if params.block_count() > BLOCKS_MAX {
             return None;
         }
         let argon2 = Argon2::new(algorithm, version, params);
-        Some(Kept { argon2, salt: kept.salt?, output: kept.hash? })
+        Some(StoredHash { argon2, salt: stored.salt?, output: stored.hash? })
     }
 }
 
-impl fmt::Debug for Memory {
+impl fmt::Debug for HashMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Memory({} blocks)", self.blocks.len())
+        write!(f, "HashMemory({} blocks)", self.blocks.len())
     }
 }
 
 const ALGORITHM: Algorithm = Algorithm::Argon2id;
 const VERSION: Version = Version::V0x13;
 
-/// The most memory that a kept hash may ask for, in blocks of a KiB: no version of this program has
+/// The most memory that a stored hash may ask for, in blocks of a KiB: no version of this program has
 /// made one that needs more.
 const BLOCKS_MAX: usize = 64 * 1024;
 
@@ -285,12 +287,12 @@ mod tests {
     #[test]
     fn nobodys_password_costs_what_anybodys_costs() {
         let passwords = Passwords::new().unwrap();
-        let somebodys = Memory::default().hash(b"correct horse").unwrap();
+        let somebodys = HashMemory::default().hash(b"correct horse").unwrap();
         let costs = |hash: String| {
-            let hash = PasswordHash::new(&passwords.kept_or_decoy(Some(hash))).unwrap();
+            let hash = PasswordHash::new(&passwords.stored_or_dummy(Some(hash))).unwrap();
             (hash.algorithm, hash.version, hash.params.clone(), hash.hash.unwrap().len())
         };
-        assert_eq!(costs(passwords.kept_or_decoy(None)), costs(somebodys));
+        assert_eq!(costs(passwords.stored_or_dummy(None)), costs(somebodys));
     }
 
     #[test]
@@ -298,15 +300,15 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let passwords = Passwords::new().unwrap();
-            let kept =
+            let stored =
                 passwords.hash(CLIENT, Password::new("correct horse").unwrap()).await.unwrap();
-            assert!(kept.starts_with("$argon2id$"), "{kept}");
-            let verify = |text: &str, kept: Option<&String>| {
-                passwords.verify(CLIENT, text.to_owned(), kept.cloned())
+            assert!(stored.starts_with("$argon2id$"), "{stored}");
+            let verify = |text: &str, stored: Option<&String>| {
+                passwords.verify(CLIENT, text.to_owned(), stored.cloned())
             };
-            assert!(verify("correct horse", Some(&kept)).await.unwrap());
-            assert!(!verify("battery staple", Some(&kept)).await.unwrap());
-            assert!(!verify("", Some(&kept)).await.unwrap());
+            assert!(verify("correct horse", Some(&stored)).await.unwrap());
+            assert!(!verify("battery staple", Some(&stored)).await.unwrap());
+            assert!(!verify("", Some(&stored)).await.unwrap());
             assert!(!verify("correct horse", None).await.unwrap());
             assert!(!verify("correct horse", Some(&"damaged".to_owned())).await.unwrap());
         });
@@ -315,7 +317,7 @@ mod tests {
     #[test]
     fn a_hash_of_the_argon2_crate_fits_and_ours_fits_there() {
         let theirs: PasswordHash = Argon2::default().hash_password(b"correct horse").unwrap();
-        let mut memory = Memory::default();
+        let mut memory = HashMemory::default();
         assert_eq!(memory.fits(b"correct horse", &theirs.to_string()), Ok(true));
         assert_eq!(memory.fits(b"battery staple", &theirs.to_string()), Ok(false));
         let ours = memory.hash(b"correct horse").unwrap();
@@ -328,11 +330,11 @@ mod tests {
 
     #[test]
     fn a_right_password_is_not_called_wrong_for_want_of_memory() {
-        let kept = Memory::default().hash(b"correct horse").unwrap();
+        let stored = HashMemory::default().hash(b"correct horse").unwrap();
         let reserve = |blocks: &mut Vec<Block>, _| blocks.try_reserve_exact(usize::MAX);
-        let mut none = Memory { reserve, ..Memory::default() };
+        let mut none = HashMemory { reserve, ..HashMemory::default() };
         for password in ["correct horse", "battery staple"] {
-            assert_eq!(none.fits(password.as_bytes(), &kept), Err(HashError::Failed));
+            assert_eq!(none.fits(password.as_bytes(), &stored), Err(HashError::Failed));
         }
         assert_eq!(none.fits(b"correct horse", "damaged"), Ok(false));
         assert_eq!(none.hash(b"correct horse"), Err(HashError::Failed));
@@ -340,10 +342,10 @@ mod tests {
 
     #[test]
     fn nothing_of_a_password_stays_in_the_memory() {
-        let mut memory = Memory::default();
-        let kept = memory.hash(b"correct horse").unwrap();
+        let mut memory = HashMemory::default();
+        let stored = memory.hash(b"correct horse").unwrap();
         for password in ["correct horse", "battery staple"] {
-            memory.fits(password.as_bytes(), &kept).unwrap();
+            memory.fits(password.as_bytes(), &stored).unwrap();
             assert!(!memory.blocks.is_empty());
             let is_wiped = |block: &Block| block.as_ref().iter().all(|word| *word == 0);
             assert!(memory.blocks.iter().all(is_wiped));

@@ -27,14 +27,14 @@ use throng::prelude::*;
 use throng_durable::{CellError, CommitError, Entity, EntityError, Node, ReadError, WriteError};
 use tokio::sync::Semaphore;
 
-use crate::ids::{IdError, Ids, PostId, since_1970};
+use crate::ids::{IdError, IdGenerator, PostId, since_1970};
 use crate::keys::{IdempotencyKey, KeysFull};
 use crate::name::Name;
 use crate::newest::Newest;
 use crate::password::{Client, HashError, Password, Passwords};
 use crate::user::{
-    Account, Describe, Follow, ListFollowing, ListPosts, Page, PageRoom, Profile, Publish,
-    ReadPasswordHash, Refused, Register, Text, Unfollow, User,
+    Account, Describe, Follow, ListFollowing, ListPosts, PageBudget, PostPage, Profile, Publish,
+    ReadPasswordHash, Register, Text, Unfollow, User, UserError,
 };
 
 /// The message service on a node; cheap to clone.
@@ -42,7 +42,7 @@ use crate::user::{
 pub struct Social {
     node: Node,
     runtime: RuntimeHandle,
-    ids: Arc<Ids>,
+    ids: Arc<IdGenerator>,
     passwords: Passwords,
     /// The client on whose behalf passwords are hashed.
     client: IpAddr,
@@ -122,7 +122,7 @@ pub enum SocialError {
     WrongCredentials,
     /// One cannot follow oneself.
     #[error("you cannot follow or unfollow yourself")]
-    Oneself,
+    SelfFollow,
     /// As many are followed as may be; unfollow somebody first.
     #[error("you follow the maximum number of users; unfollow a user first")]
     FollowingFull,
@@ -170,7 +170,7 @@ impl Social {
     /// # Errors
     /// The system gives no randomness.
     pub fn new(node: Node, runtime: RuntimeHandle, node_number: u16) -> Result<Social, HashError> {
-        let ids = Arc::new(Ids::new(&node, node_number));
+        let ids = Arc::new(IdGenerator::new(&node, node_number));
         let timelines = Arc::new(Semaphore::new(TIMELINES_MAX));
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
         Ok(Social { node, runtime, ids, passwords: Passwords::new()?, client, timelines })
@@ -217,7 +217,7 @@ impl Social {
     ///
     /// # Errors
     /// Always [`SocialError::WrongCredentials`], if the machine can say so.
-    pub async fn log_in_nobody(&self, password: String) -> Result<(), SocialError> {
+    pub async fn log_in_invalid_name(&self, password: String) -> Result<(), SocialError> {
         self.check(None, password, None).await
     }
 
@@ -232,11 +232,11 @@ impl Social {
     /// Lets `follower` follow `target`; doing it twice is doing it once.
     ///
     /// # Errors
-    /// [`Oneself`](SocialError::Oneself), [`NoSuchUser`](SocialError::NoSuchUser) for either,
+    /// [`SelfFollow`](SocialError::SelfFollow), [`NoSuchUser`](SocialError::NoSuchUser) for either,
     /// [`FollowingFull`](SocialError::FollowingFull).
     pub async fn follow(&self, follower: &Name, target: &Name) -> Result<(), SocialError> {
         if follower == target {
-            return Err(SocialError::Oneself);
+            return Err(SocialError::SelfFollow);
         }
         self.profile(target).await?; // accounts are never taken back, so this stays true
         let followed = self.ask(follower, Follow(target.clone())).await?;
@@ -249,7 +249,7 @@ impl Social {
     /// As [`follow`](Social::follow), without `FollowingFull`.
     pub async fn unfollow(&self, follower: &Name, target: &Name) -> Result<(), SocialError> {
         if follower == target {
-            return Err(SocialError::Oneself);
+            return Err(SocialError::SelfFollow);
         }
         self.profile(target).await?;
         let unfollowed = self.ask(follower, Unfollow(target.clone())).await?;
@@ -376,7 +376,7 @@ impl Social {
         limit: usize,
     ) -> Result<AuthorPage, SocialError> {
         let page = self.ask(&author, ListPosts { before, floor, limit }).await?;
-        let Page { posts, cut } = page.map_err(|refused| refused.for_user(&author))?;
+        let PostPage { posts, cut } = page.map_err(|refused| refused.for_user(&author))?;
         let post = |(id, text)| Post { id, author: author.clone(), text };
         let posts: Vec<Post> = posts.into_iter().map(post).collect();
         let reach = if cut { posts.last().map(|post| post.id) } else { None };
@@ -431,7 +431,7 @@ impl Listing {
     fn of(mut posts: Vec<Post>, limit: usize, cut: bool) -> Listing {
         let found = posts.len();
         posts.truncate(limit.max(1));
-        let mut room = PageRoom::default();
+        let mut room = PageBudget::default();
         let fitting = posts.iter().take_while(|post| room.take(&post.text)).count();
         posts.truncate(fitting);
         let more = cut || posts.len() < found;
@@ -440,25 +440,25 @@ impl Listing {
     }
 }
 
-impl Refused {
+impl UserError {
     /// What it means that `user` refused.
     fn for_user(self, user: &Name) -> SocialError {
         match self {
-            Refused::NoAccount => SocialError::NoSuchUser(user.clone()),
-            Refused::NameTaken => SocialError::NameTaken(user.clone()),
-            Refused::FollowingFull => SocialError::FollowingFull,
-            Refused::KeyReused => SocialError::KeyReused,
-            Refused::KeysFull(KeysFull { retry_after }) => SocialError::KeysFull { retry_after },
+            UserError::NoAccount => SocialError::NoSuchUser(user.clone()),
+            UserError::NameTaken => SocialError::NameTaken(user.clone()),
+            UserError::FollowingFull => SocialError::FollowingFull,
+            UserError::KeyReused => SocialError::KeyReused,
+            UserError::KeysFull(KeysFull { retry_after }) => SocialError::KeysFull { retry_after },
             // The post was not written, whatever became of the lease.
-            Refused::NoId(IdError::Lease(error)) => match error.into() {
+            UserError::NoId(IdError::Lease(error)) => match error.into() {
                 SocialError::Uncertain(error) => unavailable(error),
                 error => error,
             },
-            Refused::NoId(error @ IdError::Exhausted) => broken(error),
-            Refused::Cells(
+            UserError::NoId(error @ IdError::Exhausted) => broken(error),
+            UserError::Cells(
                 error @ (CellError::Read(ReadError::Corrupt(_)) | CellError::Decode(_)),
             ) => broken(error),
-            Refused::Cells(error) => unavailable(error),
+            UserError::Cells(error) => unavailable(error),
         }
     }
 }
@@ -523,14 +523,14 @@ mod tests {
     fn what_trying_again_will_not_mend_is_called_broken() {
         let name: Name = "alice".parse().unwrap();
         let damage = || ReadError::Corrupt("a page".to_owned());
-        let refused = |refused: Refused| refused.for_user(&name);
+        let refused = |refused: UserError| refused.for_user(&name);
         let not_committed = |error| SocialError::from(EntityError::NotCommitted(error));
         let rejected = || WriteError::Rejected { batch: Batch::new(), reason: Rejection::KeyEmpty };
         for error in [
-            refused(Refused::Cells(CellError::Read(damage()))),
-            refused(Refused::Cells(CellError::Decode(String::new()))),
-            refused(Refused::NoId(IdError::Exhausted)),
-            refused(Refused::NoId(IdError::Lease(EntityError::Load(damage())))),
+            refused(UserError::Cells(CellError::Read(damage()))),
+            refused(UserError::Cells(CellError::Decode(String::new()))),
+            refused(UserError::NoId(IdError::Exhausted)),
+            refused(UserError::NoId(IdError::Lease(EntityError::Load(damage())))),
             SocialError::from(EntityError::Load(damage())),
             not_committed(CommitError::State(String::new())),
             not_committed(CommitError::Cell(CellError::Encode(String::new()))),
@@ -539,8 +539,8 @@ mod tests {
             assert!(matches!(error, SocialError::Broken(_)), "{error:?}");
         }
         for error in [
-            refused(Refused::Cells(CellError::Read(ReadError::TooManySnapshots))),
-            refused(Refused::NoId(IdError::Lease(EntityError::TimedOut { enqueued: true }))),
+            refused(UserError::Cells(CellError::Read(ReadError::TooManySnapshots))),
+            refused(UserError::NoId(IdError::Lease(EntityError::TimedOut { enqueued: true }))),
             SocialError::from(EntityError::Load(ReadError::Io(io::ErrorKind::Other.into()))),
             not_committed(CommitError::Write(WriteError::Overloaded(Batch::new()))),
         ] {

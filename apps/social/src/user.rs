@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, OldState, StateError};
 
-use crate::ids::{IdError, Ids, PostId};
+use crate::ids::{IdError, IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, KeysFull, Now};
 use crate::name::Name;
 use crate::visible;
@@ -35,7 +35,7 @@ pub(crate) struct User {
 
 /// The state of version 1.
 #[derive(Default, Serialize, Deserialize)]
-struct User1 {
+struct UserVersion1 {
     account: Option<Account>,
     following: u32,
     posts: u64,
@@ -97,7 +97,7 @@ impl Text {
 
 /// Why a user refuses a change.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum UserError {
     #[error("there is no user with this name")]
     NoAccount,
     #[error("the name is already taken")]
@@ -122,7 +122,7 @@ impl Durable for User {
 
     fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
         match old.version() {
-            1 => old.decode().map(|User1 { account, following, posts, recent }| User {
+            1 => old.decode().map(|UserVersion1 { account, following, posts, recent }| User {
                 account,
                 following,
                 posts,
@@ -138,7 +138,7 @@ impl Durable for User {
 pub(crate) struct Register(pub(crate) Account);
 
 impl Message for Register {
-    type Reply = Result<(), Refused>;
+    type Reply = Result<(), UserError>;
 }
 
 impl Handle<Register> for User {
@@ -146,9 +146,9 @@ impl Handle<Register> for User {
         &mut self,
         Register(account): Register,
         _: &mut Context<Self>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), UserError> {
         if self.account.is_some() {
-            return Err(Refused::NameTaken);
+            return Err(UserError::NameTaken);
         }
         self.account = Some(account);
         Ok(())
@@ -194,7 +194,7 @@ impl Handle<Describe> for User {
 pub(crate) struct Follow(pub(crate) Name);
 
 impl Message for Follow {
-    type Reply = Result<(), Refused>;
+    type Reply = Result<(), UserError>;
 }
 
 impl Handle<Follow> for User {
@@ -202,12 +202,12 @@ impl Handle<Follow> for User {
         &mut self,
         Follow(target): Follow,
         cx: &mut Context<Self>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), UserError> {
         self.account()?;
         let key = following_key(&target);
         if cx.cells().get::<()>(&key)?.is_none() {
             if self.following >= FOLLOWING_MAX {
-                return Err(Refused::FollowingFull);
+                return Err(UserError::FollowingFull);
             }
             cx.cells().put(&key, &());
             self.following += 1;
@@ -221,7 +221,7 @@ impl Handle<Follow> for User {
 pub(crate) struct Unfollow(pub(crate) Name);
 
 impl Message for Unfollow {
-    type Reply = Result<(), Refused>;
+    type Reply = Result<(), UserError>;
 }
 
 impl Handle<Unfollow> for User {
@@ -229,7 +229,7 @@ impl Handle<Unfollow> for User {
         &mut self,
         Unfollow(target): Unfollow,
         cx: &mut Context<Self>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), UserError> {
         self.account()?;
         let key = following_key(&target);
         if cx.cells().get::<()>(&key)?.is_some() {
@@ -245,7 +245,7 @@ impl Handle<Unfollow> for User {
 pub(crate) struct ListFollowing;
 
 impl Message for ListFollowing {
-    type Reply = Result<Vec<Name>, Refused>;
+    type Reply = Result<Vec<Name>, UserError>;
 }
 
 impl Handle<ListFollowing> for User {
@@ -253,7 +253,7 @@ impl Handle<ListFollowing> for User {
         &mut self,
         _: ListFollowing,
         cx: &mut Context<Self>,
-    ) -> Result<Vec<Name>, Refused> {
+    ) -> Result<Vec<Name>, UserError> {
         self.account()?;
         let mut names = Vec::with_capacity(self.following as usize);
         for entry in cx.cells().prefix::<()>([FOLLOWING]) {
@@ -269,7 +269,7 @@ impl Handle<ListFollowing> for User {
 pub(crate) struct Publish {
     pub(crate) text: Text,
     pub(crate) key: Option<IdempotencyKey>,
-    pub(crate) ids: Arc<Ids>,
+    pub(crate) ids: Arc<IdGenerator>,
 }
 
 /// What a [`Publish`] came to.
@@ -281,7 +281,7 @@ pub(crate) struct Published {
 }
 
 impl Message for Publish {
-    type Reply = Result<Published, Refused>;
+    type Reply = Result<Published, UserError>;
 }
 
 impl Handle<Publish> for User {
@@ -289,7 +289,7 @@ impl Handle<Publish> for User {
         &mut self,
         message: Publish,
         cx: &mut Context<Self>,
-    ) -> Result<Published, Refused> {
+    ) -> Result<Published, UserError> {
         let Publish { text, key, ids } = message;
         self.account()?;
         if let Some(key) = &key {
@@ -299,12 +299,12 @@ impl Handle<Publish> for User {
                 return if posted.is_some_and(|posted| posted == text) {
                     Ok(Published { id, repeated: true })
                 } else {
-                    Err(Refused::KeyReused)
+                    Err(UserError::KeyReused)
                 };
             }
-            self.keys.make_room(&mut cx.cells(), now)?.map_err(Refused::KeysFull)?;
+            self.keys.make_room(&mut cx.cells(), now)?.map_err(UserError::KeysFull)?;
         }
-        let id = ids.next().await.map_err(Refused::NoId)?;
+        let id = ids.next().await.map_err(UserError::NoId)?;
         // First, because it may fail: a turn that answers an error is committed like any other.
         if let Some(key) = key {
             self.keys.remember(&mut cx.cells(), &key, id)?;
@@ -326,14 +326,14 @@ pub(crate) struct ListPosts {
 
 /// What a [`ListPosts`] found.
 #[derive(Debug, Default)]
-pub(crate) struct Page {
+pub(crate) struct PostPage {
     pub(crate) posts: Vec<(PostId, Text)>,
     /// There was no room for the next one, which was asked for, too. Never so on an empty page.
     pub(crate) cut: bool,
 }
 
 impl Message for ListPosts {
-    type Reply = Result<Page, Refused>;
+    type Reply = Result<PostPage, UserError>;
 }
 
 impl Handle<ListPosts> for User {
@@ -341,13 +341,13 @@ impl Handle<ListPosts> for User {
         &mut self,
         message: ListPosts,
         cx: &mut Context<Self>,
-    ) -> Result<Page, Refused> {
+    ) -> Result<PostPage, UserError> {
         let ListPosts { before, floor, limit } = message;
         self.account()?;
         let oldest = post_key(floor.unwrap_or(PostId::new(0)));
         let end = post_key(before.unwrap_or(PostId::new(u64::MAX)));
-        let mut page = Page::default();
-        let mut room = PageRoom::default();
+        let mut page = PostPage::default();
+        let mut room = PageBudget::default();
         for entry in cx.cells().range::<Text>(&oldest[..]..&end[..]).rev().take(limit) {
             let (key, text) = entry?;
             if !room.take(&text) {
@@ -362,11 +362,11 @@ impl Handle<ListPosts> for User {
 
 /// The room that a page has for text; however little, there is room for one.
 #[derive(Debug, Default)]
-pub(crate) struct PageRoom {
+pub(crate) struct PageBudget {
     bytes_taken: usize,
 }
 
-impl PageRoom {
+impl PageBudget {
     /// Takes the room that `text` needs; false if there is not enough left.
     pub(crate) fn take(&mut self, text: &Text) -> bool {
         let bytes = self.bytes_taken + text.as_str().len();
@@ -379,8 +379,8 @@ impl PageRoom {
 }
 
 impl User {
-    fn account(&self) -> Result<&Account, Refused> {
-        self.account.as_ref().ok_or(Refused::NoAccount)
+    fn account(&self) -> Result<&Account, UserError> {
+        self.account.as_ref().ok_or(UserError::NoAccount)
     }
 }
 
@@ -472,7 +472,7 @@ mod tests {
                 alice.call(Follow(somebody(number))).await.unwrap().unwrap();
             }
             let full = alice.call(Follow(somebody(FOLLOWING_MAX))).await.unwrap();
-            assert!(matches!(full, Err(Refused::FollowingFull)));
+            assert!(matches!(full, Err(UserError::FollowingFull)));
             alice.call(Follow(somebody(7))).await.unwrap().unwrap(); // followed already
             alice.call(Unfollow(somebody(7))).await.unwrap().unwrap();
             alice.call(Unfollow(somebody(7))).await.unwrap().unwrap();
@@ -504,19 +504,19 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
-            let ids = Arc::new(Ids::new(&node, 0));
-            let damaging_ids = Arc::new(Ids::new(&node, 1).with_clock(damaging_clock));
+            let ids = Arc::new(IdGenerator::new(&node, 0));
+            let damaging_ids = Arc::new(IdGenerator::new(&node, 1).with_clock(damaging_clock));
             let alice = node.entity::<User>("alice");
             let account = Account { password_hash: String::new(), created_ms: 0 };
             alice.call(Register(account)).await.unwrap().unwrap();
-            let publish = |ids: &Arc<Ids>| Publish {
+            let publish = |ids: &Arc<IdGenerator>| Publish {
                 text: Text::new("hello").unwrap(),
                 key: IdempotencyKey::new("again"),
                 ids: ids.clone(),
             };
             DAMAGED.set(node.store().clone()).unwrap();
             let failed = alice.call(publish(&damaging_ids)).await.unwrap();
-            assert!(matches!(failed, Err(Refused::Cells(CellError::Decode(_)))), "{failed:?}");
+            assert!(matches!(failed, Err(UserError::Cells(CellError::Decode(_)))), "{failed:?}");
             let page = ListPosts { before: None, floor: None, limit: 10 };
             assert!(alice.call(page).await.unwrap().unwrap().posts.is_empty());
 
@@ -532,7 +532,7 @@ mod tests {
 
     /// A user as version 1 of this program stores it.
     #[derive(Default, Serialize, Deserialize)]
-    struct OldUser(User1);
+    struct OldUser(UserVersion1);
 
     impl Process for OldUser {}
 
@@ -569,7 +569,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let mut posted = runtime.block_on(async |runtime| {
             let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
-            let ids = Ids::new(&node, 0);
+            let ids = IdGenerator::new(&node, 0);
             let old = node.entity::<OldUser>("alice");
             let mut posted = Vec::new();
             for number in 0..32 {
@@ -585,7 +585,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
-            let ids = Arc::new(Ids::new(&node, 0));
+            let ids = Arc::new(IdGenerator::new(&node, 0));
             let alice = node.entity::<User>("alice");
             for number in [0, 31, 32, 32] {
                 let (key, text) = (Some(key(number)), text(number));

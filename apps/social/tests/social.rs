@@ -53,7 +53,7 @@ fn a_name_that_nobody_has_does_nothing() {
             );
         }
         let oneself = social.follow(&alice, &alice).await;
-        assert!(matches!(oneself, Err(SocialError::Oneself)));
+        assert!(matches!(oneself, Err(SocialError::SelfFollow)));
     });
 }
 

@@ -24,19 +24,19 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use wire::{Answer, LineError, List, Refusal, RefusalKind, Request};
+use wire::{Answer, LineError, PidList, Refusal, RefusalKind, Request};
 
 /// The socket's name in the data directory.
 pub(crate) const SOCKET_FILE: &str = "admin.sock";
 
 /// An open admin socket; closed and removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Admin {
+pub(crate) struct AdminSocket {
     path: PathBuf,
     acceptor: AbortHandle,
 }
 
-impl Admin {
+impl AdminSocket {
     /// Opens the socket at `path`. The caller has the lock on the data that it belongs to.
     ///
     /// # Errors
@@ -44,18 +44,18 @@ impl Admin {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub(crate) fn open(path: PathBuf, runtime: RuntimeHandle) -> io::Result<Admin> {
+    pub(crate) fn open(path: PathBuf, runtime: RuntimeHandle) -> io::Result<AdminSocket> {
         remove_leftover(&path)?;
         let socket = UnixSocket::new_stream()?;
         socket.bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         let listener = socket.listen(BACKLOG)?;
         let acceptor = tokio::spawn(accept(listener, runtime)).abort_handle();
-        Ok(Admin { path, acceptor })
+        Ok(AdminSocket { path, acceptor })
     }
 }
 
-impl Drop for Admin {
+impl Drop for AdminSocket {
     fn drop(&mut self) {
         self.acceptor.abort();
         // One that stays is removed by the next start.
@@ -78,17 +78,17 @@ fn remove_leftover(path: &Path) -> io::Result<()> {
 async fn accept(listener: UnixListener, runtime: RuntimeHandle) {
     // Clients are dropped with this task: nobody is answered once the node has closed the socket.
     let mut clients = tokio::task::JoinSet::new();
-    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let permits = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
         while clients.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((stream, _)) => {
-                let place = places.clone().try_acquire_owned();
+                let permit = permits.clone().try_acquire_owned();
                 let runtime = runtime.clone();
                 clients.spawn(async move {
                     // What goes wrong with a client is the client's affair.
-                    let _ = match place {
-                        Ok(_place) => serve(stream, &runtime).await,
+                    let _ = match permit {
+                        Ok(_permit) => serve(stream, &runtime).await,
                         Err(_) => refuse(stream).await,
                     };
                 });
@@ -117,7 +117,7 @@ async fn serve(stream: UnixStream, runtime: &RuntimeHandle) -> io::Result<()> {
         } else {
             answer(&line, runtime).await
         };
-        say(stream.get_mut(), &answer).await?;
+        send(stream.get_mut(), &answer).await?;
         if !line.ends_with(b"\n") {
             // Too long or cut off: where the next line would begin is not known.
             return Ok(());
@@ -129,17 +129,17 @@ async fn refuse(mut stream: UnixStream) -> io::Result<()> {
     let detail = format!(
         "{CLIENTS_MAX} clients are connected already, which is the maximum; try again later"
     );
-    say(&mut stream, &Answer::Error(Refusal { kind: RefusalKind::Busy, detail })).await
+    send(&mut stream, &Answer::Error(Refusal { kind: RefusalKind::Busy, detail })).await
 }
 
-async fn say(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+async fn send(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
     let line = wire::write(answer)?;
     timeout(IDLE_MAX, stream.write_all(line.as_bytes())).await?
 }
 
 async fn answer(line: &[u8], runtime: &RuntimeHandle) -> Answer {
     match wire::read(line) {
-        Ok(request) => look(request, runtime).await,
+        Ok(request) => inspect(request, runtime).await,
         Err(error) => {
             let kind = match error {
                 LineError::Malformed(_) => RefusalKind::Malformed,
@@ -150,7 +150,7 @@ async fn answer(line: &[u8], runtime: &RuntimeHandle) -> Answer {
     }
 }
 
-async fn look(request: Request, runtime: &RuntimeHandle) -> Answer {
+async fn inspect(request: Request, runtime: &RuntimeHandle) -> Answer {
     match request {
         Request::Metrics => Answer::Metrics(runtime.metrics().into()),
         Request::Top { by, limit } => {
@@ -161,7 +161,7 @@ async fn look(request: Request, runtime: &RuntimeHandle) -> Answer {
             let mut list = runtime.list();
             let pids = list.by_ref().take(limit.min(PROCESSES_MAX)).map(|pid| pid.to_string());
             let pids = pids.collect();
-            Answer::List(List { pids, more: list.next().is_some() })
+            Answer::List(PidList { pids, more: list.next().is_some() })
         }
         Request::Info { pid } => match find(runtime, &pid).await {
             Some(info) => Answer::Info(info.into()),

@@ -38,11 +38,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a node that serves the message service over HTTP, until Ctrl-C or SIGTERM
-    Serve(serve::Serve),
+    Serve(serve::ServeArgs),
     /// Show the processes, messages and workers of a running node
-    Top(top::Top),
+    Top(top::TopArgs),
     /// Inspect, verify or back up a store, even while a node uses it
-    Store(store::Store),
+    Store(store::StoreArgs),
 }
 
 fn main() -> ExitCode {
@@ -59,24 +59,24 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("throng: {}", sentence(&*error));
+            eprintln!("throng: {}", error_chain(&*error));
             ExitCode::FAILURE
         }
     }
 }
 
 /// The error and what is behind it, on one line.
-fn sentence(error: &dyn Error) -> String {
-    let mut sentence = error.to_string();
+fn error_chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
         let reason = source.to_string();
         // Some errors say their source themselves.
-        if !sentence.ends_with(&reason) {
-            sentence.push_str(": ");
-            sentence.push_str(&reason);
+        if !text.ends_with(&reason) {
+            text.push_str(": ");
+            text.push_str(&reason);
         }
         next = source.source();
     }
-    sentence
+    text
 }

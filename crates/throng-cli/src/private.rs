@@ -31,7 +31,7 @@ pub(crate) struct DataDirectory {
     /// Absolute.
     path: PathBuf,
     /// Whether the directory was empty or held a store, and so has been closed.
-    was_own: bool,
+    was_private: bool,
 }
 
 impl DataDirectory {
@@ -44,19 +44,19 @@ impl DataDirectory {
     pub(crate) fn make(path: &Path) -> io::Result<DataDirectory> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let path = path.canonicalize()?;
-        let mut tightened = Tightened::default();
+        let mut changes = PermissionChanges::default();
         let was_used = is_store(&path);
         let is_empty = || fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
-        let was_own = was_used || is_empty();
-        if was_own {
-            tightened.close_directory(&path);
+        let was_private = was_used || is_empty();
+        if was_private {
+            changes.make_directory_private(&path);
         }
         if !was_used {
             // Nobody can have read anything in an empty directory.
-            tightened.closed.clear();
+            changes.changed.clear();
         }
-        tightened.log();
-        Ok(DataDirectory { path, was_own })
+        changes.log();
+        Ok(DataDirectory { path, was_private })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -64,15 +64,15 @@ impl DataDirectory {
     }
 
     /// Closes the directory, in which a store has been opened, if it was not closed before.
-    pub(crate) fn close_opened(&self) {
-        if self.was_own {
+    pub(crate) fn make_private_after_open(&self) {
+        if self.was_private {
             return;
         }
-        let mut tightened = Tightened::default();
+        let mut changes = PermissionChanges::default();
         // Not the files: a store makes them private, and its locks on them may end if this process
         // closes another handle of theirs.
-        tightened.close(CWD, &self.path, &self.path);
-        tightened.log();
+        changes.make_private(CWD, &self.path, &self.path);
+        changes.log();
     }
 }
 
@@ -82,23 +82,23 @@ fn is_store(directory: &Path) -> bool {
 
 /// The paths that were open to others.
 #[derive(Debug, Default)]
-struct Tightened {
-    closed: Vec<PathBuf>,
-    refused: Vec<(PathBuf, io::Error)>,
+struct PermissionChanges {
+    changed: Vec<PathBuf>,
+    failed: Vec<(PathBuf, io::Error)>,
 }
 
-impl Tightened {
+impl PermissionChanges {
     fn log(&self) {
-        if let Some(first) = self.closed.first() {
+        if let Some(first) = self.changed.first() {
             tracing::warn!(
-                count = self.closed.len(),
+                count = self.changed.len(),
                 first = %first.display(),
                 "other users had access to the data directory; their permissions were removed"
             );
         }
-        if let Some((first, error)) = self.refused.first() {
+        if let Some((first, error)) = self.failed.first() {
             tracing::warn!(
-                count = self.refused.len(),
+                count = self.failed.len(),
                 first = %first.display(),
                 %error,
                 "other users have access to the data directory, and their permissions cannot be removed"
@@ -107,27 +107,27 @@ impl Tightened {
     }
 
     /// Closes a directory, the files in it that a node writes, and the copies of the store in it.
-    fn close_directory(&mut self, path: &Path) {
-        if let Some(directory) = self.close(CWD, path, path) {
-            self.close_inside(&directory, path);
+    fn make_directory_private(&mut self, path: &Path) {
+        if let Some(directory) = self.make_private(CWD, path, path) {
+            self.make_contents_private(&directory, path);
         }
     }
 
     /// Closes what is in a directory, which is closed itself: from then on nobody comes by it.
-    fn close_inside(&mut self, directory: &OwnedFd, path: &Path) {
+    fn make_contents_private(&mut self, directory: &OwnedFd, path: &Path) {
         for name in FILES {
-            self.close(directory, name, &path.join(name));
+            self.make_private(directory, name, &path.join(name));
         }
         for name in subdirectories(directory) {
             let name = match name {
                 Ok(name) => name,
-                Err(error) => return self.refused.push((path.to_owned(), error.into())),
+                Err(error) => return self.failed.push((path.to_owned(), error.into())),
             };
             let path = path.join(&name);
             if statat(directory, name.join(DATA_FILE), AtFlags::empty()).is_ok()
-                && let Some(copy) = self.close(directory, &name, &path)
+                && let Some(copy) = self.make_private(directory, &name, &path)
             {
-                self.close_inside(&copy, &path);
+                self.make_contents_private(&copy, &path);
             }
         }
     }
@@ -137,7 +137,12 @@ impl Tightened {
     ///
     /// All is done with one handle, because a user who may write in the directory can put a link in
     /// the place of a file at any moment.
-    fn close(&mut self, parent: impl AsFd, name: impl Arg + Copy, path: &Path) -> Option<OwnedFd> {
+    fn make_private(
+        &mut self,
+        parent: impl AsFd,
+        name: impl Arg + Copy,
+        path: &Path,
+    ) -> Option<OwnedFd> {
         let unfollowed = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = openat(&parent, name, unfollowed, Mode::empty());
         let stat = match &opened {
@@ -152,15 +157,15 @@ impl Tightened {
         let for_others = Mode::RWXG | Mode::RWXO;
         // A directory with the sticky bit is meant for everybody.
         if mode.intersects(for_others) && !mode.contains(Mode::SVTX) {
-            let closed = match &opened {
+            let outcome = match &opened {
                 // A hard link can give a file of another user the name of one of these.
                 Ok(_) if stat.st_uid != geteuid().as_raw() => Err(Errno::PERM),
                 Ok(file) => fchmod(file, mode - for_others),
                 Err(error) => Err(*error),
             };
-            match closed {
-                Ok(()) => self.closed.push(path.to_owned()),
-                Err(error) => self.refused.push((path.to_owned(), error.into())),
+            match outcome {
+                Ok(()) => self.changed.push(path.to_owned()),
+                Err(error) => self.failed.push((path.to_owned(), error.into())),
             }
         }
         opened.ok()
@@ -282,12 +287,12 @@ mod tests {
             return;
         }
         chown(data.join("journal.0"), Some(65_534), None).unwrap();
-        let mut tightened = Tightened::default();
-        tightened.close_directory(data);
+        let mut changes = PermissionChanges::default();
+        changes.make_directory_private(data);
         assert_mode(&data.join("data.mdb"), 0o600);
         assert_mode(&data.join("journal.0"), 0o644);
-        let refused: Vec<_> = tightened.refused.iter().map(|(path, _)| path.as_path()).collect();
-        assert_eq!(refused, [data.join("journal.0")]);
+        let failed: Vec<_> = changes.failed.iter().map(|(path, _)| path.as_path()).collect();
+        assert_eq!(failed, [data.join("journal.0")]);
     }
 
     /// Root may read it all the same.

@@ -26,13 +26,13 @@ use throng_durable::{Node, OpenError};
 use throng_server::{KeyError, Limits, Server, Signer};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::admin::{Admin, SOCKET_FILE};
+use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::duration;
 use crate::private::DataDirectory;
 
 /// The flags of `throng serve`.
 #[derive(Debug, Args)]
-pub(crate) struct Serve {
+pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 picks a free port
     #[arg(long, value_name = "ADDRESS", env = "THRONG_LISTEN", default_value = "127.0.0.1:7070")]
     listen: SocketAddr,
@@ -93,10 +93,10 @@ pub(crate) enum ServeError {
         "stopped before all processes had finished, because a second signal came; \
          all acknowledged data is on disk"
     )]
-    NotAtRest,
+    Interrupted,
 }
 
-impl Serve {
+impl ServeArgs {
     /// Serves until told to stop.
     ///
     /// # Errors
@@ -121,10 +121,10 @@ impl Serve {
             OpenError::InUse { path } => ServeError::InUse { path },
             error => ServeError::Open(error),
         })?;
-        data.close_opened();
+        data.make_private_after_open();
         let outcome = self.serve_node(&node, data.path(), runtime, &mut signals).await;
-        let rested = come_to_rest(&node, signals.next()).await;
-        outcome.and(rested)
+        let stopped = shut_down_node(&node, signals.next()).await;
+        outcome.and(stopped)
     }
 
     async fn serve_node(
@@ -141,9 +141,9 @@ impl Serve {
             Some(path) => path.clone(),
             None => data.join(SOCKET_FILE),
         };
-        let _admin = Admin::open(admin_path.clone(), runtime.clone())
+        let _admin = AdminSocket::open(admin_path.clone(), runtime.clone())
             .map_err(|source| ServeError::Admin { path: admin_path, source })?;
-        raise_open_files(self.connections_max);
+        raise_file_limit(self.connections_max);
         let limits = Limits {
             connections_max: self.connections_max,
             header_timeout: self.header_timeout,
@@ -194,15 +194,18 @@ fn metrics_route(runtime: RuntimeHandle, node: Node) -> Router {
     Router::new().route("/metrics", get(metrics))
 }
 
-/// Shuts the node down, unless it is told `again` to stop before that is done.
+/// Shuts the node down, unless it is told again to stop before that is done.
 ///
 /// # Errors
 /// It was told again; what its processes still did is lost with them.
-async fn come_to_rest(node: &Node, again: impl Future<Output = ()>) -> Result<(), ServeError> {
+async fn shut_down_node(
+    node: &Node,
+    second_signal: impl Future<Output = ()>,
+) -> Result<(), ServeError> {
     tokio::select! {
         biased;
         () = node.shutdown() => Ok(()),
-        () = again => Err(ServeError::NotAtRest),
+        () = second_signal => Err(ServeError::Interrupted),
     }
 }
 
@@ -231,7 +234,7 @@ impl Signals {
 /// Raises this process's limit of open files as far as it may, for each connection is one.
 ///
 /// Too few are no reason not to serve: connections beyond it wait until others end.
-fn raise_open_files(connections_max: usize) {
+fn raise_file_limit(connections_max: usize) {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "cannot raise the limit of open files");
@@ -310,8 +313,8 @@ mod tests {
             let (begun, begins) = oneshot::channel();
             node.entity::<Stuck>("one").send(Begin(begun)).unwrap();
             begins.await.unwrap();
-            let rested = come_to_rest(&node, std::future::ready(())).await;
-            assert!(matches!(rested, Err(ServeError::NotAtRest)));
+            let stopped = shut_down_node(&node, std::future::ready(())).await;
+            assert!(matches!(stopped, Err(ServeError::Interrupted)));
         });
         assert_eq!(runtime.shutdown(Duration::ZERO).abandoned, 1);
     }
@@ -322,7 +325,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = Node::open(data.path()).start(runtime).unwrap();
-            assert!(come_to_rest(&node, std::future::pending()).await.is_ok());
+            assert!(shut_down_node(&node, std::future::pending()).await.is_ok());
         });
     }
 }

@@ -22,7 +22,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
-use show::Show;
+use show::ByteFormat;
 use throng_server::{KeyError, Signer};
 use throng_store::{Bytes, Database, DatabaseStat, OpenError, ReadError, Scan};
 
@@ -30,7 +30,7 @@ use crate::serve::KEY_FILE;
 
 /// The commands of `throng store`.
 #[derive(Debug, Args)]
-pub(crate) struct Store {
+pub(crate) struct StoreArgs {
     #[command(subcommand)]
     command: StoreCommand,
 }
@@ -38,19 +38,19 @@ pub(crate) struct Store {
 #[derive(Debug, Subcommand)]
 enum StoreCommand {
     /// Print the size of a store and its databases
-    Stat(Stat),
+    Stat(StatArgs),
     /// Read the whole store and verify all checksums
-    Verify(Verify),
+    Verify(VerifyArgs),
     /// Write a compact, durable copy into a directory, with the key that signs logins if there is one
-    Backup(Backup),
+    Backup(BackupArgs),
     /// Print the value or values of a key
-    Get(Get),
+    Get(GetArgs),
     /// Print entries in key order, one per line: key, tab, value
-    Scan(Walk),
+    Scan(ScanArgs),
 }
 
 #[derive(Debug, Args)]
-struct Stat {
+struct StatArgs {
     /// Directory of the store, such as `throng-data`
     path: PathBuf,
 
@@ -60,7 +60,7 @@ struct Stat {
 }
 
 #[derive(Debug, Args)]
-struct Verify {
+struct VerifyArgs {
     /// Directory of the store
     path: PathBuf,
 
@@ -74,7 +74,7 @@ struct Verify {
 }
 
 #[derive(Debug, Args)]
-struct Backup {
+struct BackupArgs {
     /// Directory of the store
     path: PathBuf,
 
@@ -87,7 +87,7 @@ struct Backup {
 }
 
 #[derive(Debug, Args)]
-struct Get {
+struct GetArgs {
     /// Directory of the store
     path: PathBuf,
 
@@ -99,13 +99,13 @@ struct Get {
     database: Option<String>,
 
     #[command(flatten)]
-    show: Show,
+    show: ByteFormat,
 }
 
 /// Entries are read in chunks, each as the store is at that moment, so that a long scan does not
 /// make the file of a running node grow.
 #[derive(Debug, Args)]
-struct Walk {
+struct ScanArgs {
     /// Directory of the store
     path: PathBuf,
 
@@ -138,7 +138,7 @@ struct Walk {
     output: Option<PathBuf>,
 
     #[command(flatten)]
-    show: Show,
+    show: ByteFormat,
 }
 
 /// Why there is no answer.
@@ -171,7 +171,7 @@ pub(crate) enum StoreError {
     Print(#[source] io::Error),
 }
 
-impl Store {
+impl StoreArgs {
     /// Does what was asked for; the exit status.
     ///
     /// # Errors
@@ -188,13 +188,13 @@ impl Store {
     }
 }
 
-impl Stat {
+impl StatArgs {
     fn run(self) -> Result<(), StoreError> {
         let store = open(&self.path)?;
         let stat = store.stat()?;
         let databases = store.stat_databases()?;
         if self.json {
-            let databases: Vec<_> = databases.iter().map(describe).collect();
+            let databases: Vec<_> = databases.iter().map(database_json).collect();
             return print(&format!(
                 "{}\n",
                 json!({
@@ -241,7 +241,7 @@ fn name(database: &DatabaseStat) -> String {
         .map_or_else(|| "(default)".into(), |name| name.escape_debug().to_string())
 }
 
-fn describe(database: &DatabaseStat) -> serde_json::Value {
+fn database_json(database: &DatabaseStat) -> serde_json::Value {
     json!({
         "name": database.name,
         "entries": database.entries,
@@ -251,7 +251,7 @@ fn describe(database: &DatabaseStat) -> serde_json::Value {
     })
 }
 
-impl Verify {
+impl VerifyArgs {
     /// The work is a child's, for what looks for damage may perish by it.
     fn run(self) -> Result<ExitCode, StoreError> {
         if self.here {
@@ -303,7 +303,7 @@ impl Verify {
     }
 }
 
-impl Backup {
+impl BackupArgs {
     fn run(self) -> Result<(), StoreError> {
         let store = open(&self.path)?;
         let bar = bar(ProgressBar::new(store.stat()?.used_bytes), BYTES_BAR);
@@ -318,7 +318,7 @@ impl Backup {
                 copied
             });
             // Only what is measured on the file is known of how far it is.
-            while wait.recv_timeout(LOOK_PAUSE) == Err(RecvTimeoutError::Timeout) {
+            while wait.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 bar.set_position(fs::metadata(&copy).map_or(0, |copy| copy.len()));
             }
             copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -362,11 +362,12 @@ impl Backup {
     }
 }
 
-impl Get {
+impl GetArgs {
     fn run(self) -> Result<(), StoreError> {
         let key = parse(self.show, &self.key);
         let store = open(&self.path)?;
-        let database = self.database.as_deref().map(|name| named(&store, name)).transpose()?;
+        let database =
+            self.database.as_deref().map(|name| open_database(&store, name)).transpose()?;
         let snapshot = store.snapshot()?;
         let bounds = || (Bound::Included(&key[..]), Bound::Included(&key[..]));
         let entries = match &database {
@@ -385,12 +386,13 @@ impl Get {
     }
 }
 
-impl Walk {
+impl ScanArgs {
     fn run(self) -> Result<(), StoreError> {
         let typed = |typed: &Option<String>| typed.as_ref().map(|typed| parse(self.show, typed));
         let (prefix, from, below) = (typed(&self.prefix), typed(&self.from), typed(&self.below));
         let store = open(&self.path)?;
-        let database = self.database.as_deref().map(|name| named(&store, name)).transpose()?;
+        let database =
+            self.database.as_deref().map(|name| open_database(&store, name)).transpose()?;
         let bounds = (
             from.as_deref().map_or(Bound::Unbounded, Bound::Included),
             below.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
@@ -406,9 +408,9 @@ impl Walk {
             let out = BufWriter::new(io::stdout().lock());
             return match self.write(scan, out, &ProgressBar::hidden()) {
                 // Whoever read it has seen enough.
-                Err(Stopped::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                Err(Stopped::Write(error)) => Err(StoreError::Print(error)),
-                Err(Stopped::Read(error)) => Err(error.into()),
+                Err(ScanError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                Err(ScanError::Write(error)) => Err(StoreError::Print(error)),
+                Err(ScanError::Read(error)) => Err(error.into()),
                 Ok(_) => Ok(()),
             };
         };
@@ -426,24 +428,24 @@ impl Walk {
         bar.finish_and_clear();
         match written {
             Ok(entries) => print(&format!("{entries} entries in {}\n", path.display())),
-            Err(Stopped::Read(error)) => Err(error.into()),
-            Err(Stopped::Write(source)) => Err(output(source)),
+            Err(ScanError::Read(error)) => Err(error.into()),
+            Err(ScanError::Write(source)) => Err(output(source)),
         }
     }
 
     /// Writes the entries; how many.
-    fn write(&self, scan: Scan, mut out: impl Write, bar: &ProgressBar) -> Result<u64, Stopped> {
+    fn write(&self, scan: Scan, mut out: impl Write, bar: &ProgressBar) -> Result<u64, ScanError> {
         let limit = self.limit.unwrap_or(u64::MAX);
         let mut entries = 0;
         // So that none is read in vain.
         for chunk in scan.chunk(usize::try_from(limit.min(CHUNK_ENTRIES)).unwrap_or(1)) {
-            let chunk = chunk.map_err(Stopped::Read)?;
+            let chunk = chunk.map_err(ScanError::Read)?;
             for entry in &chunk {
                 if entries == limit {
                     break;
                 }
-                let (key, value) = entry.map_err(Stopped::Read)?;
-                write_entry(&mut out, self.show, key, value, true).map_err(Stopped::Write)?;
+                let (key, value) = entry.map_err(ScanError::Read)?;
+                write_entry(&mut out, self.show, key, value, true).map_err(ScanError::Write)?;
                 entries += 1;
             }
             bar.set_position(entries);
@@ -451,13 +453,13 @@ impl Walk {
                 break;
             }
         }
-        out.flush().map_err(Stopped::Write)?;
+        out.flush().map_err(ScanError::Write)?;
         Ok(entries)
     }
 }
 
 /// What ended a scan.
-enum Stopped {
+enum ScanError {
     Read(ReadError),
     Write(io::Error),
 }
@@ -466,7 +468,7 @@ enum Stopped {
 const CHUNK_ENTRIES: u64 = 1_000;
 
 /// How often one looks how far a copy is.
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a store's data file is called.
 pub(crate) const DATA_FILE: &str = "data.mdb";
@@ -494,7 +496,7 @@ fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
 }
 
 /// The database of that name, whatever it is like.
-fn named(
+fn open_database(
     store: &throng_store::Store,
     name: &str,
 ) -> Result<(Database<Bytes, Bytes>, DatabaseStat), StoreError> {
@@ -510,7 +512,7 @@ fn named(
 }
 
 /// The key that was typed; ends the program where it is none, as any wrong command line does.
-fn parse(show: Show, typed: &str) -> Vec<u8> {
+fn parse(show: ByteFormat, typed: &str) -> Vec<u8> {
     show.parse(typed).unwrap_or_else(|wrong| {
         clap::Error::raw(ErrorKind::ValueValidation, format!("{wrong}\n")).exit()
     })
@@ -519,7 +521,7 @@ fn parse(show: Show, typed: &str) -> Vec<u8> {
 /// One line; the value alone where the key was given.
 fn write_entry(
     out: &mut impl Write,
-    show: Show,
+    show: ByteFormat,
     key: &[u8],
     value: &[u8],
     with_key: bool,

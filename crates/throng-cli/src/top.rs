@@ -1,9 +1,9 @@
 //! `throng top`: what goes on in a running node, live or once.
 //!
 //! ```text
-//! node ──admin socket──► feed (a thread that asks) ──► screen ──► terminal
+//! node ──admin socket──► poller (a thread that asks) ──► screen ──► terminal
 //!                             ▲                          ▲
-//!                             └──── what is wanted ──────┴── keys
+//!                             └──── what is wanted ────┴── keys
 //! ```
 //!
 //! Invariants: keys are answered at once, however long the node takes; the terminal is given back
@@ -29,12 +29,12 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use crate::admin::SOCKET_FILE;
 use crate::admin::wire::Order;
 use crate::duration;
-use client::{Client, ClientError, Picture, Query, Wanted};
-use screen::{Next, Screen};
+use client::{Client, ClientError, Query, Report, ViewMode};
+use screen::{KeyAction, Screen};
 
 /// The flags of `throng top`.
 #[derive(Debug, Args)]
-pub(crate) struct Top {
+pub(crate) struct TopArgs {
     /// Data directory of the node
     #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
     data: PathBuf,
@@ -77,7 +77,7 @@ pub(crate) enum TopError {
     Print(#[source] io::Error),
 }
 
-impl Top {
+impl TopArgs {
     /// Shows the node until told to quit, or once.
     ///
     /// # Errors
@@ -87,26 +87,26 @@ impl Top {
         let mut client = Client::connect(&path)?;
         let mut screen = Screen::new(path.display().to_string(), self.by, self.limit);
         if self.tree {
-            screen.wanted = Wanted::Tree;
+            screen.mode = ViewMode::Tree;
         }
         if self.once {
-            let picture = client.picture(&screen.query())?;
-            return print(&picture).map_err(TopError::Print);
+            let report = client.report(&screen.query())?;
+            return print(&report).map_err(TopError::Print);
         }
         if !io::stdout().is_terminal() {
             return Err(TopError::NoTerminal);
         }
-        let feed = Feed::start(path, client);
+        let poller = Poller::start(path, client);
         // Sets a panic hook, too, which gives the terminal back before it prints.
         let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
-        let outcome = watch(&mut terminal, &mut screen, &feed, self.interval);
+        let outcome = run_live(&mut terminal, &mut screen, &poller, self.interval);
         ratatui::restore();
         outcome.map_err(TopError::Terminal)
     }
 }
 
-fn print(picture: &Picture) -> io::Result<()> {
-    let text = text::write(picture).map_err(io::Error::other)?;
+fn print(report: &Report) -> io::Result<()> {
+    let text = text::write(report).map_err(io::Error::other)?;
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Whoever reads has seen enough, as `head` does.
@@ -116,48 +116,48 @@ fn print(picture: &Picture) -> io::Result<()> {
 }
 
 /// Asks, draws and listens to keys, until told to quit.
-fn watch(
+fn run_live(
     terminal: &mut DefaultTerminal,
     screen: &mut Screen,
-    feed: &Feed,
+    poller: &Poller,
     interval: Duration,
 ) -> io::Result<()> {
     let mut asked = Some(Instant::now());
-    feed.ask(screen.query());
+    poller.ask(screen.query());
     loop {
         terminal.draw(|frame| view::draw(frame, screen))?;
-        if event::poll(KEY_PATIENCE)? {
+        if event::poll(KEY_POLL_INTERVAL)? {
             match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => match screen.press(key) {
-                    Next::Quit => return Ok(()),
-                    Next::Ask => asked = None,
-                    Next::Nothing => {}
+                    KeyAction::Quit => return Ok(()),
+                    KeyAction::Ask => asked = None,
+                    KeyAction::Nothing => {}
                 },
                 // Anything else, such as another size, is seen at the next drawing.
                 _ => {}
             }
         }
-        while let Some(answer) = feed.answer() {
+        while let Some(answer) = poller.answer() {
             match answer {
-                Ok(picture) => screen.show(picture),
-                Err(error) => screen.fail(crate::sentence(&error)),
+                Ok(report) => screen.show(report),
+                Err(error) => screen.fail(crate::error_chain(&error)),
             }
         }
         let due = asked.is_none_or(|asked| !screen.paused && asked.elapsed() >= interval);
-        if due && feed.ask(screen.query()) {
+        if due && poller.ask(screen.query()) {
             asked = Some(Instant::now());
         }
     }
 }
 
 /// A thread that asks the node, so that a slow answer keeps no key waiting.
-struct Feed {
+struct Poller {
     queries: mpsc::SyncSender<Query>,
-    answers: mpsc::Receiver<Result<Picture, ClientError>>,
+    answers: mpsc::Receiver<Result<Report, ClientError>>,
 }
 
-impl Feed {
-    fn start(path: PathBuf, client: Client) -> Feed {
+impl Poller {
+    fn start(path: PathBuf, client: Client) -> Poller {
         let (queries, asked) = mpsc::sync_channel(1);
         let (answer, answers) = mpsc::channel();
         // It ends with this program at the latest; nobody waits for it.
@@ -173,7 +173,7 @@ impl Feed {
                 }
             }
         });
-        Feed { queries, answers }
+        Poller { queries, answers }
     }
 
     /// Asks soon; false if a question waits already.
@@ -181,19 +181,19 @@ impl Feed {
         self.queries.try_send(query).is_ok()
     }
 
-    fn answer(&self) -> Option<Result<Picture, ClientError>> {
+    fn answer(&self) -> Option<Result<Report, ClientError>> {
         self.answers.try_recv().ok()
     }
 }
 
 /// Asks over the connection there is, or over another one.
-fn ask(path: &Path, client: &mut Option<Client>, query: &Query) -> Result<Picture, ClientError> {
+fn ask(path: &Path, client: &mut Option<Client>, query: &Query) -> Result<Report, ClientError> {
     let client = match client {
         Some(client) => client,
         None => client.insert(Client::connect(path)?),
     };
-    client.picture(query)
+    client.report(query)
 }
 
 /// How long to wait for a key before looking for an answer.
-const KEY_PATIENCE: Duration = Duration::from_millis(50);
+const KEY_POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -4,7 +4,7 @@
 //! word where hyper would say none (a head that never came) or a wordless one (bytes that are not
 //! HTTP). For that it takes the socket back and writes the [`Problem`] itself.
 //!
-//! Invariant: nothing goes out that is not part of an answer to a request (see [`Gate`]); so the
+//! Invariant: nothing goes out that is not part of an answer to a request (see [`ExchangeGuard`]); so the
 //! problem is the only answer that such a client gets.
 
 use std::convert::Infallible;
@@ -32,8 +32,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
+use crate::exchange::{BodyProgress, Exchange, ExchangeGuard, ExchangePhase};
 use crate::extract::body_too_large;
-use crate::gate::{Exchange, Gate, Phase, Progress};
 use crate::head::head_too_large;
 use crate::problem::ensure_problem;
 use crate::{ClientAddress, Limits, Problem};
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
     // Small answers must not wait for the client's acknowledgement of the ones before.
     let _ = stream.set_nodelay(true);
     let exchange = Exchange::default();
-    let gate = Gate::new(stream, exchange.clone(), &limits);
+    let guard = ExchangeGuard::new(stream, exchange.clone(), &limits);
     let header_timeout = limits.header_timeout;
     // hyper takes no less.
     let buffer_bytes_max = limits.head_bytes_max.max(8 * 1024);
@@ -69,7 +69,7 @@ pub(crate) async fn serve(
         .timer(TokioTimer::new())
         .header_read_timeout(header_timeout)
         .max_buf_size(buffer_bytes_max)
-        .serve_connection(TokioIo::new(gate), service);
+        .serve_connection(TokioIo::new(guard), service);
 
     let mut draining = false;
     let outcome = loop {
@@ -81,34 +81,34 @@ pub(crate) async fn serve(
         Pin::new(&mut connection).graceful_shutdown();
     };
     let parts = connection.into_parts();
-    let gate = parts.io.into_inner();
-    let nothing_unread = parts.read_buf.is_empty() && !gate.requests().has_unread();
+    let guard = parts.io.into_inner();
+    let nothing_unread = parts.read_buf.is_empty() && !guard.requests().has_unread();
     if let Err(error) = &outcome {
         tracing::debug!(%error, "connection failed");
     }
-    let problem = match (exchange.phase(), gate.refusal(), &outcome) {
+    let problem = match (exchange.phase(), guard.refusal(), &outcome) {
         // The client is being told something else.
-        (Phase::Answering | Phase::Answered, _, _) => None,
+        (ExchangePhase::Answering | ExchangePhase::Answered, _, _) => None,
         (_, Some(refusal), _) => Some(refusal.problem()),
         // Silence on a connection that has served is the client's right.
-        (Phase::Idle, _, Err(error)) if error.is_timeout() && nothing_unread => None,
+        (ExchangePhase::Idle, _, Err(error)) if error.is_timeout() && nothing_unread => None,
         (_, _, Err(error)) if error.is_timeout() => Some(head_too_slow()),
         (_, _, Err(error)) if error.is_parse() => Some(not_http(error)),
-        (Phase::Fresh | Phase::Idle, _, _) => None,
+        (ExchangePhase::Fresh | ExchangePhase::Idle, _, _) => None,
     };
     // With nothing said and nothing unread there is nothing to lose, and a client that keeps an
     // idle connection open must not hold up the end.
     if draining && problem.is_none() && nothing_unread {
         return;
     }
-    close_with(gate.into_stream(), problem).await;
+    close_with(guard.into_stream(), problem).await;
 }
 
 /// Says `problem`, if any, and closes so that the client can read what was said: were the socket
 /// dropped while bytes of a request lie unread in it, the system would reset the connection and
 /// with it throw away the answer.
 pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) {
-    let farewell = async {
+    let closing = async {
         if let Some(problem) = problem {
             stream.write_all(&problem.to_wire()).await?;
         }
@@ -124,7 +124,7 @@ pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) 
         Ok::<_, io::Error>(())
     };
     // However it ends, the socket is closed now; there is nobody left to tell.
-    let _ = timeout(LINGER, farewell).await;
+    let _ = timeout(LINGER, closing).await;
 }
 
 /// How long, and for how many bytes, a closing socket is still read.
@@ -135,7 +135,7 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let progress = Progress::default();
+    let progress = BodyProgress::default();
     let no_body = request.body().is_end_stream();
     let too_large = request.body().size_hint().lower() > limits.body_bytes_max as u64;
     let mut response = if let Some(problem) = ambiguous(&request) {
@@ -144,8 +144,8 @@ async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>)
         body_too_large().into_response()
     } else {
         let request = request
-            .map(|body| Body::new(progress.watch(Limited::new(body, limits.body_bytes_max))));
-        match timeout(limits.request_timeout, caught(router.oneshot(request))).await {
+            .map(|body| Body::new(progress.track(Limited::new(body, limits.body_bytes_max))));
+        match timeout(limits.request_timeout, catch_panic(router.oneshot(request))).await {
             Ok(Some(Ok(response))) => ensure_problem(response),
             Ok(None) => panicked().into_response(),
             Err(_) if progress.is_awaited() => body_too_slow().into_response(),
@@ -198,7 +198,7 @@ fn is_host(value: &[u8]) -> bool {
 }
 
 /// The future's output, or none if it panicked (the panic hook has printed why).
-async fn caught<F: Future>(future: F) -> Option<F::Output> {
+async fn catch_panic<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     // Unwind safe: after a panic the future is not polled again, and the router that it borrowed
     // nothing from is cloned anew for each request.

@@ -27,28 +27,28 @@ pub(crate) struct Requests {
     bytes_max: usize,
     /// Bytes that came and are not hyper's yet.
     unread: Vec<u8>,
-    state: State,
+    state: RequestState,
 }
 
 #[derive(Debug)]
-enum State {
+enum RequestState {
     /// A head is to come; so many bytes of it were checked.
     Head { checked: usize },
     /// So many of the unread bytes are a head that hyper has to get, and then this body.
-    Sound { left: usize, body: Body },
+    Sound { left: usize, body: BodyLength },
     /// So many bytes of a body are to come.
     Body { left: u64 },
     /// A body in chunks.
-    Chunks(Chunks),
+    Chunks(ChunkState),
     /// A body that is not what its head says.
     Broken,
     /// The head that was to come is none.
-    Refused(Refusal),
+    Refused(HeadRefusal),
 }
 
 /// The length of a body, as its head tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Body {
+enum BodyLength {
     Bytes(u64),
     Chunked,
 }
@@ -56,11 +56,11 @@ enum Body {
 /// The outcome of an attempt to give hyper something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Given {
+pub(crate) enum Delivery {
     /// hyper got this number of bytes, at least one.
     Bytes(usize),
     /// The socket has to be read first.
-    Nothing,
+    NeedsInput,
     /// The body is not what its head says; no byte of it is given any more.
     Broken,
     /// The client has to be told why no request follows.
@@ -69,7 +69,7 @@ pub(crate) enum Given {
 
 /// Why a head is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum HeadRefusal {
     /// The head is longer than the limit.
     TooLarge,
     /// A line ends with LF alone, or has a CR, a NUL or another control character in it.
@@ -87,11 +87,11 @@ pub(crate) enum Refusal {
 impl Requests {
     /// For a connection whose heads may have `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Requests {
-        Requests { bytes_max, unread: Vec::new(), state: State::Head { checked: 0 } }
+        Requests { bytes_max, unread: Vec::new(), state: RequestState::Head { checked: 0 } }
     }
 
     /// Takes what came from the socket.
-    pub(crate) fn take(&mut self, bytes: &[u8]) {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }
 
@@ -101,58 +101,58 @@ impl Requests {
     }
 
     /// Why the connection has to end, if it has to.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    pub(crate) fn refusal(&self) -> Option<HeadRefusal> {
         match self.state {
-            State::Refused(refusal) => Some(refusal),
+            RequestState::Refused(refusal) => Some(refusal),
             _ => None,
         }
     }
 
     /// Gives hyper what it may have of the bytes that came, up to `room` bytes, by `put`.
-    pub(crate) fn give(&mut self, room: usize, put: impl FnOnce(&[u8])) -> Given {
+    pub(crate) fn deliver(&mut self, room: usize, put: impl FnOnce(&[u8])) -> Delivery {
         loop {
             let bytes = match &mut self.state {
-                State::Refused(_) => return Given::Refused,
-                State::Broken => return Given::Broken,
-                State::Head { checked } => {
+                RequestState::Refused(_) => return Delivery::Refused,
+                RequestState::Broken => return Delivery::Broken,
+                RequestState::Head { checked } => {
                     match next_head(&mut self.unread, checked, self.bytes_max) {
-                        Ok(None) => return Given::Nothing,
-                        Ok(Some((left, body))) => self.state = State::Sound { left, body },
-                        Err(refusal) => self.state = State::Refused(refusal),
+                        Ok(None) => return Delivery::NeedsInput,
+                        Ok(Some((left, body))) => self.state = RequestState::Sound { left, body },
+                        Err(refusal) => self.state = RequestState::Refused(refusal),
                     }
                     continue;
                 }
-                State::Sound { left: 0, body: Body::Bytes(left) } => {
-                    self.state = State::Body { left: *left };
+                RequestState::Sound { left: 0, body: BodyLength::Bytes(left) } => {
+                    self.state = RequestState::Body { left: *left };
                     continue;
                 }
-                State::Sound { left: 0, body: Body::Chunked } => {
-                    self.state = State::Chunks(Chunks::default());
+                RequestState::Sound { left: 0, body: BodyLength::Chunked } => {
+                    self.state = RequestState::Chunks(ChunkState::default());
                     continue;
                 }
-                State::Body { left: 0 } | State::Chunks(Chunks::Ended) => {
-                    self.state = State::Head { checked: 0 };
+                RequestState::Body { left: 0 } | RequestState::Chunks(ChunkState::Ended) => {
+                    self.state = RequestState::Head { checked: 0 };
                     continue;
                 }
-                _ if self.unread.is_empty() => return Given::Nothing,
-                State::Sound { left, .. } => {
+                _ if self.unread.is_empty() => return Delivery::NeedsInput,
+                RequestState::Sound { left, .. } => {
                     let bytes = room.min(*left);
                     *left -= bytes;
                     bytes
                 }
-                State::Body { left } => {
+                RequestState::Body { left } => {
                     let available = room.min(self.unread.len());
                     let bytes =
                         usize::try_from(*left).map_or(available, |left| left.min(available));
                     *left -= bytes as u64;
                     bytes
                 }
-                State::Chunks(chunks) => {
+                RequestState::Chunks(chunks) => {
                     let available = room.min(self.unread.len());
                     match chunks.pass(&self.unread[..available]) {
                         Some(bytes) => bytes,
                         None => {
-                            self.state = State::Broken;
+                            self.state = RequestState::Broken;
                             continue;
                         }
                     }
@@ -160,28 +160,28 @@ impl Requests {
             };
             put(&self.unread[..bytes]);
             self.unread.drain(..bytes);
-            return Given::Bytes(bytes);
+            return Delivery::Bytes(bytes);
         }
     }
 }
 
-impl Refusal {
+impl HeadRefusal {
     /// The answer to the client.
     pub(crate) fn problem(self) -> Problem {
         let malformed = |detail| Problem::new(StatusCode::BAD_REQUEST, "malformed-request", detail);
         match self {
-            Refusal::TooLarge => head_too_large(),
-            Refusal::Control => malformed(
+            HeadRefusal::TooLarge => head_too_large(),
+            HeadRefusal::Control => malformed(
                 "a line of the head does not end with CR LF or contains a control character",
             ),
-            Refusal::Folded => malformed(
+            HeadRefusal::Folded => malformed(
                 "a header line begins with white space; obsolete line folding is not supported",
             ),
-            Refusal::Length => malformed(
+            HeadRefusal::Length => malformed(
                 "the length of the body is ambiguous: send one numeric Content-Length or Transfer-Encoding, not both",
             ),
-            Refusal::BodyTooLarge => body_too_large(),
-            Refusal::Encoding => Problem::new(
+            HeadRefusal::BodyTooLarge => body_too_large(),
+            HeadRefusal::Encoding => Problem::new(
                 StatusCode::NOT_IMPLEMENTED,
                 "transfer-encoding-unknown",
                 "the only supported transfer encoding is chunked",
@@ -204,7 +204,7 @@ fn next_head(
     unread: &mut Vec<u8>,
     checked: &mut usize,
     bytes_max: usize,
-) -> Result<Option<(usize, Body)>, Refusal> {
+) -> Result<Option<(usize, BodyLength)>, HeadRefusal> {
     // The CR of an empty line may have come, and been checked, before its LF.
     if *checked < 2 && unread.starts_with(b"\r\n") {
         let empty_lines = unread.chunks_exact(2).take_while(|line| line == b"\r\n").count();
@@ -213,7 +213,7 @@ fn next_head(
     }
     while let Some(&byte) = unread.get(*checked) {
         if *checked == bytes_max {
-            return Err(Refusal::TooLarge);
+            return Err(HeadRefusal::TooLarge);
         }
         let after_cr = *checked > 0 && unread[*checked - 1] == b'\r';
         let sound = match byte {
@@ -222,7 +222,7 @@ fn next_head(
             _ => false,
         };
         if !sound {
-            return Err(Refusal::Control);
+            return Err(HeadRefusal::Control);
         }
         *checked += 1;
         if unread[..*checked].ends_with(b"\r\n\r\n") {
@@ -233,42 +233,42 @@ fn next_head(
 }
 
 /// The length of the body that follows a head.
-fn body(head: &[u8]) -> Result<Body, Refusal> {
+fn body(head: &[u8]) -> Result<BodyLength, HeadRefusal> {
     let lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r"));
     let mut body = None;
     // hyper looks at the line of the request, and at the names.
     for line in lines.skip(1).flatten() {
         if line.starts_with(b" ") || line.starts_with(b"\t") {
-            return Err(Refusal::Folded);
+            return Err(HeadRefusal::Folded);
         }
         let Some(colon) = line.iter().position(|byte| *byte == b':') else { continue };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        let told = if name.eq_ignore_ascii_case(b"content-length") {
-            Body::Bytes(length(value)?)
+        let length_found = if name.eq_ignore_ascii_case(b"content-length") {
+            BodyLength::Bytes(length(value)?)
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             if !value.eq_ignore_ascii_case(b"chunked") {
-                return Err(Refusal::Encoding);
+                return Err(HeadRefusal::Encoding);
             }
-            Body::Chunked
+            BodyLength::Chunked
         } else {
             continue;
         };
-        if body.replace(told).is_some() {
-            return Err(Refusal::Length);
+        if body.replace(length_found).is_some() {
+            return Err(HeadRefusal::Length);
         }
     }
-    Ok(body.unwrap_or(Body::Bytes(0)))
+    Ok(body.unwrap_or(BodyLength::Bytes(0)))
 }
 
-fn length(value: &[u8]) -> Result<u64, Refusal> {
+fn length(value: &[u8]) -> Result<u64, HeadRefusal> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return Err(Refusal::Length);
+        return Err(HeadRefusal::Length);
     }
-    let digits = std::str::from_utf8(value).map_err(|_| Refusal::Length)?;
+    let digits = std::str::from_utf8(value).map_err(|_| HeadRefusal::Length)?;
     // All digits, so one that does not fit is too large. hyper does not take the largest either.
     match digits.parse() {
         Ok(length) if length <= LENGTH_MAX => Ok(length),
-        _ => Err(Refusal::BodyTooLarge),
+        _ => Err(HeadRefusal::BodyTooLarge),
     }
 }
 
@@ -277,7 +277,7 @@ const LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// Where a body in chunks stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Chunks {
+enum ChunkState {
     /// Before the size of a chunk.
     #[default]
     Start,
@@ -302,18 +302,18 @@ enum Chunks {
     Ended,
 }
 
-impl Chunks {
+impl ChunkState {
     /// The number of these bytes that are the body's, at least one; none if they cannot be.
     fn pass(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
-        while at < bytes.len() && *self != Chunks::Ended {
-            if let Chunks::Data(left) = self {
+        while at < bytes.len() && *self != ChunkState::Ended {
+            if let ChunkState::Data(left) = self {
                 let rest = bytes.len() - at;
                 let passed = usize::try_from(*left).map_or(rest, |left| left.min(rest));
                 *left -= passed as u64;
                 at += passed;
                 if *left == 0 {
-                    *self = Chunks::DataCr;
+                    *self = ChunkState::DataCr;
                 }
                 continue;
             }
@@ -324,28 +324,34 @@ impl Chunks {
     }
 
     /// The state after one byte that is not a chunk's.
-    fn after(self, byte: u8) -> Option<Chunks> {
+    fn after(self, byte: u8) -> Option<ChunkState> {
         let text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
         Some(match (self, byte) {
-            (Chunks::Start, _) => Chunks::Size(digit(byte)?),
-            (Chunks::Size(size) | Chunks::SizeBlank(size), b'\r') => Chunks::SizeLf(size),
-            (Chunks::Size(size) | Chunks::SizeBlank(size), b';') => Chunks::Extension(size),
-            // RFC 9112, 7.1.1 allows it before the semicolon; before CR, senders pad sizes with it.
-            (Chunks::Size(size) | Chunks::SizeBlank(size), b' ' | b'\t') => Chunks::SizeBlank(size),
-            (Chunks::Size(size), _) if size <= LENGTH_MAX >> 4 => {
-                Chunks::Size(size << 4 | digit(byte)?)
+            (ChunkState::Start, _) => ChunkState::Size(digit(byte)?),
+            (ChunkState::Size(size) | ChunkState::SizeBlank(size), b'\r') => {
+                ChunkState::SizeLf(size)
             }
-            (Chunks::Extension(size), b'\r') => Chunks::SizeLf(size),
-            (Chunks::Extension(size), _) if text => Chunks::Extension(size),
-            (Chunks::SizeLf(0), b'\n') => Chunks::TrailerStart,
-            (Chunks::SizeLf(size), b'\n') => Chunks::Data(size),
-            (Chunks::DataCr, b'\r') => Chunks::DataLf,
-            (Chunks::DataLf, b'\n') => Chunks::Start,
-            (Chunks::TrailerStart, b'\r') => Chunks::EndLf,
-            (Chunks::Trailer, b'\r') => Chunks::TrailerLf,
-            (Chunks::TrailerStart | Chunks::Trailer, _) if text => Chunks::Trailer,
-            (Chunks::TrailerLf, b'\n') => Chunks::TrailerStart,
-            (Chunks::EndLf, b'\n') => Chunks::Ended,
+            (ChunkState::Size(size) | ChunkState::SizeBlank(size), b';') => {
+                ChunkState::Extension(size)
+            }
+            // RFC 9112, 7.1.1 allows it before the semicolon; before CR, senders pad sizes with it.
+            (ChunkState::Size(size) | ChunkState::SizeBlank(size), b' ' | b'\t') => {
+                ChunkState::SizeBlank(size)
+            }
+            (ChunkState::Size(size), _) if size <= LENGTH_MAX >> 4 => {
+                ChunkState::Size(size << 4 | digit(byte)?)
+            }
+            (ChunkState::Extension(size), b'\r') => ChunkState::SizeLf(size),
+            (ChunkState::Extension(size), _) if text => ChunkState::Extension(size),
+            (ChunkState::SizeLf(0), b'\n') => ChunkState::TrailerStart,
+            (ChunkState::SizeLf(size), b'\n') => ChunkState::Data(size),
+            (ChunkState::DataCr, b'\r') => ChunkState::DataLf,
+            (ChunkState::DataLf, b'\n') => ChunkState::Start,
+            (ChunkState::TrailerStart, b'\r') => ChunkState::EndLf,
+            (ChunkState::Trailer, b'\r') => ChunkState::TrailerLf,
+            (ChunkState::TrailerStart | ChunkState::Trailer, _) if text => ChunkState::Trailer,
+            (ChunkState::TrailerLf, b'\n') => ChunkState::TrailerStart,
+            (ChunkState::EndLf, b'\n') => ChunkState::Ended,
             _ => return None,
         })
     }
@@ -360,15 +366,19 @@ mod tests {
     use super::*;
 
     /// All that hyper gets of `bytes` if they come in pieces of `piece` bytes, and how it ends.
-    fn given(bytes: &[u8], piece: usize, bytes_max: usize) -> (Vec<u8>, Given, Option<Refusal>) {
+    fn given(
+        bytes: &[u8],
+        piece: usize,
+        bytes_max: usize,
+    ) -> (Vec<u8>, Delivery, Option<HeadRefusal>) {
         let mut requests = Requests::new(bytes_max);
         let mut all = Vec::new();
-        let mut last = Given::Nothing;
+        let mut last = Delivery::NeedsInput;
         for piece in bytes.chunks(piece) {
-            requests.take(piece);
+            requests.feed(piece);
             loop {
-                last = requests.give(piece.len(), |bytes| all.extend_from_slice(bytes));
-                if !matches!(last, Given::Bytes(_)) {
+                last = requests.deliver(piece.len(), |bytes| all.extend_from_slice(bytes));
+                if !matches!(last, Delivery::Bytes(_)) {
                     break;
                 }
             }
@@ -388,7 +398,11 @@ mod tests {
         ];
         let whole = requests.concat();
         for piece in 1..whole.len() {
-            assert_eq!(given(&whole, piece, 100), (whole.clone(), Given::Nothing, None), "{piece}");
+            assert_eq!(
+                given(&whole, piece, 100),
+                (whole.clone(), Delivery::NeedsInput, None),
+                "{piece}"
+            );
         }
         let before = [b"\r\n\r\n".as_slice(), &whole].concat();
         for piece in 1..before.len() {
@@ -400,7 +414,7 @@ mod tests {
     fn nothing_of_a_head_passes_before_it_is_whole() {
         let head = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
         for end in 0..head.len() {
-            assert_eq!(given(&head[..end], 3, 100), (Vec::new(), Given::Nothing, None));
+            assert_eq!(given(&head[..end], 3, 100), (Vec::new(), Delivery::NeedsInput, None));
         }
     }
 
@@ -408,9 +422,9 @@ mod tests {
     fn empty_lines_are_no_head_however_they_are_cut() {
         let mut requests = Requests::new(100);
         for piece in [b"\r".as_slice(), b"\n\r\n", b"\r\n\r", b"\n\r", b"\n"] {
-            requests.take(piece);
-            let given = requests.give(100, |bytes| panic!("hyper got {bytes:?}"));
-            assert_eq!(given, Given::Nothing, "{piece:?}");
+            requests.feed(piece);
+            let given = requests.deliver(100, |bytes| panic!("hyper got {bytes:?}"));
+            assert_eq!(given, Delivery::NeedsInput, "{piece:?}");
         }
         assert!(!requests.has_unread());
     }
@@ -421,51 +435,57 @@ mod tests {
         for piece in [1, head.len()] {
             assert_eq!(given(head, piece, head.len()).0, head);
             let (passed, _, refusal) = given(head, piece, head.len() - 1);
-            assert_eq!((passed, refusal), (Vec::new(), Some(Refusal::TooLarge)));
+            assert_eq!((passed, refusal), (Vec::new(), Some(HeadRefusal::TooLarge)));
         }
     }
 
     #[test]
     fn a_head_that_two_programs_may_read_differently_is_refused() {
-        let cases: &[(&[u8], Refusal)] = &[
-            (b"GET / HTTP/1.1\nhost: x\r\n\r\n", Refusal::Control),
-            (b"GET / HTTP/1.1\r\nhost: x\n\r\n", Refusal::Control),
-            (b"GET / HTTP/1.1\r\nhost: x\r\n\n", Refusal::Control),
-            (b"\nGET / HTTP/1.1\r\n\r\n", Refusal::Control),
-            (b"GET / HTTP/1.1\r\nhost: x\ry: z\r\n\r\n", Refusal::Control),
-            (b"GET / HTTP/1.1\r\nhost: x\r\r\n\r\n", Refusal::Control),
-            (b"GET / HTTP/1.1\r\nhost: \0\r\n\r\n", Refusal::Control),
-            (b"\x16\x03\x01\x02\x00\x01", Refusal::Control),
-            (b"GET / HTTP/1.1\r\nhost: x\r\n y\r\n\r\n", Refusal::Folded),
-            (b"GET / HTTP/1.1\r\n\thost: x\r\n\r\n", Refusal::Folded),
-            (b"P / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n", Refusal::Length),
-            (b"P / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n", Refusal::Length),
-            (b"P / HTTP/1.1\r\ncontent-length: +1\r\n\r\n", Refusal::Length),
-            (b"P / HTTP/1.1\r\ncontent-length:\r\n\r\n", Refusal::Length),
+        let cases: &[(&[u8], HeadRefusal)] = &[
+            (b"GET / HTTP/1.1\nhost: x\r\n\r\n", HeadRefusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\n\r\n", HeadRefusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\r\n\n", HeadRefusal::Control),
+            (b"\nGET / HTTP/1.1\r\n\r\n", HeadRefusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\ry: z\r\n\r\n", HeadRefusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\r\r\n\r\n", HeadRefusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: \0\r\n\r\n", HeadRefusal::Control),
+            (b"\x16\x03\x01\x02\x00\x01", HeadRefusal::Control),
+            (b"GET / HTTP/1.1\r\nhost: x\r\n y\r\n\r\n", HeadRefusal::Folded),
+            (b"GET / HTTP/1.1\r\n\thost: x\r\n\r\n", HeadRefusal::Folded),
+            (
+                b"P / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\n",
+                HeadRefusal::Length,
+            ),
+            (b"P / HTTP/1.1\r\ncontent-length: 1, 1\r\n\r\n", HeadRefusal::Length),
+            (b"P / HTTP/1.1\r\ncontent-length: +1\r\n\r\n", HeadRefusal::Length),
+            (b"P / HTTP/1.1\r\ncontent-length:\r\n\r\n", HeadRefusal::Length),
             (
                 b"P / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 1\r\n\r\n",
-                Refusal::Length,
+                HeadRefusal::Length,
             ),
             (
                 b"P / HTTP/1.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n",
-                Refusal::Length,
+                HeadRefusal::Length,
             ),
             (
                 b"P / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
-                Refusal::Length,
+                HeadRefusal::Length,
             ),
-            (b"P / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n", Refusal::Encoding),
-            (b"P / HTTP/1.1\r\ncontent-length: 9223372036854775808\r\n\r\n", Refusal::BodyTooLarge),
+            (b"P / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n", HeadRefusal::Encoding),
+            (
+                b"P / HTTP/1.1\r\ncontent-length: 9223372036854775808\r\n\r\n",
+                HeadRefusal::BodyTooLarge,
+            ),
             (
                 b"P / HTTP/1.1\r\ncontent-length: 99999999999999999999999999\r\n\r\n",
-                Refusal::BodyTooLarge,
+                HeadRefusal::BodyTooLarge,
             ),
         ];
         for (bytes, refusal) in cases {
             for piece in [1, 5, bytes.len()] {
                 let text = String::from_utf8_lossy(bytes);
                 let (passed, ended, found) = given(bytes, piece, 100);
-                assert_eq!((ended, found), (Given::Refused, Some(*refusal)), "{text:?}");
+                assert_eq!((ended, found), (Delivery::Refused, Some(*refusal)), "{text:?}");
                 assert!(passed.is_empty(), "{text:?}");
             }
         }
@@ -491,7 +511,7 @@ mod tests {
                 let bytes = [head, broken].concat();
                 let (_, ended, refusal) = given(&bytes, piece, 100);
                 let text = String::from_utf8_lossy(broken);
-                assert_eq!((ended, refusal), (Given::Broken, None), "{text:?}");
+                assert_eq!((ended, refusal), (Delivery::Broken, None), "{text:?}");
             }
         }
     }

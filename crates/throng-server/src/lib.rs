@@ -23,8 +23,8 @@
 mod bearer;
 mod client;
 mod connection;
+mod exchange;
 mod extract;
-mod gate;
 mod head;
 mod problem;
 mod server;

@@ -122,7 +122,7 @@ impl Signer {
             Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 let mut key = [0; KEY_BYTES];
                 getrandom::fill(&mut key).map_err(|_| KeyError::Randomness)?;
-                create_key(path, &key, &Files::SYSTEM)?;
+                create_key(path, &key, &FileOperations::SYSTEM)?;
                 read_key(path).map(Signer::from_key)
             }
             found => found.map(Signer::from_key),
@@ -136,10 +136,10 @@ impl Signer {
     /// [`KeyError::Exposed`] with `to` for its path, and no file there: the file system keeps no
     /// file private, so nothing of the key was written.
     pub fn copy_key(from: &Path, to: &Path) -> Result<(), KeyError> {
-        Signer::copy_key_with(from, to, &Files::SYSTEM)
+        Signer::copy_key_with(from, to, &FileOperations::SYSTEM)
     }
 
-    fn copy_key_with(from: &Path, to: &Path, files: &Files) -> Result<(), KeyError> {
+    fn copy_key_with(from: &Path, to: &Path, files: &FileOperations) -> Result<(), KeyError> {
         let failed = |source| KeyError::File { path: to.to_owned(), source };
         let key = read_key(from)?;
         match create_key(to, &key, files) {
@@ -262,19 +262,21 @@ fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
 }
 
 /// The operations that not every file system knows.
-struct Files {
+struct FileOperations {
     link: fn(&Path, &Path) -> io::Result<()>,
     set_mode: fn(&File, Permissions) -> io::Result<()>,
 }
 
-impl Files {
-    const SYSTEM: Files =
-        Files { link: |from, to| fs::hard_link(from, to), set_mode: File::set_permissions };
+impl FileOperations {
+    const SYSTEM: FileOperations = FileOperations {
+        link: |from, to| fs::hard_link(from, to),
+        set_mode: File::set_permissions,
+    };
 }
 
 /// Writes the key beside its place and links it there: whole, or not at all. If another start was
 /// quicker, its key stays.
-fn create_key(path: &Path, key: &[u8; KEY_BYTES], files: &Files) -> Result<(), KeyError> {
+fn create_key(path: &Path, key: &[u8; KEY_BYTES], files: &FileOperations) -> Result<(), KeyError> {
     let failed = |source| KeyError::File { path: path.to_owned(), source };
     let draft = path.with_extension(format!("{}.draft", std::process::id()));
     let mut options = OpenOptions::new();
@@ -291,7 +293,11 @@ fn create_key(path: &Path, key: &[u8; KEY_BYTES], files: &Files) -> Result<(), K
 }
 
 /// Writes the key at its place, unless there is a file.
-fn create_key_in_place(path: &Path, key: &[u8; KEY_BYTES], files: &Files) -> Result<(), KeyError> {
+fn create_key_in_place(
+    path: &Path,
+    key: &[u8; KEY_BYTES],
+    files: &FileOperations,
+) -> Result<(), KeyError> {
     let failed = |source| KeyError::File { path: path.to_owned(), source };
     let file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
@@ -309,7 +315,7 @@ fn write_key(
     mut file: File,
     path: &Path,
     key: &[u8; KEY_BYTES],
-    files: &Files,
+    files: &FileOperations,
 ) -> Result<(), KeyError> {
     let failed = |source| KeyError::File { path: path.to_owned(), source };
     // A draft that a crash left may have another mode, and the umask may have changed this one.
@@ -442,7 +448,7 @@ mod tests {
             |_, _| Err(io::ErrorKind::Unsupported.into()),
         ];
         for link in no_links {
-            let files = Files { link, ..Files::SYSTEM };
+            let files = FileOperations { link, ..FileOperations::SYSTEM };
             for _ in 0..2 {
                 Signer::copy_key_with(&key, &copy, &files).unwrap();
             }
@@ -468,7 +474,11 @@ mod tests {
         fs::write(&draft, "").unwrap();
         fs::set_permissions(&draft, Permissions::from_mode(0o755)).unwrap();
         let set_mode = |_: &File, _| Err(io::ErrorKind::PermissionDenied.into());
-        let refused = Signer::copy_key_with(&key, &copy, &Files { set_mode, ..Files::SYSTEM });
+        let refused = Signer::copy_key_with(
+            &key,
+            &copy,
+            &FileOperations { set_mode, ..FileOperations::SYSTEM },
+        );
         assert!(matches!(refused, Err(KeyError::Exposed { path }) if path == copy));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }

@@ -25,7 +25,7 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) struct Line<T> {
     v: u32,
     #[serde(flatten)]
-    said: T,
+    content: T,
 }
 
 /// What can be asked.
@@ -66,7 +66,7 @@ pub(crate) enum Order {
 pub(crate) enum Answer {
     Metrics(Metrics),
     Top(Vec<Process>),
-    List(List),
+    List(PidList),
     Info(Process),
     Tree(Vec<Branch>),
     Error(Refusal),
@@ -132,7 +132,7 @@ pub(crate) struct Worker {
 
 /// The pids of living processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct List {
+pub(crate) struct PidList {
     pub(crate) pids: Vec<String>,
     /// Whether there are more than were asked for.
     pub(crate) more: bool,
@@ -146,7 +146,7 @@ pub(crate) struct Process {
     /// The type, as Rust names it; null if the process did not answer.
     pub(crate) kind: Option<String>,
     pub(crate) names: Vec<String>,
-    pub(crate) state: State,
+    pub(crate) state: RunState,
     /// What is running or suspended, if that is known.
     pub(crate) handler: Option<String>,
     pub(crate) parent: Option<String>,
@@ -164,7 +164,7 @@ pub(crate) struct Process {
 /// What a process does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum State {
+pub(crate) enum RunState {
     #[default]
     Idle,
     Queued,
@@ -173,15 +173,15 @@ pub(crate) enum State {
     Exiting,
 }
 
-impl State {
+impl RunState {
     /// As people read it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            State::Idle => "idle",
-            State::Queued => "queued",
-            State::Running => "running",
-            State::Suspended => "suspended",
-            State::Exiting => "exiting",
+            RunState::Idle => "idle",
+            RunState::Queued => "queued",
+            RunState::Running => "running",
+            RunState::Suspended => "suspended",
+            RunState::Exiting => "exiting",
         }
     }
 }
@@ -250,11 +250,11 @@ impl From<throng::ProcessInfo> for Process {
     fn from(info: throng::ProcessInfo) -> Process {
         let texts = |pids: Vec<Pid>| pids.into_iter().map(|pid| pid.to_string()).collect();
         let (state, handler) = match info.state {
-            ProcessState::Idle => (State::Idle, None),
-            ProcessState::Queued => (State::Queued, None),
-            ProcessState::Suspended { handler } => (State::Suspended, Some(handler.to_owned())),
-            ProcessState::Exiting => (State::Exiting, None),
-            _ => (State::Running, None),
+            ProcessState::Idle => (RunState::Idle, None),
+            ProcessState::Queued => (RunState::Queued, None),
+            ProcessState::Suspended { handler } => (RunState::Suspended, Some(handler.to_owned())),
+            ProcessState::Exiting => (RunState::Exiting, None),
+            _ => (RunState::Running, None),
         };
         Process {
             pid: info.pid.to_string(),
@@ -310,8 +310,8 @@ pub(crate) enum LineError {
 }
 
 /// Writes a line, with its end.
-pub(crate) fn write<T: Serialize>(said: T) -> serde_json::Result<String> {
-    let mut line = serde_json::to_string(&Line { v: VERSION, said })?;
+pub(crate) fn write<T: Serialize>(content: T) -> serde_json::Result<String> {
+    let mut line = serde_json::to_string(&Line { v: VERSION, content })?;
     line.push('\n');
     Ok(line)
 }
@@ -331,7 +331,7 @@ pub(crate) fn read<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, LineErr
         return Err(LineError::Version(v));
     }
     let line: Line<T> = serde_json::from_slice(line).map_err(LineError::Malformed)?;
-    Ok(line.said)
+    Ok(line.content)
 }
 
 #[cfg(test)]
@@ -360,7 +360,7 @@ mod tests {
         for answer in [
             Answer::Metrics(Metrics { workers: vec![Worker::default()], ..Metrics::default() }),
             Answer::Top(vec![Process { longest_turn_seconds: Some(0.25), ..Process::default() }]),
-            Answer::List(List { pids: vec!["a".into()], more: true }),
+            Answer::List(PidList { pids: vec!["a".into()], more: true }),
             Answer::Info(Process { names: vec!["n".into()], ..Process::default() }),
             Answer::Tree(vec![Branch { depth: 3, ..Branch::default() }]),
         ] {

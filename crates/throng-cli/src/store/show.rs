@@ -7,7 +7,7 @@ use clap::Args;
 
 /// How bytes are shown.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct Show {
+pub(crate) struct ByteFormat {
     /// Print keys and values in hexadecimal, and read keys from the command line as hexadecimal
     #[arg(long)]
     hex: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Show {
     pub(crate) json: bool,
 }
 
-impl Show {
+impl ByteFormat {
     /// The bytes as they are to be printed.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Vec<u8> {
         if self.raw { bytes.to_vec() } else { self.text(bytes).into_bytes() }
@@ -92,17 +92,17 @@ mod tests {
     fn what_is_printed_can_be_typed() {
         let all: Vec<u8> = (0..=255).collect();
         for hex in [false, true] {
-            let show = Show { hex, raw: false, json: false };
+            let show = ByteFormat { hex, raw: false, json: false };
             assert!(show.text(&all).bytes().all(|byte| byte.is_ascii_graphic() || byte == b' '));
             assert_eq!(show.parse(&show.text(&all)).unwrap(), all);
             assert_eq!(show.parse("").unwrap(), b"");
         }
-        let escaped = Show { hex: false, raw: true, json: false };
+        let escaped = ByteFormat { hex: false, raw: true, json: false };
         assert_eq!(escaped.parse("ä").unwrap(), "ä".as_bytes());
         for wrong in ["\\", "\\x", "\\x1", "\\xg0", "\\q"] {
             assert!(escaped.parse(wrong).is_err(), "{wrong}");
         }
-        let hex = Show { hex: true, raw: false, json: false };
+        let hex = ByteFormat { hex: true, raw: false, json: false };
         for wrong in ["0", "0g", "+1", "ä"] {
             assert!(hex.parse(wrong).is_err(), "{wrong}");
         }

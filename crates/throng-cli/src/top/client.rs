@@ -38,32 +38,32 @@ pub(crate) enum ClientError {
     Refused(String),
 }
 
-/// What is asked of a node for one picture.
+/// What is asked of a node for one report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
-    pub(crate) rows: Wanted,
+    pub(crate) rows: ViewMode,
     pub(crate) limit: usize,
     /// The process to be shown in full.
     pub(crate) pid: Option<String>,
 }
 
-/// Which processes a picture shows.
+/// Which processes a report shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ViewMode {
     Top(Order),
     Tree,
 }
 
-/// What a node said for one picture.
+/// What a node said for one report.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Picture {
+pub(crate) struct Report {
     pub(crate) metrics: Metrics,
     pub(crate) rows: Rows,
     /// The process asked for; none if it has exited.
     pub(crate) info: Option<Process>,
 }
 
-/// The processes of a picture.
+/// The processes of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rows {
     Top(Vec<Process>),
@@ -89,57 +89,57 @@ impl Client {
             }
         };
         let bounded = stream
-            .set_read_timeout(Some(PATIENCE))
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+            .set_read_timeout(Some(ANSWER_TIMEOUT))
+            .and_then(|()| stream.set_write_timeout(Some(ANSWER_TIMEOUT)));
         match bounded {
             Ok(()) => Ok(Client { path, stream: BufReader::new(stream) }),
             Err(source) => Err(ClientError::Socket { path, source }),
         }
     }
 
-    /// Asks for all that one picture shows.
+    /// Asks for all that one report shows.
     ///
     /// # Errors
     /// The node does not answer; connect again.
-    pub(crate) fn picture(&mut self, query: &Query) -> Result<Picture, ClientError> {
+    pub(crate) fn report(&mut self, query: &Query) -> Result<Report, ClientError> {
         let limit = query.limit;
         let Answer::Metrics(metrics) = self.ask(&Request::Metrics)? else {
-            return Err(self.astray());
+            return Err(self.wrong_answer());
         };
         let rows = match query.rows {
-            Wanted::Top(by) => match self.ask(&Request::Top { by, limit })? {
+            ViewMode::Top(by) => match self.ask(&Request::Top { by, limit })? {
                 Answer::Top(processes) => Rows::Top(processes),
-                _ => return Err(self.astray()),
+                _ => return Err(self.wrong_answer()),
             },
-            Wanted::Tree => match self.ask(&Request::Tree { limit })? {
+            ViewMode::Tree => match self.ask(&Request::Tree { limit })? {
                 Answer::Tree(branches) => Rows::Tree(branches),
-                _ => return Err(self.astray()),
+                _ => return Err(self.wrong_answer()),
             },
         };
         let info = match &query.pid {
             Some(pid) => self.info(pid)?,
             None => None,
         };
-        Ok(Picture { metrics, rows, info })
+        Ok(Report { metrics, rows, info })
     }
 
     fn info(&mut self, pid: &str) -> Result<Option<Process>, ClientError> {
-        match self.ask_whatever(&Request::Info { pid: pid.to_owned() })? {
+        match self.exchange(&Request::Info { pid: pid.to_owned() })? {
             Answer::Info(process) => Ok(Some(process)),
             Answer::Error(Refusal { kind: RefusalKind::NoProcess, .. }) => Ok(None),
             Answer::Error(refusal) => Err(ClientError::Refused(refusal.detail)),
-            _ => Err(self.astray()),
+            _ => Err(self.wrong_answer()),
         }
     }
 
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
-        match self.ask_whatever(request)? {
+        match self.exchange(request)? {
             Answer::Error(refusal) => Err(ClientError::Refused(refusal.detail)),
             answer => Ok(answer),
         }
     }
 
-    fn ask_whatever(&mut self, request: &Request) -> Result<Answer, ClientError> {
+    fn exchange(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let path = || self.path.clone();
         let failed = |source| ClientError::Socket { path: path(), source };
         let asked = wire::write(request).map_err(|error| failed(error.into()))?;
@@ -163,7 +163,7 @@ impl Client {
     }
 
     /// The node answered another question than was asked.
-    fn astray(&self) -> ClientError {
+    fn wrong_answer(&self) -> ClientError {
         ClientError::Refused(format!(
             "the node at {} sent the answer to a different request",
             self.path.display()
@@ -172,4 +172,4 @@ impl Client {
 }
 
 /// How long a node may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

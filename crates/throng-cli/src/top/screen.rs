@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::client::{Picture, Query, Rows, Wanted};
+use super::client::{Query, Report, Rows, ViewMode};
 use crate::admin::wire::{Metrics, Order, Process};
 
 /// The state of the view.
@@ -15,13 +15,13 @@ use crate::admin::wire::{Metrics, Order, Process};
 pub(crate) struct Screen {
     /// Where the node is, for people.
     pub(crate) place: String,
-    pub(crate) wanted: Wanted,
-    pub(crate) picture: Option<Picture>,
+    pub(crate) mode: ViewMode,
+    pub(crate) report: Option<Report>,
     pub(crate) rates: Rates,
     /// Messages for each second, the latest last.
     pub(crate) history: VecDeque<u64>,
-    /// Why the picture is an old one.
-    pub(crate) trouble: Option<String>,
+    /// Why the report is an old one.
+    pub(crate) error: Option<String>,
     pub(crate) paused: bool,
     pub(crate) shows_info: bool,
     selected: Option<String>,
@@ -42,7 +42,7 @@ pub(crate) struct Rates {
 /// What a key asks the loop to do.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum KeyAction {
     Nothing,
     /// Other things are to be shown: ask the node at once.
     Ask,
@@ -53,11 +53,11 @@ impl Screen {
     pub(crate) fn new(place: String, order: Order, limit: usize) -> Screen {
         Screen {
             place,
-            wanted: Wanted::Top(order),
-            picture: None,
+            mode: ViewMode::Top(order),
+            report: None,
             rates: Rates::default(),
             history: VecDeque::new(),
-            trouble: None,
+            error: None,
             paused: false,
             shows_info: false,
             selected: None,
@@ -69,16 +69,14 @@ impl Screen {
     /// What to ask the node for.
     pub(crate) fn query(&self) -> Query {
         let pid = self.selected.clone().filter(|_| self.shows_info);
-        Query { rows: self.wanted, limit: self.limit, pid }
+        Query { rows: self.mode, limit: self.limit, pid }
     }
 
     /// Takes the node's answer.
-    pub(crate) fn show(&mut self, picture: Picture) {
-        self.trouble = None;
-        if let Some(rates) = self
-            .picture
-            .as_ref()
-            .and_then(|before| Rates::between(&before.metrics, &picture.metrics))
+    pub(crate) fn show(&mut self, report: Report) {
+        self.error = None;
+        if let Some(rates) =
+            self.report.as_ref().and_then(|before| Rates::between(&before.metrics, &report.metrics))
         {
             self.history.push_back(rates.turns as u64);
             if self.history.len() > HISTORY_MAX {
@@ -86,12 +84,12 @@ impl Screen {
             }
             self.rates = rates;
         }
-        self.picture = Some(picture);
+        self.report = Some(report);
     }
 
     /// The node did not answer; what is shown is what it said before.
-    pub(crate) fn fail(&mut self, trouble: String) {
-        self.trouble = Some(trouble);
+    pub(crate) fn fail(&mut self, error: String) {
+        self.error = Some(error);
     }
 
     /// Which row is selected, if any is.
@@ -107,36 +105,40 @@ impl Screen {
 
     /// The selected process in full, if the node has said that.
     pub(crate) fn info(&self) -> Option<&Process> {
-        let info = self.picture.as_ref()?.info.as_ref()?;
+        let info = self.report.as_ref()?.info.as_ref()?;
         (Some(info.pid.as_str()) == self.selected()).then_some(info)
     }
 
     /// Does what a key says.
-    pub(crate) fn press(&mut self, key: KeyEvent) -> Next {
+    pub(crate) fn press(&mut self, key: KeyEvent) -> KeyAction {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Next::Quit } else { Next::Nothing };
+            return if key.code == KeyCode::Char('c') {
+                KeyAction::Quit
+            } else {
+                KeyAction::Nothing
+            };
         }
         match key.code {
-            KeyCode::Char('q') => return Next::Quit,
+            KeyCode::Char('q') => return KeyAction::Quit,
             KeyCode::Esc if self.shows_info => self.shows_info = false,
-            KeyCode::Esc => return Next::Quit,
+            KeyCode::Esc => return KeyAction::Quit,
             KeyCode::Char(' ') => {
                 self.paused = !self.paused;
-                return if self.paused { Next::Nothing } else { Next::Ask };
+                return if self.paused { KeyAction::Nothing } else { KeyAction::Ask };
             }
             KeyCode::Char('v') | KeyCode::Tab => {
-                self.wanted = match self.wanted {
-                    Wanted::Top(_) => Wanted::Tree,
-                    Wanted::Tree => Wanted::Top(self.order),
+                self.mode = match self.mode {
+                    ViewMode::Top(_) => ViewMode::Tree,
+                    ViewMode::Tree => ViewMode::Top(self.order),
                 };
-                return Next::Ask;
+                return KeyAction::Ask;
             }
             KeyCode::Enter | KeyCode::Char('i') => {
                 self.shows_info = !self.shows_info;
                 if self.selected_row().is_none() {
                     self.select(0);
                 }
-                return Next::Ask;
+                return KeyAction::Ask;
             }
             KeyCode::Down | KeyCode::Char('j') => return self.step(1),
             KeyCode::Up | KeyCode::Char('k') => return self.step(-1),
@@ -147,22 +149,22 @@ impl Screen {
             KeyCode::Char(letter) => {
                 if let Some((_, order, _)) = ORDERS.iter().find(|(key, ..)| *key == letter) {
                     self.order = *order;
-                    self.wanted = Wanted::Top(*order);
-                    return Next::Ask;
+                    self.mode = ViewMode::Top(*order);
+                    return KeyAction::Ask;
                 }
             }
             _ => {}
         }
-        Next::Nothing
+        KeyAction::Nothing
     }
 
-    fn step(&mut self, by: isize) -> Next {
+    fn step(&mut self, by: isize) -> KeyAction {
         let row = match self.selected_row() {
             Some(row) => row.saturating_add_signed(by),
             None => 0,
         };
         self.select(row);
-        if self.shows_info { Next::Ask } else { Next::Nothing }
+        if self.shows_info { KeyAction::Ask } else { KeyAction::Nothing }
     }
 
     fn select(&mut self, row: usize) {
@@ -171,7 +173,7 @@ impl Screen {
     }
 
     fn pids(&self) -> Vec<&str> {
-        match self.picture.as_ref().map(|picture| &picture.rows) {
+        match self.report.as_ref().map(|report| &report.rows) {
             Some(Rows::Top(processes)) => processes.iter().map(|one| one.pid.as_str()).collect(),
             Some(Rows::Tree(branches)) => branches.iter().map(|one| one.pid.as_str()).collect(),
             None => Vec::new(),
@@ -219,8 +221,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::admin::wire::{Branch, Worker};
 
-    /// A picture of processes that are called by the letters of `pids`, after `seconds`.
-    pub(crate) fn picture(seconds: f64, turns: u64, pids: &str) -> Picture {
+    /// A report of processes that are called by the letters of `pids`, after `seconds`.
+    pub(crate) fn report(seconds: f64, turns: u64, pids: &str) -> Report {
         let worker = |busy_seconds| Worker { turns: turns / 2, busy_seconds, ..Worker::default() };
         let process = |pid: char| Process {
             pid: pid.to_string(),
@@ -228,7 +230,7 @@ pub(crate) mod tests {
             memory_bytes: 2048,
             ..Process::default()
         };
-        Picture {
+        Report {
             metrics: Metrics {
                 uptime_seconds: seconds,
                 processes: pids.len() as u64,
@@ -243,7 +245,7 @@ pub(crate) mod tests {
     }
 
     /// The same as a tree, each process below the one before.
-    pub(crate) fn tree(pids: &str) -> Picture {
+    pub(crate) fn tree(pids: &str) -> Report {
         let branch = |(depth, pid): (usize, char)| Branch {
             depth,
             pid: pid.to_string(),
@@ -252,29 +254,29 @@ pub(crate) mod tests {
             ..Branch::default()
         };
         let rows = Rows::Tree(pids.chars().enumerate().map(branch).collect());
-        Picture { rows, ..picture(1.0, 0, pids) }
+        Report { rows, ..report(1.0, 0, pids) }
     }
 
     pub(crate) fn screen() -> Screen {
         Screen::new("here".to_owned(), Order::Memory, 7)
     }
 
-    fn press(screen: &mut Screen, code: KeyCode) -> Next {
+    fn press(screen: &mut Screen, code: KeyCode) -> KeyAction {
         screen.press(KeyEvent::new(code, KeyModifiers::NONE))
     }
 
     #[test]
     fn rates_go_by_the_uptime_and_a_node_that_started_anew_has_none() {
         let mut screen = screen();
-        screen.show(picture(10.0, 100, "a"));
+        screen.show(report(10.0, 100, "a"));
         assert_eq!(screen.rates, Rates::default());
-        screen.show(picture(12.0, 300, "a"));
+        screen.show(report(12.0, 300, "a"));
         let rates = Rates { turns: 100.0, spawned: 1000.0, exited: 0.0, busy: vec![0.5, 0.0] };
         assert_eq!(screen.rates, rates);
-        screen.show(picture(1.0, 4, "a"));
+        screen.show(report(1.0, 4, "a"));
         assert_eq!((&screen.rates, screen.history.len()), (&rates, 1));
         for second in 2..1000 {
-            screen.show(picture(f64::from(second), 4, "a"));
+            screen.show(report(f64::from(second), 4, "a"));
         }
         assert_eq!(screen.history.len(), HISTORY_MAX);
     }
@@ -282,23 +284,26 @@ pub(crate) mod tests {
     #[test]
     fn keys_choose_what_is_asked() {
         let mut screen = screen();
-        assert_eq!(screen.query(), Query { rows: Wanted::Top(Order::Memory), limit: 7, pid: None });
+        assert_eq!(
+            screen.query(),
+            Query { rows: ViewMode::Top(Order::Memory), limit: 7, pid: None }
+        );
         for (key, order, _) in ORDERS {
-            assert_eq!(press(&mut screen, KeyCode::Char(key)), Next::Ask);
-            assert_eq!(screen.query().rows, Wanted::Top(order));
+            assert_eq!(press(&mut screen, KeyCode::Char(key)), KeyAction::Ask);
+            assert_eq!(screen.query().rows, ViewMode::Top(order));
         }
-        assert_eq!(press(&mut screen, KeyCode::Tab), Next::Ask);
-        assert_eq!(screen.query().rows, Wanted::Tree);
-        assert_eq!(press(&mut screen, KeyCode::Char('v')), Next::Ask);
-        assert_eq!(screen.query().rows, Wanted::Top(Order::LongestTurn));
-        assert_eq!(press(&mut screen, KeyCode::Char('?')), Next::Nothing);
+        assert_eq!(press(&mut screen, KeyCode::Tab), KeyAction::Ask);
+        assert_eq!(screen.query().rows, ViewMode::Tree);
+        assert_eq!(press(&mut screen, KeyCode::Char('v')), KeyAction::Ask);
+        assert_eq!(screen.query().rows, ViewMode::Top(Order::LongestTurn));
+        assert_eq!(press(&mut screen, KeyCode::Char('?')), KeyAction::Nothing);
     }
 
     #[test]
     fn the_selection_stays_with_its_process() {
         let mut screen = screen();
-        assert_eq!(press(&mut screen, KeyCode::Down), Next::Nothing);
-        screen.show(picture(1.0, 0, "abc"));
+        assert_eq!(press(&mut screen, KeyCode::Down), KeyAction::Nothing);
+        screen.show(report(1.0, 0, "abc"));
         for (key, row) in [
             (KeyCode::Down, 0),
             (KeyCode::Down, 1),
@@ -309,46 +314,46 @@ pub(crate) mod tests {
             (KeyCode::Home, 0),
             (KeyCode::PageDown, 2),
         ] {
-            assert_eq!(press(&mut screen, key), Next::Nothing);
+            assert_eq!(press(&mut screen, key), KeyAction::Nothing);
             assert_eq!(screen.selected_row(), Some(row), "{key:?}");
         }
-        screen.show(picture(2.0, 0, "cab"));
+        screen.show(report(2.0, 0, "cab"));
         assert_eq!((screen.selected(), screen.selected_row()), (Some("c"), Some(0)));
         screen.show(tree("bac"));
         assert_eq!(screen.selected_row(), Some(2));
-        screen.show(picture(3.0, 0, "ab"));
+        screen.show(report(3.0, 0, "ab"));
         assert_eq!((screen.selected(), screen.selected_row()), (Some("c"), None));
     }
 
     #[test]
     fn the_selected_process_is_asked_for_while_it_is_shown() {
         let mut screen = screen();
-        screen.show(picture(1.0, 0, "ab"));
-        assert_eq!(press(&mut screen, KeyCode::Enter), Next::Ask);
+        screen.show(report(1.0, 0, "ab"));
+        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Ask);
         assert_eq!(screen.query().pid.as_deref(), Some("a"));
-        assert_eq!(press(&mut screen, KeyCode::Down), Next::Ask);
+        assert_eq!(press(&mut screen, KeyCode::Down), KeyAction::Ask);
         assert_eq!(screen.query().pid.as_deref(), Some("b"));
         // What comes for another one than is selected by then is not shown as its.
         let info = Process { pid: "a".to_owned(), ..Process::default() };
-        screen.show(Picture { info: Some(info), ..picture(2.0, 0, "ab") });
+        screen.show(Report { info: Some(info), ..report(2.0, 0, "ab") });
         assert_eq!(screen.info(), None);
         let info = Process { pid: "b".to_owned(), ..Process::default() };
-        screen.show(Picture { info: Some(info.clone()), ..picture(3.0, 0, "ab") });
+        screen.show(Report { info: Some(info.clone()), ..report(3.0, 0, "ab") });
         assert_eq!(screen.info(), Some(&info));
-        assert_eq!(press(&mut screen, KeyCode::Esc), Next::Nothing);
+        assert_eq!(press(&mut screen, KeyCode::Esc), KeyAction::Nothing);
         assert_eq!(screen.query().pid, None);
     }
 
     #[test]
     fn one_can_pause_and_quit() {
         let mut screen = screen();
-        assert_eq!(press(&mut screen, KeyCode::Char(' ')), Next::Nothing);
+        assert_eq!(press(&mut screen, KeyCode::Char(' ')), KeyAction::Nothing);
         assert!(screen.paused);
-        assert_eq!(press(&mut screen, KeyCode::Char(' ')), Next::Ask);
-        assert_eq!(press(&mut screen, KeyCode::Char('q')), Next::Quit);
-        assert_eq!(press(&mut screen, KeyCode::Esc), Next::Quit);
+        assert_eq!(press(&mut screen, KeyCode::Char(' ')), KeyAction::Ask);
+        assert_eq!(press(&mut screen, KeyCode::Char('q')), KeyAction::Quit);
+        assert_eq!(press(&mut screen, KeyCode::Esc), KeyAction::Quit);
         let with_control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
-        assert_eq!(screen.press(with_control('c')), Next::Quit);
-        assert_eq!(screen.press(with_control('q')), Next::Nothing);
+        assert_eq!(screen.press(with_control('c')), KeyAction::Quit);
+        assert_eq!(screen.press(with_control('q')), KeyAction::Nothing);
     }
 }

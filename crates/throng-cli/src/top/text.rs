@@ -1,14 +1,14 @@
-//! One picture as plain text, for scripts and for terminals that are none.
+//! One report as plain text, for scripts and for terminals that are none.
 
 use std::fmt::{self, Write};
 
-use super::client::{Picture, Rows};
+use super::client::{Report, Rows};
 use super::figures;
 use super::rows::{self, Column};
 
-/// The picture: counts by name, an empty line, and the rows under their columns.
-pub(crate) fn write(picture: &Picture) -> Result<String, fmt::Error> {
-    let metrics = &picture.metrics;
+/// The report: counts by name, an empty line, and the rows under their columns.
+pub(crate) fn write(report: &Report) -> Result<String, fmt::Error> {
+    let metrics = &report.metrics;
     let mut text = String::new();
     writeln!(text, "uptime     {}", figures::uptime(metrics.uptime_seconds))?;
     writeln!(text, "processes  {} of {}", metrics.processes, metrics.process_limit)?;
@@ -21,11 +21,11 @@ pub(crate) fn write(picture: &Picture) -> Result<String, fmt::Error> {
     writeln!(text, "stuck      {}", metrics.stuck_turns())?;
     writeln!(text, "workers    {}", metrics.workers.len())?;
     writeln!(text)?;
-    let columns = match &picture.rows {
+    let columns = match &report.rows {
         Rows::Top(_) => rows::TOP,
         Rows::Tree(_) => rows::TREE,
     };
-    let rows = rows::of(&picture.rows);
+    let rows = rows::of(&report.rows);
     let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
     let widths: Vec<usize> = (0..columns.len())
         .map(|at| {
@@ -49,11 +49,11 @@ fn padded(column: &Column, width: usize, cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::screen::tests::{picture, tree};
+    use crate::top::screen::tests::{report, tree};
 
     #[test]
     fn the_picture_is_text_in_columns() {
-        let text = write(&picture(61.0, 6, "ab")).unwrap();
+        let text = write(&report(61.0, 6, "ab")).unwrap();
         let expected = "\
 uptime     00:01:01
 processes  2 of 1000

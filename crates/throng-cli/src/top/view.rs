@@ -16,7 +16,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 
-use super::client::{Picture, Rows, Wanted};
+use super::client::{Report, Rows, ViewMode};
 use super::figures;
 use super::rows::{self, Column};
 use super::screen::{ORDERS, Rates, Screen};
@@ -24,8 +24,8 @@ use crate::admin::wire::{Metrics, Process};
 
 /// Draws the screen.
 pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
-    let worker_rows = match &screen.picture {
-        Some(picture) => worker_rows(picture.metrics.workers.len(), frame.area().width),
+    let worker_rows = match &screen.report {
+        Some(report) => worker_rows(report.metrics.workers.len(), frame.area().width),
         None => 0,
     };
     let info_rows = if screen.shows_info { INFO_ROWS } else { 0 };
@@ -41,19 +41,19 @@ pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
     .areas(frame.area());
     draw_title(frame, title, screen);
     draw_help(frame, help, screen);
-    let Some(picture) = &screen.picture else {
+    let Some(report) = &screen.report else {
         frame.render_widget(Paragraph::new("waiting for the node …"), counts);
         return;
     };
-    draw_counts(frame, counts, &picture.metrics, &screen.rates);
-    draw_workers(frame, workers, &screen.rates.busy, picture.metrics.workers.len());
+    draw_counts(frame, counts, &report.metrics, &screen.rates);
+    draw_workers(frame, workers, &screen.rates.busy, report.metrics.workers.len());
     let history: Vec<u64> = screen.history.iter().copied().collect();
     let shown = history.len().saturating_sub(usize::from(spark.width));
     frame.render_widget(
         Sparkline::default().data(&history[shown..]).style(Style::new().fg(Color::Cyan)),
         spark,
     );
-    draw_rows(frame, table, screen, picture);
+    draw_rows(frame, table, screen, report);
     if screen.shows_info {
         draw_info(frame, info, screen);
     }
@@ -64,14 +64,14 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
         Span::styled("throng top", Style::new().add_modifier(Modifier::BOLD)),
         Span::raw(format!("  {}", screen.place)),
     ];
-    if let Some(picture) = &screen.picture {
-        spans.push(Span::raw(format!("  up {}", figures::uptime(picture.metrics.uptime_seconds))));
+    if let Some(report) = &screen.report {
+        spans.push(Span::raw(format!("  up {}", figures::uptime(report.metrics.uptime_seconds))));
     }
     if screen.paused {
         spans.push(Span::styled("  paused", Style::new().fg(Color::Yellow)));
     }
-    if let Some(trouble) = &screen.trouble {
-        spans.push(Span::styled(format!("  {trouble}"), Style::new().fg(Color::Red)));
+    if let Some(error) = &screen.error {
+        spans.push(Span::styled(format!("  {error}"), Style::new().fg(Color::Red)));
     }
     frame.render_widget(Line::from(spans), area);
 }
@@ -150,14 +150,16 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, busy: &[f64], workers: usize)
     }
 }
 
-fn draw_rows(frame: &mut Frame<'_>, area: Rect, screen: &Screen, picture: &Picture) {
-    let columns = match &picture.rows {
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, screen: &Screen, report: &Report) {
+    let columns = match &report.rows {
         Rows::Top(_) => rows::TOP,
         Rows::Tree(_) => rows::TREE,
     };
-    let sorted_by = match screen.wanted {
-        Wanted::Top(order) => ORDERS.iter().find(|(_, by, _)| *by == order).map(|(.., name)| *name),
-        Wanted::Tree => None,
+    let sorted_by = match screen.mode {
+        ViewMode::Top(order) => {
+            ORDERS.iter().find(|(_, by, _)| *by == order).map(|(.., name)| *name)
+        }
+        ViewMode::Tree => None,
     };
     let header = Row::new(columns.iter().map(|column| {
         let sorts = Some(column.name) == sorted_by;
@@ -165,7 +167,7 @@ fn draw_rows(frame: &mut Frame<'_>, area: Rect, screen: &Screen, picture: &Pictu
         Cell::from(aligned(column, name))
     }))
     .style(Style::new().add_modifier(Modifier::REVERSED));
-    let body = rows::of(&picture.rows);
+    let body = rows::of(&report.rows);
     let body = body.into_iter().map(|row| {
         Row::new(columns.iter().zip(row).map(|(column, text)| Cell::from(aligned(column, text))))
     });
@@ -211,9 +213,9 @@ fn info_lines(process: &Process) -> Vec<Line<'static>> {
 }
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
-    let view = match screen.wanted {
-        Wanted::Top(_) => "tree",
-        Wanted::Tree => "table",
+    let view = match screen.mode {
+        ViewMode::Top(_) => "tree",
+        ViewMode::Tree => "table",
     };
     let orders = ORDERS.iter().map(|(key, _, name)| (key.to_string(), name.to_lowercase()));
     let rest =
@@ -247,7 +249,7 @@ mod tests {
 
     use super::*;
     use crate::admin::wire::{Order, Worker};
-    use crate::top::screen::tests::{picture, screen, tree};
+    use crate::top::screen::tests::{report, screen, tree};
 
     /// The lines of the screen as drawn in so much room.
     fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {
@@ -269,8 +271,8 @@ mod tests {
     #[test]
     fn the_table_is_drawn_with_counts_gauges_and_keys() {
         let mut screen = screen();
-        screen.show(picture(10.0, 100, "ab"));
-        screen.show(picture(12.0, 100_100, "ab"));
+        screen.show(report(10.0, 100, "ab"));
+        screen.show(report(12.0, 100_100, "ab"));
         let lines = drawn(&screen, 110, 14);
         let expected = [
             "throng top  here  up 00:00:12",
@@ -315,11 +317,11 @@ mod tests {
             longest_turn_seconds: Some(0.25),
             ..Process::default()
         };
-        screen.show(picture(1.0, 0, "ab"));
+        screen.show(report(1.0, 0, "ab"));
         press(&mut screen, KeyCode::Enter);
         let waiting = drawn(&screen, 80, 30).join("\n");
         assert!(waiting.contains("has not answered"), "{waiting}");
-        screen.show(Picture { info: Some(info), ..picture(2.0, 0, "ab") });
+        screen.show(Report { info: Some(info), ..report(2.0, 0, "ab") });
         let lines = drawn(&screen, 80, 30).join("\n");
         for fact in ["app::A", "idle in Deposit", "b c", "12, longest 250.0ms"] {
             assert!(lines.contains(fact), "{fact}: {lines}");
@@ -330,12 +332,12 @@ mod tests {
     fn trouble_and_pauses_are_said() {
         let mut screen = screen();
         assert!(drawn(&screen, 80, 10)[1].contains("waiting"));
-        screen.show(picture(1.0, 0, "a"));
+        screen.show(report(1.0, 0, "a"));
         screen.fail("no node is running".to_owned());
         press(&mut screen, KeyCode::Char(' '));
         let title = &drawn(&screen, 80, 10)[0];
         assert!(title.contains("paused") && title.contains("no node is running"), "{title}");
-        screen.show(picture(2.0, 0, "a"));
+        screen.show(report(2.0, 0, "a"));
         assert!(!drawn(&screen, 80, 10)[0].contains("no node"));
     }
 
@@ -344,19 +346,19 @@ mod tests {
         for (width, height) in [(1, 1), (3, 40), (200, 2), (24, 9), (23, 9), (300, 100)] {
             for workers in [0, 1, 7, 64, 500] {
                 let mut screen = screen();
-                let mut picture = picture(1.0, 0, "abc");
-                picture.metrics.workers = vec![Worker::default(); workers];
-                screen.show(picture);
+                let mut report = report(1.0, 0, "abc");
+                report.metrics.workers = vec![Worker::default(); workers];
+                screen.show(report);
                 press(&mut screen, KeyCode::Enter);
                 drawn(&screen, width, height);
             }
         }
         let mut screen = screen();
         for busy in [0.0, 1.0] {
-            let mut picture = picture(1.0 + busy, 0, "a");
+            let mut report = report(1.0 + busy, 0, "a");
             let worker = Worker { busy_seconds: busy, ..Worker::default() };
-            picture.metrics.workers = vec![worker; 64];
-            screen.show(picture);
+            report.metrics.workers = vec![worker; 64];
+            screen.show(report);
         }
         let lines = drawn(&screen, 80, 12);
         assert!(lines[3].ends_with(&"█".repeat(64)), "{lines:#?}");
@@ -367,8 +369,8 @@ mod tests {
         for (key, order, name) in ORDERS {
             let mut screen = screen();
             press(&mut screen, KeyCode::Char(key));
-            assert_eq!(screen.wanted, Wanted::Top(order));
-            screen.show(picture(1.0, 0, "a"));
+            assert_eq!(screen.mode, ViewMode::Top(order));
+            screen.show(report(1.0, 0, "a"));
             let lines = drawn(&screen, 110, 12).join("\n");
             assert!(lines.contains(&format!("▼{name}")), "{lines}");
             assert!(rows::TOP.iter().any(|column| column.name == name));

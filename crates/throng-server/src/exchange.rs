@@ -6,11 +6,11 @@
 //! Fresh ──request──► Answering ──last of the answer──► Answered ──flushed──► Idle
 //!                        ▲                                 │                   │
 //!                        └──────────── request ────────────┴───────────────────┘
-//! gate:  shut            open                              open                shut
+//! guard:  shut            open                              open                shut
 //! ```
 //!
 //! hyper answers bytes that are not HTTP by itself, without a word; it does so while no request is
-//! under way, and then the gate is shut: it takes what hyper writes, and throws it away.
+//! under way, and then the guard is shut: it takes what hyper writes, and throws it away.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -28,11 +28,11 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::Limits;
-use crate::head::{Given, Refusal, Requests};
+use crate::head::{Delivery, HeadRefusal, Requests};
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ExchangePhase {
     /// No request has come yet.
     #[default]
     Fresh,
@@ -47,34 +47,34 @@ pub(crate) enum Phase {
 /// The phase of one connection, known to all parts around hyper. One task drives them all; the
 /// lock is never waited for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Exchange(Arc<Mutex<Phase>>);
+pub(crate) struct Exchange(Arc<Mutex<ExchangePhase>>);
 
 impl Exchange {
     /// Where the connection stands.
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> ExchangePhase {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request has come; what this returns lasts until its answer is with hyper.
     pub(crate) fn begin(&self) -> Answering {
-        self.set(Phase::Answering);
+        self.set(ExchangePhase::Answering);
         Answering(self.clone())
     }
 
     fn is_under_way(&self) -> bool {
-        matches!(self.phase(), Phase::Answering | Phase::Answered)
+        matches!(self.phase(), ExchangePhase::Answering | ExchangePhase::Answered)
     }
 
     /// All that hyper had is out; whether that was all of an answer.
     fn flushed(&self) -> bool {
-        let answered = self.phase() == Phase::Answered;
+        let answered = self.phase() == ExchangePhase::Answered;
         if answered {
-            self.set(Phase::Idle);
+            self.set(ExchangePhase::Idle);
         }
         answered
     }
 
-    fn set(&self, phase: Phase) {
+    fn set(&self, phase: ExchangePhase) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = phase;
     }
 }
@@ -93,7 +93,7 @@ impl Answering {
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.set(Phase::Answered);
+        self.0.set(ExchangePhase::Answered);
     }
 }
 
@@ -125,7 +125,7 @@ impl HttpBody for AnswerBody {
 
 /// How far the handler has come with a request's body.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<Mutex<BodyPhase>>);
+pub(crate) struct BodyProgress(Arc<Mutex<BodyPhase>>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum BodyPhase {
@@ -138,9 +138,9 @@ enum BodyPhase {
     Ended,
 }
 
-impl Progress {
+impl BodyProgress {
     /// The body, watched.
-    pub(crate) fn watch(&self, body: Limited<Incoming>) -> RequestBody {
+    pub(crate) fn track(&self, body: Limited<Incoming>) -> RequestBody {
         RequestBody { body, progress: self.clone() }
     }
 
@@ -166,7 +166,7 @@ impl Progress {
 /// The body of a request.
 pub(crate) struct RequestBody {
     body: Limited<Incoming>,
-    progress: Progress,
+    progress: BodyProgress,
 }
 
 impl HttpBody for RequestBody {
@@ -198,35 +198,35 @@ impl HttpBody for RequestBody {
 
 /// The socket as hyper sees it: shut for reading but for sound requests, shut for writing while no answer is under way, and broken once the
 /// client has taken no byte for `stall_timeout`, or not all of an answer for `answer_timeout`.
-pub(crate) struct Gate {
+pub(crate) struct ExchangeGuard {
     stream: TcpStream,
     exchange: Exchange,
     /// Runs while a write waits for the client.
-    stall: Option<Pin<Box<Sleep>>>,
+    stall_timer: Option<Pin<Box<Sleep>>>,
     stall_timeout: Duration,
     /// Runs from the first write that waits for the client until all answers are out.
-    lateness: Option<Pin<Box<Sleep>>>,
+    answer_timer: Option<Pin<Box<Sleep>>>,
     answer_timeout: Duration,
     requests: Requests,
     /// The connection's task, while bytes that are no request wait for the answers before them.
     refused: Option<Waker>,
     /// hyper was told that bytes are no request, and ends for that reason.
-    broken_off: bool,
+    ended_by_refusal: bool,
 }
 
-impl Gate {
-    /// A gate before `stream`, which `exchange` opens and shuts.
-    pub(crate) fn new(stream: TcpStream, exchange: Exchange, limits: &Limits) -> Gate {
-        Gate {
+impl ExchangeGuard {
+    /// A guard before `stream`, which `exchange` opens and shuts.
+    pub(crate) fn new(stream: TcpStream, exchange: Exchange, limits: &Limits) -> ExchangeGuard {
+        ExchangeGuard {
             stream,
             exchange,
-            stall: None,
+            stall_timer: None,
             stall_timeout: limits.request_timeout,
-            lateness: None,
+            answer_timer: None,
             answer_timeout: limits.answer_timeout,
             requests: Requests::new(limits.head_bytes_max),
             refused: None,
-            broken_off: false,
+            ended_by_refusal: false,
         }
     }
 
@@ -237,8 +237,8 @@ impl Gate {
 
     /// Why the connection ended, if hyper asked for another request and got none. If it did not ask,
     /// the answer before was the last one, and nothing may follow it.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
-        self.requests.refusal().filter(|_| self.broken_off)
+    pub(crate) fn refusal(&self) -> Option<HeadRefusal> {
+        self.requests.refusal().filter(|_| self.ended_by_refusal)
     }
 
     /// The socket itself.
@@ -246,20 +246,20 @@ impl Gate {
         self.stream
     }
 
-    fn unless_too_slow(
+    fn check_timeouts(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.stall = None;
+            self.stall_timer = None;
             return written;
         }
-        let Gate { stall, stall_timeout, lateness, answer_timeout, .. } = self;
-        let stall = stall.get_or_insert_with(|| Box::pin(sleep(*stall_timeout)));
-        let lateness = lateness.get_or_insert_with(|| Box::pin(sleep(*answer_timeout)));
-        if stall.as_mut().poll(cx).is_pending() {
-            ready!(lateness.as_mut().poll(cx));
+        let ExchangeGuard { stall_timer, stall_timeout, answer_timer, answer_timeout, .. } = self;
+        let stall_timer = stall_timer.get_or_insert_with(|| Box::pin(sleep(*stall_timeout)));
+        let answer_timer = answer_timer.get_or_insert_with(|| Box::pin(sleep(*answer_timeout)));
+        if stall_timer.as_mut().poll(cx).is_pending() {
+            ready!(answer_timer.as_mut().poll(cx));
         }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -268,40 +268,40 @@ impl Gate {
 /// Bytes taken from the socket at once.
 const READ_BYTES: usize = 8 * 1024;
 
-impl AsyncRead for Gate {
+impl AsyncRead for ExchangeGuard {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let gate = &mut *self;
+        let guard = &mut *self;
         loop {
-            match gate.requests.give(buffer.remaining(), |bytes| buffer.put_slice(bytes)) {
-                Given::Bytes(_) => return Poll::Ready(Ok(())),
-                Given::Broken => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            match guard.requests.deliver(buffer.remaining(), |bytes| buffer.put_slice(bytes)) {
+                Delivery::Bytes(_) => return Poll::Ready(Ok(())),
+                Delivery::Broken => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
                 // hyper would break the answer off that is under way.
-                Given::Refused if gate.exchange.is_under_way() => {
-                    gate.refused = Some(cx.waker().clone());
+                Delivery::Refused if guard.exchange.is_under_way() => {
+                    guard.refused = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
-                Given::Refused => {
-                    gate.broken_off = true;
+                Delivery::Refused => {
+                    guard.ended_by_refusal = true;
                     return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
                 }
-                Given::Nothing => {}
+                Delivery::NeedsInput => {}
             }
             let mut came = [MaybeUninit::uninit(); READ_BYTES];
             let mut came = ReadBuf::uninit(&mut came);
-            ready!(Pin::new(&mut gate.stream).poll_read(cx, &mut came))?;
+            ready!(Pin::new(&mut guard.stream).poll_read(cx, &mut came))?;
             if came.filled().is_empty() {
                 return Poll::Ready(Ok(())); // the end
             }
-            gate.requests.take(came.filled());
+            guard.requests.feed(came.filled());
         }
     }
 }
 
-impl AsyncWrite for Gate {
+impl AsyncWrite for ExchangeGuard {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -311,7 +311,7 @@ impl AsyncWrite for Gate {
             return Poll::Ready(Ok(bytes.len()));
         }
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.unless_too_slow(cx, written)
+        self.check_timeouts(cx, written)
     }
 
     fn poll_write_vectored(
@@ -323,7 +323,7 @@ impl AsyncWrite for Gate {
             return Poll::Ready(Ok(buffers.iter().map(|buffer| buffer.len()).sum()));
         }
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, buffers);
-        self.unless_too_slow(cx, written)
+        self.check_timeouts(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -334,7 +334,7 @@ impl AsyncWrite for Gate {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         // hyper flushes when it has written out all it had.
         if self.exchange.flushed() {
-            self.lateness = None;
+            self.answer_timer = None;
             if let Some(refused) = self.refused.take() {
                 refused.wake();
             }
