@@ -1,8 +1,8 @@
-//! Who is asking: the `Authorization: Bearer …` header, checked.
+//! Authentication of a request by its `Authorization: Bearer …` header.
 //!
-//! Each way to fail has a problem type of its own (`token-missing`, `token-malformed`,
-//! `token-forged`, `token-expired`), all 401 with `WWW-Authenticate`, so that a client knows
-//! whether to log in again or to mend its code.
+//! Each failure has its own problem type (`token-missing`, `token-malformed`, `token-forged`,
+//! `token-expired`). All are 401 with `WWW-Authenticate`, so a client can tell whether to log in
+//! again or to fix its code.
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use crate::Problem;
 use crate::sign::{Signer, Token, TokenError};
 
-/// Extracts the request's token; the router's state must lend a [`Signer`].
+/// Extracts the request's token; the router's state must provide a [`Signer`].
 #[derive(Clone, Debug)]
 pub struct Bearer(pub Token);
 
@@ -55,7 +55,7 @@ where
     }
 }
 
-/// The challenge for a token that was sent but is no good, in the words of RFC 6750.
+/// Challenge for a token that was sent but is invalid, as defined by RFC 6750.
 const INVALID: &str = "Bearer error=\"invalid_token\"";
 
 fn unauthorized(name: &'static str, detail: &'static str, challenge: &'static str) -> Problem {

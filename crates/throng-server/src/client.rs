@@ -1,4 +1,4 @@
-//! The address that a request came from.
+//! The client address of a request.
 
 use std::net::IpAddr;
 
@@ -8,9 +8,9 @@ use axum::http::request::Parts;
 
 use crate::Problem;
 
-/// Extracts the address of the client, or of the proxy before it: the other end of the connection.
+/// Extracts the remote address of the connection: the client's, or that of a proxy before it.
 ///
-/// Headers such as `X-Forwarded-For` are not looked at, because any client can send them.
+/// Headers such as `X-Forwarded-For` are ignored, because any client can send them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
 
@@ -18,7 +18,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ClientAddress {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        // A `Server` puts it there; a router that is called in another way has no client.
+        // A `Server` inserts the address; a router that is called in another way has no client.
         parts.extensions.get().copied().ok_or_else(|| {
             let detail = "the client's address is unknown";
             Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)

@@ -1,10 +1,11 @@
 //! One HTTP/1 connection, from its first byte to its last.
 //!
-//! hyper speaks the protocol; around it this file keeps time, catches panics, and says the last
-//! word where hyper would say none (a head that never came) or a wordless one (bytes that are not
-//! HTTP). For that it takes the socket back and writes the [`Problem`] itself.
+//! hyper speaks the protocol. Around it, this file enforces timeouts, catches panics, and sends the
+//! final answer where hyper would send none (a head that never came) or an answer without a body
+//! (bytes that are not HTTP). In these cases it takes the socket back and writes the [`Problem`]
+//! itself.
 //!
-//! Invariant: nothing goes out that is not part of an answer to a request (see [`ExchangeGuard`]); so the
+//! Invariant: only bytes of an answer to a request leave the socket (see [`ExchangeGuard`]), so the
 //! problem is the only answer that such a client gets.
 
 use std::convert::Infallible;
@@ -38,8 +39,8 @@ use crate::head::head_too_large;
 use crate::problem::ensure_problem;
 use crate::{ClientAddress, Limits, Problem};
 
-/// Serves a connection until either side closes it, or, once `drain` says so, until the request
-/// in flight is answered.
+/// Serves a connection until either side closes it, or, after `drain` becomes true, until the
+/// request in flight is answered.
 pub(crate) async fn serve(
     stream: TcpStream,
     client: ClientAddress,
@@ -47,12 +48,12 @@ pub(crate) async fn serve(
     limits: Arc<Limits>,
     mut drain: watch::Receiver<bool>,
 ) {
-    // Small answers must not wait for the client's acknowledgement of the ones before.
+    // Small answers must not wait for the client's acknowledgement of earlier answers.
     let _ = stream.set_nodelay(true);
     let exchange = Exchange::default();
     let guard = ExchangeGuard::new(stream, exchange.clone(), &limits);
     let header_timeout = limits.header_timeout;
-    // hyper takes no less.
+    // hyper accepts no smaller buffer.
     let buffer_bytes_max = limits.head_bytes_max.max(8 * 1024);
     let service = service_fn({
         let exchange = exchange.clone();
@@ -75,7 +76,7 @@ pub(crate) async fn serve(
     let outcome = loop {
         tokio::select! {
             outcome = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break outcome,
-            // A drain that ended without a word (the sender gone) is a drain, too.
+            // A dropped sender counts as a drain, too.
             _ = drain.wait_for(|drain| *drain), if !draining => draining = true,
         }
         Pin::new(&mut connection).graceful_shutdown();
@@ -87,26 +88,26 @@ pub(crate) async fn serve(
         tracing::debug!(%error, "connection failed");
     }
     let problem = match (exchange.phase(), guard.refusal(), &outcome) {
-        // The client is being told something else.
+        // The client is still receiving another answer.
         (ExchangePhase::Answering | ExchangePhase::Answered, _, _) => None,
         (_, Some(refusal), _) => Some(refusal.problem()),
-        // Silence on a connection that has served is the client's right.
+        // A client may stay silent on a connection that has already served a request.
         (ExchangePhase::Idle, _, Err(error)) if error.is_timeout() && nothing_unread => None,
         (_, _, Err(error)) if error.is_timeout() => Some(head_too_slow()),
         (_, _, Err(error)) if error.is_parse() => Some(not_http(error)),
         (ExchangePhase::Fresh | ExchangePhase::Idle, _, _) => None,
     };
-    // With nothing said and nothing unread there is nothing to lose, and a client that keeps an
-    // idle connection open must not hold up the end.
+    // With nothing sent and nothing unread, no data can be lost by closing at once; and a client
+    // that keeps an idle connection open must not delay the drain.
     if draining && problem.is_none() && nothing_unread {
         return;
     }
     close_with(guard.into_stream(), problem).await;
 }
 
-/// Says `problem`, if any, and closes so that the client can read what was said: were the socket
-/// dropped while bytes of a request lie unread in it, the system would reset the connection and
-/// with it throw away the answer.
+/// Sends `problem`, if any, and closes the connection so that the client can read the answer. If
+/// the socket were dropped while bytes of a request lie unread in it, the system would reset the
+/// connection and discard the answer.
 pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) {
     let closing = async {
         if let Some(problem) = problem {
@@ -123,15 +124,15 @@ pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) 
         }
         Ok::<_, io::Error>(())
     };
-    // However it ends, the socket is closed now; there is nobody left to tell.
+    // The socket is closed in every case; no error can be reported to the client at this point.
     let _ = timeout(LINGER, closing).await;
 }
 
-/// How long, and for how many bytes, a closing socket is still read.
+/// Limits, in time and in bytes, of reading from a closing socket.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
-/// One request through the router, within its time, whatever happens inside.
+/// Passes a request through the router, within its timeout, and turns a panic into an answer.
 async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>) -> Response {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
@@ -153,8 +154,8 @@ async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>)
         }
     };
     if !(no_body || progress.is_at_end()) {
-        // The rest of the body lies between here and the next request. Were the client not told
-        // that the connection ends, it would send that request into the closing socket.
+        // The rest of the body lies between this request and the next. Without this header, the
+        // client would send the next request into the closing socket.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let status = response.status().as_u16();
@@ -166,8 +167,7 @@ async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>)
     response
 }
 
-/// The refusal of a request whose headers leave open what it asks, and of whom: two programs could
-/// read it as two requests.
+/// Rejects a request with ambiguous headers, which two programs could read as different requests.
 fn ambiguous<B>(request: &Request<B>) -> Option<Problem> {
     let bad = |name, detail| Some(Problem::new(StatusCode::BAD_REQUEST, name, detail));
     let mut hosts = request.headers().get_all(header::HOST).iter();
@@ -192,16 +192,16 @@ fn ambiguous<B>(request: &Request<B>) -> Option<Problem> {
     None
 }
 
-/// Whether a `Host` header may have this value: none, or a host with or without a port.
+/// Returns whether `value` is a valid `Host`: empty, or a host with or without a port.
 fn is_host(value: &[u8]) -> bool {
     value.is_empty() || (!value.contains(&b'@') && Authority::try_from(value).is_ok())
 }
 
-/// The future's output, or none if it panicked (the panic hook has printed why).
+/// Returns the future's output, or `None` if it panicked (the panic hook has printed the reason).
 async fn catch_panic<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    // Unwind safe: after a panic the future is not polled again, and the router that it borrowed
-    // nothing from is cloned anew for each request.
+    // Unwind safe: the future is not polled after a panic, and it borrows nothing from the router,
+    // which is cloned for each request.
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Some),
         Err(_) => Poll::Ready(None),

@@ -1,6 +1,6 @@
-//! What stands between hyper and the socket, and between hyper and the bodies, so that
-//! [`connection`](crate::connection) knows where an exchange stands, and hyper reads only what
-//! [`Requests`] lets pass.
+//! Guards between hyper and the socket, and between hyper and the bodies. They tell
+//! [`connection`](crate::connection) the phase of an exchange, and let hyper read only the bytes
+//! that [`Requests`] passes.
 //!
 //! ```text
 //! Fresh ──request──► Answering ──last of the answer──► Answered ──flushed──► Idle
@@ -9,8 +9,8 @@
 //! guard:  shut            open                              open                shut
 //! ```
 //!
-//! hyper answers bytes that are not HTTP by itself, without a word; it does so while no request is
-//! under way, and then the guard is shut: it takes what hyper writes, and throws it away.
+//! hyper answers bytes that are not HTTP by itself, with an empty body. It does so while no request
+//! is in progress; the guard is shut then, and discards the bytes that hyper writes.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -30,32 +30,32 @@ use tokio::time::{Sleep, sleep};
 use crate::Limits;
 use crate::head::{Delivery, HeadRefusal, Requests};
 
-/// Where a connection stands.
+/// Phase of a connection's current exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ExchangePhase {
-    /// No request has come yet.
+    /// No request has arrived yet.
     #[default]
     Fresh,
     /// A request is with its handler, or its answer is being written.
     Answering,
-    /// The whole answer is with hyper, but maybe not all of it with the system.
+    /// hyper has the whole answer, but may not have written all of it to the socket.
     Answered,
-    /// Every answer is out; the next request may come.
+    /// All answers are written; the next request may come.
     Idle,
 }
 
-/// The phase of one connection, known to all parts around hyper. One task drives them all; the
-/// lock is never waited for.
+/// Phase of one connection, shared by all parts around hyper. A single task drives these parts, so
+/// the lock is never contended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Exchange(Arc<Mutex<ExchangePhase>>);
 
 impl Exchange {
-    /// Where the connection stands.
+    /// Returns the connection's phase.
     pub(crate) fn phase(&self) -> ExchangePhase {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request has come; what this returns lasts until its answer is with hyper.
+    /// Records the arrival of a request. The returned value lives until hyper has the whole answer.
     pub(crate) fn begin(&self) -> Answering {
         self.set(ExchangePhase::Answering);
         Answering(self.clone())
@@ -65,7 +65,7 @@ impl Exchange {
         matches!(self.phase(), ExchangePhase::Answering | ExchangePhase::Answered)
     }
 
-    /// All that hyper had is out; whether that was all of an answer.
+    /// Records that hyper has flushed its output. Returns whether this completed an answer.
     fn flushed(&self) -> bool {
         let answered = self.phase() == ExchangePhase::Answered;
         if answered {
@@ -79,13 +79,13 @@ impl Exchange {
     }
 }
 
-/// An answer that is not yet with hyper as a whole.
+/// Marks an answer that hyper does not have as a whole yet.
 #[derive(Debug)]
 pub(crate) struct Answering(Exchange);
 
 impl Answering {
-    /// The body of the answer, with which the answering ends: hyper drops a body when it has taken
-    /// all of it.
+    /// Wraps the answer's body, which ends this phase when dropped: hyper drops a body once it has
+    /// read all of it.
     pub(crate) fn until_end_of(self, body: Body) -> AnswerBody {
         AnswerBody { body, _answering: self }
     }
@@ -97,7 +97,7 @@ impl Drop for Answering {
     }
 }
 
-/// The body of an answer.
+/// Body of an answer, which ends the [`Answering`] phase when dropped.
 pub(crate) struct AnswerBody {
     body: Body,
     _answering: Answering,
@@ -123,33 +123,33 @@ impl HttpBody for AnswerBody {
     }
 }
 
-/// How far the handler has come with a request's body.
+/// Progress of a handler in reading a request's body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BodyProgress(Arc<Mutex<BodyPhase>>);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum BodyPhase {
-    /// The handler has not asked for more, or got it.
+    /// The handler is not waiting for more of the body.
     #[default]
     Idle,
-    /// The handler waits for bytes that have not come.
+    /// The handler waits for bytes that have not arrived.
     Awaited,
-    /// The handler has it all.
+    /// The handler has read the whole body.
     Ended,
 }
 
 impl BodyProgress {
-    /// The body, watched.
+    /// Wraps a body to track how much of it is read.
     pub(crate) fn track(&self, body: Limited<Incoming>) -> RequestBody {
         RequestBody { body, progress: self.clone() }
     }
 
-    /// Whether the watched body was read to its end.
+    /// Returns whether the tracked body was read to its end.
     pub(crate) fn is_at_end(&self) -> bool {
         self.get() == BodyPhase::Ended
     }
 
-    /// Whether the handler waits for the client to send more of the watched body.
+    /// Returns whether the handler waits for the client to send more of the tracked body.
     pub(crate) fn is_awaited(&self) -> bool {
         self.get() == BodyPhase::Awaited
     }
@@ -163,7 +163,7 @@ impl BodyProgress {
     }
 }
 
-/// The body of a request.
+/// Body of a request, which records its progress.
 pub(crate) struct RequestBody {
     body: Limited<Incoming>,
     progress: BodyProgress,
@@ -196,26 +196,27 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// The socket as hyper sees it: shut for reading but for sound requests, shut for writing while no answer is under way, and broken once the
-/// client has taken no byte for `stall_timeout`, or not all of an answer for `answer_timeout`.
+/// Socket as hyper sees it: reads yield only valid requests, and writes are discarded while no
+/// answer is in progress. A write fails after the client has read no byte for `stall_timeout`, or
+/// not the whole answer within `answer_timeout`.
 pub(crate) struct ExchangeGuard {
     stream: TcpStream,
     exchange: Exchange,
     /// Runs while a write waits for the client.
     stall_timer: Option<Pin<Box<Sleep>>>,
     stall_timeout: Duration,
-    /// Runs from the first write that waits for the client until all answers are out.
+    /// Runs from the first write that waits for the client until all answers are written.
     answer_timer: Option<Pin<Box<Sleep>>>,
     answer_timeout: Duration,
     requests: Requests,
-    /// The connection's task, while bytes that are no request wait for the answers before them.
+    /// Waker of the connection's task, while a rejected head waits for the answers before it.
     refused: Option<Waker>,
-    /// hyper was told that bytes are no request, and ends for that reason.
+    /// Whether hyper has met the rejected head and ends the connection for that reason.
     ended_by_refusal: bool,
 }
 
 impl ExchangeGuard {
-    /// A guard before `stream`, which `exchange` opens and shuts.
+    /// Creates a guard for `stream` that `exchange` opens and shuts.
     pub(crate) fn new(stream: TcpStream, exchange: Exchange, limits: &Limits) -> ExchangeGuard {
         ExchangeGuard {
             stream,
@@ -230,18 +231,18 @@ impl ExchangeGuard {
         }
     }
 
-    /// The requests as they come in.
+    /// Returns the state of the incoming requests.
     pub(crate) fn requests(&self) -> &Requests {
         &self.requests
     }
 
-    /// Why the connection ended, if hyper asked for another request and got none. If it did not ask,
-    /// the answer before was the last one, and nothing may follow it.
+    /// Returns the reason for the end of the connection, if hyper asked for another request and got
+    /// none. If hyper did not ask, the previous answer was the last, and nothing may follow it.
     pub(crate) fn refusal(&self) -> Option<HeadRefusal> {
         self.requests.refusal().filter(|_| self.ended_by_refusal)
     }
 
-    /// The socket itself.
+    /// Returns the socket itself.
     pub(crate) fn into_stream(self) -> TcpStream {
         self.stream
     }
@@ -265,7 +266,7 @@ impl ExchangeGuard {
     }
 }
 
-/// Bytes taken from the socket at once.
+/// Number of bytes read from the socket at once.
 const READ_BYTES: usize = 8 * 1024;
 
 impl AsyncRead for ExchangeGuard {
@@ -279,7 +280,7 @@ impl AsyncRead for ExchangeGuard {
             match guard.requests.deliver(buffer.remaining(), |bytes| buffer.put_slice(bytes)) {
                 Delivery::Bytes(_) => return Poll::Ready(Ok(())),
                 Delivery::Broken => return Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
-                // hyper would break the answer off that is under way.
+                // hyper would abort the answer in progress.
                 Delivery::Refused if guard.exchange.is_under_way() => {
                     guard.refused = Some(cx.waker().clone());
                     return Poll::Pending;
@@ -332,7 +333,7 @@ impl AsyncWrite for ExchangeGuard {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        // hyper flushes when it has written out all it had.
+        // hyper flushes after it has written all of its output.
         if self.exchange.flushed() {
             self.answer_timer = None;
             if let Some(refused) = self.refused.take() {

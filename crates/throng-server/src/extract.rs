@@ -1,8 +1,8 @@
-//! What handlers take from a request, with every refusal a [`Problem`].
+//! Extractors for handlers; every rejection is a [`Problem`].
 //!
-//! The statuses, and why: bytes that are not JSON are 400, because no JSON client produces them;
-//! JSON that does not fit the handler's type is 422, because the request was well-formed and a
-//! program can act on which field was wrong.
+//! Statuses: bytes that are not JSON get 400, because no JSON client produces them. JSON that does
+//! not fit the handler's type gets 422, because the request is well-formed and a program can act on
+//! the name of the wrong field.
 
 use std::error::Error;
 
@@ -16,14 +16,14 @@ use serde::de::DeserializeOwned;
 
 use crate::Problem;
 
-/// A JSON body: taken from a request, or returned as a response.
+/// JSON body, extracted from a request or returned as a response.
 ///
-/// Refusals: 415 for another content type, 413 beyond the server's body limit, 400 for bytes that
+/// Rejections: 415 for another content type, 413 beyond the server's body limit, 400 for bytes that
 /// are not JSON, 422 for JSON of another shape.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json<T>(pub T);
 
-/// The query string, decoded into a struct; 400 if it does not fit.
+/// Query string, decoded into a struct; 400 if it does not fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<T>(pub T);
 
@@ -84,7 +84,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
         match axum::extract::Query::<T>::try_from_uri(&parts.uri) {
             Ok(axum::extract::Query(query)) => Ok(Query(query)),
             Err(rejection) => {
-                // The rejection's own words are the outermost; the field at fault is in its source.
+                // The rejection's own message is generic; its source names the field at fault.
                 let detail = match rejection.source() {
                     Some(source) => source.to_string(),
                     None => rejection.to_string(),
@@ -95,7 +95,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The refusal of a body beyond the server's limit; also given before reading it, by its length.
+/// Returns the problem for a body beyond the server's limit. It is also used before reading a body,
+/// if the declared length is too large.
 pub(crate) fn body_too_large() -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
@@ -114,7 +115,7 @@ fn is_json(headers: &HeaderMap) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// Whether the body's error is, at any depth, the server's limit.
+/// Returns whether the server's body limit is among the causes of the error.
 fn is_length_limit(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(error) = next {

@@ -1,20 +1,21 @@
-//! The bytes of requests before hyper sees them: heads one at a time and checked, bodies measured.
+//! Framing of the bytes of requests before hyper reads them: heads are checked one at a time,
+//! bodies are measured.
 //!
 //! ```text
 //!              ┌──────────── end of body ────────────┐
 //!              ▼                                     │
 //! socket ──► Head ──whole and sound──► its bytes ──► Body ──► hyper
 //!              │                                     │
-//!              └─► Refused: the client is told why   └─► Broken: the handler is told
+//!              └─► Refused: the client gets a 4xx    └─► Broken: the handler gets an error
 //! ```
 //!
-//! hyper is lenient where programs in front of it may not be: it ends lines at a bare LF, takes a
-//! length beside `chunked`, or the same length twice. Two programs that read the same bytes as
-//! different requests are how requests are smuggled, so such heads are refused here.
+//! hyper is more lenient than programs in front of it may be: it accepts a bare LF as a line end, a
+//! length beside `chunked`, and a repeated length. Requests are smuggled through two programs that
+//! read the same bytes as different requests, so this file rejects such heads.
 //!
-//! Invariants: hyper gets no byte of a head that is not whole and sound, and no byte beyond the end
-//! of a body before the head that follows is; a head has at most `bytes_max` bytes, of which the
-//! CR LF CR LF that ends it are the last.
+//! Invariants: hyper gets no byte of a head before the whole head is checked, and no byte after the
+//! end of a body before the next head is checked. A head has at most `bytes_max` bytes, including
+//! the CR LF CR LF at its end.
 
 use axum::http::StatusCode;
 
@@ -25,82 +26,82 @@ use crate::extract::body_too_large;
 #[derive(Debug)]
 pub(crate) struct Requests {
     bytes_max: usize,
-    /// Bytes that came and are not hyper's yet.
+    /// Bytes from the socket that hyper does not have yet.
     unread: Vec<u8>,
     state: RequestState,
 }
 
 #[derive(Debug)]
 enum RequestState {
-    /// A head is to come; so many bytes of it were checked.
+    /// Expects a head, of which `checked` bytes are checked.
     Head { checked: usize },
-    /// So many of the unread bytes are a head that hyper has to get, and then this body.
+    /// Delivers a checked head, of which `left` bytes remain, followed by `body`.
     Sound { left: usize, body: BodyLength },
-    /// So many bytes of a body are to come.
+    /// Delivers a body, of which `left` bytes are still to come.
     Body { left: u64 },
-    /// A body in chunks.
+    /// Delivers a chunked body.
     Chunks(ChunkState),
-    /// A body that is not what its head says.
+    /// The body does not match its head.
     Broken,
-    /// The head that was to come is none.
+    /// The head is rejected.
     Refused(HeadRefusal),
 }
 
-/// The length of a body, as its head tells it.
+/// Length of a body, as declared in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyLength {
     Bytes(u64),
     Chunked,
 }
 
-/// The outcome of an attempt to give hyper something.
+/// Outcome of an attempt to deliver bytes to hyper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Delivery {
     /// hyper got this number of bytes, at least one.
     Bytes(usize),
-    /// The socket has to be read first.
+    /// The caller must read the socket first.
     NeedsInput,
-    /// The body is not what its head says; no byte of it is given any more.
+    /// The body does not match its head; no further byte of it is delivered.
     Broken,
-    /// The client has to be told why no request follows.
+    /// The next head is rejected; the client must get the reason.
     Refused,
 }
 
-/// Why a head is none.
+/// Reason for rejecting a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeadRefusal {
     /// The head is longer than the limit.
     TooLarge,
-    /// A line ends with LF alone, or has a CR, a NUL or another control character in it.
+    /// A line ends with LF alone, or contains a CR, a NUL or another control character.
     Control,
-    /// A header line begins with white space, which continued the line before it in HTTP/1.0.
+    /// A header line begins with white space, which continued the previous line in HTTP/1.0.
     Folded,
-    /// The length of the body is told twice, in two ways, or not by a number.
+    /// The length of the body is repeated, declared in two ways, or not a number.
     Length,
-    /// The body has a length that no server takes.
+    /// The declared length of the body is beyond what any server accepts.
     BodyTooLarge,
-    /// The body is encoded in another way than in chunks.
+    /// The body has a transfer encoding other than chunked.
     Encoding,
 }
 
 impl Requests {
-    /// For a connection whose heads may have `bytes_max` bytes.
+    /// Creates the reader for a connection with a limit of `bytes_max` bytes per head.
     pub(crate) fn new(bytes_max: usize) -> Requests {
         Requests { bytes_max, unread: Vec::new(), state: RequestState::Head { checked: 0 } }
     }
 
-    /// Takes what came from the socket.
+    /// Appends bytes that were read from the socket.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }
 
-    /// Whether bytes came of which hyper does not know.
+    /// Returns whether there are bytes that hyper has not seen.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Why the connection has to end, if it has to.
+    /// Returns the reason for which the connection has to end, if there is one.
     pub(crate) fn refusal(&self) -> Option<HeadRefusal> {
         match self.state {
             RequestState::Refused(refusal) => Some(refusal),
@@ -108,7 +109,7 @@ impl Requests {
         }
     }
 
-    /// Gives hyper what it may have of the bytes that came, up to `room` bytes, by `put`.
+    /// Delivers up to `room` of the available bytes to hyper, through `put`.
     pub(crate) fn deliver(&mut self, room: usize, put: impl FnOnce(&[u8])) -> Delivery {
         loop {
             let bytes = match &mut self.state {
@@ -166,7 +167,7 @@ impl Requests {
 }
 
 impl HeadRefusal {
-    /// The answer to the client.
+    /// Returns the answer for the client.
     pub(crate) fn problem(self) -> Problem {
         let malformed = |detail| Problem::new(StatusCode::BAD_REQUEST, "malformed-request", detail);
         match self {
@@ -190,7 +191,7 @@ impl HeadRefusal {
     }
 }
 
-/// The refusal of a head beyond the limits.
+/// Returns the problem for a head beyond the limits.
 pub(crate) fn head_too_large() -> Problem {
     Problem::new(
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -199,13 +200,14 @@ pub(crate) fn head_too_large() -> Problem {
     )
 }
 
-/// The bytes of the next head and its body, if the head is whole. Empty lines before it are dropped.
+/// Returns the length of the next head, and of its body, once the head is complete. Drops empty
+/// lines before it.
 fn next_head(
     unread: &mut Vec<u8>,
     checked: &mut usize,
     bytes_max: usize,
 ) -> Result<Option<(usize, BodyLength)>, HeadRefusal> {
-    // The CR of an empty line may have come, and been checked, before its LF.
+    // The CR of an empty line may have arrived and been checked before its LF.
     if *checked < 2 && unread.starts_with(b"\r\n") {
         let empty_lines = unread.chunks_exact(2).take_while(|line| line == b"\r\n").count();
         unread.drain(..2 * empty_lines);
@@ -232,11 +234,11 @@ fn next_head(
     Ok(None)
 }
 
-/// The length of the body that follows a head.
+/// Returns the length of the body that follows a head.
 fn body(head: &[u8]) -> Result<BodyLength, HeadRefusal> {
     let lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r"));
     let mut body = None;
-    // hyper looks at the line of the request, and at the names.
+    // hyper checks the request line and the names.
     for line in lines.skip(1).flatten() {
         if line.starts_with(b" ") || line.starts_with(b"\t") {
             return Err(HeadRefusal::Folded);
@@ -265,31 +267,32 @@ fn length(value: &[u8]) -> Result<u64, HeadRefusal> {
         return Err(HeadRefusal::Length);
     }
     let digits = std::str::from_utf8(value).map_err(|_| HeadRefusal::Length)?;
-    // All digits, so one that does not fit is too large. hyper does not take the largest either.
+    // The value is all digits, so a failure to parse means overflow. hyper rejects the largest
+    // numbers, too.
     match digits.parse() {
         Ok(length) if length <= LENGTH_MAX => Ok(length),
         _ => Err(HeadRefusal::BodyTooLarge),
     }
 }
 
-/// The longest body that is measured; the server's own limit is far below it.
+/// Largest body length that is accepted here; the server's own limit is far below it.
 const LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// Where a body in chunks stands.
+/// Position within a chunked body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ChunkState {
     /// Before the size of a chunk.
     #[default]
     Start,
-    /// In the size of a chunk, of which so much was read.
+    /// In the size of a chunk; holds the value read so far.
     Size(u64),
     /// In white space after the size.
     SizeBlank(u64),
-    /// In what may follow the size on its line.
+    /// In the chunk extension after the size.
     Extension(u64),
-    /// Before the LF of that line.
+    /// Before the LF of the size line.
     SizeLf(u64),
-    /// Within a chunk, of which so many bytes are to come.
+    /// Within a chunk, of which this number of bytes is still to come.
     Data(u64),
     DataCr,
     DataLf,
@@ -303,7 +306,8 @@ enum ChunkState {
 }
 
 impl ChunkState {
-    /// The number of these bytes that are the body's, at least one; none if they cannot be.
+    /// Returns the number of leading bytes that belong to the body, at least one, or `None` if the
+    /// body is malformed.
     fn pass(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() && *self != ChunkState::Ended {
@@ -323,7 +327,7 @@ impl ChunkState {
         Some(at)
     }
 
-    /// The state after one byte that is not a chunk's.
+    /// Returns the state after a byte outside a chunk's data.
     fn after(self, byte: u8) -> Option<ChunkState> {
         let text = matches!(byte, b'\t' | b' '..=b'~' | 0x80..);
         Some(match (self, byte) {
@@ -334,7 +338,8 @@ impl ChunkState {
             (ChunkState::Size(size) | ChunkState::SizeBlank(size), b';') => {
                 ChunkState::Extension(size)
             }
-            // RFC 9112, 7.1.1 allows it before the semicolon; before CR, senders pad sizes with it.
+            // RFC 9112, 7.1.1 allows white space before the semicolon; some senders pad sizes with
+            // it before the CR.
             (ChunkState::Size(size) | ChunkState::SizeBlank(size), b' ' | b'\t') => {
                 ChunkState::SizeBlank(size)
             }
@@ -365,7 +370,8 @@ fn digit(byte: u8) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// All that hyper gets of `bytes` if they come in pieces of `piece` bytes, and how it ends.
+    /// Returns all bytes that hyper gets of `bytes`, fed in pieces of `piece` bytes, and the
+    /// outcome.
     fn given(
         bytes: &[u8],
         piece: usize,

@@ -1,5 +1,6 @@
-//! HTTP plumbing of a throng node. It knows HTTP and no domain: an application hands it a
-//! [`Router`](axum::Router), and this crate does what every public HTTP service must.
+//! HTTP plumbing of a throng node. The crate knows HTTP and no domain: an application passes a
+//! [`Router`](axum::Router), and this crate adds the protections that every public HTTP service
+//! needs.
 //!
 //! ```text
 //!   TCP ──► Server ──► connection ──► Router ──► handler
@@ -10,14 +11,15 @@
 //! ```
 //!
 //! Invariants:
-//! * Every error leaves as problem JSON (RFC 9457), also those of a head that never came, of bytes
-//!   that are not HTTP, of a full server and of a handler that panicked.
-//! * A request that two programs could read differently is answered 400 and reaches no handler: one with
-//!   a bare LF, without one sound `Host`, with `Content-Length` beside `Transfer-Encoding`, or with
-//!   either of them, `Authorization` or `Content-Type` twice. Other headers may be repeated.
-//! * Everything a stranger can make grow has a bound: connections, heads, bodies, the time of each.
-//! * Nothing a client sends back (token, cursor) is believed unless [`Signer`] signed it for the
-//!   very purpose it is used for.
+//! * Every error leaves as problem JSON (RFC 9457), also for a head that never came, for bytes that
+//!   are not HTTP, for a full server and for a handler that panicked.
+//! * A request that two programs could read differently is answered 400 and reaches no handler: a
+//!   request with a bare LF, without exactly one valid `Host`, with `Content-Length` beside
+//!   `Transfer-Encoding`, or with either of these, `Authorization` or `Content-Type` twice. Other
+//!   headers may be repeated.
+//! * Everything that a client can make grow has a bound: connections, heads, bodies, and the time
+//!   of each.
+//! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
 #![forbid(unsafe_code)]
 
 mod bearer;

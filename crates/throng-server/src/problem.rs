@@ -1,4 +1,4 @@
-//! The one shape in which errors leave: problem JSON (RFC 9457).
+//! Problem JSON (RFC 9457), the format of every error response.
 //!
 //! ```text
 //! HTTP/1.1 409 Conflict
@@ -7,8 +7,8 @@
 //! {"type":"urn:throng:problem:name-taken","title":"name taken","status":409,"detail":"…"}
 //! ```
 //!
-//! Invariants: a `type` is stable, programs may compare it; `title` is the same for every problem
-//! of a type, because it is made from it; `detail` is for people and may change.
+//! Invariants: a `type` is stable, and programs may compare it. The `title` is derived from the
+//! type, so it is the same for all problems of a type. The `detail` is for people and may change.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// An error as the client gets to see it.
+/// Error response for the client.
 ///
 /// ```
 /// use axum::http::StatusCode;
@@ -41,7 +41,8 @@ struct Fields {
 }
 
 impl Problem {
-    /// A problem of type `urn:throng:problem:NAME`; `name` is lowercase words joined by hyphens.
+    /// Creates a problem of type `urn:throng:problem:NAME`; `name` is lowercase words joined by
+    /// hyphens.
     pub fn new(
         status: StatusCode,
         name: &'static str,
@@ -50,23 +51,24 @@ impl Problem {
         Problem(Box::new(Fields { status, name, detail: detail.into(), headers: HeaderMap::new() }))
     }
 
-    /// Adds a header to the response, such as `Retry-After`, in the place of one of the same name.
+    /// Adds a header to the response, such as `Retry-After`, and replaces any header of the same
+    /// name.
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Problem {
         self.0.headers.insert(name, value);
         self
     }
 
-    /// The response's status.
+    /// Returns the response's status.
     pub fn status(&self) -> StatusCode {
         self.0.status
     }
 
-    /// The problem's type as it stands in the body.
+    /// Returns the problem's type, as it appears in the body.
     pub fn kind(&self) -> String {
         format!("urn:throng:problem:{}", self.0.name)
     }
 
-    /// The whole response as bytes, for a socket on which no HTTP machinery runs (any more).
+    /// Returns the whole response as bytes, for a socket without hyper.
     pub(crate) fn to_wire(&self) -> Vec<u8> {
         let body = self.body();
         let status = self.0.status;
@@ -130,9 +132,9 @@ impl IntoResponse for Problem {
     }
 }
 
-/// Turns an error response that is not a problem yet (an unknown route, a wrong method, a
-/// rejection of the router's own) into one; its status stays, and so do all headers that do not
-/// describe its body, such as `Allow` and `Retry-After`.
+/// Converts an error response that is not a problem (an unknown route, a wrong method, a rejection
+/// by the router itself) into a problem. The status stays, and so do all headers that do not
+/// describe the body, such as `Allow` and `Retry-After`.
 pub(crate) fn ensure_problem(response: Response) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();

@@ -1,13 +1,12 @@
-//! The listener: accepts up to a bound, tells the rest so, and drains at the end.
+//! The listener: accepts connections up to a limit, answers 503 to the rest, and drains at the end.
 //!
 //! ```text
 //! bind ──► start ──► accepting ──drain──► not accepting, requests in flight finish ──► closed
 //!                                              └── deadline: what is left is cut
 //! ```
 //!
-//! Invariants: never more than `connections_max` connections are served, and never more than
-//! `REFUSALS_MAX` are being told that there are too many; when [`Serving::drain`] returns, no task
-//! of this server is left.
+//! Invariants: at most `connections_max` connections are served, and at most `REFUSALS_MAX` are
+//! being answered 503. When [`Serving::drain`] returns, no task of this server is left.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,26 +22,28 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::{ClientAddress, Problem, connection};
 
-/// The bounds of a server; change what differs from [`Limits::default`].
+/// Limits of a server; change the fields that differ from [`Limits::default`].
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections served at once; one more is answered 503 and closed.
+    /// Maximum number of connections served at once; further connections get 503 and are closed.
     pub connections_max: usize,
-    /// Bytes of a request's head, from its first byte to the empty line that ends it; more is
-    /// answered 431, and so are more than 100 header lines.
+    /// Maximum bytes of a request's head, up to and including the empty line at its end. Larger
+    /// heads, and heads with more than 100 header lines, get 431.
     pub head_bytes_max: usize,
-    /// Bytes of a request's body; more is answered 413.
+    /// Maximum bytes of a request's body; larger bodies get 413.
     pub body_bytes_max: usize,
-    /// Time for a request's head to arrive, from the connection's opening or the request before;
-    /// then 408, or nothing if not one byte came on a connection that was used before.
+    /// Time for a request's head to arrive, from the opening of the connection or the previous
+    /// request. Then the client gets 408, or nothing if no byte came on a connection that was used
+    /// before.
     pub header_timeout: Duration,
-    /// Time for a request's body to arrive and be answered; then 408 if the handler waits for more
-    /// of the body, otherwise 503. Also the time that a client may take no byte of its answer.
+    /// Time for a request's body to arrive and be answered. Then the client gets 408 if the handler
+    /// waits for more of the body, otherwise 503. Also the time for which a client may read no byte
+    /// of its answer.
     pub request_timeout: Duration,
-    /// Time for a client to take its answer as a whole, from when it first has to be waited for;
-    /// then it is cut.
+    /// Time for a client to read its whole answer, from the first write that waits for the client.
+    /// Then the connection is closed.
     pub answer_timeout: Duration,
-    /// Time that requests in flight get after [`Serving::drain`].
+    /// Time for requests in flight to finish after [`Serving::drain`].
     pub drain_timeout: Duration,
 }
 
@@ -60,7 +61,7 @@ impl Default for Limits {
     }
 }
 
-/// A bound socket that serves nothing yet: clients may connect and wait.
+/// Bound socket that serves nothing yet: clients may connect and wait.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -84,7 +85,7 @@ pub struct Server {
     limits: Limits,
 }
 
-/// A running server. Dropped without [`drain`](Serving::drain), it goes on serving.
+/// A running server. Dropping it without [`drain`](Serving::drain) leaves the server running.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
@@ -92,34 +93,34 @@ pub struct Serving {
     acceptor: JoinHandle<Drained>,
 }
 
-/// How a drain ended.
+/// Outcome of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Drained {
-    /// Connections still busy at the deadline, and cut.
+    /// Number of connections that were still busy at the deadline and were closed.
     pub cut: usize,
 }
 
 impl Server {
-    /// Binds `address`; port 0 takes a free one.
+    /// Binds `address`; port 0 picks a free port.
     ///
     /// # Errors
-    /// What the system says, such as `AddrInUse`.
+    /// The error of the operating system, such as `AddrInUse`.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics if the caller is outside a tokio runtime.
     pub async fn bind(address: SocketAddr, limits: Limits) -> io::Result<Server> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         Ok(Server { listener, address, limits })
     }
 
-    /// The address that is really bound.
+    /// Returns the bound address, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves `router` on `tokio`, from now until drained.
+    /// Serves `router` on `tokio` until drained.
     pub fn start(self, router: Router, tokio: &Handle) -> Serving {
         let (drain, drained) = watch::channel(false);
         let Server { listener, address, limits } = self;
@@ -129,24 +130,25 @@ impl Server {
 }
 
 impl Serving {
-    /// The address that is served.
+    /// Returns the address of the server.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops accepting, lets requests in flight finish within the drain timeout, closes the rest.
+    /// Stops accepting, waits for requests in flight up to the drain timeout, and closes the rest.
     pub async fn drain(self) -> Drained {
-        // The acceptor holds a receiver for as long as it lives; if it is gone, so is the server.
+        // The acceptor holds a receiver while it lives; if the send fails, the server has ended.
         let _ = self.drain.send(true);
         self.acceptor.await.unwrap_or(Drained { cut: 0 })
     }
 }
 
-/// Connections that are being told "too many" at once; beyond it they are just closed.
+/// Maximum number of connections that are being answered 503; further connections are closed at
+/// once.
 const REFUSALS_MAX: usize = 64;
 
-/// The pause after the system could not accept (as when file descriptors run out), lest the
-/// acceptor spin.
+/// Pause after the system failed to accept (for example without free file descriptors), so that the
+/// acceptor does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 async fn accept(

@@ -1,5 +1,5 @@
-//! What we hand out and want back unchanged: bearer tokens and pagination cursors, signed with
-//! HMAC-SHA256 under one key per data directory.
+//! Signed values that clients send back unchanged: bearer tokens and pagination cursors, signed
+//! with HMAC-SHA256 under one key per data directory.
 //!
 //! ```text
 //! sealed  = base64url(payload) "." base64url(HMAC(key, len(purpose) purpose payload))
@@ -7,9 +7,9 @@
 //! cursor  purpose "cursor " + listing  payload = time u64, id u64 (big-endian)
 //! ```
 //!
-//! Invariants: the purpose is under the signature, so a token is never taken for a cursor, nor one
-//! listing's cursor for another's; signatures are compared in constant time; the key is never
-//! printed, and its file is readable by its owner alone.
+//! Invariants: the signature covers the purpose, so a token is never accepted as a cursor, nor a
+//! cursor for another listing. Signatures are compared in constant time. The key is never printed,
+//! and only its owner can read its file.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -37,86 +37,88 @@ use sha2::Sha256;
 /// ```
 #[derive(Clone)]
 pub struct Signer {
-    /// Keyed once; cloned for each signature.
+    /// HMAC state with the key applied; cloned for each signature.
     keyed: Arc<Hmac<Sha256>>,
 }
 
-/// Who a bearer is, and for how long.
+/// Identity of a bearer, and its period of validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Whom the token stands for.
+    /// Name of the user that the token stands for.
     pub subject: String,
-    /// When it was issued, in milliseconds since 1970.
+    /// Time of issue, in milliseconds since 1970.
     pub issued: u64,
-    /// When it ceases to be valid, in milliseconds since 1970.
+    /// Time of expiry, in milliseconds since 1970.
     pub expires: u64,
 }
 
-/// A place in a listing ordered by (time, id): what comes after lies strictly beyond it.
+/// Position in a listing ordered by (time, id): the next page contains only items beyond it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
-    /// The time of the last item seen.
+    /// Time of the last item on the previous page.
     pub time: u64,
-    /// Its id.
+    /// Id of the last item on the previous page.
     pub id: u64,
 }
 
-/// Why a token is refused.
+/// Reason for rejecting a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Not of the form that is handed out.
+    /// The token does not have the format of this service.
     #[error("the token is malformed")]
     Malformed,
-    /// Of the form, but not signed with this key.
+    /// The token has the right format, but is not signed with this key.
     #[error("the token was not signed with this key")]
     Forged,
-    /// Ours, but its time is over.
+    /// The signature is valid, but the token has expired.
     #[error("the token has expired")]
     Expired,
 }
 
-/// A cursor that was not handed out for this listing.
+/// The cursor was not issued for this listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the cursor was not issued for this listing")]
 pub struct CursorError;
 
-/// Why there is no signing key.
+/// Reason for which no signing key is available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The key file can neither be read nor made.
+    /// The key file can neither be read nor created.
     #[error("cannot read or create the key file {path}")]
     File {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// There is a key file, but it holds no key. It is not replaced: that would log everybody out.
+    /// The key file exists, but holds no key. It is not replaced, because that would log out all
+    /// users.
     #[error("the key file {path} is damaged: it must hold exactly {KEY_BYTES} bytes")]
     Damaged {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
     },
-    /// The key file can be read by others than its owner.
+    /// Users other than the owner can read the key file.
     #[error("other users can access the key file {path}; set its mode to 600")]
     Exposed {
-        /// The file.
+        /// Path of the key file.
         path: PathBuf,
     },
-    /// The system gave no randomness.
+    /// The operating system provides no random bytes.
     #[error("the operating system provides no random bytes")]
     Randomness,
 }
 
 impl Signer {
-    /// The signer of the key in file `path`, which is made (mode 600, flushed) if it is missing.
+    /// Loads the key in file `path`, which is created (mode 600, flushed) if it does not exist.
     ///
-    /// Two starts at once agree on one key: the file appears whole or not at all.
+    /// Two concurrent starts agree on one key: the file appears complete or not at all.
     ///
     /// # Errors
-    /// The file or its directory cannot be used, or what is there is no key or is open to others.
+    /// The file or its directory cannot be used, or the file holds no key or is accessible to other
+    /// users.
     pub fn load_or_create(path: &Path) -> Result<Signer, KeyError> {
         match read_key(path) {
             Err(KeyError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
@@ -132,9 +134,9 @@ impl Signer {
     /// Copies the key in file `from` to the new file `to` (mode 600, flushed), for a backup.
     ///
     /// # Errors
-    /// `from` holds no key or is open to others, or `to` cannot be made or holds another key.
-    /// [`KeyError::Exposed`] with `to` for its path, and no file there: the file system keeps no
-    /// file private, so nothing of the key was written.
+    /// `from` holds no key or is accessible to other users, or `to` cannot be created or holds
+    /// another key. [`KeyError::Exposed`] with `to` as its path and no file at `to`: the file
+    /// system cannot keep a file private, so no part of the key was written.
     pub fn copy_key(from: &Path, to: &Path) -> Result<(), KeyError> {
         Signer::copy_key_with(from, to, &FileOperations::SYSTEM)
     }
@@ -143,22 +145,23 @@ impl Signer {
         let failed = |source| KeyError::File { path: to.to_owned(), source };
         let key = read_key(from)?;
         match create_key(to, &key, files) {
-            // Some file systems have no hard links. A copy that a crash cuts short can be made again.
+            // Some file systems have no hard links. A copy that a crash interrupts can be repeated.
             Err(KeyError::File { .. }) => create_key_in_place(to, &key, files)?,
             created => created?,
         }
         if read_key(to)? == key { Ok(()) } else { Err(failed(io::ErrorKind::AlreadyExists.into())) }
     }
 
-    /// The signer of a key that the caller keeps.
+    /// Creates a signer from a key that the caller keeps.
     pub fn from_key(key: [u8; KEY_BYTES]) -> Signer {
-        // HMAC itself pads a short key with zeros; doing it here leaves no length to be wrong.
+        // HMAC pads a short key with zeros; padding here rules out an error for a wrong length.
         let mut block = [0; 64];
         block[..KEY_BYTES].copy_from_slice(&key);
         Signer { keyed: Arc::new(Hmac::new(&block.into())) }
     }
 
-    /// A token for `subject` that is valid from now for `ttl`, sealed and as it reads.
+    /// Issues a token for `subject` with a validity of `ttl` from now; returns it sealed and
+    /// decoded.
     pub fn issue_token(&self, subject: &str, ttl: Duration) -> (String, Token) {
         let issued = unix_ms();
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
@@ -171,7 +174,7 @@ impl Signer {
         (self.seal(TOKEN, "", &payload), token)
     }
 
-    /// What a sealed token says, if it is ours and still valid.
+    /// Decodes a sealed token, if its signature is valid and it has not expired.
     ///
     /// # Errors
     /// See [`TokenError`]; the signature is checked before the time.
@@ -187,7 +190,8 @@ impl Signer {
         Ok(Token { subject: subject.to_owned(), issued, expires })
     }
 
-    /// A cursor for `listing` (its name, and whose it is), opaque to the client.
+    /// Seals a cursor for `listing` (the listing's name and owner); the result is opaque to the
+    /// client.
     pub fn seal_cursor(&self, listing: &str, cursor: Cursor) -> String {
         let mut payload = [0; 16];
         payload[..8].copy_from_slice(&cursor.time.to_be_bytes());
@@ -195,10 +199,10 @@ impl Signer {
         self.seal(CURSOR, listing, &payload)
     }
 
-    /// The cursor that [`seal_cursor`](Signer::seal_cursor) sealed for the same `listing`.
+    /// Opens a cursor that [`seal_cursor`](Signer::seal_cursor) sealed for the same `listing`.
     ///
     /// # Errors
-    /// It was not ours, or was handed out for another listing.
+    /// The cursor has no valid signature, or was issued for another listing.
     pub fn open_cursor(&self, listing: &str, sealed: &str) -> Result<Cursor, CursorError> {
         let (payload, signature) = split(sealed).ok_or(CursorError)?;
         self.verify(CURSOR, listing, &payload, &signature).ok_or(CursorError)?;
@@ -219,7 +223,7 @@ impl Signer {
     fn mac(&self, purpose: &str, about: &str, payload: &[u8]) -> Hmac<Sha256> {
         let mut mac = (*self.keyed).clone();
         for part in [purpose, about] {
-            // Lengths first, so that no two (purpose, about, payload) read the same.
+            // Length prefixes make the encoding of (purpose, about, payload) unambiguous.
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part.as_bytes());
         }
@@ -248,7 +252,7 @@ fn two_numbers(bytes: &[u8; 16]) -> [u64; 2] {
     [(both >> 64) as u64, both as u64]
 }
 
-/// Reads the key file, and refuses one that is not private.
+/// Reads the key file; rejects a file that is not private.
 fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     let failed = |source| KeyError::File { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(failed)?;
@@ -261,7 +265,7 @@ fn read_key(path: &Path) -> Result<[u8; KEY_BYTES], KeyError> {
     key.try_into().map_err(|_| KeyError::Damaged { path: path.to_owned() })
 }
 
-/// The operations that not every file system knows.
+/// File operations that some file systems do not support.
 struct FileOperations {
     link: fn(&Path, &Path) -> io::Result<()>,
     set_mode: fn(&File, Permissions) -> io::Result<()>,
@@ -274,8 +278,8 @@ impl FileOperations {
     };
 }
 
-/// Writes the key beside its place and links it there: whole, or not at all. If another start was
-/// quicker, its key stays.
+/// Writes the key into a draft file and links it to its final path, so that the file appears
+/// complete or not at all. A key that a concurrent start created first is kept.
 fn create_key(path: &Path, key: &[u8; KEY_BYTES], files: &FileOperations) -> Result<(), KeyError> {
     let failed = |source| KeyError::File { path: path.to_owned(), source };
     let draft = path.with_extension(format!("{}.draft", std::process::id()));
@@ -292,7 +296,7 @@ fn create_key(path: &Path, key: &[u8; KEY_BYTES], files: &FileOperations) -> Res
     sync_parent(path).map_err(failed)
 }
 
-/// Writes the key at its place, unless there is a file.
+/// Writes the key directly to its final path, unless the file exists.
 fn create_key_in_place(
     path: &Path,
     key: &[u8; KEY_BYTES],
@@ -304,13 +308,13 @@ fn create_key_in_place(
         opened => opened.map_err(failed)?,
     };
     if let Err(error) = write_key(file, path, key, files) {
-        let _ = fs::remove_file(path); // nobody's yet
+        let _ = fs::remove_file(path); // no reader can rely on it yet
         return Err(error);
     }
     sync_parent(path).map_err(failed)
 }
 
-/// Writes the key that belongs at `path` into `file` and flushes it, if no others may read it.
+/// Writes the key for `path` into `file` and flushes it, if the file is private.
 fn write_key(
     mut file: File,
     path: &Path,
@@ -318,8 +322,8 @@ fn write_key(
     files: &FileOperations,
 ) -> Result<(), KeyError> {
     let failed = |source| KeyError::File { path: path.to_owned(), source };
-    // A draft that a crash left may have another mode, and the umask may have changed this one.
-    // A file system whose modes are fixed refuses; the mode that is there decides.
+    // A draft left by a crash may have another mode, and the umask may have changed this mode. A
+    // file system with fixed modes refuses the change; the check below uses the actual mode.
     let _ = (files.set_mode)(&file, Permissions::from_mode(0o600));
     if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
         return Err(KeyError::Exposed { path: path.to_owned() });
@@ -444,7 +448,7 @@ mod tests {
             Signer::load_or_create(&key).unwrap().issue_token("alice", Duration::from_secs(60));
         Signer::load_or_create(&other).unwrap();
         let no_links: [fn(&Path, &Path) -> io::Result<()>; 2] = [
-            |_, _| Err(io::ErrorKind::PermissionDenied.into()), // as vfat says it
+            |_, _| Err(io::ErrorKind::PermissionDenied.into()), // the error of vfat
             |_, _| Err(io::ErrorKind::Unsupported.into()),
         ];
         for link in no_links {
@@ -469,7 +473,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let [key, copy] = ["key", "copy"].map(|name| directory.path().join(name));
         Signer::load_or_create(&key).unwrap();
-        // The mode of a file that is there already stands in for a fixed one.
+        // The mode of an existing file stands in for a fixed mode.
         let draft = copy.with_extension(format!("{}.draft", std::process::id()));
         fs::write(&draft, "").unwrap();
         fs::set_permissions(&draft, Permissions::from_mode(0o755)).unwrap();
