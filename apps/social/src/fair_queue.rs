@@ -1,4 +1,4 @@
-//! A queue for a few resources, fair to clients, and within a client to names.
+//! A queue for a few resources, fair among clients, and within a client among names.
 //!
 //! ```text
 //! a resource is given back
@@ -9,13 +9,15 @@
 //!   it is       └─► …
 //! ```
 //!
-//! Clients take turns; within a client, names take turns; within a name, who came first. So a flood
-//! of requests from one address, or for one name, delays and displaces its own requests only.
+//! Clients take turns; within a client, names take turns; within a name, waiters are served in
+//! order of arrival. A flood of requests from one address, or for one name, delays and displaces
+//! only its own requests.
 //!
-//! Invariants: a resource is idle only while nobody waits; at most `waiting_max` wait. A newcomer to a
-//! full queue displaces the last waiter of the client with most waiters, if that client would still
-//! have no fewer than the newcomer's; otherwise the same among the names of its own client; and is
-//! refused if neither is so. No waker runs while the lock is held.
+//! Invariants: a resource is idle only while there is no waiter, and there are at most
+//! `waiting_max` waiters. A newcomer to a full queue displaces the last waiter of the client with
+//! most waiters, if that client then still has at least as many as the newcomer's client. Otherwise
+//! the same rule applies among the names of the newcomer's client. If neither applies, the newcomer
+//! is refused. No waker runs while the lock is held.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -25,18 +27,18 @@ use tokio::sync::oneshot;
 
 use crate::name::Name;
 
-/// The queue; clones are the same one.
+/// Handle of the queue; clones share the same queue.
 #[derive(Debug)]
 pub(crate) struct FairQueue<R>(Arc<Mutex<QueueState<R>>>);
 
-/// Too many wait, and this one has no better claim to a place than they.
+/// The queue is full, and the newcomer displaces no waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
-/// The use of a resource until dropped.
+/// Grants the use of a resource until dropped.
 #[derive(Debug)]
 pub(crate) struct BorrowGuard<R> {
-    /// None only while it is dropped.
+    /// Present until the guard is dropped.
     resource: Option<R>,
     queue: FairQueue<R>,
 }
@@ -46,9 +48,9 @@ struct QueueState<R> {
     idle: Vec<R>,
     waiting: usize,
     waiting_max: usize,
-    /// The number of the next waiter.
+    /// Number for the next waiter.
     next: u64,
-    /// Each has a waiter; the first one's turn is next.
+    /// Clients in the order of their turns, each with at least one waiter.
     clients: VecDeque<ClientQueue<R>>,
 }
 
@@ -56,13 +58,13 @@ struct QueueState<R> {
 struct ClientQueue<R> {
     address: IpAddr,
     waiting: usize,
-    /// Each has a waiter; the first one's turn is next.
+    /// Names in the order of their turns, each with at least one waiter.
     names: VecDeque<NameQueue<R>>,
 }
 
 #[derive(Debug)]
 struct NameQueue<R> {
-    /// None for all names that nobody can have.
+    /// Name of the user, or `None` for all invalid names together.
     name: Option<Name>,
     waiters: VecDeque<Waiter<R>>,
 }
@@ -73,7 +75,7 @@ struct Waiter<R> {
     sender: oneshot::Sender<BorrowGuard<R>>,
 }
 
-/// A place in the queue, which is left when this is dropped.
+/// Position of a waiter, which leaves the queue when dropped.
 struct WaitGuard<'q, R> {
     queue: &'q FairQueue<R>,
     number: u64,
@@ -86,7 +88,7 @@ enum Entered<'q, R> {
 }
 
 impl<R> FairQueue<R> {
-    /// A queue for these resources, in which at most `waiting_max` wait.
+    /// Creates a queue for `resources` with at most `waiting_max` waiters.
     pub(crate) fn new(resources: Vec<R>, waiting_max: usize) -> FairQueue<R> {
         FairQueue(Arc::new(Mutex::new(QueueState {
             idle: resources,
@@ -97,10 +99,10 @@ impl<R> FairQueue<R> {
         })))
     }
 
-    /// Waits for the use of a resource, on behalf of a name and a client.
+    /// Waits for the use of a resource, on behalf of a client and a name.
     ///
     /// # Errors
-    /// There is no place to wait, or another took it.
+    /// The queue is full, or a newcomer displaced this waiter.
     pub(crate) async fn borrow(
         &self,
         client: IpAddr,
@@ -108,7 +110,7 @@ impl<R> FairQueue<R> {
     ) -> Result<BorrowGuard<R>, QueueFull> {
         match self.enter(network(client), name)? {
             Entered::Borrowed(guard) => Ok(guard),
-            // The sender is dropped when another takes the place.
+            // The sender is dropped when a newcomer displaces this waiter.
             Entered::Waits(mut place) => (&mut place.receiver).await.map_err(|_| QueueFull),
         }
     }
@@ -128,7 +130,7 @@ impl<R> FairQueue<R> {
         let (sender, receiver) = oneshot::channel();
         state.push(address, name, Waiter { number, sender });
         drop(state);
-        drop(displaced); // which wakes it
+        drop(displaced); // wakes the displaced waiter
         Ok(Entered::Waits(WaitGuard { queue: self, number, receiver }))
     }
 
@@ -136,7 +138,7 @@ impl<R> FairQueue<R> {
         BorrowGuard { resource: Some(resource), queue: self.clone() }
     }
 
-    /// Hands the resource to the next waiter, or keeps it.
+    /// Hands the resource to the next waiter, or keeps it as idle.
     fn give_back(&self, mut resource: R) {
         loop {
             let mut state = self.state();
@@ -147,7 +149,7 @@ impl<R> FairQueue<R> {
             drop(state);
             match waiter.sender.send(self.lend(resource)) {
                 Ok(()) => return,
-                // The waiter left; its use of the resource ends without handing it on.
+                // The waiter has left; its guard must not give the resource back again.
                 Err(mut guard) => match guard.resource.take() {
                     Some(left) => resource = left,
                     None => return,
@@ -157,7 +159,7 @@ impl<R> FairQueue<R> {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState<R>> {
-        // Nothing in here panics half-way.
+        // No code panics while it holds the lock, so the state is valid even if poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -183,7 +185,7 @@ impl<R> QueueState<R> {
         }
     }
 
-    /// Removes the waiter whose turn it is; its client and its name go to the end of their lines.
+    /// Removes the next waiter in turn; its client and its name move to the end of their queues.
     fn pop(&mut self) -> Option<Waiter<R>> {
         let mut client = self.clients.pop_front()?;
         let mut queue = client.names.pop_front()?;
@@ -199,7 +201,7 @@ impl<R> QueueState<R> {
         Some(waiter)
     }
 
-    /// Removes the waiter whose place a newcomer takes; none if the newcomer is refused.
+    /// Removes the waiter that a newcomer displaces, or returns `None` if the newcomer is refused.
     fn displace(&mut self, address: IpAddr, name: Option<&Name>) -> Option<Waiter<R>> {
         let own = self.clients.iter().find(|client| client.address == address);
         let own_waiting = own.map_or(0, |client| client.waiting);
@@ -234,7 +236,7 @@ impl<R> QueueState<R> {
 }
 
 impl<R> ClientQueue<R> {
-    /// The name with most waiters.
+    /// Returns the name with most waiters.
     fn fullest(&self) -> Option<&NameQueue<R>> {
         self.names.iter().max_by_key(|queue| queue.waiters.len())
     }
@@ -263,7 +265,7 @@ impl<R> Clone for FairQueue<R> {
 }
 
 impl<R> BorrowGuard<R> {
-    /// The resource.
+    /// Returns the resource.
     pub(crate) fn get(&mut self) -> Option<&mut R> {
         self.resource.as_mut()
     }
@@ -279,14 +281,15 @@ impl<R> Drop for BorrowGuard<R> {
 
 impl<R> Drop for WaitGuard<'_, R> {
     fn drop(&mut self) {
-        // Whose turn came is not there any more. Dropped without the lock, for it wakes.
+        // A waiter that was served is no longer in the queue. The waiter is dropped without the
+        // lock, because dropping it wakes a task.
         let left = self.queue.state().remove(self.number);
         drop(left);
     }
 }
 
-/// The addresses that are one client's as far as anybody can tell: all of an IPv6 network of 64
-/// bits, of which a single machine may have any.
+/// Returns the address that stands for the client: an IPv6 client is its whole network of 64 bits,
+/// of which a single machine may use any address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -315,7 +318,7 @@ mod tests {
         (queue, guard)
     }
 
-    /// A place in the queue for a client and a name.
+    /// Enters the queue for a client and a name.
     #[track_caller]
     fn wait<'q>(queue: &'q FairQueue<()>, client: &str, name: &str) -> Waiting<'q> {
         let mut waiting = try_wait(queue, client, name);
@@ -328,7 +331,7 @@ mod tests {
         Box::pin(async move { queue.borrow(client, name.as_ref()).await })
     }
 
-    /// The numbers of the waiters in the order in which each has its turn.
+    /// Returns the numbers of the waiters in the order in which they are served.
     fn served(guard: BorrowGuard<()>, mut waiting: Vec<Waiting<'_>>) -> Vec<usize> {
         let mut order = Vec::new();
         drop(guard);
@@ -367,12 +370,12 @@ mod tests {
         let (queue, _lent) = queue(8);
         let mut flood: Vec<_> = (0..8).map(|_| wait(&queue, FLOOD, "a")).collect();
         assert!(try_wait(&queue, FLOOD, "a").now_or_never().unwrap().is_err());
-        // Other names of the same client get their places, up to as many as the flood has left.
+        // Other names of the same client get places, until they have as many as the flood.
         let names = ["b", "c", "b"].map(|name| wait(&queue, FLOOD, name));
         for waiting in flood.drain(5..) {
             assert!(waiting.now_or_never().unwrap().is_err(), "the last are displaced");
         }
-        // So do other clients, whatever the names.
+        // Other clients get places, too, whatever their names.
         let clients = ["1", "2", "3"].map(|host| wait(&queue, &format!("10.0.1.{host}"), "a"));
         for waiting in flood.drain(2..) {
             assert!(waiting.now_or_never().unwrap().is_err());
@@ -399,7 +402,7 @@ mod tests {
         let second = wait(&queue, FLOOD, "a");
         drop(first);
         let third = wait(&queue, FLOOD, "b");
-        drop(guard); // the second one's, who leaves without taking it
+        drop(guard); // offered to the second waiter, which leaves without taking it
         drop(second);
         let guard = third.now_or_never().unwrap().unwrap();
         drop(guard);

@@ -1,4 +1,4 @@
-//! The service over HTTP.
+//! HTTP routes of the service.
 //!
 //! ```text
 //! POST   /api/v1/users               {name, password}    201 {id, name, token, expires_at}
@@ -9,16 +9,16 @@
 //! PUT    /api/v1/following/NAME      bearer              204
 //! DELETE /api/v1/following/NAME      bearer              204
 //! POST   /api/v1/posts               bearer {text}       201 {id, author, text, time}
-//!            with an Idempotency-Key of the last 24 h:   200, the post of then
+//!            with an Idempotency-Key of the last 24 h:   200 with the existing post
 //! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
 //! GET    /api/v1/health                                  200 {status, processes, …}, or 503
-//! GET    /                                               the page, for people
+//! GET    /                                               the web page
 //! ```
 //!
-//! Times are milliseconds since 1970; ids are decimal strings; `next_cursor` is null at the end,
-//! opaque otherwise, and good for the listing that gave it only. A limit is 1 to 100, by default
-//! 20; a page may have fewer posts although another follows, because it holds at most 256 KiB of
-//! text (or one post). A user's id is the name. Errors are problem JSON.
+//! Times are milliseconds since 1970, and ids are decimal strings. `next_cursor` is null at the end
+//! of a listing; otherwise it is opaque, and valid only for the same listing. A limit is 1 to 100,
+//! by default 20. A page holds at most 256 KiB of text (or one post), so it may have fewer posts
+//! than the limit although another page follows. A user's id is the name. Errors are problem JSON.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -40,16 +40,16 @@ use crate::password::Password;
 use crate::service::{Health, Listing, Post, Social, SocialError, Status};
 use crate::user::{Profile, Text};
 
-/// What the routes need besides the service.
+/// Settings of the routes.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Signs tokens and cursors.
+    /// Signer of tokens and cursors.
     pub signer: Signer,
-    /// How long a token is valid.
+    /// Time for which a token is valid.
     pub token_ttl: Duration,
 }
 
-/// The routes of the service, for a [`Server`](throng_server::Server) to serve.
+/// Builds the routes of the service, for a [`Server`](throng_server::Server).
 pub fn routes(social: Social, settings: Settings) -> Router {
     let api = Router::new()
         .route("/users", post(register))
@@ -235,7 +235,7 @@ async fn health(State(app): State<App>) -> Result<Response, Problem> {
     Ok(health_view(&app.social.health()?))
 }
 
-/// Whoever balances load looks at the status alone.
+/// Builds the health response; load balancers check only its status.
 fn health_view(health: &Health) -> Response {
     let code = match health.status {
         Status::Ok => StatusCode::OK,
@@ -244,7 +244,7 @@ fn health_view(health: &Health) -> Response {
     (code, Json(health)).into_response()
 }
 
-/// Answers are each reader's own and of the moment: no cache may keep them.
+/// Forbids caching: a response is for one reader and only valid at that moment.
 async fn no_store(mut response: Response) -> Response {
     let no_store = HeaderValue::from_static("no-store");
     response.headers_mut().insert(header::CACHE_CONTROL, no_store);
@@ -260,7 +260,7 @@ impl App {
         (StatusCode::CREATED, Json(session)).into_response()
     }
 
-    /// Where a page begins, and how long it is.
+    /// Returns the start of a page and its limit.
     fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<PostId>, usize), Problem> {
         let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
         if !(1..=LIMIT_MAX).contains(&limit) {
@@ -312,17 +312,17 @@ impl From<SocialError> for Problem {
         }
         let problem = Problem::new(status, name, error.to_string());
         if let E::KeysFull { retry_after } = error {
-            // Rounded up: at that second there is room.
+            // Rounded up, so that there is room when the client retries.
             let seconds = retry_after.as_millis().div_ceil(1000).max(1);
             let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
             return problem.with_header(header::RETRY_AFTER, seconds);
         }
         match status {
-            // A challenge belongs to every 401; this one says where credentials go.
+            // Every 401 needs a challenge.
             StatusCode::UNAUTHORIZED => {
                 problem.with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
             }
-            // By then most of those who wait are served.
+            // By then most of the waiting requests are served.
             StatusCode::TOO_MANY_REQUESTS => {
                 problem.with_header(header::RETRY_AFTER, HeaderValue::from_static("3"))
             }
@@ -334,7 +334,7 @@ impl From<SocialError> for Problem {
     }
 }
 
-/// The name in a path or token. What cannot be a name is nobody's, so it is not found.
+/// Parses the name in a path or token. No user has an invalid name, so it is answered 404.
 fn parse_name(name: String) -> Result<Name, Problem> {
     Name::try_from(name).map_err(|_| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-user", "this is not a valid user name")

@@ -1,15 +1,16 @@
-//! Post ids: 64 bits, ordered by time, never given twice.
+//! Post ids: 64 bits, ordered by time, each assigned at most once.
 //!
 //! ```text
 //!  63 62                            22 21          12 11         0
 //!  0 │ milliseconds since 2025 (41)   │ node (10)    │ sequence (12)
 //! ```
 //!
-//! Within a node, milliseconds and sequence form one counter, the *tick*, which never goes back: a
-//! clock that steps back, or 4,096 posts within a millisecond, only make it run ahead of the clock.
-//! So that it does not go back across a restart either, ticks are given out from a lease: a durable
-//! process records how far they may go before they do. A restart begins beyond the recorded end,
-//! at most [`LEASE`] ahead of the clock. A tick that does not fit its bits is never given.
+//! Within a node, milliseconds and sequence form one counter, the *tick*, which never decreases:
+//! after a clock step backwards, or 4,096 posts within a millisecond, the counter runs ahead of the
+//! clock. A lease keeps the counter from decreasing across a restart: a durable process records the
+//! end of the ticks that may be assigned, before they are assigned. After a restart, ticks begin
+//! beyond the recorded end, at most [`LEASE`] ahead of the clock. A tick that does not fit its bits
+//! is never assigned.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,8 +22,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use throng::prelude::*;
 use throng_durable::{Durable, Entity, EntityError, Node};
 
-/// A post's id. Ids of one node are ordered as they were given; in JSON a decimal string, because
-/// many languages read numbers of that size wrongly.
+/// Id of a post. The ids of one node are ordered by assignment. In JSON an id is a decimal string,
+/// because many languages lose precision in numbers of that size.
 ///
 /// ```
 /// use social::PostId;
@@ -35,17 +36,17 @@ use throng_durable::{Durable, Entity, EntityError, Node};
 pub struct PostId(u64);
 
 impl PostId {
-    /// The id of this number.
+    /// Creates the id with this number.
     pub const fn new(number: u64) -> PostId {
         PostId(number)
     }
 
-    /// The number of this id.
+    /// Returns the id's number.
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// When the id was given, in milliseconds since 1970.
+    /// Returns the time of assignment, in milliseconds since 1970.
     pub const fn time_ms(self) -> u64 {
         (self.0 >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
     }
@@ -92,17 +93,17 @@ impl<'de> Deserialize<'de> for PostId {
     }
 }
 
-/// Gives out the post ids of one node.
+/// Assigns the post ids of one node.
 pub(crate) struct IdGenerator {
     node: u16,
     granted: Mutex<TickRange>,
     lease: Entity<Lease>,
-    /// Held while the lease is extended, so that one post asks for all that wait.
+    /// Held while the lease is extended, so that waiting posts share one extension.
     extending: tokio::sync::Mutex<()>,
     clock: fn() -> u64,
 }
 
-/// Why there is no id.
+/// Reason for which no id is assigned.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdError {
     #[error("cannot extend the lease of post ids")]
@@ -112,7 +113,7 @@ pub(crate) enum IdError {
 }
 
 impl IdGenerator {
-    /// The ids of node number `number`; no two nodes of a service may share one.
+    /// Creates the generator for node `number`, which must be unique among the nodes of a service.
     pub(crate) fn new(node: &Node, number: u16) -> IdGenerator {
         IdGenerator {
             node: number,
@@ -123,16 +124,16 @@ impl IdGenerator {
         }
     }
 
-    /// The same with another clock, which tells the tick of the time.
+    /// Replaces the clock, which returns the tick of the current time.
     #[cfg(test)]
     pub(crate) fn with_clock(self, clock: fn() -> u64) -> IdGenerator {
         IdGenerator { clock, ..self }
     }
 
-    /// An id greater than all given before. Waits for the disk about once per [`LEASE`].
+    /// Returns an id greater than all earlier ids. Waits for the disk about once per [`LEASE`].
     ///
     /// # Errors
-    /// [`IdError`]; no id was given.
+    /// [`IdError`]; no id was assigned.
     pub(crate) async fn next(&self) -> Result<PostId, IdError> {
         if let Some(id) = self.take((self.clock)()) {
             return Ok(id);
@@ -144,7 +145,8 @@ impl IdGenerator {
         let extend = ExtendLease { from: (self.clock)() };
         let granted = self.lease.call(extend).await.map_err(IdError::Lease)?;
         let mut granted = granted.ok_or(IdError::Exhausted)?;
-        // Not by the clock: it may have passed the whole lease while the disk was waited for.
+        // The clock is ignored here: it may have passed the whole lease during the wait for the
+        // disk.
         let first = granted.take(0).ok_or(IdError::Exhausted)?;
         *self.granted() = granted;
         Ok(PostId::from_tick(self.node, first))
@@ -165,7 +167,7 @@ impl fmt::Debug for IdGenerator {
     }
 }
 
-/// Ticks that may be given out without asking: `next..end`.
+/// Ticks that may be assigned without extending the lease: `next..end`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TickRange {
     next: u64,
@@ -173,7 +175,7 @@ pub(crate) struct TickRange {
 }
 
 impl TickRange {
-    /// The first tick that is neither given nor before the clock.
+    /// Returns the first unassigned tick that is not before the clock.
     fn take(&mut self, clock: u64) -> Option<u64> {
         let tick = self.next.max(clock);
         if tick >= self.end {
@@ -184,7 +186,7 @@ impl TickRange {
     }
 }
 
-/// Records how far ticks may have been given out; one per node, durable.
+/// Records the end of the ticks that may be assigned; one durable process per node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Lease {
     end: u64,
@@ -196,14 +198,14 @@ impl Durable for Lease {
     const KIND: &'static str = "post-id-lease";
 }
 
-/// Asks a [`Lease`] for ticks that nobody was granted before, not before `from`.
+/// Requests a range of unassigned ticks, none of them before `from`.
 #[derive(Debug)]
 pub(crate) struct ExtendLease {
     from: u64,
 }
 
 impl Message for ExtendLease {
-    /// None if there are no ticks left.
+    /// `None` if there are no ticks left.
     type Reply = Option<TickRange>;
 }
 
@@ -220,7 +222,7 @@ impl Handle<ExtendLease> for Lease {
 impl Lease {
     fn grant(&mut self, from: u64) -> Option<TickRange> {
         let next = self.end.max(from);
-        // Refused before it is recorded: a clock that is set right again finds the lease as it was.
+        // A refused request leaves the lease unchanged, so a corrected clock can continue.
         let end = next.checked_add(tick_of(LEASE)).filter(|end| *end <= TICKS_END)?;
         if self.end > 0 && next - self.end > tick_of(JUMP) {
             tracing::info!(
@@ -233,13 +235,13 @@ impl Lease {
     }
 }
 
-/// How far ahead of the clock ids may be after a restart; also how often the disk is waited for.
+/// Largest lead of ids over the clock after a restart, and the interval of waits for the disk.
 const LEASE: Duration = Duration::from_secs(10);
 
-/// Post ids that skip ahead further than this are worth a line in the log.
+/// Smallest jump of post ids that is logged.
 const JUMP: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// 2025-01-01T00:00:00Z; 41 bits of milliseconds reach from there to 2094.
+/// 2025-01-01T00:00:00Z; 41 bits of milliseconds reach until 2094.
 const EPOCH_MS: u64 = 1_735_689_600_000;
 const NODE_BITS: u32 = 10;
 const SEQUENCE_BITS: u32 = 12;
@@ -249,7 +251,7 @@ fn clock_tick() -> u64 {
     tick_of(since_1970().saturating_sub(Duration::from_millis(EPOCH_MS)))
 }
 
-/// What the system's clock shows.
+/// Returns the time since 1970 by the system's clock.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -264,7 +266,8 @@ mod tests {
 
     use super::*;
 
-    /// Takes `count` ticks at a standing `clock`, extending the lease as [`IdGenerator::next`] does.
+    /// Takes `count` ticks at a constant `clock`, extending the lease as [`IdGenerator::next`]
+    /// does.
     fn take(granted: &mut TickRange, lease: &mut Lease, clock: u64, count: usize) -> Vec<u64> {
         let mut ticks = Vec::new();
         while ticks.len() < count {
@@ -324,7 +327,7 @@ mod tests {
         runtime.block_on(async |runtime| {
             let node = Node::open(data.path()).start(runtime).unwrap();
             let mut ids = IdGenerator::new(&node, 0);
-            // Each look at the clock finds it beyond a lease granted at the look before.
+            // Each reading of the clock is beyond the lease that the previous reading extended.
             ids.clock = || CLOCK.fetch_add(2 * tick_of(LEASE), Ordering::SeqCst);
             let mut given = Vec::new();
             for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! The idempotency keys of a user: which post was made under which key, for a day.
+//! Idempotency keys of a user: the post made under each key, kept for a day.
 //!
 //! ```text
 //! cells   'k' KEY            → POST-ID    the post that was made under a key
@@ -6,9 +6,9 @@
 //! state   count              = number of 'o' cells
 //! ```
 //!
-//! Invariants: each 'k' cell has its 'o' cell and the other way around; a key is found until it is
-//! [`IdempotencyKey::KEPT`] old and never after; no key is forgotten early to make room for another:
-//! beyond [`IdempotencyKey::COUNT_MAX`] keys, a post with one more is refused.
+//! Invariants: each 'k' cell has its 'o' cell and vice versa. A key is found until it is
+//! [`IdempotencyKey::KEPT`] old, and never after. No key is removed early to make room: a post
+//! beyond [`IdempotencyKey::COUNT_MAX`] keys is refused.
 
 use std::time::Duration;
 
@@ -17,27 +17,27 @@ use throng_durable::{CellError, Cells};
 
 use crate::ids::{PostId, since_1970};
 
-/// The client's name for a request, which makes repeating that request harmless: 1 to 128 visible
-/// ASCII characters.
+/// Name that a client gives to a request, which makes repeating the request harmless: 1 to 128
+/// visible ASCII characters.
 ///
-/// A user's key is remembered for [`KEPT`](IdempotencyKey::KEPT) after the post that was made under
-/// it. A user who has made [`COUNT_MAX`](IdempotencyKey::COUNT_MAX) posts with keys within that time
-/// can make another one with a key only once the oldest of them is forgotten.
+/// A user's key is kept for [`KEPT`](IdempotencyKey::KEPT) after the post that was made under it. A
+/// user who has made [`COUNT_MAX`](IdempotencyKey::COUNT_MAX) posts with keys within that time
+/// cannot make another post with a key before the oldest key expires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// The longest key.
+    /// Maximum length of a key, in bytes.
     pub const BYTES_MAX: usize = 128;
 
-    /// Time for which a key is remembered.
+    /// Time for which a key is kept.
     pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Number of keys of one user that are remembered at once; they take at most about 3 MB on disk.
+    /// Maximum number of keys that are kept per user; they take about 3 MB on disk at most.
     pub const COUNT_MAX: u32 = 10_000;
 
-    /// The key of this text, if it can be one.
+    /// Returns the key with this text, or `None` if the text is not a valid key.
     pub fn new(text: &str) -> Option<IdempotencyKey> {
         let fits = (1..=IdempotencyKey::BYTES_MAX).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -45,28 +45,28 @@ impl IdempotencyKey {
     }
 }
 
-/// The part of the keys that lies in the user's state; the keys themselves are cells.
+/// Part of the keys in the user's state; the keys themselves are cells.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Keys {
     count: u32,
-    /// The keys that a state of version 1 held, oldest first, until the next post with a key.
+    /// Keys of a state of version 1, oldest first; the next post with a key moves them into cells.
     unmoved: Vec<(IdempotencyKey, PostId)>,
 }
 
-/// The user has reached the maximum number of remembered keys.
+/// The user has the maximum number of unexpired keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeysFull {
-    /// The time until the oldest key is forgotten.
+    /// Time until the oldest key expires.
     pub(crate) retry_after: Duration,
 }
 
 impl Keys {
-    /// The keys of a state of version 1.
+    /// Takes over the keys of a state of version 1.
     pub(crate) fn of_version_1(keys: impl IntoIterator<Item = (IdempotencyKey, PostId)>) -> Keys {
         Keys { count: 0, unmoved: keys.into_iter().collect() }
     }
 
-    /// The post that was made under the key, if the key is still remembered.
+    /// Returns the post that was made under the key, if the key has not expired.
     pub(crate) fn find(
         &mut self,
         cells: &mut Cells<'_>,
@@ -81,7 +81,7 @@ impl Keys {
         Ok(id.filter(|id| now.remembers(*id)))
     }
 
-    /// Forgets some keys whose time is over, and says whether there is room for one more.
+    /// Removes some expired keys, and returns whether there is room for another key.
     pub(crate) fn make_room(
         &mut self,
         cells: &mut Cells<'_>,
@@ -106,14 +106,14 @@ impl Keys {
         })
     }
 
-    /// Remembers that the post was made under the key.
+    /// Records that the post was made under the key.
     pub(crate) fn remember(
         &mut self,
         cells: &mut Cells<'_>,
         key: &IdempotencyKey,
         id: PostId,
     ) -> Result<(), CellError> {
-        // A key whose time is over may not have been forgotten yet.
+        // The key may have expired without having been removed.
         if let Some(before) = cells.get::<PostId>(key_cell(key))? {
             self.forget(cells, key, before);
         }
@@ -130,18 +130,18 @@ impl Keys {
     }
 }
 
-/// The time of a turn, in milliseconds since 1970.
+/// Time of a turn, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now(u64);
 
 impl Now {
-    /// The time that the system's clock shows.
+    /// Reads the system's clock.
     pub(crate) fn by_the_clock() -> Now {
         Now(u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Whether a key is remembered under which this post was made. A post from more than a day
-    /// ahead was made while the clock was wrong: its key must not stay until then.
+    /// Returns whether a key for this post is unexpired. A post from more than a day in the future
+    /// was made while the clock was wrong; its key must not stay until then.
     fn remembers(self, id: PostId) -> bool {
         self.0.abs_diff(id.time_ms()) < KEPT_MS
     }
@@ -153,10 +153,10 @@ impl Now {
 
 const KEPT_MS: u64 = IdempotencyKey::KEPT.as_millis() as u64;
 
-/// Number of expired keys that one turn forgets: more than the one it adds, so they become fewer.
+/// Number of expired keys that a turn removes at most: more than it adds, so their number falls.
 const FORGOTTEN_AT_ONCE: usize = 8;
 
-/// The first byte of a cell's key says what the cell holds; see also `user.rs`.
+/// First byte of a cell's key, which tells the cell's content; see also `user.rs`.
 const KEY: u8 = b'k';
 const ORDER: u8 = b'o';
 
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps keys and nothing else.
+    /// Entity that keeps only keys.
     #[derive(Debug, Default, Serialize, Deserialize)]
     struct Keeper(Keys);
 
@@ -192,7 +192,7 @@ mod tests {
         const KIND: &'static str = "keeper";
     }
 
-    /// Uses a key for a post, at a time.
+    /// Uses a key for a post at a given time.
     struct Use {
         key: IdempotencyKey,
         id: PostId,
@@ -228,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Pretends that so many more keys are remembered; the count, and the number of cells.
+    /// Adds `add` to the count of keys; returns the count, and the number of cells.
     struct Count {
         add: u32,
     }
@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Makes the keys those of a state of version 1; the cell of one of them cannot be read.
+    /// Installs the keys as a state of version 1, and makes the cell of `damaged` unreadable.
     struct Begin {
         keys: Vec<(IdempotencyKey, PostId)>,
         damaged: IdempotencyKey,
@@ -276,12 +276,12 @@ mod tests {
         }
     }
 
-    /// The id of a post that is made so many milliseconds into the test.
+    /// Returns the id of a post that is made `ms` milliseconds into the test.
     fn post(ms: u64) -> PostId {
         PostId::new(ms << 22)
     }
 
-    /// The time so many milliseconds into the test.
+    /// Returns the time `ms` milliseconds into the test.
     fn at(ms: u64) -> Now {
         Now(post(ms).time_ms())
     }
@@ -323,7 +323,7 @@ mod tests {
             assert_eq!(used(0, 5 + KEPT_MS).await, Used::First);
             assert_eq!(used(0, 5 + KEPT_MS).await, Used::Again(post(5 + KEPT_MS)));
             assert_eq!(keeper.call(Count { add: 0 }).await.unwrap(), (40, 40));
-            // Later keys take the place of those whose time is over, some at once.
+            // Later keys remove expired keys, several at a time.
             for number in 100..110 {
                 assert_eq!(used(number, 3 * KEPT_MS + number).await, Used::First);
             }

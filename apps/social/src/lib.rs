@@ -1,13 +1,14 @@
-//! A message service: register, follow, post, read what those you follow have posted.
+//! A message service: users register, follow each other, post, and read the posts of the users they
+//! follow.
 //!
-//! It is the proof that throng's public API suffices: one durable process per user, no database,
-//! no cache, no lock.
+//! The service demonstrates that throng's public API suffices for an application: one durable
+//! process per user, no database, no cache, no lock.
 //!
 //! ```text
 //!  http ──► Social ──call──► User "alice"   account, counts
 //!   │         │                 └ cells     f NAME → (),  p POST-ID → post,  k, o idempotency keys
 //!   │         ├─call──► User "bob" …
-//!   page      └─call──► Lease               which post ids may be given out
+//!   page      └─call──► Lease               lease of post ids
 //! ```
 //!
 //! ```
@@ -38,11 +39,11 @@
 //! ```
 //!
 //! Invariants:
-//! * A user's process calls no other user's, so no two wait on each other; whatever needs several
-//!   users ([`Social::timeline`]) is done outside their turns.
-//! * A post is written once, to one cell, and never rewritten; what a turn rewrites is the user's
+//! * A user's process calls no other user's process, so no two wait for each other. Operations on
+//!   several users ([`Social::timeline`]) run outside the users' turns.
+//! * A post is written once, to its own cell, and never rewritten. A turn rewrites only the user's
 //!   small state.
-//! * What was acknowledged is on disk; a timeline read later holds it exactly once.
+//! * Acknowledged data is on disk. A later timeline contains each acknowledged post exactly once.
 #![forbid(unsafe_code)]
 
 mod fair_queue;

@@ -1,4 +1,4 @@
-//! What a user is called, and is addressed by.
+//! User names, which also address the users' processes.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A user's name: 1 to 32 of `a`–`z`, `0`–`9` and `_`.
+/// Name of a user: 1 to 32 of `a`–`z`, `0`–`9` and `_`.
 ///
-/// There is exactly one way to write it, so that two people never look alike.
+/// A name has exactly one spelling, so that no two users look alike.
 ///
 /// ```
 /// use social::Name;
@@ -21,16 +21,16 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
 
-/// A text that cannot be a name.
+/// The text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a name must have 1 to {} characters, each of a-z, 0-9 or _", Name::BYTES_MAX)]
 pub struct NameError;
 
 impl Name {
-    /// The longest name.
+    /// Maximum length of a name, in bytes.
     pub const BYTES_MAX: usize = 32;
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

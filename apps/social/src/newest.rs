@@ -1,13 +1,13 @@
-//! The newest few of many: what a timeline keeps while the pages of its authors come in.
+//! Bounded selection of the newest items, for a timeline while the pages of its authors come in.
 //!
-//! Invariant: after any offers in any order it holds the `limit` highest ids offered (or all, if
-//! there were fewer), each once.
+//! Invariant: after any offers in any order, it holds the `limit` highest ids offered (or all, if
+//! fewer were offered), each once.
 
 use std::collections::BTreeMap;
 
 use crate::ids::PostId;
 
-/// Keeps the `limit` newest of what it is offered.
+/// Keeps the `limit` newest of the offered items.
 #[derive(Debug)]
 pub(crate) struct Newest<T> {
     limit: usize,
@@ -15,12 +15,12 @@ pub(crate) struct Newest<T> {
 }
 
 impl<T> Newest<T> {
-    /// Keeps nothing yet; `limit` is at least 1.
+    /// Creates an empty selection; `limit` must be at least 1.
     pub(crate) fn new(limit: usize) -> Newest<T> {
         Newest { limit, kept: BTreeMap::new() }
     }
 
-    /// Takes `item` if it is among the newest so far. Cost: logarithmic in the limit.
+    /// Keeps `item` if it is among the newest so far. Cost: logarithmic in the limit.
     pub(crate) fn offer(&mut self, id: PostId, item: T) {
         if self.floor().is_some_and(|floor| id < floor) {
             return;
@@ -31,12 +31,12 @@ impl<T> Newest<T> {
         }
     }
 
-    /// The id below which nothing can make it any more; none while there is room.
+    /// Returns the id below which offers have no effect, or `None` while there is room.
     pub(crate) fn floor(&self) -> Option<PostId> {
         if self.kept.len() < self.limit { None } else { self.kept.keys().next().copied() }
     }
 
-    /// What was kept, newest first.
+    /// Returns the kept items, newest first.
     pub(crate) fn into_newest_first(self) -> impl Iterator<Item = T> {
         self.kept.into_values().rev()
     }

@@ -1,14 +1,14 @@
-//! The page for people: three embedded files, and headers that let it load nothing else.
+//! The web page: three embedded files, and headers that forbid it to load anything else.
 //!
-//! Invariant: the page runs its own script and talks to its own origin, nothing more; should a
-//! post's text ever be taken for HTML, the policy keeps it from doing anything.
+//! Invariant: the page runs only its own script and connects only to its own origin. If a post's
+//! text were ever parsed as HTML, the policy would keep it from having any effect.
 
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-/// The routes of the page, for a router of any state.
+/// Builds the routes of the page, for a router with any state.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/", get(|| asset("text/html; charset=utf-8", include_str!("page/index.html"))))

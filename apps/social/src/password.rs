@@ -1,12 +1,15 @@
-//! Passwords: taken in, hashed with Argon2id, compared.
+//! Passwords: validation, hashing with Argon2id, verification.
 //!
-//! Invariants: half the cores at most hash at once (each hash takes tens of milliseconds and
-//! 19 MiB, and nothing else may starve for it), each in a memory that is kept for the next hash,
-//! because the system's allocator keeps some of what every thread gives back, and wiped, because what
-//! is left in it would let passwords be tried quickly; at most so many wait
-//! for that that the last waits a few seconds, in a [`FairQueue`]; a login of somebody unknown costs
-//! the same hash as one with a wrong password, so that time does not tell who exists; a password is
-//! never printed.
+//! Invariants:
+//! * At most half the cores hash at once: each hash takes tens of milliseconds and 19 MiB, and must
+//!   not starve other work.
+//! * Each hash runs in memory that is kept for the next hash, because the system's allocator
+//!   retains some of the memory that each thread frees. The memory is wiped after each hash,
+//!   because its content would allow fast guesses of the password.
+//! * A [`FairQueue`] bounds the waiting hashes, so that the last one waits a few seconds.
+//! * A login of an unknown user costs the same hash as a login with a wrong password, so the time
+//!   does not reveal whether a user exists.
+//! * A password is never printed.
 
 use std::collections::TryReserveError;
 use std::fmt;
@@ -21,11 +24,11 @@ use crate::fair_queue::{FairQueue, QueueFull};
 use crate::name::Name;
 use crate::visible;
 
-/// A password as a person typed it: 8 to 128 bytes, with a character that can be seen.
+/// Password as typed by a person: 8 to 128 bytes, with at least one visible character.
 #[derive(Clone)]
 pub struct Password(String);
 
-/// Why a password is not taken.
+/// Reason for rejecting a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a password must have {} to {} bytes, with at least one visible character",
@@ -35,15 +38,16 @@ pub struct Password(String);
 pub struct PasswordError;
 
 impl Password {
-    /// The shortest password.
+    /// Minimum length of a password, in bytes.
     pub const BYTES_MIN: usize = 8;
-    /// The longest; more would buy an attacker hashing time and a person nothing.
+    /// Maximum length of a password, in bytes; longer passwords would cost hashing time without
+    /// adding security.
     pub const BYTES_MAX: usize = 128;
 
-    /// Checks the length, and that there is something in it that a person can have typed.
+    /// Checks the length, and that the text has a visible character.
     ///
     /// # Errors
-    /// The text is too short or too long, or there is nothing to see in it.
+    /// The text is too short or too long, or has no visible character.
     pub fn new(text: impl Into<String>) -> Result<Password, PasswordError> {
         let text = text.into();
         let fits = (Password::BYTES_MIN..=Password::BYTES_MAX).contains(&text.len());
@@ -57,53 +61,53 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Hashing failed for a reason that is not the password's.
+/// Reason for which a password could not be hashed, independent of the password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashError {
     /// The queue for hashing is full, and this client has its share of it; try again soon.
     #[error("too many passwords are waiting to be hashed")]
     Busy,
-    /// The machine has no randomness, or no memory.
+    /// The machine lacks randomness or memory.
     #[error("the password could not be hashed")]
     Failed,
 }
 
-/// Hashes and compares, a bounded number at once.
+/// Hashes and verifies passwords, a bounded number at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Passwords {
-    /// One memory for each hash that may run.
+    /// Memory for each concurrent hash.
     memories: FairQueue<HashMemory>,
-    /// A hash that no password fits, for logins of nobody; made like every other.
+    /// Hash that no password matches, for logins of unknown users; created like every other hash.
     dummy_hash: Arc<str>,
 }
 
-/// On behalf of whom a password is hashed.
+/// Client on whose behalf a password is hashed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Client<'c> {
     pub(crate) address: IpAddr,
-    /// None for a name that nobody can have.
+    /// Name of the user, or `None` for an invalid name.
     pub(crate) name: Option<&'c Name>,
 }
 
 impl Passwords {
-    /// Prepares; hashes once, so takes tens of milliseconds.
+    /// Creates the pool; hashes once, which takes tens of milliseconds.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// The operating system provides no randomness, or there is too little memory.
     pub(crate) fn new() -> Result<Passwords, HashError> {
         let mut unknown = [0; 32];
         getrandom::fill(&mut unknown).map_err(|_| HashError::Failed)?;
         let at_once = (available_parallelism().map_or(1, usize::from) / 2).max(1);
         let mut memories: Vec<HashMemory> = (0..at_once).map(|_| HashMemory::default()).collect();
-        // The one that is lent first.
+        // The queue lends the last memory first.
         let memory = memories.last_mut().ok_or(HashError::Failed)?;
         let dummy_hash = memory.hash(&unknown)?.into();
         let memories = FairQueue::new(memories, at_once * WAITING_PER_HASH);
         Ok(Passwords { memories, dummy_hash })
     }
 
-    /// The hash to keep for `password`, salted, with its parameters.
+    /// Returns the hash to store for `password`, with its salt and parameters.
     ///
     /// # Errors
     /// [`HashError`]; nothing was hashed.
@@ -115,8 +119,8 @@ impl Passwords {
         self.blocking(client, move |memory| memory.hash(password.0.as_bytes())).await?
     }
 
-    /// Whether `password` is the one that `stored` was made from; if there is none, false, at the
-    /// same cost.
+    /// Returns whether `stored` is a hash of `password`. Without a stored hash, the result is
+    /// false, at the same cost.
     ///
     /// # Errors
     /// [`HashError`]; nothing was compared.
@@ -134,7 +138,7 @@ impl Passwords {
         stored.unwrap_or_else(|| self.dummy_hash.to_string())
     }
 
-    /// Runs `work` on the blocking pool once a core is free for it, if not too many wait already.
+    /// Runs `work` on the blocking pool once a memory is free, unless too many tasks wait already.
     async fn blocking<R: Send + 'static>(
         &self,
         Client { address, name }: Client<'_>,
@@ -142,7 +146,7 @@ impl Passwords {
     ) -> Result<R, HashError> {
         let memory = self.memories.borrow(address, name).await;
         let mut memory = memory.map_err(|QueueFull| HashError::Busy)?;
-        // The memory goes along: work whose client has left still occupies its core.
+        // The task owns the memory: work whose client has disconnected still occupies its core.
         tokio::task::spawn_blocking(move || memory.get().map(work))
             .await
             .ok()
@@ -151,16 +155,16 @@ impl Passwords {
     }
 }
 
-/// How many may wait for each hash that runs: a few seconds' worth.
+/// Maximum number of waiters per concurrent hash: a few seconds' worth.
 const WAITING_PER_HASH: usize = 128;
 
-/// The memory that a hash fills; allocated by the first one, kept, and wiped after each.
+/// Memory for a hash; allocated by the first hash, kept, and wiped after each hash.
 struct HashMemory {
     blocks: Vec<Block>,
     reserve: fn(&mut Vec<Block>, usize) -> Result<(), TryReserveError>,
 }
 
-/// A stored hash that is sound.
+/// A valid stored hash.
 struct StoredHash {
     argon2: Argon2<'static>,
     salt: Salt,
@@ -168,7 +172,7 @@ struct StoredHash {
 }
 
 impl HashMemory {
-    /// The hash of a password with a salt of its own, as a PHC string.
+    /// Returns the hash of a password with a fresh salt, as a PHC string.
     fn hash(&mut self, password: &[u8]) -> Result<String, HashError> {
         let mut salt = [0; 16];
         getrandom::fill(&mut salt).map_err(|_| HashError::Failed)?;
@@ -186,10 +190,10 @@ impl HashMemory {
         Ok(hash.to_string())
     }
 
-    /// Whether a stored hash is this password's. One that is not sound is no password's.
+    /// Returns whether a stored hash matches the password. An invalid hash matches no password.
     ///
     /// # Errors
-    /// There is not so much memory; nothing was compared.
+    /// There is too little memory; nothing was compared.
     fn fits(&mut self, password: &[u8], stored: &str) -> Result<bool, HashError> {
         let Some(StoredHash { argon2, salt, output }) = StoredHash::parse(stored) else {
             return Ok(false);
@@ -199,7 +203,7 @@ impl HashMemory {
         Ok(self.fill(&argon2, password, &salt).is_some_and(|found| found == output))
     }
 
-    /// Sees to it that there are so many blocks.
+    /// Grows the memory to at least `count` blocks.
     fn grow(&mut self, count: usize) -> Result<(), HashError> {
         if let Some(missing) = count.checked_sub(self.blocks.len()) {
             (self.reserve)(&mut self.blocks, missing).map_err(|_| HashError::Failed)?;
@@ -208,15 +212,15 @@ impl HashMemory {
         Ok(())
     }
 
-    /// None if the parameters are none, or there are fewer blocks than they ask for.
+    /// Returns `None` for invalid parameters, or if they need more blocks than there are.
     fn fill(&mut self, argon2: &Argon2<'_>, password: &[u8], salt: &[u8]) -> Option<Output> {
         let params = argon2.params();
         let blocks = self.blocks.get_mut(..params.block_count())?;
         let mut output = [0; Output::MAX_LENGTH];
         let output = output.get_mut(..params.output_len().unwrap_or(Params::DEFAULT_OUTPUT_LEN))?;
         let filled = argon2.hash_password_into_with_memory(password, salt, output, &mut *blocks);
-        // The compiler cannot leave this out: the blocks outlive the call, and the next hash gets
-        // them. It takes a small part of the time of a hash.
+        // The compiler cannot optimise this away: the blocks outlive the call, and the next hash
+        // uses them. Wiping takes a small part of the time of a hash.
         blocks.fill(Block::new());
         filled.ok()?;
         Output::new(output).ok()
@@ -252,8 +256,8 @@ impl fmt::Debug for HashMemory {
 const ALGORITHM: Algorithm = Algorithm::Argon2id;
 const VERSION: Version = Version::V0x13;
 
-/// The most memory that a stored hash may ask for, in blocks of a KiB: no version of this program has
-/// made one that needs more.
+/// Maximum memory that a stored hash may require, in blocks of a KiB. No version of this program
+/// has created a hash that requires more.
 const BLOCKS_MAX: usize = 64 * 1024;
 
 #[cfg(test)]
@@ -375,7 +379,7 @@ mod tests {
                 places.sort();
                 places
             };
-            // Each is allocated by its first hash, and not every one need have had one.
+            // The first hash allocates a memory, and some memories may not have run a hash yet.
             let mut lent = lend_all();
             let at_once = lent.len();
             for memory in &mut lent {
@@ -399,7 +403,7 @@ mod tests {
                 let client = Client { address: address.parse().unwrap(), name: Some(&name) };
                 passwords.verify(client, "correct horse".to_owned(), None).await
             };
-            // All that may run do, until the test lets them.
+            // Occupies all memories until the test releases them.
             let mut running = Vec::new();
             while let Some(Ok(memory)) =
                 passwords.memories.borrow(CLIENT.address, None).now_or_never()
@@ -423,7 +427,7 @@ mod tests {
             }
             running.clear();
             let mut all = flood.into_iter().enumerate().collect::<Vec<_>>();
-            // The flood has not got through when the others are done.
+            // The flood is not through when the other clients are done.
             let mut done = 0;
             let outcomes = join_all(others);
             let mut outcomes = std::pin::pin!(outcomes);

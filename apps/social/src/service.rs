@@ -1,4 +1,4 @@
-//! What the service does, across users: the operations that HTTP, tests or a program call.
+//! Operations of the service across users, called by the HTTP routes, tests or a program.
 //!
 //! ```text
 //! timeline(alice)    names = alice.ListFollowing
@@ -8,12 +8,12 @@
 //!                                                     └──────────────┘
 //! ```
 //!
-//! A timeline is merged when it is read: each author is asked for no more than could still make it
-//! onto the page, so the work beyond the first page's worth is a look at each author's latest.
+//! A timeline is merged when it is read. Each author is asked only for posts that could still
+//! appear on the page, so the cost beyond the posts of the page is one lookup per author.
 //!
-//! Invariant: a page is whole. An author's page that was cut, because it had too much text, says
-//! nothing of what lies below its last post; so the merged page ends there at the latest, and the
-//! next one begins there.
+//! Invariant: a page has no gaps. An author's page that was cut, because it had too much text,
+//! carries no information about posts below its last post. So the merged page ends at that post at
+//! the latest, and the next page begins there.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
@@ -37,124 +37,126 @@ use crate::user::{
     ReadPasswordHash, Register, Text, Unfollow, User, UserError,
 };
 
-/// The message service on a node; cheap to clone.
+/// Handle of the message service on a node; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Social {
     node: Node,
     runtime: RuntimeHandle,
     ids: Arc<IdGenerator>,
     passwords: Passwords,
-    /// The client on whose behalf passwords are hashed.
+    /// Client on whose behalf passwords are hashed.
     client: IpAddr,
-    /// One for each timeline that may be merged now; each takes megabytes meanwhile.
+    /// Permits for concurrent merges of timelines, each of which takes megabytes.
     timelines: Arc<Semaphore>,
 }
 
-/// A post, as everybody sees it.
+/// Public view of a post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// Its id; higher is newer.
+    /// Id of the post; newer posts have higher ids.
     pub id: PostId,
-    /// Who posted it.
+    /// Name of the author.
     pub author: Name,
-    /// What it says.
+    /// Text of the post.
     pub text: Text,
 }
 
-/// What posting came to.
+/// Outcome of posting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {
     /// The post.
     pub post: Post,
-    /// It was there before, under the same idempotency key.
+    /// Whether the post existed already, under the same idempotency key.
     pub repeated: bool,
 }
 
-/// A page of posts, newest first.
+/// Page of posts, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// The posts.
+    /// Posts of the page.
     pub posts: Vec<Post>,
-    /// There are older ones: they come `before` this id.
+    /// Id to pass as `before` for the next page, or `None` on the last page.
     pub next: Option<PostId>,
 }
 
-/// Whether the service can do all that it is for.
+/// Health status of the service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// It reads and writes.
+    /// The service reads and writes.
     Ok,
-    /// A commit broke off: it writes nothing, may not even read, and must be started anew.
+    /// A commit failed: the service cannot write, may not be able to read, and must be restarted.
     ReadOnly,
 }
 
-/// What a health check tells.
+/// Result of a health check.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Health {
-    /// Whether it can do all that it is for.
+    /// Whether the service reads and writes.
     pub status: Status,
-    /// Processes alive in the runtime.
+    /// Number of live processes in the runtime.
     pub processes: u64,
-    /// How many there may be.
+    /// Maximum number of processes.
     pub process_limit: u64,
-    /// Durable processes in memory; those at rest are not counted.
+    /// Number of durable processes in memory; processes at rest are not counted.
     pub live_entities: usize,
-    /// Records on disk: users, follows, posts, and a few of the node's own. None if the store can
-    /// no longer be read.
+    /// Number of records on disk: users, follows, posts, and a few of the node's own. `None` if the
+    /// store is unreadable.
     pub records: Option<u64>,
-    /// The size of the store's file. None if the store can no longer be read.
+    /// Size of the store's file in bytes. `None` if the store is unreadable.
     pub file_bytes: Option<u64>,
 }
 
-/// Why an operation was not done.
+/// Reason for which an operation failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocialError {
-    /// Somebody has this name already; choose another.
+    /// The name is already taken; choose another.
     #[error("the name {0} is already taken; choose another")]
     NameTaken(Name),
-    /// Nobody has this name.
+    /// There is no user with this name.
     #[error("there is no user named {0}")]
     NoSuchUser(Name),
-    /// The name or the password is wrong; it is not said which.
+    /// The name or the password is wrong; the error does not reveal which.
     #[error("the name or the password is wrong")]
     WrongCredentials,
-    /// One cannot follow oneself.
+    /// Users cannot follow or unfollow themselves.
     #[error("you cannot follow or unfollow yourself")]
     SelfFollow,
-    /// As many are followed as may be; unfollow somebody first.
+    /// The user follows the maximum number of users; unfollow a user first.
     #[error("you follow the maximum number of users; unfollow a user first")]
     FollowingFull,
-    /// The idempotency key was used for another text; use a new one.
+    /// The idempotency key was used for a different text; use a new key.
     #[error("the idempotency key was used for a different text; use a new key")]
     KeyReused,
-    /// The user has made as many posts with idempotency keys as are remembered; post without a
-    /// key, or wait until the oldest is forgotten.
+    /// The user has the maximum number of unexpired idempotency keys; post without a key, or wait
+    /// until the oldest expires.
     #[error(
         "you have used {} idempotency keys in the last 24 hours; \
          post without a key, or try again later",
         IdempotencyKey::COUNT_MAX
     )]
     KeysFull {
-        /// The time until the oldest key is forgotten.
+        /// Time until the oldest key expires.
         retry_after: Duration,
     },
-    /// The queue for hashing passwords is full, and other clients have a better claim to a place.
-    /// Nothing was done; try again in a few seconds.
+    /// The queue for hashing passwords is full, and this client has its share of it. Nothing was
+    /// done; try again in a few seconds.
     #[error("too many logins and registrations at once; try again in a few seconds")]
     TooManyLogins,
-    /// It was not done, because the machine cannot do it now; try again later.
+    /// The machine cannot carry out the operation at present, and nothing was done; try again
+    /// later.
     #[error("the service is temporarily unavailable and did nothing; try again later")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// The answer was lost; it may have been done or not. Try again with the same idempotency key,
-    /// or look.
+    /// The answer was lost; the operation may or may not have taken effect. Repeat it with the same
+    /// idempotency key, or check.
     #[error(
         "the answer was lost; the operation may or may not have taken effect; \
          check, or repeat it with the same idempotency key"
     )]
     Uncertain(#[source] EntityError),
-    /// It was not done, because something is broken that trying again will not mend.
+    /// The operation failed because of damage or a bug, and nothing was done; a retry will not
+    /// help.
     #[error(
         "the service failed and did nothing; trying again will not help; its log has the reason"
     )]
@@ -162,13 +164,13 @@ pub enum SocialError {
 }
 
 impl Social {
-    /// The service on `node`, which runs on `runtime` and must be the only one with this
-    /// `node_number` (0 to 1023).
+    /// Creates the service on `node`, which runs on `runtime`. No other node of the service may
+    /// have this `node_number` (0 to 1023).
     ///
-    /// Hashes one password, so takes tens of milliseconds.
+    /// Hashes one password, which takes tens of milliseconds.
     ///
     /// # Errors
-    /// The system gives no randomness.
+    /// The operating system provides no randomness, or there is too little memory.
     pub fn new(node: Node, runtime: RuntimeHandle, node_number: u16) -> Result<Social, HashError> {
         let ids = Arc::new(IdGenerator::new(&node, node_number));
         let timelines = Arc::new(Semaphore::new(TIMELINES_MAX));
@@ -176,24 +178,25 @@ impl Social {
         Ok(Social { node, runtime, ids, passwords: Passwords::new()?, client, timelines })
     }
 
-    /// The same service, on behalf of the client at `address`: when many log in or register at once,
-    /// clients take turns, and so do the names that a client uses. All of an IPv6 network of 64 bits
-    /// is one client. Without this, the client is this machine.
+    /// Returns the same service on behalf of the client at `address`. When there are more logins
+    /// and registrations than can be hashed at once, clients take turns, and so do the names that a
+    /// client uses. A whole IPv6 network of 64 bits counts as one client. The default client is
+    /// this machine.
     ///
-    /// `address` should be the client's own. Behind a reverse proxy, the address of every connection is
-    /// the proxy's: all clients are one, only names take turns, and a flood with as many different
-    /// names as there are places shuts other logins out.
+    /// `address` should be the client's own. Behind a reverse proxy, every connection has the
+    /// proxy's address: all clients count as one, only names take turns, and a flood with as many
+    /// different names as there are places blocks other logins.
     #[must_use]
     pub fn on_behalf_of(&self, address: IpAddr) -> Social {
         Social { client: address, ..self.clone() }
     }
 
-    /// Gives `name` to whoever knows `password`.
+    /// Registers the user `name` with `password`.
     ///
     /// # Errors
     /// [`NameTaken`](SocialError::NameTaken), [`TooManyLogins`](SocialError::TooManyLogins).
     pub async fn register(&self, name: &Name, password: Password) -> Result<(), SocialError> {
-        // Asked first only to save hashing for nothing; the turn that registers decides.
+        // This check only saves useless hashing; the turn that registers decides.
         if self.describe(name).await?.is_some() {
             return Err(SocialError::NameTaken(name.clone()));
         }
@@ -203,7 +206,7 @@ impl Social {
         self.ask(name, Register(account)).await?.map_err(|refused| refused.for_user(name))
     }
 
-    /// Checks a login. Costs the same whether the name or the password is wrong.
+    /// Checks a login. A wrong name and a wrong password cost the same.
     ///
     /// # Errors
     /// [`WrongCredentials`](SocialError::WrongCredentials),
@@ -213,15 +216,15 @@ impl Social {
         self.check(Some(name), password, kept).await
     }
 
-    /// What a login under a name that nobody can have costs, and comes to.
+    /// Rejects a login under an invalid name, at the same cost as any other login.
     ///
     /// # Errors
-    /// Always [`SocialError::WrongCredentials`], if the machine can say so.
+    /// [`WrongCredentials`](SocialError::WrongCredentials), unless hashing itself fails.
     pub async fn log_in_invalid_name(&self, password: String) -> Result<(), SocialError> {
         self.check(None, password, None).await
     }
 
-    /// What everybody may know of `name`.
+    /// Returns the public profile of `name`.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`].
@@ -229,7 +232,7 @@ impl Social {
         self.describe(name).await?.ok_or_else(|| SocialError::NoSuchUser(name.clone()))
     }
 
-    /// Lets `follower` follow `target`; doing it twice is doing it once.
+    /// Makes `follower` follow `target`; idempotent.
     ///
     /// # Errors
     /// [`SelfFollow`](SocialError::SelfFollow), [`NoSuchUser`](SocialError::NoSuchUser) for either,
@@ -238,15 +241,15 @@ impl Social {
         if follower == target {
             return Err(SocialError::SelfFollow);
         }
-        self.profile(target).await?; // accounts are never taken back, so this stays true
+        self.profile(target).await?; // accounts are never removed, so this stays true
         let followed = self.ask(follower, Follow(target.clone())).await?;
         followed.map_err(|refused| refused.for_user(follower))
     }
 
-    /// Lets `follower` cease to follow `target`; not following already is fine.
+    /// Makes `follower` stop following `target`; idempotent.
     ///
     /// # Errors
-    /// As [`follow`](Social::follow), without `FollowingFull`.
+    /// Same as [`follow`](Social::follow), without `FollowingFull`.
     pub async fn unfollow(&self, follower: &Name, target: &Name) -> Result<(), SocialError> {
         if follower == target {
             return Err(SocialError::SelfFollow);
@@ -256,7 +259,7 @@ impl Social {
         unfollowed.map_err(|refused| refused.for_user(follower))
     }
 
-    /// Whom `follower` follows, in alphabetic order.
+    /// Returns the users that `follower` follows, in alphabetical order.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`].
@@ -265,8 +268,8 @@ impl Social {
         names.map_err(|refused| refused.for_user(follower))
     }
 
-    /// Posts `text`. With a `key` that `author` used for it within the last 24 hours, posts nothing
-    /// and returns the post that is there.
+    /// Publishes a post with `text`. If `author` used `key` for it within the last 24 hours,
+    /// publishes nothing and returns the existing post.
     ///
     /// # Errors
     /// [`NoSuchUser`](SocialError::NoSuchUser), [`KeyReused`](SocialError::KeyReused),
@@ -284,8 +287,8 @@ impl Social {
         Ok(Posted { post, repeated: published.repeated })
     }
 
-    /// The newest `limit` posts (at least one) of `author` with ids below `before`; fewer, if they
-    /// would have more than 256 KiB of text.
+    /// Returns the newest `limit` posts (at least one) of `author` with ids below `before`; fewer,
+    /// if they have more than 256 KiB of text.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`].
@@ -300,17 +303,17 @@ impl Social {
         Ok(Listing::of(posts, limit, reach.is_some()))
     }
 
-    /// The newest `limit` posts (at least one) with ids below `before` of all whom `reader` follows;
-    /// fewer, if they or those of one author would have more than 256 KiB of text.
+    /// Returns the newest `limit` posts (at least one) with ids below `before` of all users that
+    /// `reader` follows; fewer, if they, or the posts of one author, have more than 256 KiB of text.
     ///
-    /// Paging by [`Listing::next`] yields everything that was acknowledged before the first page
-    /// was asked for exactly once; what is posted meanwhile is newer and comes with a new reading.
-    /// Cost: one call for each author followed, at most 32 at a time. Beyond 64 timelines at a time,
-    /// one waits for another to be done.
+    /// Paging by [`Listing::next`] returns every post that was acknowledged before the request of
+    /// the first page exactly once. Later posts are newer than the first page, and appear when the
+    /// timeline is read again. Cost: one call per followed author, at most 32 at a time. At most 64
+    /// timelines are merged at a time; further requests wait.
     ///
     /// # Errors
-    /// [`SocialError::NoSuchUser`]. One author who cannot be asked fails the whole: a timeline
-    /// with holes would look complete.
+    /// [`SocialError::NoSuchUser`]. If one author cannot be asked, the whole request fails: a
+    /// timeline with holes would look complete.
     pub async fn timeline(
         &self,
         reader: &Name,
@@ -321,8 +324,8 @@ impl Social {
         let _permit = self.timelines.acquire().await.map_err(unavailable)?;
         let wanted = wanted(limit);
         let mut newest = Newest::new(wanted);
-        let mut reach = None; // of the page that was cut highest
-        // Read whenever the next author's turn comes, so it prunes more the later that is.
+        let mut reach = None; // highest of all cut pages
+        // Read when the next author is asked, so later requests are pruned more.
         let floor = AtomicU64::new(0);
         let mut pages = stream::iter(authors)
             .map(|author| {
@@ -345,13 +348,13 @@ impl Social {
         Ok(Listing::of(posts, limit, reach.is_some()))
     }
 
-    /// How the node under the service is doing.
+    /// Returns the state of the node under the service.
     ///
     /// # Errors
-    /// [`SocialError::Unavailable`], if the store takes writes, but cannot be read just now.
+    /// [`SocialError::Unavailable`], if the store accepts writes, but cannot be read at present.
     pub fn health(&self) -> Result<Health, SocialError> {
         let store = self.node.store();
-        // Asked first, and without reading: a commit that broke off may have ended all reading.
+        // Checked first, and without reading: a failed commit may have ended all reading.
         let writable = store.is_writable();
         let stat = match store.stat() {
             Ok(stat) => Some(stat),
@@ -401,7 +404,7 @@ impl Social {
         Client { address: self.client, name }
     }
 
-    /// One message to the process of `name`.
+    /// Sends one message to the process of `name`, and returns the reply.
     async fn ask<M>(&self, name: &Name, message: M) -> Result<M::Reply, SocialError>
     where
         M: Message,
@@ -412,22 +415,22 @@ impl Social {
     }
 }
 
-/// How many posts to ask for to fill a page of `limit`: one more tells whether there is a next
-/// page, and a page holds at least one, lest paging stand still.
+/// Returns the number of posts to request for a page of `limit`. One post more tells whether there
+/// is a next page. A page holds at least one post, so that paging always advances.
 fn wanted(limit: usize) -> usize {
     limit.max(1).saturating_add(1)
 }
 
-/// What an author has for a page.
+/// Posts of one author for a page.
 struct AuthorPage {
     posts: Vec<Post>,
-    /// The page was cut: of what was asked for, there is more below this id.
+    /// Id of the last post, if the page was cut: the author has further requested posts below it.
     reach: Option<PostId>,
 }
 
 impl Listing {
-    /// The page of `limit` that `posts`, of which [`wanted`] were asked for, make; `cut` if there
-    /// are older ones in any case.
+    /// Builds a page of `limit` from `posts`, of which [`wanted`] were requested; `cut` says that
+    /// there are older posts in any case.
     fn of(mut posts: Vec<Post>, limit: usize, cut: bool) -> Listing {
         let found = posts.len();
         posts.truncate(limit.max(1));
@@ -441,7 +444,7 @@ impl Listing {
 }
 
 impl UserError {
-    /// What it means that `user` refused.
+    /// Converts the refusal of `user` into an error of the service.
     fn for_user(self, user: &Name) -> SocialError {
         match self {
             UserError::NoAccount => SocialError::NoSuchUser(user.clone()),
@@ -449,7 +452,7 @@ impl UserError {
             UserError::FollowingFull => SocialError::FollowingFull,
             UserError::KeyReused => SocialError::KeyReused,
             UserError::KeysFull(KeysFull { retry_after }) => SocialError::KeysFull { retry_after },
-            // The post was not written, whatever became of the lease.
+            // The post was not written, whatever the state of the lease.
             UserError::NoId(IdError::Lease(error)) => match error.into() {
                 SocialError::Uncertain(error) => unavailable(error),
                 error => error,
@@ -476,7 +479,7 @@ impl From<EntityError> for SocialError {
     fn from(error: EntityError) -> SocialError {
         use EntityError as E;
         match error {
-            // What trying again will not mend: damage, and turns that can never be committed.
+            // Permanent errors: damage, and turns that can never be committed.
             E::Load(ReadError::Corrupt(_))
             | E::NotCommitted(
                 CommitError::State(_)
@@ -491,7 +494,7 @@ impl From<EntityError> for SocialError {
             E::Unknown(_) | E::Died(_) | E::TimedOut { enqueued: true } => {
                 SocialError::Uncertain(error)
             }
-            // A key that is no name, a state that does not decode, a panic.
+            // An invalid key, a state that does not decode, a panic.
             _ => broken(error),
         }
     }
@@ -505,10 +508,10 @@ fn unavailable(error: impl Error + Send + Sync + 'static) -> SocialError {
     SocialError::Unavailable(Box::new(error))
 }
 
-/// Authors asked at once for one timeline.
+/// Maximum number of authors asked at once for one timeline.
 const FETCHES_MAX: usize = 32;
 
-/// Timelines merged at once; who waits holds nothing but a list of names.
+/// Maximum number of timelines merged at once; a waiting request holds only a list of names.
 const TIMELINES_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! A user: one durable process, and the messages it takes.
+//! A user: one durable process and its messages.
 //!
 //! ```text
 //! state   account (password hash, created), counts
-//! cells   'f' NAME            → ()       whom the user follows, by name
+//! cells   'f' NAME            → ()       followed users, by name
 //!         'k' and 'o'                    idempotency keys, see `keys.rs`
-//!         'p' POST-ID (be)    → text     what the user posted, oldest first
+//!         'p' POST-ID (be)    → text     posts, oldest first
 //! ```
 //!
 //! Invariants: the state is small and of bounded size, because every turn that changes it writes
-//! it whole; what grows (posts, follows) lies in cells, each written once. A process without an
-//! account is a name that nobody has; it keeps nothing. Post ids rise from cell to cell, because
-//! they are given within the author's turn.
+//! the whole state. Data that grows (posts, follows) is in cells, each written once. A process
+//! without an account stands for an unregistered name, and stores nothing. Post ids rise from cell
+//! to cell, because they are assigned within the author's turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::keys::{IdempotencyKey, Keys, KeysFull, Now};
 use crate::name::Name;
 use crate::visible;
 
-/// A user, or a name that nobody has yet.
+/// State of a registered user, or of an unregistered name.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct User {
     account: Option<Account>,
@@ -33,69 +33,69 @@ pub(crate) struct User {
     keys: Keys,
 }
 
-/// The state of version 1.
+/// State of version 1.
 #[derive(Default, Serialize, Deserialize)]
 struct UserVersion1 {
     account: Option<Account>,
     following: u32,
     posts: u64,
-    /// The latest 32 idempotency keys and the posts under them, oldest first.
+    /// Latest 32 idempotency keys and their posts, oldest first.
     recent: VecDeque<(IdempotencyKey, PostId)>,
 }
 
-/// What registering leaves.
+/// Account, created by registration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Account {
-    /// The hash of the password, with salt and parameters (a PHC string).
+    /// Hash of the password, with salt and parameters (a PHC string).
     pub(crate) password_hash: String,
-    /// Milliseconds since 1970.
+    /// Time of registration, in milliseconds since 1970.
     pub(crate) created_ms: u64,
 }
 
-/// What everybody may know of a user.
+/// Public data of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Profile {
-    /// The user's name.
+    /// Name of the user.
     pub name: Name,
-    /// When the user registered, in milliseconds since 1970.
+    /// Time of registration, in milliseconds since 1970.
     pub created: u64,
-    /// How many posts there are.
+    /// Number of the user's posts.
     pub posts: u64,
-    /// How many others the user follows.
+    /// Number of users that the user follows.
     pub following: u32,
 }
 
-/// The text of a post: 1 to 5000 characters, at least one of which can be seen.
+/// Text of a post: 1 to 5000 characters, at least one of them visible.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Text(String);
 
-/// A text that cannot be posted.
+/// The text cannot be posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a post must have 1 to {} characters, at least one of them visible", Text::CHARACTERS_MAX)]
 pub struct TextError;
 
 impl Text {
-    /// The longest text, in Unicode scalar values.
+    /// Maximum length of a text, in Unicode scalar values.
     pub const CHARACTERS_MAX: usize = 5000;
 
-    /// Checks the text; it is kept as it is.
+    /// Checks the text, which is kept unchanged.
     ///
     /// # Errors
-    /// The text is too long, or there is nothing to see in it.
+    /// The text is too long, or has no visible character.
     pub fn new(text: impl Into<String>) -> Result<Text, TextError> {
         let text = text.into();
         let too_long = text.chars().nth(Text::CHARACTERS_MAX).is_some();
         if too_long || !visible::is_visible(&text) { Err(TextError) } else { Ok(Text(text)) }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Why a user refuses a change.
+/// Reason for which a user's process refuses a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserError {
     #[error("there is no user with this name")]
@@ -133,7 +133,7 @@ impl Durable for User {
     }
 }
 
-/// Takes the name, if nobody has it.
+/// Registers the user, unless the name is taken.
 #[derive(Debug)]
 pub(crate) struct Register(pub(crate) Account);
 
@@ -155,7 +155,7 @@ impl Handle<Register> for User {
     }
 }
 
-/// Asks for the password hash; none if nobody has the name.
+/// Requests the password hash; the reply is `None` if there is no user with the name.
 #[derive(Debug)]
 pub(crate) struct ReadPasswordHash;
 
@@ -169,7 +169,7 @@ impl Handle<ReadPasswordHash> for User {
     }
 }
 
-/// Asks what everybody may know, under the name the asker used.
+/// Requests the public profile, under the given name.
 #[derive(Debug)]
 pub(crate) struct Describe(pub(crate) Name);
 
@@ -189,7 +189,7 @@ impl Handle<Describe> for User {
     }
 }
 
-/// Follows somebody who is known to exist; following twice is following once.
+/// Follows a user that is known to exist; idempotent.
 #[derive(Debug)]
 pub(crate) struct Follow(pub(crate) Name);
 
@@ -216,7 +216,7 @@ impl Handle<Follow> for User {
     }
 }
 
-/// Ceases to follow; somebody not followed stays so.
+/// Stops following a user; idempotent.
 #[derive(Debug)]
 pub(crate) struct Unfollow(pub(crate) Name);
 
@@ -240,7 +240,7 @@ impl Handle<Unfollow> for User {
     }
 }
 
-/// Asks whom the user follows, in alphabetic order.
+/// Requests the names of the followed users, in alphabetical order.
 #[derive(Debug)]
 pub(crate) struct ListFollowing;
 
@@ -264,7 +264,7 @@ impl Handle<ListFollowing> for User {
     }
 }
 
-/// Posts, under an id that is given within the turn.
+/// Publishes a post, whose id is assigned within the turn.
 #[derive(Debug)]
 pub(crate) struct Publish {
     pub(crate) text: Text,
@@ -272,11 +272,11 @@ pub(crate) struct Publish {
     pub(crate) ids: Arc<IdGenerator>,
 }
 
-/// What a [`Publish`] came to.
+/// Outcome of a [`Publish`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Published {
     pub(crate) id: PostId,
-    /// The key was known: this was posted before, and nothing new was.
+    /// Whether the key was known: the post existed already, and no new post was made.
     pub(crate) repeated: bool,
 }
 
@@ -305,7 +305,8 @@ impl Handle<Publish> for User {
             self.keys.make_room(&mut cx.cells(), now)?.map_err(UserError::KeysFull)?;
         }
         let id = ids.next().await.map_err(UserError::NoId)?;
-        // First, because it may fail: a turn that answers an error is committed like any other.
+        // The key is recorded first, because this may fail: a turn that replies with an error is
+        // committed like any other.
         if let Some(key) = key {
             self.keys.remember(&mut cx.cells(), &key, id)?;
         }
@@ -315,8 +316,8 @@ impl Handle<Publish> for User {
     }
 }
 
-/// Asks for the newest posts below `before` and not below `floor`, newest first: at most `limit`,
-/// and no more text than [`PAGE_BYTES_MAX`].
+/// Requests the newest posts below `before` and not below `floor`, newest first: at most `limit`,
+/// and at most [`PAGE_BYTES_MAX`] of text.
 #[derive(Debug)]
 pub(crate) struct ListPosts {
     pub(crate) before: Option<PostId>,
@@ -324,11 +325,11 @@ pub(crate) struct ListPosts {
     pub(crate) limit: usize,
 }
 
-/// What a [`ListPosts`] found.
+/// Reply to [`ListPosts`].
 #[derive(Debug, Default)]
 pub(crate) struct PostPage {
     pub(crate) posts: Vec<(PostId, Text)>,
-    /// There was no room for the next one, which was asked for, too. Never so on an empty page.
+    /// Whether a further requested post did not fit. Never true for an empty page.
     pub(crate) cut: bool,
 }
 
@@ -360,14 +361,14 @@ impl Handle<ListPosts> for User {
     }
 }
 
-/// The room that a page has for text; however little, there is room for one.
+/// Remaining room for text on a page; the first post always fits.
 #[derive(Debug, Default)]
 pub(crate) struct PageBudget {
     bytes_taken: usize,
 }
 
 impl PageBudget {
-    /// Takes the room that `text` needs; false if there is not enough left.
+    /// Reserves room for `text`; returns false if there is not enough left.
     pub(crate) fn take(&mut self, text: &Text) -> bool {
         let bytes = self.bytes_taken + text.as_str().len();
         if self.bytes_taken > 0 && bytes > PAGE_BYTES_MAX {
@@ -384,14 +385,14 @@ impl User {
     }
 }
 
-/// The text on a page, unless a single post has more: a page of a hundred long posts would else be
-/// megabytes, kept in memory for each reader, however slow.
+/// Maximum bytes of text on a page, unless a single post has more. Otherwise a page of a hundred
+/// long posts would take megabytes of memory for each reader, however slow.
 pub(crate) const PAGE_BYTES_MAX: usize = 256 * 1024;
 
-/// How many others a user may follow; bounds what a timeline has to ask.
+/// Maximum number of users that a user may follow; bounds the cost of a timeline.
 const FOLLOWING_MAX: u32 = 5000;
 
-/// The first byte of a cell's key says what the cell holds; see also `keys.rs`.
+/// First byte of a cell's key, which tells the cell's content; see also `keys.rs`.
 const FOLLOWING: u8 = b'f';
 const POST: u8 = b'p';
 
@@ -484,13 +485,13 @@ mod tests {
         });
     }
 
-    /// The store of `a_post_is_not_kept_without_its_key`, once a cell in it is to be damaged.
+    /// Store of `a_post_is_not_kept_without_its_key`, set before a cell in it is to be damaged.
     static DAMAGED: OnceLock<Store> = OnceLock::new();
 
-    /// The cell of the key "again", as the store knows it.
+    /// Cell of the key "again", as the store names it.
     const KEY_CELL: &[u8] = b"\x04user\x05alice\x01kagain";
 
-    /// The clock is read between the search for a key and its insertion.
+    /// Damages the cell; the clock is read between the search for a key and its insertion.
     fn damaging_clock() -> u64 {
         if let Some(store) = DAMAGED.get() {
             store.write(Batch::new().put(KEY_CELL, b"\x80")).wait().unwrap();
@@ -530,7 +531,7 @@ mod tests {
         });
     }
 
-    /// A user as version 1 of this program stores it.
+    /// User as version 1 of this program stored it.
     #[derive(Default, Serialize, Deserialize)]
     struct OldUser(UserVersion1);
 
@@ -540,7 +541,7 @@ mod tests {
         const KIND: &'static str = User::KIND;
     }
 
-    /// Posts as that version did.
+    /// Posts in the format of that version.
     struct PublishThen(IdempotencyKey, Text, PostId);
 
     impl Message for PublishThen {

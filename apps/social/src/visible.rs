@@ -1,15 +1,15 @@
-//! Whether a person can see anything in a text.
+//! Visibility of text to a reader.
 
-/// Whether the text has a character that leaves a mark: not white space, not a control character,
-/// and none of those that Unicode means to be invisible.
+/// Returns whether the text has a visible character: not white space, not a control character, and
+/// not invisible by its Unicode properties.
 pub(crate) fn is_visible(text: &str) -> bool {
     text.chars().any(|character| {
         !character.is_whitespace() && !character.is_control() && !is_ignorable(character)
     })
 }
 
-/// Characters with the property `Default_Ignorable_Code_Point` of Unicode 16, the three marks of
-/// interlinear annotations, and two that are drawn as a blank.
+/// Returns whether the character has the property `Default_Ignorable_Code_Point` of Unicode 16, is
+/// a mark of interlinear annotation, or is drawn as a blank (two characters).
 fn is_ignorable(character: char) -> bool {
     matches!(
         character,

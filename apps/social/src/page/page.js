@@ -1,6 +1,6 @@
 // The page of the message service: register, log in, post, follow, read.
 //
-// Whatever comes from people is set as text, never as HTML. The session lives in this tab only.
+// Text from users is set as text, never as HTML. The session is stored in this tab only.
 "use strict";
 
 const SESSION = "throng.session";
@@ -9,9 +9,9 @@ const $ = (id) => document.getElementById(id);
 let session = JSON.parse(sessionStorage.getItem(SESSION) ?? "null");
 let listing = "timeline";
 let cursor = null;
-let shown = 0; // counts what was asked to be shown, so that a late answer to an earlier question is dropped
+let shown = 0; // counts requests for posts, so that a late answer to an earlier request is dropped
 
-/** Calls the API; a problem becomes an Error that says its detail. */
+/** Calls the API; throws an Error with the detail of a problem. */
 async function api(method, path, body, headers = {}) {
   if (session) headers.authorization = `Bearer ${session.token}`;
   if (body !== undefined) headers["content-type"] = "application/json";
@@ -30,7 +30,7 @@ function notice(text, bad = false) {
   $("notice").classList.toggle("bad", bad);
 }
 
-/** Runs an action of the person, with its buttons disabled meanwhile, and says how it ended. */
+/** Runs an action of the user with its buttons disabled, and shows its outcome. */
 async function act(element, action) {
   const buttons = element.matches("button") ? [element] : [...element.querySelectorAll("button")];
   for (const button of buttons) button.disabled = true;
@@ -134,7 +134,7 @@ $("entry").addEventListener("submit", (event) => {
   });
 });
 
-let draft = null; // the text being sent and its key: sending the same again posts it once
+let draft = null; // the text being sent and its key: a repeated request posts it once
 $("write").addEventListener("submit", (event) => {
   event.preventDefault();
   act($("write"), async () => {
