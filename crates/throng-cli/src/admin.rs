@@ -1,13 +1,13 @@
-//! The admin socket: a Unix socket in the data directory over which a node tells what goes on in
-//! it, to those who may read its files anyway.
+//! The admin socket: a Unix socket in the data directory, over which a node reports its state to
+//! users with access to its files.
 //!
 //! ```text
 //! bind ──► mode 0600 ──► listen ──► one task for each client: line in, line out ──► removed
 //! ```
 //!
-//! Invariants: between bind and listen nobody can connect, so nobody does before the mode is set;
-//! only a node that holds the lock on the data opens the socket, so one that is there already is
-//! left over from a crash; whatever a client sends, what it makes the node keep has a bound.
+//! Invariants: no client can connect between bind and listen, so no client connects before the mode
+//! is set. Only a node that holds the lock on the data opens the socket, so an existing socket is
+//! left over from a crash. The memory that a client can occupy is bounded, whatever it sends.
 
 pub(crate) mod wire;
 
@@ -26,10 +26,10 @@ use tokio::time::timeout;
 
 use wire::{Answer, LineError, PidList, Refusal, RefusalKind, Request};
 
-/// The socket's name in the data directory.
+/// Name of the socket in the data directory.
 pub(crate) const SOCKET_FILE: &str = "admin.sock";
 
-/// An open admin socket; closed and removed when dropped.
+/// Open admin socket; closed and removed when dropped.
 #[derive(Debug)]
 pub(crate) struct AdminSocket {
     path: PathBuf,
@@ -37,13 +37,14 @@ pub(crate) struct AdminSocket {
 }
 
 impl AdminSocket {
-    /// Opens the socket at `path`. The caller has the lock on the data that it belongs to.
+    /// Opens the socket at `path`. The caller must hold the lock on the data that the socket
+    /// belongs to.
     ///
     /// # Errors
-    /// What the system says: the path may be too long for a socket, or something else be there.
+    /// The error of the operating system: the path may be too long for a socket, or be in use.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Panics if the caller is outside a tokio runtime.
     pub(crate) fn open(path: PathBuf, runtime: RuntimeHandle) -> io::Result<AdminSocket> {
         remove_leftover(&path)?;
         let socket = UnixSocket::new_stream()?;
@@ -58,12 +59,12 @@ impl AdminSocket {
 impl Drop for AdminSocket {
     fn drop(&mut self) {
         self.acceptor.abort();
-        // One that stays is removed by the next start.
+        // A socket that cannot be removed here is removed by the next start.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// Removes the socket of a node that ended without doing so; nothing but a socket.
+/// Removes the socket of a node that crashed; fails if the path is not a socket.
 fn remove_leftover(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path),
@@ -76,7 +77,8 @@ fn remove_leftover(path: &Path) -> io::Result<()> {
 }
 
 async fn accept(listener: UnixListener, runtime: RuntimeHandle) {
-    // Clients are dropped with this task: nobody is answered once the node has closed the socket.
+    // Clients are dropped with this task: no client is answered after the node has closed the
+    // socket.
     let mut clients = tokio::task::JoinSet::new();
     let permits = Arc::new(Semaphore::new(CLIENTS_MAX));
     loop {
@@ -86,7 +88,7 @@ async fn accept(listener: UnixListener, runtime: RuntimeHandle) {
                 let permit = permits.clone().try_acquire_owned();
                 let runtime = runtime.clone();
                 clients.spawn(async move {
-                    // What goes wrong with a client is the client's affair.
+                    // Errors of a connection concern only its client.
                     let _ = match permit {
                         Ok(_permit) => serve(stream, &runtime).await,
                         Err(_) => refuse(stream).await,
@@ -119,7 +121,7 @@ async fn serve(stream: UnixStream, runtime: &RuntimeHandle) -> io::Result<()> {
         };
         send(stream.get_mut(), &answer).await?;
         if !line.ends_with(b"\n") {
-            // Too long or cut off: where the next line would begin is not known.
+            // The line was too long or incomplete, so the start of the next line is unknown.
             return Ok(());
         }
     }
@@ -181,20 +183,20 @@ async fn find(runtime: &RuntimeHandle, pid: &str) -> Option<ProcessInfo> {
     runtime.info(runtime.find(pid)?).await
 }
 
-/// Connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: u32 = 16;
 
-/// Clients answered at once; one more is told so.
+/// Maximum number of clients; further clients get a refusal.
 const CLIENTS_MAX: usize = 16;
 
-/// Processes in one answer; more are not given, whatever is asked for.
+/// Maximum number of processes in an answer, whatever the requested limit.
 const PROCESSES_MAX: usize = 100_000;
 
-/// Bytes of a question.
+/// Maximum number of bytes in a request line.
 const LINE_BYTES_MAX: u64 = 4096;
 
-/// How long a client may say nothing, or not take its answer.
+/// Maximum time for which a client may be silent, or not read its answer.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// The pause after the system could not accept, lest the acceptor spin.
+/// Pause after a failure to accept, so that the acceptor does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

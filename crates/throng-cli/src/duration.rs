@@ -1,16 +1,16 @@
-//! Durations as people type them: `500ms`, `10s`, `15m`, `12h`, `30d`.
+//! Durations as typed by people: `500ms`, `10s`, `15m`, `12h`, `30d`.
 
 use std::time::Duration;
 
-/// A text that is no duration.
+/// The text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a duration is a whole number followed by ms, s, m, h or d, such as 30s")]
 pub(crate) struct DurationError;
 
-/// Reads a duration.
+/// Parses a duration.
 ///
 /// # Errors
-/// The text is not a number with a unit, or is longer than can be counted.
+/// The text is not a number with a unit, or the number is too large.
 pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit()).ok_or(DurationError)?;
     let (number, unit) = text.split_at(unit_at);

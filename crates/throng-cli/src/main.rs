@@ -1,9 +1,9 @@
 //! The `throng` command: a node in one binary.
 //!
-//! Answers (where to point the browser) go to standard output, everything else to standard error.
-//! The exit status is 0 after a clean stop, 1 when a node cannot start or run, was told twice to
-//! stop before it was at rest, or is not there to be looked at, and when a store is damaged or has
-//! not what was asked for; 2 for a wrong command line.
+//! Results (such as the address for the browser) go to standard output, everything else to standard
+//! error. The exit status is 0 after a clean stop. It is 1 if a node cannot start, run or be
+//! reached, if a second signal stops it before it is at rest, or if a store is damaged or the key
+//! is missing. It is 2 for a usage error.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -65,13 +65,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// The error and what is behind it, on one line.
+/// Returns the error and its sources on one line.
 fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(source) = next {
         let reason = source.to_string();
-        // Some errors say their source themselves.
+        // Some errors include the text of their source.
         if !text.ends_with(&reason) {
             text.push_str(": ");
             text.push_str(&reason);

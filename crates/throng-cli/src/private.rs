@@ -1,14 +1,15 @@
-//! The data directory, closed to other users of the machine.
+//! The data directory, kept private from other users of the machine.
 //!
-//! Invariants: a directory that is made has mode 0700; a node's own directory and files that an
-//! older version or a person left more open lose every right of group and others before anything is
-//! served. Only a directory that is empty or holds a store is a node's own, and in it only the files
-//! that a node writes: `--data /tmp` must not close `/tmp`. A directory that holds other things, such
-//! as the `lost+found` of a new volume, is the node's own once its store is open; its files have the
-//! right modes then. Links are not followed, and files of other users keep their modes.
+//! Invariants: a created directory has mode 0700. If an older version or a person left a node's own
+//! directory and files more open, group and others lose all permissions before any request is
+//! served. Only a directory that is empty or holds a store is a node's own, and in it only the
+//! files that a node writes: `--data /tmp` must not make `/tmp` private. A directory with other
+//! content, such as the `lost+found` of a new volume, is the node's own once its store is open; its
+//! files have the right modes then. Links are not followed, and files of other users keep their
+//! modes.
 //!
-//! The signing key is the exception: a key that others could read is not safe again once closed, so
-//! it keeps its mode, and the node refuses to start with it.
+//! The signing key is the exception: a key that others could read is not safe after its mode
+//! changes, so it keeps its mode, and the node refuses to start with it.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -25,22 +26,22 @@ use rustix::process::geteuid;
 
 use crate::store::DATA_FILE;
 
-/// A node's data directory.
+/// Data directory of a node.
 #[derive(Debug)]
 pub(crate) struct DataDirectory {
-    /// Absolute.
+    /// Absolute path.
     path: PathBuf,
-    /// Whether the directory was empty or held a store, and so has been closed.
+    /// Whether the directory was empty or held a store, and is therefore private already.
     was_private: bool,
 }
 
 impl DataDirectory {
-    /// Makes the directory if it is missing, and closes it and the node's files in it to other users
-    /// if it is a node's own. The log has a line if others may have read something in it.
+    /// Creates the directory if it does not exist. If it is a node's own, makes it and the node's
+    /// files in it private, and logs a warning if other users may have read a file in it.
     ///
     /// # Errors
-    /// The directory cannot be made or found. Rights that cannot be taken away, as on a volume that
-    /// another user owns, are only logged.
+    /// The directory cannot be created or found. Permissions that cannot be removed, as on a volume
+    /// of another user, are only logged.
     pub(crate) fn make(path: &Path) -> io::Result<DataDirectory> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let path = path.canonicalize()?;
@@ -52,7 +53,7 @@ impl DataDirectory {
             changes.make_directory_private(&path);
         }
         if !was_used {
-            // Nobody can have read anything in an empty directory.
+            // No user can have read a file in an empty directory.
             changes.changed.clear();
         }
         changes.log();
@@ -63,14 +64,14 @@ impl DataDirectory {
         &self.path
     }
 
-    /// Closes the directory, in which a store has been opened, if it was not closed before.
+    /// Makes the directory of an opened store private, unless it was private before.
     pub(crate) fn make_private_after_open(&self) {
         if self.was_private {
             return;
         }
         let mut changes = PermissionChanges::default();
-        // Not the files: a store makes them private, and its locks on them may end if this process
-        // closes another handle of theirs.
+        // The files are left out: a store makes them private itself, and its locks on them may end
+        // if this process closes another handle of the same file.
         changes.make_private(CWD, &self.path, &self.path);
         changes.log();
     }
@@ -80,7 +81,7 @@ fn is_store(directory: &Path) -> bool {
     directory.join(DATA_FILE).exists()
 }
 
-/// The paths that were open to others.
+/// Paths whose permissions were removed, and paths where this failed.
 #[derive(Debug, Default)]
 struct PermissionChanges {
     changed: Vec<PathBuf>,
@@ -106,14 +107,15 @@ impl PermissionChanges {
         }
     }
 
-    /// Closes a directory, the files in it that a node writes, and the copies of the store in it.
+    /// Makes a directory private, with the node's files in it, and the copies of the store in it.
     fn make_directory_private(&mut self, path: &Path) {
         if let Some(directory) = self.make_private(CWD, path, path) {
             self.make_contents_private(&directory, path);
         }
     }
 
-    /// Closes what is in a directory, which is closed itself: from then on nobody comes by it.
+    /// Makes the content of a directory private. The directory itself is private already, so other
+    /// users can no longer reach the content.
     fn make_contents_private(&mut self, directory: &OwnedFd, path: &Path) {
         for name in FILES {
             self.make_private(directory, name, &path.join(name));
@@ -132,11 +134,11 @@ impl PermissionChanges {
         }
     }
 
-    /// Takes the rights of others to the file or directory away, and returns it if it is there and
-    /// can be opened. `path` is its name in the log.
+    /// Removes the permissions of group and others from the file or directory. Returns it if it
+    /// exists and can be opened. `path` is its name in the log.
     ///
-    /// All is done with one handle, because a user who may write in the directory can put a link in
-    /// the place of a file at any moment.
+    /// All steps use one handle, because a user with write access to the directory can replace a
+    /// file by a link at any moment.
     fn make_private(
         &mut self,
         parent: impl AsFd,
@@ -155,10 +157,10 @@ impl PermissionChanges {
         })?;
         let mode = Mode::from_raw_mode(stat.st_mode);
         let for_others = Mode::RWXG | Mode::RWXO;
-        // A directory with the sticky bit is meant for everybody.
+        // A directory with the sticky bit is meant to be shared.
         if mode.intersects(for_others) && !mode.contains(Mode::SVTX) {
             let outcome = match &opened {
-                // A hard link can give a file of another user the name of one of these.
+                // A hard link can give a file of another user one of these names.
                 Ok(_) if stat.st_uid != geteuid().as_raw() => Err(Errno::PERM),
                 Ok(file) => fchmod(file, mode - for_others),
                 Err(error) => Err(*error),
@@ -172,7 +174,7 @@ impl PermissionChanges {
     }
 }
 
-/// The names of the directories in a directory.
+/// Returns the names of the subdirectories.
 fn subdirectories(directory: &OwnedFd) -> Vec<Result<PathBuf, Errno>> {
     let entries = match Dir::read_from(directory) {
         Ok(entries) => entries,
@@ -191,8 +193,8 @@ fn subdirectories(directory: &OwnedFd) -> Vec<Result<PathBuf, Errno>> {
     names.collect()
 }
 
-/// The files of a store and of a node, but for the signing key and the admin socket, which is made
-/// by each start.
+/// Files of a store and of a node, except for the signing key and the admin socket, which each
+/// start creates.
 const FILES: [&str; 8] = [
     DATA_FILE,
     "lock.mdb",
@@ -237,7 +239,7 @@ mod tests {
         data_directory(&data).unwrap();
         assert_mode(&data, 0o2700);
 
-        // The directory of somebody who keeps other things there.
+        // A directory in which a user keeps other files.
         fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
         write_with_mode(&data.join("letter"), 0o644);
         write_with_mode(&data.join("LOCK"), 0o644);
@@ -275,7 +277,7 @@ mod tests {
         assert_mode(&data.join("data.mdb"), 0o600);
     }
 
-    /// Only root can make such a file.
+    /// Skipped unless run as root, because only root can create such a file.
     #[test]
     fn what_another_user_owns_keeps_its_mode() {
         let directory = tempfile::tempdir().unwrap();
@@ -295,7 +297,7 @@ mod tests {
         assert_eq!(failed, [data.join("journal.0")]);
     }
 
-    /// Root may read it all the same.
+    /// Under root this test is weaker, because root may read the copy regardless of its mode.
     #[test]
     fn a_copy_that_cannot_be_read_stops_no_start() {
         let data = tempfile::tempdir().unwrap();
@@ -307,7 +309,7 @@ mod tests {
         write_with_mode(&data.path().join("data.mdb"), 0o644);
         fs::set_permissions(&copies[0], Permissions::from_mode(0o311)).unwrap();
         let made = data_directory(data.path());
-        // So that it can be removed.
+        // Allows the directory to be removed.
         fs::set_permissions(&copies[0], Permissions::from_mode(0o700)).unwrap();
         made.unwrap();
         assert_mode(data.path(), 0o700);

@@ -1,4 +1,4 @@
-//! `throng serve`: runtime, node, service and server, put together and taken apart in order.
+//! `throng serve`: starts runtime, node, service and server, and stops them in reverse order.
 //!
 //! ```text
 //! start   data directory (locked) ► key ► service ► admin socket ► socket ► "serving" printed
@@ -6,9 +6,8 @@
 //! again            └── cut                                        └── not waited for
 //! ```
 //!
-//! Invariants: nothing is served before the data is open, and the data is closed after the last
-//! answer was given; nothing that a handler does can keep a node from stopping when it is told to
-//! again.
+//! Invariants: requests are served only after the data is open, and the data is closed after the
+//! last answer is sent. No handler can keep a node from stopping after a second signal.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -30,7 +29,7 @@ use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::duration;
 use crate::private::DataDirectory;
 
-/// The flags of `throng serve`.
+/// Arguments of `throng serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 picks a free port
@@ -66,7 +65,7 @@ pub(crate) struct ServeArgs {
     connections_max: usize,
 }
 
-/// Why a node cannot start or run.
+/// Reason for which a node cannot start or run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("cannot use the data directory {path}")]
@@ -97,10 +96,10 @@ pub(crate) enum ServeError {
 }
 
 impl ServeArgs {
-    /// Serves until told to stop.
+    /// Serves until a signal stops the node.
     ///
     /// # Errors
-    /// The node could not start, and nothing was served; or it could not stop in order. See
+    /// The node could not start and served nothing, or it did not stop in order. See
     /// [`ServeError`].
     pub(crate) fn run(self) -> Result<(), ServeError> {
         let runtime = Runtime::builder().start().map_err(ServeError::Runtime)?;
@@ -113,7 +112,8 @@ impl ServeArgs {
     }
 
     async fn serve(&self, runtime: &RuntimeHandle) -> Result<(), ServeError> {
-        // First, so that a signal during the start stops the node in order, too.
+        // The signal handlers come first, so that a signal during the start also stops the node in
+        // order.
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
         let unusable = |source| ServeError::Data { path: self.data.clone(), source };
         let data = DataDirectory::make(&self.data).map_err(unusable)?;
@@ -171,7 +171,7 @@ impl ServeArgs {
     }
 }
 
-/// `GET /metrics`: the counts of the runtime and of the node, for Prometheus.
+/// Builds `GET /metrics`: the counts of the runtime and of the node, for Prometheus.
 fn metrics_route(runtime: RuntimeHandle, node: Node) -> Router {
     let media_type = [(header::CONTENT_TYPE, Metrics::PROMETHEUS_MEDIA_TYPE)];
     let metrics = move || {
@@ -179,13 +179,13 @@ fn metrics_route(runtime: RuntimeHandle, node: Node) -> Router {
         async move {
             let mut text = runtime.metrics().to_prometheus();
             let tokio = runtime.tokio().clone();
-            // It reads the store, perhaps from the disk.
+            // `stat` reads the store, possibly from the disk.
             match tokio.spawn_blocking(move || node.stat()).await {
                 Ok(Ok(stat)) => text.push_str(&stat.to_prometheus()),
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "cannot read the store's statistics; /metrics is without them")
                 }
-                // The node goes down.
+                // The node is shutting down.
                 Err(_) => {}
             }
             (media_type, text)
@@ -194,10 +194,10 @@ fn metrics_route(runtime: RuntimeHandle, node: Node) -> Router {
     Router::new().route("/metrics", get(metrics))
 }
 
-/// Shuts the node down, unless it is told again to stop before that is done.
+/// Shuts the node down, unless `second_signal` completes first.
 ///
 /// # Errors
-/// It was told again; what its processes still did is lost with them.
+/// `second_signal` completed first; unfinished work of the processes is lost.
 async fn shut_down_node(
     node: &Node,
     second_signal: impl Future<Output = ()>,
@@ -209,7 +209,7 @@ async fn shut_down_node(
     }
 }
 
-/// Ctrl-C and SIGTERM.
+/// Streams of SIGINT (Ctrl-C) and SIGTERM.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -231,16 +231,16 @@ impl Signals {
     }
 }
 
-/// Raises this process's limit of open files as far as it may, for each connection is one.
+/// Raises the process's limit of open files to its maximum, because each connection needs a file.
 ///
-/// Too few are no reason not to serve: connections beyond it wait until others end.
+/// A limit that is too low does not prevent the start: further connections wait until others end.
 fn raise_file_limit(connections_max: usize) {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
     let wanted = connections_max as u64 + FILES_BESIDE_CONNECTIONS;
-    // None is no limit.
+    // `None` means unlimited.
     if let Some(files) = getrlimit(Resource::Nofile).current.filter(|files| *files < wanted) {
         tracing::warn!(
             files,
@@ -250,7 +250,7 @@ fn raise_file_limit(connections_max: usize) {
     }
 }
 
-/// Says where to go. That nobody may be listening on standard output is no reason not to serve.
+/// Prints the addresses of the node. Errors on standard output are ignored.
 fn announce(address: SocketAddr, data: &Path) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "serving http://{address}/").and_then(|()| {
@@ -260,16 +260,17 @@ fn announce(address: SocketAddr, data: &Path) {
     });
 }
 
-/// Signs logins and cursors; beside the data, because it is as precious and as private.
+/// File of the key for logins and cursors. It is beside the data, because it needs the same
+/// protection.
 pub(crate) const KEY_FILE: &str = "signing.key";
 
-/// This node's number in post ids; there is one node yet.
+/// Node number in post ids; a service has a single node so far.
 const NODE_NUMBER: u16 = 0;
 
-/// Open files of a node besides its connections: the store's, the runtime's, and some to spare.
+/// Open files of a node besides its connections: files of the store and the runtime, and a reserve.
 const FILES_BESIDE_CONNECTIONS: u64 = 64;
 
-/// How long the runtime waits for processes to stop, once the node is at rest.
+/// Time for which the runtime waits for processes to stop, after the node is at rest.
 const SHUTDOWN: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -281,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// Never has done with what it is asked.
+    /// Entity whose handler never completes.
     #[derive(Default, Serialize, Deserialize)]
     struct Stuck;
 

@@ -1,10 +1,10 @@
-//! `throng store`: what is in a store, whether it is sound, and a copy of it.
+//! `throng store`: inspects, verifies and copies a store.
 //!
-//! Invariants: a store is opened to read only, so all of this works beside a node that writes, and
-//! where there is no store none is made; one that was not closed is recovered first, as its next node
-//! would; answers go to standard output and progress to standard
-//! error, the latter only on a terminal; a damaged file that brings the reader down brings down a
-//! child process, and is reported by its parent.
+//! Invariants:
+//! * A store is opened read-only, so all commands work while a node writes to it. No store is
+//!   created. A store that was not closed cleanly is recovered first, as its next node would do.
+//! * Results go to standard output. Progress goes to standard error, only on a terminal.
+//! * A damaged file that crashes its reader crashes a child process, and the parent reports it.
 
 mod show;
 
@@ -28,7 +28,7 @@ use throng_store::{Bytes, Database, DatabaseStat, OpenError, ReadError, Scan};
 
 use crate::serve::KEY_FILE;
 
-/// The commands of `throng store`.
+/// Arguments of `throng store`.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
@@ -102,8 +102,8 @@ struct GetArgs {
     show: ByteFormat,
 }
 
-/// Entries are read in chunks, each as the store is at that moment, so that a long scan does not
-/// make the file of a running node grow.
+/// Reads entries in chunks, each a snapshot of its moment, so that a long scan does not make the
+/// file of a running node grow.
 #[derive(Debug, Args)]
 struct ScanArgs {
     /// Directory of the store
@@ -141,7 +141,7 @@ struct ScanArgs {
     show: ByteFormat,
 }
 
-/// Why there is no answer.
+/// Reason for which a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("there is no store in {}", .0.display())]
@@ -172,10 +172,10 @@ pub(crate) enum StoreError {
 }
 
 impl StoreArgs {
-    /// Does what was asked for; the exit status.
+    /// Runs the command, and returns the exit status.
     ///
     /// # Errors
-    /// There is no store, or not what was asked for; it is damaged; or a copy cannot be written.
+    /// There is no store, or no such entry; the store is damaged; or a copy cannot be written.
     pub(crate) fn run(self) -> Result<ExitCode, StoreError> {
         match self.command {
             StoreCommand::Stat(stat) => stat.run()?,
@@ -233,7 +233,7 @@ impl StatArgs {
     }
 }
 
-/// A database's name, on one line.
+/// Returns a database's name on one line.
 fn name(database: &DatabaseStat) -> String {
     database
         .name
@@ -252,7 +252,7 @@ fn database_json(database: &DatabaseStat) -> serde_json::Value {
 }
 
 impl VerifyArgs {
-    /// The work is a child's, for what looks for damage may perish by it.
+    /// Verifies the store in a child process, because damage may crash the reader.
     fn run(self) -> Result<ExitCode, StoreError> {
         if self.here {
             return self.verify();
@@ -308,7 +308,7 @@ impl BackupArgs {
         let store = open(&self.path)?;
         let bar = bar(ProgressBar::new(store.stat()?.used_bytes), BYTES_BAR);
         let copy = self.to.join(DATA_FILE);
-        // First, so that a copy whose data file is there has its key, too.
+        // The key comes first, so that a copy with a data file also has its key.
         let with_key = self.copy_key()?;
         let copied = thread::scope(|scope| {
             let (done, wait) = mpsc::channel::<()>();
@@ -317,7 +317,7 @@ impl BackupArgs {
                 drop(done);
                 copied
             });
-            // Only what is measured on the file is known of how far it is.
+            // The size of the file is the only measure of progress.
             while wait.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 bar.set_position(fs::metadata(&copy).map_or(0, |copy| copy.len()));
             }
@@ -335,8 +335,8 @@ impl BackupArgs {
         print(&format!("copied into {}: {}{key}\n", self.to.display(), HumanBytes(written.len())))
     }
 
-    /// Copies the key that signs logins, if the store is a node's and the copy can be kept private;
-    /// returns whether it did.
+    /// Copies the key that signs logins, if the store is a node's and the copy can be kept private.
+    /// Returns whether the key was copied.
     fn copy_key(&self) -> Result<bool, StoreError> {
         let key = self.path.join(KEY_FILE);
         if !key.exists() {
@@ -344,7 +344,7 @@ impl BackupArgs {
         }
         let refused = |source| StoreError::Backup { path: self.to.clone(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.to).map_err(refused)?;
-        // A store that is there has its own key, or none.
+        // An existing store has its own key, or none.
         if self.to.join(DATA_FILE).exists() {
             return Err(refused(io::ErrorKind::AlreadyExists.into()));
         }
@@ -407,7 +407,7 @@ impl ScanArgs {
         let Some(path) = &self.output else {
             let out = BufWriter::new(io::stdout().lock());
             return match self.write(scan, out, &ProgressBar::hidden()) {
-                // Whoever read it has seen enough.
+                // The reader of the output has closed it.
                 Err(ScanError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 Err(ScanError::Write(error)) => Err(StoreError::Print(error)),
                 Err(ScanError::Read(error)) => Err(error.into()),
@@ -422,7 +422,7 @@ impl ScanArgs {
         let bar = entries_bar(self.limit.or(all.then_some(entries)).map(|most| most.min(entries)));
         let output = |source| StoreError::Output { path: path.clone(), source };
         let mut options = OpenOptions::new();
-        // Entries are as private as the store that they come from.
+        // Entries are as private as their store.
         let file = options.write(true).create_new(true).mode(0o600).open(path).map_err(output)?;
         let written = self.write(scan, BufWriter::new(file), &bar);
         bar.finish_and_clear();
@@ -433,11 +433,11 @@ impl ScanArgs {
         }
     }
 
-    /// Writes the entries; how many.
+    /// Writes the entries, and returns their number.
     fn write(&self, scan: Scan, mut out: impl Write, bar: &ProgressBar) -> Result<u64, ScanError> {
         let limit = self.limit.unwrap_or(u64::MAX);
         let mut entries = 0;
-        // So that none is read in vain.
+        // Chunks hold at most `limit` entries, so that no entry is read in vain.
         for chunk in scan.chunk(usize::try_from(limit.min(CHUNK_ENTRIES)).unwrap_or(1)) {
             let chunk = chunk.map_err(ScanError::Read)?;
             for entry in &chunk {
@@ -458,22 +458,22 @@ impl ScanArgs {
     }
 }
 
-/// What ended a scan.
+/// Reason for the end of a scan.
 enum ScanError {
     Read(ReadError),
     Write(io::Error),
 }
 
-/// How many entries are read at one moment.
+/// Maximum number of entries per chunk.
 const CHUNK_ENTRIES: u64 = 1_000;
 
-/// How often one looks how far a copy is.
+/// Interval between updates of the progress of a copy.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a store's data file is called.
+/// Name of a store's data file.
 pub(crate) const DATA_FILE: &str = "data.mdb";
 
-/// No store that can be made has more databases.
+/// Maximum number of databases to open; no store has more.
 const DATABASES_MAX: u32 = 10_000;
 
 fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
@@ -488,14 +488,14 @@ fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
     }
     match options.open(path) {
         Ok(recovered) => drop(recovered),
-        // A node came first.
+        // A node has opened the store in the meantime.
         Err(OpenError::InUse { .. }) => {}
         Err(error) => return Err(StoreError::Open(error)),
     }
     to_read.open(path).map_err(StoreError::Open)
 }
 
-/// The database of that name, whatever it is like.
+/// Opens the database `name`, with the options that it was created with.
 fn open_database(
     store: &throng_store::Store,
     name: &str,
@@ -511,14 +511,14 @@ fn open_database(
     Ok((database, stat.clone()))
 }
 
-/// The key that was typed; ends the program where it is none, as any wrong command line does.
+/// Parses a key from the command line; exits with a usage error if it is malformed.
 fn parse(show: ByteFormat, typed: &str) -> Vec<u8> {
     show.parse(typed).unwrap_or_else(|wrong| {
         clap::Error::raw(ErrorKind::ValueValidation, format!("{wrong}\n")).exit()
     })
 }
 
-/// One line; the value alone where the key was given.
+/// Writes an entry on a line: the value, and the key if `with_key`.
 fn write_entry(
     out: &mut impl Write,
     show: ByteFormat,
@@ -537,7 +537,7 @@ fn write_entry(
     out.write_all(b"\n")
 }
 
-/// Progress by entries, of which there may be so many.
+/// Creates a progress bar by entries; without a total it is a spinner.
 fn entries_bar(entries: Option<u64>) -> ProgressBar {
     match entries {
         Some(entries) => bar(ProgressBar::new(entries), ENTRIES_BAR),
@@ -549,7 +549,7 @@ const ENTRIES_BAR: &str = "{bar:40} {human_pos} of {human_len} entries, {eta} to
 const ENTRIES_SPINNER: &str = "{spinner} {human_pos} entries";
 const BYTES_BAR: &str = "{bar:40} {bytes} of at most {total_bytes}, {bytes_per_sec}";
 
-/// Drawn on standard error if that is a terminal, otherwise nowhere.
+/// Styles a progress bar, which is drawn on standard error if that is a terminal.
 fn bar(bar: ProgressBar, template: &str) -> ProgressBar {
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),

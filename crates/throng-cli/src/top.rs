@@ -1,13 +1,13 @@
-//! `throng top`: what goes on in a running node, live or once.
+//! `throng top`: shows the state of a running node, live or once.
 //!
 //! ```text
 //! node ──admin socket──► poller (a thread that asks) ──► screen ──► terminal
 //!                             ▲                          ▲
-//!                             └──── what is wanted ────┴── keys
+//!                             └───────── query ──────────┴── keys
 //! ```
 //!
-//! Invariants: keys are answered at once, however long the node takes; the terminal is given back
-//! as it was, also after a panic; a node that ends and starts again is found again.
+//! Invariants: keys take effect at once, however long the node takes to answer. The terminal is
+//! restored at the end, also after a panic. A node that stops and starts again is found again.
 
 mod client;
 mod figures;
@@ -32,7 +32,7 @@ use crate::duration;
 use client::{Client, ClientError, Query, Report, ViewMode};
 use screen::{KeyAction, Screen};
 
-/// The flags of `throng top`.
+/// Arguments of `throng top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Data directory of the node
@@ -64,7 +64,7 @@ pub(crate) struct TopArgs {
     once: bool,
 }
 
-/// Why there is no view.
+/// Reason for which the view failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TopError {
     #[error(transparent)]
@@ -78,7 +78,7 @@ pub(crate) enum TopError {
 }
 
 impl TopArgs {
-    /// Shows the node until told to quit, or once.
+    /// Shows the node until the user quits, or once.
     ///
     /// # Errors
     /// No node answers at the start, or the terminal cannot be used.
@@ -97,7 +97,7 @@ impl TopArgs {
             return Err(TopError::NoTerminal);
         }
         let poller = Poller::start(path, client);
-        // Sets a panic hook, too, which gives the terminal back before it prints.
+        // This sets a panic hook, too, which restores the terminal before it prints.
         let mut terminal = ratatui::try_init().map_err(TopError::Terminal)?;
         let outcome = run_live(&mut terminal, &mut screen, &poller, self.interval);
         ratatui::restore();
@@ -109,13 +109,13 @@ fn print(report: &Report) -> io::Result<()> {
     let text = text::write(report).map_err(io::Error::other)?;
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Whoever reads has seen enough, as `head` does.
+        // The reader of the output has closed it, as `head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         printed => printed,
     }
 }
 
-/// Asks, draws and listens to keys, until told to quit.
+/// Queries the node, draws the screen and handles keys, until the user quits.
 fn run_live(
     terminal: &mut DefaultTerminal,
     screen: &mut Screen,
@@ -133,7 +133,7 @@ fn run_live(
                     KeyAction::Ask => asked = None,
                     KeyAction::Nothing => {}
                 },
-                // Anything else, such as another size, is seen at the next drawing.
+                // Other events, such as a new size, take effect at the next drawing.
                 _ => {}
             }
         }
@@ -150,7 +150,7 @@ fn run_live(
     }
 }
 
-/// A thread that asks the node, so that a slow answer keeps no key waiting.
+/// Thread that queries the node, so that a slow answer does not delay keys.
 struct Poller {
     queries: mpsc::SyncSender<Query>,
     answers: mpsc::Receiver<Result<Report, ClientError>>,
@@ -160,7 +160,7 @@ impl Poller {
     fn start(path: PathBuf, client: Client) -> Poller {
         let (queries, asked) = mpsc::sync_channel(1);
         let (answer, answers) = mpsc::channel();
-        // It ends with this program at the latest; nobody waits for it.
+        // The thread is detached; it ends with this program at the latest.
         thread::spawn(move || {
             let mut client = Some(client);
             while let Ok(query) = asked.recv() {
@@ -176,7 +176,7 @@ impl Poller {
         Poller { queries, answers }
     }
 
-    /// Asks soon; false if a question waits already.
+    /// Queues a query; returns false if another query is waiting.
     fn ask(&self, query: Query) -> bool {
         self.queries.try_send(query).is_ok()
     }
@@ -186,7 +186,7 @@ impl Poller {
     }
 }
 
-/// Asks over the connection there is, or over another one.
+/// Sends a query over the existing connection, or over a new connection.
 fn ask(path: &Path, client: &mut Option<Client>, query: &Query) -> Result<Report, ClientError> {
     let client = match client {
         Some(client) => client,
@@ -195,5 +195,5 @@ fn ask(path: &Path, client: &mut Option<Client>, query: &Query) -> Result<Report
     client.report(query)
 }
 
-/// How long to wait for a key before looking for an answer.
+/// Time to wait for a key before checking for an answer.
 const KEY_POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! What is said over the admin socket: one line of JSON asks, one line answers.
+//! Protocol of the admin socket: each request and each answer is a line of JSON.
 //!
 //! ```text
 //! {"v":1,"get":"metrics"}                          {"v":1,"metrics":{"uptime_seconds":1.5,…}}
@@ -9,18 +9,19 @@
 //! anything else                                    {"v":1,"error":{"kind":"…","detail":"…"}}
 //! ```
 //!
-//! A client keeps its connection for as many lines as it likes; answers come in the order of the
-//! questions. Times are seconds, sizes are bytes. The version changes when a line that was right
-//! before is not any more; fields may be added without that, so whoever reads ignores what it does
-//! not know. These types are the promise to clients; the runtime's own may change beneath them.
+//! A client may send any number of lines over a connection; answers come in the order of the
+//! requests. Times are seconds, sizes are bytes. The version changes when a previously valid line
+//! becomes invalid. Fields may be added without a change of version, so a client must ignore
+//! unknown fields. These types are the interface to clients; the runtime's own types may change
+//! independently.
 
 use serde::{Deserialize, Serialize};
 use throng::{Pid, ProcessState, SortBy};
 
-/// The version of all lines.
+/// Version of all lines.
 pub(crate) const VERSION: u32 = 1;
 
-/// A question or an answer, as it stands in its line.
+/// Line of a request or an answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Line<T> {
     v: u32,
@@ -28,23 +29,23 @@ pub(crate) struct Line<T> {
     content: T,
 }
 
-/// What can be asked.
+/// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "get", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// The node's counts.
+    /// Counts of the node.
     Metrics,
-    /// The processes that have most of something, the first one most.
+    /// Processes with the largest values in some order, the largest first.
     Top { by: Order, limit: usize },
-    /// The pids of living processes, in no particular order.
+    /// Pids of live processes, in no particular order.
     List { limit: usize },
-    /// One process.
+    /// Details of a process.
     Info { pid: String },
-    /// Processes below those that spawned them, parents first.
+    /// Processes below their parents, parents first.
     Tree { limit: usize },
 }
 
-/// What the processes of `top` have most of.
+/// Order of the processes in `top`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -60,7 +61,7 @@ pub(crate) enum Order {
     LongestTurn,
 }
 
-/// What is answered.
+/// Answer of the node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
@@ -72,29 +73,29 @@ pub(crate) enum Answer {
     Error(Refusal),
 }
 
-/// Why there is no answer.
+/// Reason for a missing answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) kind: RefusalKind,
-    /// For people.
+    /// Explanation for people.
     pub(crate) detail: String,
 }
 
-/// What the client can do about it.
+/// Kind of refusal, by the client's possible reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RefusalKind {
-    /// Mend the question.
+    /// The request is malformed: correct it.
     Malformed,
-    /// Speak the version that the answer has.
+    /// The version is not supported: use the version of the answer.
     Version,
-    /// Ask about another process: this one has exited, or never was.
+    /// The process has exited, or never existed: ask about another process.
     NoProcess,
-    /// Come back when others have gone.
+    /// Too many clients are connected: try again later.
     Busy,
 }
 
-/// The counts of a node.
+/// Counts of a node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Metrics {
@@ -104,7 +105,7 @@ pub(crate) struct Metrics {
     pub(crate) spawned: u64,
     pub(crate) exited: u64,
     pub(crate) panicked: u64,
-    /// Bytes of all queued messages, and how many there may be.
+    /// Bytes of all queued messages, and the maximum.
     pub(crate) mailbox_bytes: u64,
     pub(crate) mailbox_bytes_limit: u64,
     /// Ready processes that wait for any worker.
@@ -112,7 +113,7 @@ pub(crate) struct Metrics {
     pub(crate) workers: Vec<Worker>,
 }
 
-/// The counts of one worker.
+/// Counts of a worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Worker {
@@ -120,34 +121,34 @@ pub(crate) struct Worker {
     pub(crate) busy_seconds: f64,
     /// Ready processes that wait for this worker.
     pub(crate) queued: u64,
-    /// How often it has taken processes from another.
+    /// Number of times this worker has stolen processes from another.
     pub(crate) steals: u64,
-    /// How often it went to sleep.
+    /// Number of times this worker went to sleep.
     pub(crate) parks: u64,
-    /// Turns that have blocked it for too long.
+    /// Number of turns that have blocked this worker for too long.
     pub(crate) stuck_turns: u64,
-    /// Whether it stands in for one that a turn blocks.
+    /// Whether this worker replaces a worker that a turn blocks.
     pub(crate) spare: bool,
 }
 
-/// The pids of living processes.
+/// Pids of live processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PidList {
     pub(crate) pids: Vec<String>,
-    /// Whether there are more than were asked for.
+    /// Whether there are more processes than the limit.
     pub(crate) more: bool,
 }
 
-/// One process.
+/// Details of a process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Process {
     pub(crate) pid: String,
-    /// The type, as Rust names it; null if the process did not answer.
+    /// Name of the Rust type; null if the process did not answer.
     pub(crate) kind: Option<String>,
     pub(crate) names: Vec<String>,
     pub(crate) state: RunState,
-    /// What is running or suspended, if that is known.
+    /// Name of the running or suspended handler, if known.
     pub(crate) handler: Option<String>,
     pub(crate) parent: Option<String>,
     pub(crate) links: Vec<String>,
@@ -161,7 +162,7 @@ pub(crate) struct Process {
     pub(crate) longest_turn_seconds: Option<f64>,
 }
 
-/// What a process does.
+/// Activity of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RunState {
@@ -174,7 +175,7 @@ pub(crate) enum RunState {
 }
 
 impl RunState {
-    /// As people read it.
+    /// Returns the name for display.
     pub(crate) fn name(self) -> &'static str {
         match self {
             RunState::Idle => "idle",
@@ -186,7 +187,7 @@ impl RunState {
     }
 }
 
-/// A process in the tree: its children follow it, each one deeper.
+/// Process in the tree; its children follow it, a level deeper.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Branch {
@@ -194,22 +195,22 @@ pub(crate) struct Branch {
     pub(crate) pid: String,
     pub(crate) kind: Option<String>,
     pub(crate) names: Vec<String>,
-    /// How many it has spawned that live, also where the answer leaves some out.
+    /// Number of its live children, including children that the answer leaves out.
     pub(crate) children: u64,
 }
 
 impl Metrics {
-    /// Messages handled by all workers.
+    /// Returns the number of messages handled by all workers.
     pub(crate) fn turns(&self) -> u64 {
         self.workers.iter().map(|worker| worker.turns).sum()
     }
 
-    /// Processes that are ready and wait for a worker.
+    /// Returns the number of processes that are ready and wait for a worker.
     pub(crate) fn ready(&self) -> u64 {
         self.injected + self.workers.iter().map(|worker| worker.queued).sum::<u64>()
     }
 
-    /// Turns that have blocked a worker for too long.
+    /// Returns the number of turns that have blocked a worker for too long.
     pub(crate) fn stuck_turns(&self) -> u64 {
         self.workers.iter().map(|worker| worker.stuck_turns).sum()
     }
@@ -300,7 +301,7 @@ impl From<Order> for SortBy {
     }
 }
 
-/// Why a line says nothing.
+/// Reason for rejecting a line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LineError {
     #[error("invalid line: {0}")]
@@ -309,19 +310,19 @@ pub(crate) enum LineError {
     Version(u32),
 }
 
-/// Writes a line, with its end.
+/// Encodes a line, with its line end.
 pub(crate) fn write<T: Serialize>(content: T) -> serde_json::Result<String> {
     let mut line = serde_json::to_string(&Line { v: VERSION, content })?;
     line.push('\n');
     Ok(line)
 }
 
-/// Reads a line.
+/// Decodes a line.
 ///
 /// # Errors
-/// It is of another version, or not of this protocol.
+/// The line has another version, or is malformed.
 pub(crate) fn read<T: for<'a> Deserialize<'a>>(line: &[u8]) -> Result<T, LineError> {
-    /// All that is sure about a line of any version.
+    /// Part that lines of all versions have in common.
     #[derive(Deserialize)]
     struct Version {
         v: u32,

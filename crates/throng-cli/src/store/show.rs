@@ -1,11 +1,11 @@
-//! How keys and values are printed, and how keys are typed.
+//! Formats of keys and values in the output, and of keys on the command line.
 //!
-//! Escaped, each byte that is no printable ASCII is `\xNN` or one of `\t \r \n \\ \' \"`. A key that
-//! was printed so can be typed so.
+//! In the escaped format, each byte that is not printable ASCII is `\xNN` or one of `\t \r \n \\ \'
+//! \"`. A printed key can be used on the command line.
 
 use clap::Args;
 
-/// How bytes are shown.
+/// Format of bytes.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ByteFormat {
     /// Print keys and values in hexadecimal, and read keys from the command line as hexadecimal
@@ -22,12 +22,12 @@ pub(crate) struct ByteFormat {
 }
 
 impl ByteFormat {
-    /// The bytes as they are to be printed.
+    /// Returns the bytes in the output format.
     pub(crate) fn bytes(self, bytes: &[u8]) -> Vec<u8> {
         if self.raw { bytes.to_vec() } else { self.text(bytes).into_bytes() }
     }
 
-    /// The bytes as text; raw ones have none, and are escaped.
+    /// Returns the bytes as text; the raw format falls back to escapes.
     pub(crate) fn text(self, bytes: &[u8]) -> String {
         if self.hex {
             bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -36,10 +36,10 @@ impl ByteFormat {
         }
     }
 
-    /// The key that was typed.
+    /// Parses a key from the command line.
     ///
     /// # Errors
-    /// It is no hexadecimal, or there is no such escape.
+    /// The key is not valid hexadecimal, or has an unknown escape.
     pub(crate) fn parse(self, typed: &str) -> Result<Vec<u8>, String> {
         if self.hex { parse_hex(typed) } else { parse_escaped(typed) }
     }

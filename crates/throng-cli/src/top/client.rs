@@ -1,4 +1,4 @@
-//! The asking side of the admin socket.
+//! Client of the admin socket.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -9,14 +9,14 @@ use crate::admin::wire::{
     self, Answer, Branch, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request,
 };
 
-/// A connection to a node.
+/// Connection to a node.
 #[derive(Debug)]
 pub(crate) struct Client {
     path: PathBuf,
     stream: BufReader<UnixStream>,
 }
 
-/// Why a node cannot be looked into.
+/// Reason for which a node cannot be queried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error(
@@ -38,32 +38,32 @@ pub(crate) enum ClientError {
     Refused(String),
 }
 
-/// What is asked of a node for one report.
+/// Query for a report of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) rows: ViewMode,
     pub(crate) limit: usize,
-    /// The process to be shown in full.
+    /// Process to report in detail.
     pub(crate) pid: Option<String>,
 }
 
-/// Which processes a report shows.
+/// Selection of the processes in a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ViewMode {
     Top(Order),
     Tree,
 }
 
-/// What a node said for one report.
+/// Answers of a node to a [`Query`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Report {
     pub(crate) metrics: Metrics,
     pub(crate) rows: Rows,
-    /// The process asked for; none if it has exited.
+    /// Details of the queried process; `None` if it has exited.
     pub(crate) info: Option<Process>,
 }
 
-/// The processes of a report.
+/// Processes of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rows {
     Top(Vec<Process>),
@@ -74,7 +74,7 @@ impl Client {
     /// Connects to the node whose socket is at `path`.
     ///
     /// # Errors
-    /// There is none, or it is not ours to look into.
+    /// There is no node, or the user has no permission to connect.
     pub(crate) fn connect(path: &Path) -> Result<Client, ClientError> {
         let path = path.to_owned();
         let stream = match UnixStream::connect(&path) {
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// Asks for all that one report shows.
+    /// Requests everything that a report contains.
     ///
     /// # Errors
     /// The node does not answer; connect again.
@@ -145,7 +145,7 @@ impl Client {
         let asked = wire::write(request).map_err(|error| failed(error.into()))?;
         match self.stream.get_ref().write_all(asked.as_bytes()) {
             Ok(()) => {}
-            // It may have said why before it closed.
+            // The node may have sent a reason before it closed the connection.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(error) => return Err(failed(error)),
         }
@@ -162,7 +162,7 @@ impl Client {
         }
     }
 
-    /// The node answered another question than was asked.
+    /// Returns the error for an answer that does not belong to the request.
     fn wrong_answer(&self) -> ClientError {
         ClientError::Refused(format!(
             "the node at {} sent the answer to a different request",
@@ -171,5 +171,5 @@ impl Client {
     }
 }
 
-/// How long a node may take to answer.
+/// Maximum time for an answer of the node.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

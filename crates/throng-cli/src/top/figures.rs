@@ -1,20 +1,20 @@
-//! How numbers are written where there is little room.
+//! Short formats for numbers.
 
 use std::time::Duration;
 
-/// A count in at most five characters: `999`, `12.3k`, `4.0M`.
+/// Formats a count in at most five characters: `999`, `12.3k`, `4.0M`.
 pub(crate) fn count(count: f64) -> String {
     scaled(count, 1000.0, &["", "k", "M", "G", "T", "P", "E"], "")
 }
 
-/// Bytes, by powers of 1024: `64 B`, `12.3 KiB`, `1.0 GiB`.
+/// Formats bytes by powers of 1024: `64 B`, `12.3 KiB`, `1.0 GiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     scaled(bytes as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB", " PiB", " EiB"], " B")
 }
 
 fn scaled(mut number: f64, step: f64, units: &[&str], whole: &str) -> String {
     let mut unit = 0;
-    // What would be rounded up to a full step is written as one of the next unit.
+    // A number that would round up to a full step is written in the next unit.
     while number >= step - 0.05 && unit + 1 < units.len() {
         number /= step;
         unit += 1;
@@ -25,7 +25,7 @@ fn scaled(mut number: f64, step: f64, units: &[&str], whole: &str) -> String {
     }
 }
 
-/// A short time: `640ns`, `12.3µs`, `4.0ms`, `12s`, `3m 20s`.
+/// Formats a short time: `640ns`, `12.3µs`, `4.0ms`, `12s`, `3m 20s`.
 pub(crate) fn short(seconds: f64) -> String {
     match seconds {
         s if s < 0.999_5e-6 => format!("{:.0}ns", s * 1e9),
@@ -36,7 +36,7 @@ pub(crate) fn short(seconds: f64) -> String {
     }
 }
 
-/// A long time: `00:00:07`, `3d 04:05:06`.
+/// Formats a long time: `00:00:07`, `3d 04:05:06`.
 pub(crate) fn uptime(seconds: f64) -> String {
     let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default().as_secs();
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -44,7 +44,7 @@ pub(crate) fn uptime(seconds: f64) -> String {
     if days == 0 { clock } else { format!("{days}d {clock}") }
 }
 
-/// The last part of a type's path, and of those in its brackets: `Shard<Room>`.
+/// Returns a type's name without paths, also in its type arguments: `Shard<Room>`.
 pub(crate) fn short_type(name: &str) -> String {
     let mut short = String::new();
     let mut word = String::new();

@@ -4,11 +4,11 @@ use super::client::Rows;
 use super::figures;
 use crate::admin::wire::{Branch, Process};
 
-/// A column of the table.
+/// Column of the table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) name: &'static str,
-    /// In characters; zero takes what is left.
+    /// Width in characters; a width of zero takes the remaining space.
     pub(crate) width: u16,
     pub(crate) is_number: bool,
 }
@@ -21,7 +21,7 @@ const fn number(name: &'static str, width: u16) -> Column {
     Column { name, width, is_number: true }
 }
 
-/// The columns of the processes that have most of something.
+/// Columns of the process table.
 pub(crate) const TOP: &[Column] = &[
     text("PID", 14),
     text("KIND", 0),
@@ -33,10 +33,10 @@ pub(crate) const TOP: &[Column] = &[
     number("LONGEST", 8),
 ];
 
-/// The columns of the tree.
+/// Columns of the tree.
 pub(crate) const TREE: &[Column] = &[text("PROCESS", 0), number("CHILDREN", 9), text("PID", 14)];
 
-/// The rows, each with a text for each column.
+/// Returns the rows, each with a text for each column.
 pub(crate) fn of(rows: &Rows) -> Vec<Vec<String>> {
     match rows {
         Rows::Top(processes) => processes.iter().map(process).collect(),
@@ -66,13 +66,13 @@ fn branch(branch: &Branch) -> Vec<String> {
     ]
 }
 
-/// What a process is called: its names, and its type.
+/// Returns the title of a process: its names, and its type.
 fn titled(kind: Option<&str>, names: &[String]) -> String {
     let kind = kind.map_or_else(|| "?".to_owned(), figures::short_type);
     if names.is_empty() { kind } else { format!("{} ({kind})", names.join(", ")) }
 }
 
-/// All that is known of a process, one fact for each line.
+/// Returns the details of a process, as pairs of name and value.
 pub(crate) fn facts(process: &Process) -> Vec<(&'static str, String)> {
     let list = |pids: &[String]| match pids.len() {
         0 => "none".to_owned(),
@@ -113,11 +113,11 @@ pub(crate) fn facts(process: &Process) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// What nobody counted.
+/// Text for values that are not counted.
 const UNKNOWN: &str = "–";
 
-/// Beyond it, deeper processes are not indented further.
+/// Maximum indentation; deeper processes are not indented further.
 const DEPTH_MAX: usize = 20;
 
-/// Pids in one fact.
+/// Maximum number of pids that are listed in a value.
 const LISTED_MAX: usize = 8;

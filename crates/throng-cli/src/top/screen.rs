@@ -1,7 +1,7 @@
-//! What the live view shows and what keys do to it; no terminal, no clock.
+//! State of the live view and its reaction to keys, without a terminal or a clock.
 //!
-//! Rates are differences between two pictures by the node's own uptime: how late an answer came
-//! does not change them.
+//! Rates are differences between two reports, divided by the difference of the node's uptime, so a
+//! late answer does not distort them.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,17 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::client::{Query, Report, Rows, ViewMode};
 use crate::admin::wire::{Metrics, Order, Process};
 
-/// The state of the view.
+/// State of the live view.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    /// Where the node is, for people.
+    /// Location of the node, for display.
     pub(crate) place: String,
     pub(crate) mode: ViewMode,
     pub(crate) report: Option<Report>,
     pub(crate) rates: Rates,
-    /// Messages for each second, the latest last.
+    /// Messages per second, the latest last.
     pub(crate) history: VecDeque<u64>,
-    /// Why the report is an old one.
+    /// Reason for which the report is out of date.
     pub(crate) error: Option<String>,
     pub(crate) paused: bool,
     pub(crate) shows_info: bool,
@@ -29,22 +29,22 @@ pub(crate) struct Screen {
     limit: usize,
 }
 
-/// What happened for each second between the last two pictures.
+/// Events per second between the last two reports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Rates {
     pub(crate) turns: f64,
     pub(crate) spawned: f64,
     pub(crate) exited: f64,
-    /// The share of the time that each worker was busy, from 0 to 1.
+    /// Share of time for which each worker was busy, from 0 to 1.
     pub(crate) busy: Vec<f64>,
 }
 
-/// What a key asks the loop to do.
+/// Action that a key requests from the event loop.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyAction {
     Nothing,
-    /// Other things are to be shown: ask the node at once.
+    /// The query has changed: ask the node at once.
     Ask,
     Quit,
 }
@@ -66,7 +66,7 @@ impl Screen {
         }
     }
 
-    /// What to ask the node for.
+    /// Returns the query for the node.
     pub(crate) fn query(&self) -> Query {
         let pid = self.selected.clone().filter(|_| self.shows_info);
         Query { rows: self.mode, limit: self.limit, pid }
@@ -87,29 +87,29 @@ impl Screen {
         self.report = Some(report);
     }
 
-    /// The node did not answer; what is shown is what it said before.
+    /// Records that the node did not answer; the previous report stays on the screen.
     pub(crate) fn fail(&mut self, error: String) {
         self.error = Some(error);
     }
 
-    /// Which row is selected, if any is.
+    /// Returns the index of the selected row, if there is one.
     pub(crate) fn selected_row(&self) -> Option<usize> {
         let selected = self.selected.as_ref()?;
         self.pids().iter().position(|pid| pid == selected)
     }
 
-    /// The pid of the selected process; it may have exited.
+    /// Returns the pid of the selected process, which may have exited.
     pub(crate) fn selected(&self) -> Option<&str> {
         self.selected.as_deref()
     }
 
-    /// The selected process in full, if the node has said that.
+    /// Returns the details of the selected process, if the node has sent them.
     pub(crate) fn info(&self) -> Option<&Process> {
         let info = self.report.as_ref()?.info.as_ref()?;
         (Some(info.pid.as_str()) == self.selected()).then_some(info)
     }
 
-    /// Does what a key says.
+    /// Handles a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> KeyAction {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if key.code == KeyCode::Char('c') {
@@ -182,7 +182,7 @@ impl Screen {
 }
 
 impl Rates {
-    /// The rates between two looks; none if they are not two looks at the same run.
+    /// Computes the rates between two reports, or `None` if they are from different runs of a node.
     fn between(before: &Metrics, now: &Metrics) -> Option<Rates> {
         let seconds = now.uptime_seconds - before.uptime_seconds;
         if seconds <= 0.0 || now.spawned < before.spawned {
@@ -201,7 +201,7 @@ impl Rates {
     }
 }
 
-/// The keys that choose an order, and what the column is called.
+/// Keys that choose an order, and the names of the columns.
 pub(crate) const ORDERS: [(char, Order, &str); 5] = [
     ('l', Order::MailboxLen, "MAILBOX"),
     ('b', Order::MailboxBytes, "BYTES"),
@@ -210,10 +210,10 @@ pub(crate) const ORDERS: [(char, Order, &str); 5] = [
     ('x', Order::LongestTurn, "LONGEST"),
 ];
 
-/// How many rates are remembered: more than any screen has columns.
+/// Maximum number of rates in the history: more than any screen has columns.
 const HISTORY_MAX: usize = 512;
 
-/// Rows that a page key passes.
+/// Number of rows that a page key moves.
 const PAGE: isize = 20;
 
 #[cfg(test)]
@@ -221,7 +221,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::admin::wire::{Branch, Worker};
 
-    /// A report of processes that are called by the letters of `pids`, after `seconds`.
+    /// Builds a report of processes that are named by the letters of `pids`, after `seconds`.
     pub(crate) fn report(seconds: f64, turns: u64, pids: &str) -> Report {
         let worker = |busy_seconds| Worker { turns: turns / 2, busy_seconds, ..Worker::default() };
         let process = |pid: char| Process {
@@ -244,7 +244,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The same as a tree, each process below the one before.
+    /// Builds a report with the processes as a tree, each below the previous process.
     pub(crate) fn tree(pids: &str) -> Report {
         let branch = |(depth, pid): (usize, char)| Branch {
             depth,
@@ -333,7 +333,7 @@ pub(crate) mod tests {
         assert_eq!(screen.query().pid.as_deref(), Some("a"));
         assert_eq!(press(&mut screen, KeyCode::Down), KeyAction::Ask);
         assert_eq!(screen.query().pid.as_deref(), Some("b"));
-        // What comes for another one than is selected by then is not shown as its.
+        // Details of a process that is no longer selected are not shown.
         let info = Process { pid: "a".to_owned(), ..Process::default() };
         screen.show(Report { info: Some(info), ..report(2.0, 0, "ab") });
         assert_eq!(screen.info(), None);

@@ -1,4 +1,4 @@
-//! One report as plain text, for scripts and for terminals that are none.
+//! Plain text of a report, for scripts and for output that is not a terminal.
 
 use std::fmt::{self, Write};
 
@@ -6,7 +6,7 @@ use super::client::{Report, Rows};
 use super::figures;
 use super::rows::{self, Column};
 
-/// The report: counts by name, an empty line, and the rows under their columns.
+/// Formats the report: counts by name, an empty line, and the rows under their columns.
 pub(crate) fn write(report: &Report) -> Result<String, fmt::Error> {
     let metrics = &report.metrics;
     let mut text = String::new();

@@ -1,12 +1,12 @@
-//! How a [`Screen`] looks.
+//! Layout and drawing of a [`Screen`].
 //!
 //! ```text
-//! title     which node, how long it runs
+//! title     location of the node, uptime
 //! counts    processes, messages, memory
 //! workers   a gauge each, or a column each if there are many
 //! sparkline messages per second
 //! rows      table or tree
-//! info      the selected process, if asked for
+//! info      the selected process, on request
 //! help      the keys
 //! ```
 
@@ -101,7 +101,7 @@ fn draw_counts(frame: &mut Frame<'_>, area: Rect, metrics: &Metrics, rates: &Rat
     frame.render_widget(Paragraph::new(lines.to_vec()), area);
 }
 
-/// Names and numbers, each pair as wide as its neighbours above and below; alarming ones in red.
+/// Formats names and numbers in columns of equal width; alarming numbers are red.
 fn figures_line(pairs: &[(&'static str, String, bool)]) -> Line<'static> {
     let spans = pairs.iter().flat_map(|(name, number, alarms)| {
         let style = if *alarms { Style::new().fg(Color::Red) } else { Style::new() };
@@ -114,7 +114,7 @@ fn figures_line(pairs: &[(&'static str, String, bool)]) -> Line<'static> {
     Line::from(spans.collect::<Vec<_>>())
 }
 
-/// How many rows the workers take.
+/// Returns the number of rows for the workers.
 fn worker_rows(workers: usize, width: u16) -> u16 {
     let gauges = usize::from(width / GAUGE_WIDTH).max(1);
     let rows = workers.div_ceil(gauges);
@@ -228,17 +228,17 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     frame.render_widget(Line::from(spans.collect::<Vec<_>>()), area);
 }
 
-/// Rows for the selected process.
+/// Height of the panel for the selected process, in rows.
 const INFO_ROWS: u16 = 12;
 
-/// Rows of gauges; if they need more, each worker is a column of one row.
+/// Maximum number of rows of gauges; beyond it, each worker is a column of a single row.
 const WORKER_ROWS_MAX: usize = 4;
 
-/// What a gauge takes: number, bar, percentage.
+/// Width of a gauge: number, bar, percentage.
 const GAUGE_WIDTH: u16 = 24;
 const BAR_CELLS: usize = 14;
 
-/// What a name and a number take together.
+/// Width of a name and its number together.
 const FIGURE_WIDTH: usize = 27;
 
 #[cfg(test)]
@@ -251,7 +251,7 @@ mod tests {
     use crate::admin::wire::{Order, Worker};
     use crate::top::screen::tests::{report, screen, tree};
 
-    /// The lines of the screen as drawn in so much room.
+    /// Returns the lines of the screen, drawn in the given size.
     fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, screen)).unwrap();
