@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_frees_the_place_and_hands_on_what_was_lent() {
+    fn a_leaving_waiter_frees_its_place_and_passes_the_resource_on() {
         let (queue, guard) = queue(2);
         let first = wait(&queue, FLOOD, "a");
         let second = wait(&queue, FLOOD, "a");

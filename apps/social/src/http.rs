@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_makes_too_many_requests_is_told_when_to_try_again() {
+    fn too_many_requests_get_a_retry_after_header() {
         let full = |ms| SocialError::KeysFull { retry_after: Duration::from_millis(ms) };
         for (error, seconds) in [
             (full(0), "1"),

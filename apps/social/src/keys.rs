@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_remembered_for_a_day_and_no_longer() {
+    fn a_key_is_kept_for_a_day_and_no_longer() {
         on_a_node(async |keeper| {
             let used = async |number, ms| {
                 let used = Use { key: key(number), id: post(ms), now: at(ms) };
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_too_many_is_refused_until_the_oldest_is_forgotten() {
+    fn a_key_beyond_the_maximum_is_refused_until_the_oldest_expires() {
         on_a_node(async |keeper| {
             let used = async |number, ms| {
                 let used = Use { key: key(number), id: post(ms), now: at(ms) };
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_of_version_1_is_lost_where_one_cannot_be_moved() {
+    fn no_key_of_version_1_is_lost_if_a_key_cannot_be_moved() {
         on_a_node(async |keeper| {
             let keys = (0..5).map(|number| (key(number), post(number))).collect();
             keeper.call(Begin { keys, damaged: key(2) }).await.unwrap();

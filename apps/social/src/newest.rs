@@ -66,7 +66,7 @@ mod tests {
         }
 
         #[test]
-        fn what_lies_below_the_floor_changes_nothing(
+        fn offers_below_the_floor_change_nothing(
             ids in prop::collection::btree_set(0..1000_u64, 10..100),
         ) {
             let mut newest = Newest::new(5);

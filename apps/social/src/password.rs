@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_password_costs_what_anybodys_costs() {
+    fn a_login_of_an_unknown_user_costs_as_much_as_any() {
         let passwords = Passwords::new().unwrap();
         let somebodys = HashMemory::default().hash(b"correct horse").unwrap();
         let costs = |hash: String| {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_password_of_somebody_known_fits() {
+    fn only_the_right_password_of_a_known_user_fits() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let passwords = Passwords::new().unwrap();

@@ -523,7 +523,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_trying_again_will_not_mend_is_called_broken() {
+    fn permanent_errors_are_reported_as_broken() {
         let name: Name = "alice".parse().unwrap();
         let damage = || ReadError::Corrupt("a page".to_owned());
         let refused = |refused: UserError| refused.for_user(&name);
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_waits_while_as_many_are_merged_as_may_be() {
+    fn a_timeline_waits_while_the_maximum_is_being_merged() {
         let data = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {

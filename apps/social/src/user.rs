@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn one_follows_so_many_and_no_more() {
+    fn a_user_follows_at_most_the_maximum_number_of_users() {
         let data = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_leaves_no_mark_is_invisible() {
+    fn characters_without_a_mark_are_invisible() {
         for unseen in [
             "",
             " \t\r\n",

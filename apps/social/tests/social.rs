@@ -1,4 +1,4 @@
-//! The service without HTTP: what its operations promise, on a real node.
+//! The service without HTTP: guarantees of its operations, on a real node.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use throng::prelude::*;
 use throng_durable::Node;
 
 #[test]
-fn of_two_who_want_a_name_one_gets_it() {
+fn one_of_two_concurrent_registrations_gets_the_name() {
     on_a_node(async |social| {
         let outcomes = join_all(["horse one", "horse two"].map(async |password| {
             (password, social.register(&name("alice"), Password::new(password).unwrap()).await)
@@ -31,7 +31,7 @@ fn of_two_who_want_a_name_one_gets_it() {
 }
 
 #[test]
-fn a_name_that_nobody_has_does_nothing() {
+fn an_unregistered_name_can_do_nothing() {
     on_a_node(async |social| {
         let (nobody, alice) = (name("nobody"), name("alice"));
         register(social, &["alice"]).await;
@@ -66,7 +66,7 @@ fn a_key_posts_once_however_many_posts_follow() {
             let key = IdempotencyKey::new(&format!("key-{number}"));
             social.post(&alice, text(&format!("text {number}")), key).await.unwrap()
         };
-        // Ten at once under one key are one post.
+        // Ten concurrent requests under one key make one post.
         let first = join_all((0..10).map(|_| post(0))).await;
         assert_eq!(first.iter().filter(|posted| !posted.repeated).count(), 1);
         assert!(first.iter().all(|posted| posted.post == first[0].post));
@@ -87,14 +87,14 @@ fn a_key_posts_once_however_many_posts_follow() {
 }
 
 #[test]
-fn pages_of_every_size_make_the_same_whole_while_others_go_on_posting() {
+fn pages_of_every_size_make_the_same_listing_while_others_post() {
     on_a_node(async |social| {
         let reader = name("reader");
         let authors = ["a", "b", "c", "d", "e"];
         register(social, &["reader", "a", "b", "c", "d", "e"]).await;
         let mut expected = Vec::new();
         for number in 0..60 {
-            // Some post much, some little, one nothing.
+            // Some authors post much, some little, one nothing.
             let author = name(authors[[0, 0, 0, 0, 1, 1, 1, 2, 2, 3][number % 10]]);
             let posted = social.post(&author, text(&format!("{number}")), None).await.unwrap();
             expected.insert(0, posted.post);
@@ -111,7 +111,7 @@ fn pages_of_every_size_make_the_same_whole_while_others_go_on_posting() {
                 assert!(posts.len() == limit.max(1) || next.is_none());
                 all.extend(posts);
                 let Some(before) = next else { break };
-                // Newer than everything that is being paged through.
+                // These posts are newer than all posts in the pages.
                 let newer = social.post(&name("b"), text("newer"), None).await.unwrap();
                 assert!(newer.post.id > begun_at);
                 page = social.timeline(&reader, Some(before), limit).await.unwrap();
@@ -127,13 +127,14 @@ fn pages_of_every_size_make_the_same_whole_while_others_go_on_posting() {
 }
 
 #[test]
-fn pages_that_long_posts_cut_short_make_the_same_whole() {
+fn pages_cut_short_by_long_posts_make_the_same_listing() {
     on_a_node(async |social| {
         register(social, &["all", "some", "a", "b", "c"]).await;
         let long = "😀".repeat(Text::CHARACTERS_MAX);
         let mut posted = Vec::new();
         for number in 0..90 {
-            // One posts long, but no more at the end; one short; one both.
+            // One author has long posts, but short ones at the end; one has short posts; one has
+            // both.
             let (author, is_long) = match number % 6 {
                 0 | 1 if number < 60 => ("a", true),
                 5 => ("c", true),
@@ -166,8 +167,8 @@ fn pages_that_long_posts_cut_short_make_the_same_whole() {
     });
 }
 
-/// All pages of a listing, each of which has something on it and neither too many posts nor too
-/// much text; and how many had fewer posts than `limit`, but were not the last.
+/// Reads all pages of a listing. Each page has a post, and neither too many posts nor too much
+/// text. Also returns the number of pages with fewer posts than `limit` that are not the last.
 async fn read_all(
     limit: usize,
     listing: impl AsyncFn(Option<PostId>) -> Result<Listing, SocialError>,
@@ -188,7 +189,7 @@ async fn read_all(
 }
 
 #[test]
-fn everything_is_there_after_a_restart_and_ids_go_on_rising() {
+fn all_data_survives_a_restart_and_ids_keep_rising() {
     let data = tempfile::tempdir().unwrap();
     let (alice, bob) = (name("alice"), name("bob"));
     let before = on(data.path(), async |social| {
@@ -213,7 +214,7 @@ fn everything_is_there_after_a_restart_and_ids_go_on_rising() {
 }
 
 #[test]
-fn health_counts_the_living() {
+fn health_counts_live_processes() {
     on_a_node(async |social| {
         let empty = social.health().unwrap();
         assert_eq!((empty.status, empty.live_entities), (social::Status::Ok, 0));
@@ -232,7 +233,7 @@ fn health_counts_the_living() {
 }
 
 #[test]
-fn health_tells_that_nothing_is_written_also_when_nothing_can_be_read() {
+fn health_reports_a_read_only_store_even_if_it_is_unreadable() {
     const SNAPSHOTS: u32 = 8;
     let data = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).start().unwrap();
@@ -257,7 +258,7 @@ fn health_tells_that_nothing_is_written_also_when_nothing_can_be_read() {
 
 const PASSWORD: &str = "correct horse";
 
-/// Runs `test` on the service on data of its own.
+/// Runs `test` on the service with fresh data.
 fn on_a_node(test: impl AsyncFnOnce(&Social)) {
     let data = tempfile::tempdir().unwrap();
     on(data.path(), test);

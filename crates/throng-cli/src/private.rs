@@ -279,7 +279,7 @@ mod tests {
 
     /// Skipped unless run as root, because only root can create such a file.
     #[test]
-    fn what_another_user_owns_keeps_its_mode() {
+    fn a_file_of_another_user_keeps_its_mode() {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path();
         for name in ["data.mdb", "journal.0"] {

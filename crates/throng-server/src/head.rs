@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_may_have_so_many_bytes_and_not_one_more() {
+    fn a_head_may_have_the_maximum_of_bytes_and_no_more() {
         let head = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n";
         for piece in [1, head.len()] {
             assert_eq!(given(head, piece, head.len()).0, head);

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_refused_for_what_is_wrong_with_it() {
+    fn a_refused_token_gets_the_matching_error() {
         let (sealed, token) = signer().issue_token("alice", Duration::from_secs(60));
         assert_eq!(signer().check_token(&sealed), Ok(token));
 

@@ -1,4 +1,4 @@
-//! The server over real sockets: what a stranger does to it, and how it says no.
+//! The server over real sockets: hostile and malformed input, and the answers to it.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::io::{Read, Write};
@@ -25,7 +25,7 @@ struct State {
     hold: Hold,
 }
 
-/// Lets a test know that a request is being handled, and say when it may go on.
+/// Tells a test that a request is being handled, and lets the test decide when it continues.
 #[derive(Clone)]
 struct Hold {
     inside: Arc<AtomicBool>,
@@ -91,7 +91,7 @@ async fn panics() -> &'static str {
     panic!("on purpose")
 }
 
-/// A server in a thread of its own, and the way to end it.
+/// Server in its own runtime, with the handle to drain it.
 struct Running {
     address: SocketAddr,
     runtime: tokio::runtime::Runtime,
@@ -117,10 +117,10 @@ impl Running {
         stream
     }
 
-    /// Sends `bytes` over a connection of its own, and reads until the server closes it.
+    /// Sends `bytes` over a new connection, and reads until the server closes it.
     fn exchange(&self, bytes: impl AsRef<[u8]>) -> Answer {
         let mut stream = self.connect();
-        // A server that refuses early may close before it has read all of it.
+        // A server that refuses early may close the connection before it has read all bytes.
         let _ = stream.write_all(bytes.as_ref());
         Answer::read(stream)
     }
@@ -141,7 +141,7 @@ impl Running {
     }
 }
 
-/// So long a test waits for bytes before it fails instead of hanging.
+/// Time to wait for bytes before a test fails instead of hanging.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -253,7 +253,8 @@ fn a_request_that_two_programs_may_read_differently_is_refused() {
     for (what, bytes, status, name) in cases {
         eprintln!("{what}"); // shown if it fails
         let mut answer = running.exchange(format!("{bytes}{last}"));
-        // A sound request behind one that is only ambiguous is answered; behind any other, not.
+        // A valid request after a merely ambiguous request is answered; after any other bad request
+        // it is not.
         if let Some(next) = answer.body.find("HTTP/1.1 204") {
             assert!(matches!(name, "host-invalid" | "header-repeated"), "{answer:?}");
             assert_eq!(Answer::parse(&answer.body[next..]).status, 204);
@@ -297,7 +298,7 @@ fn a_head_has_32_kib_and_100_lines_and_no_more() {
 }
 
 #[test]
-fn a_bad_head_behind_a_request_under_way_does_not_break_its_answer_off() {
+fn a_bad_head_behind_a_request_in_flight_does_not_abort_its_answer() {
     let running = Running::start(Limits::default());
     let mut stream = running.connect();
     stream.write_all(b"GET /held HTTP/1.1\r\nhost: x\r\n\r\nGET /mine HTTP/1.1\n\n").unwrap();
@@ -310,7 +311,7 @@ fn a_bad_head_behind_a_request_under_way_does_not_break_its_answer_off() {
 }
 
 #[test]
-fn nothing_is_answered_behind_the_last_answer() {
+fn no_answer_follows_the_last_answer() {
     let requests = [
         "GET /held HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
         "GET /held HTTP/1.0\r\n\r\n",
@@ -348,14 +349,14 @@ fn a_body_beyond_the_limit_is_refused_however_it_is_sent() {
 }
 
 #[test]
-fn who_is_refused_in_mid_sentence_still_hears_the_answer() {
+fn a_client_that_is_refused_while_it_sends_still_gets_the_answer() {
     let running = Running::start(Limits::default());
     let mut stream = running.connect();
     let head = "POST /sum HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(&[b'x'; 100_000]).unwrap();
     stream.read_exact(&mut [0; 12]).unwrap();
-    // The answer is on its way; a server that just closed now would answer this with a reset.
+    // The answer is on its way; a server that closed at once would answer these bytes with a reset.
     stream.write_all(&[b'x'; 100_000]).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut rest = String::new();
@@ -367,7 +368,7 @@ fn who_is_refused_in_mid_sentence_still_hears_the_answer() {
 fn an_answer_to_an_unread_body_says_that_the_connection_ends() {
     let running = Running::start(Limits::default());
     let head = "POST /sum HTTP/1.1\r\nhost: x\r\ncontent-type: ";
-    // 415 is answered without a look at the body.
+    // 415 is answered without reading the body.
     let unread = running.exchange(format!("{head}text/plain\r\ncontent-length: 5\r\n\r\n"));
     unread.is_problem(415, "wrong-content-type");
     assert!(unread.head.contains("\r\nconnection: close"), "{unread:?}");
@@ -375,7 +376,7 @@ fn an_answer_to_an_unread_body_says_that_the_connection_ends() {
     huge.is_problem(413, "body-too-large");
     assert!(huge.head.contains("\r\nconnection: close"), "{huge:?}");
 
-    // 400 is answered after it, and the connection goes on.
+    // 400 is answered after reading the body, so the connection stays open.
     let bad = format!("{head}application/json\r\ncontent-length: 1\r\n\r\n{{");
     let good = "GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
     let both = running.exchange(format!("{bad}{good}"));
@@ -385,7 +386,7 @@ fn an_answer_to_an_unread_body_says_that_the_connection_ends() {
 }
 
 #[test]
-fn a_token_is_asked_for_and_checked() {
+fn a_token_is_required_and_checked() {
     let running = Running::start(Limits::default());
     let me = |authorization: &str| {
         running.exchange(format!(
@@ -419,27 +420,28 @@ fn a_head_that_never_comes_gets_a_408() {
     running.exchange("GET /sum HTTP/1.1\r\nhost: x\r\nx-slow:").is_problem(408, "head-timeout");
     running.exchange("").is_problem(408, "head-timeout");
 
-    // On a connection that was used before, silence is not a fault: it is closed without a word.
+    // On a connection that was used before, silence is not an error: it is closed without an
+    // answer.
     let mut used = running.connect();
     used.write_all(b"GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     let answer = Answer::read(used);
     assert_eq!((answer.status, answer.body.as_str()), (200, "5"));
 
-    // But a second head that stops half-way is one.
+    // A second head that stops half-way is an error.
     let two = running.exchange("GET /mine HTTP/1.1\r\nhost: x\r\n\r\nGET /mine HTT");
     let second = two.body.find("HTTP/1.1").map(|at| Answer::parse(&two.body[at..]));
     second.expect("a second answer").is_problem(408, "head-timeout");
 }
 
 #[test]
-fn what_is_not_http_is_told_so() {
+fn bytes_that_are_not_http_get_a_400() {
     let running = Running::start(Limits::default());
     running.exchange("hello, who is there?\r\n\r\n").is_problem(400, "malformed-request");
     running.exchange(b"\x16\x03\x01\x02\x00\x01").is_problem(400, "malformed-request");
     let head = format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1 << 20));
     running.exchange(head).is_problem(431, "head-too-large");
 
-    // Also behind requests that were HTTP, with and without bodies in question and answer.
+    // The same holds after valid requests, with and without bodies in request and response.
     for good in [
         "GET /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\n\r\n",
         "HEAD /sum?a=2&b=3 HTTP/1.1\r\nhost: x\r\n\r\n",
@@ -462,7 +464,7 @@ fn a_request_that_takes_too_long_is_given_up() {
     let unsent = running.exchange(unsent);
     unsent.is_problem(408, "body-timeout");
     assert!(unsent.head.contains("\r\nconnection: close"), "{unsent:?}");
-    // A handler that does not ask for the body does not wait for it.
+    // A handler that does not read the body does not wait for it.
     let unasked =
         "POST /never HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 10\r\n\r\n{";
     running.exchange(unasked).is_problem(503, "request-timeout");
@@ -502,7 +504,7 @@ fn a_client_that_reads_but_never_ends_is_cut() {
 }
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn a_connection_beyond_the_maximum_gets_a_503() {
     let running = Running::start(Limits { connections_max: 2, ..Limits::default() });
     let held: Vec<TcpStream> = (0..2)
         .map(|_| {
@@ -518,7 +520,7 @@ fn one_connection_too_many_is_told_so() {
     refused.is_problem(503, "too-many-connections");
     assert!(refused.head.contains("\r\nretry-after: 1"), "{refused:?}");
     drop(held);
-    // The server notices in its own time that the two are gone.
+    // The server notices the closed connections at some later time.
     let free = (0..3000).any(|_| {
         thread::sleep(Duration::from_millis(10));
         running.get("/sum?a=2&b=3").status == 200
@@ -527,7 +529,7 @@ fn one_connection_too_many_is_told_so() {
 }
 
 #[test]
-fn a_drain_finishes_what_is_in_flight_and_closes_what_is_idle() {
+fn a_drain_finishes_requests_in_flight_and_closes_idle_connections() {
     let running = Running::start(Limits::default());
     let mut idle = running.connect();
     idle.write_all(b"GET /mine HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
@@ -538,7 +540,7 @@ fn a_drain_finishes_what_is_in_flight_and_closes_what_is_idle() {
     running.hold.wait_until_inside();
     let Running { address, runtime, serving, hold } = running;
     let draining = runtime.spawn(serving.drain());
-    // Nobody new is let in, while the request in flight is still held.
+    // No connection is accepted while the request in flight is still held.
     while TcpStream::connect(address).is_ok() {
         thread::sleep(Duration::from_millis(1));
     }
@@ -549,7 +551,7 @@ fn a_drain_finishes_what_is_in_flight_and_closes_what_is_idle() {
 }
 
 #[test]
-fn a_drain_cuts_what_does_not_end() {
+fn a_drain_cuts_requests_that_do_not_end() {
     let limits = Limits { drain_timeout: Duration::from_millis(100), ..Limits::default() };
     let running = Running::start(limits);
     let mut busy = running.connect();

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_told_from_nonsense_and_unknown_fields_are_ignored() {
+    fn other_versions_differ_from_malformed_lines_and_unknown_fields_are_ignored() {
         let read = |line: &str| read::<Request>(line.as_bytes());
         assert!(matches!(read(r#"{"v":2,"ask":"anything"}"#), Err(LineError::Version(2))));
         for line in ["", "metrics", "{}", r#"{"v":1}"#, r#"{"v":1,"get":"salary"}"#, "[1]", "\0"] {

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_can_be_typed() {
+    fn printed_keys_can_be_typed() {
         let all: Vec<u8> = (0..=255).collect();
         for hex in [false, true] {
             let show = ByteFormat { hex, raw: false, json: false };

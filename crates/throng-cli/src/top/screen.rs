@@ -266,7 +266,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rates_go_by_the_uptime_and_a_node_that_started_anew_has_none() {
+    fn rates_use_the_uptime_and_a_restarted_node_has_none() {
         let mut screen = screen();
         screen.show(report(10.0, 100, "a"));
         assert_eq!(screen.rates, Rates::default());
@@ -282,7 +282,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn keys_choose_what_is_asked() {
+    fn keys_choose_the_query() {
         let mut screen = screen();
         assert_eq!(
             screen.query(),
@@ -345,7 +345,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_can_pause_and_quit() {
+    fn keys_pause_and_quit() {
         let mut screen = screen();
         assert_eq!(press(&mut screen, KeyCode::Char(' ')), KeyAction::Nothing);
         assert!(screen.paused);

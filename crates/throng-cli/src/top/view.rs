@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_and_pauses_are_said() {
+    fn errors_and_pauses_are_shown() {
         let mut screen = screen();
         assert!(drawn(&screen, 80, 10)[1].contains("waiting"));
         screen.show(report(1.0, 0, "a"));

@@ -1,4 +1,4 @@
-//! Looking into a running node: over the admin socket, by `throng top --once`, by `/metrics`.
+//! Inspection of a running node: over the admin socket, by `throng top --once`, by `/metrics`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Node, serve};
 
-/// A client that says what it likes.
+/// Client that can send any line.
 struct Raw(BufReader<UnixStream>);
 
 impl Raw {
@@ -57,7 +57,7 @@ async fn the_socket_is_for_its_owner_only_and_goes_with_the_node() {
     let data = tempfile::tempdir().unwrap();
     let socket = data.path().join("admin.sock");
     for signal in ["KILL", "INT"] {
-        // The second one finds what the first one left behind.
+        // The second node finds the socket that the killed node left behind.
         let node = Node::start(data.path(), &[]);
         let found = fs::symlink_metadata(&socket).unwrap();
         assert!(found.file_type().is_socket());
@@ -75,7 +75,7 @@ async fn the_socket_is_for_its_owner_only_and_goes_with_the_node() {
 }
 
 #[tokio::test]
-async fn what_a_client_says_wrong_is_answered_and_the_next_line_is_right_again() {
+async fn a_malformed_line_is_answered_and_the_next_line_works() {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
     let mut client = Raw::connect(data.path());
@@ -99,7 +99,7 @@ async fn what_a_client_says_wrong_is_answered_and_the_next_line_is_right_again()
     assert_eq!(long["error"]["kind"], "malformed");
     assert!(client.ends());
 
-    // More than are allowed are told so; when they have gone, there is room again.
+    // Clients beyond the maximum are refused; when others have gone, there is room again.
     let mut crowd: Vec<Raw> = (0..16).map(|_| Raw::connect(data.path())).collect();
     for client in &mut crowd {
         assert!(client.say("{\"v\":1,\"get\":\"metrics\"}\n")["metrics"].is_object());
@@ -169,11 +169,11 @@ async fn prometheus_finds_what_it_reads() {
     assert!(value("throng_processes") >= 1.0);
     assert!(value("throng_processes_spawned_total") >= value("throng_processes"));
     assert!(value("throng_worker_turns_total{worker=\"0\"}") >= 0.0);
-    // The user and what else registering it has changed.
+    // The user, and other entities that the registration has changed.
     assert!(value("throng_entities_activated_total") >= 1.0);
     assert!(value("throng_entities_live") >= 1.0);
     assert!(value("throng_entities_live") <= value("throng_entities_activated_total"));
-    // One that is asked whether it exists, and does not, leaves at once.
+    // An entity that is only asked whether it exists, and does not, leaves memory at once.
     let passivated = value("throng_entities_passivated_total");
     assert!(passivated < value("throng_entities_activated_total"));
     assert!(value("throng_store_entries") >= value("throng_entities_stored"));
@@ -187,7 +187,7 @@ async fn prometheus_finds_what_it_reads() {
 }
 
 #[test]
-fn a_place_without_a_node_is_explained() {
+fn a_directory_without_a_node_is_explained() {
     let data = tempfile::tempdir().unwrap();
     let output = top(data.path(), &[]);
     assert_eq!(output.status.code(), Some(1));
@@ -206,7 +206,7 @@ async fn without_a_terminal_the_live_view_says_so() {
 }
 
 #[test]
-fn something_that_is_no_socket_is_not_removed() {
+fn a_file_that_is_not_a_socket_is_not_removed() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("admin.sock");
     fs::write(&file, "precious").unwrap();

@@ -1,4 +1,4 @@
-//! What strangers send, and what they get: the right status, a problem, and a node that lives on.
+//! Malformed requests: each gets the right status and a problem, and the node keeps running.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -112,7 +112,7 @@ async fn every_bad_request_gets_its_problem() {
         }
     }
 
-    // None of it left a trace.
+    // No bad request has changed any data.
     client.assert_healthy().await;
     let profile = client.get("/api/v1/users/alice", "").await;
     assert_eq!(profile.body["posts"], 2);
@@ -121,7 +121,7 @@ async fn every_bad_request_gets_its_problem() {
 }
 
 #[tokio::test]
-async fn an_expired_token_is_told_so() {
+async fn an_expired_token_gets_a_401() {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &["--token-ttl", "1ms"]);
     let client = node.client();
@@ -155,7 +155,7 @@ async fn a_node_out_of_files_serves_again_when_there_are_some() {
     limited.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]);
     limited.arg(served.get_program()).args(served.get_args());
     let node = Node::spawn(limited);
-    // More than there are files for; the system keeps waiting those that the node cannot take.
+    // More connections than files; the system keeps the connections that the node cannot accept.
     let crowd: Vec<TcpStream> =
         (0..100).map(|_| TcpStream::connect(&node.address).unwrap()).collect();
     node.wait_until_said("cannot accept").await;
@@ -168,7 +168,7 @@ async fn a_node_out_of_files_serves_again_when_there_are_some() {
 }
 
 #[tokio::test]
-async fn what_is_good_stays_good_when_repeated() {
+async fn valid_requests_can_be_repeated() {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
     let client = node.client();
@@ -195,7 +195,7 @@ async fn what_is_good_stays_good_when_repeated() {
         assert_eq!(timeline.body, json!({ "posts": [], "next_cursor": null }));
     }
 
-    // As long a text as may be, with characters of every width, comes back as it was.
+    // A text of maximum length, with characters of every width, is returned unchanged.
     let text = "aß語😀<b>&amp;\\\"".repeat(500).chars().take(5000).collect::<String>();
     assert_eq!(text.chars().count(), 5000);
     let long = client.post("/api/v1/posts", &bob, &json!({ "text": text })).await;
@@ -214,7 +214,7 @@ async fn keyed(client: &Client, token: &str, key: &str, text: &str) -> (u16, Val
     (answer.status, answer.body)
 }
 
-/// One token's payload with another's signature.
+/// Payload of one token with the signature of another.
 fn crossed(payload: &str, signature: &str) -> String {
     format!("{}.{}", payload.split('.').next().unwrap(), signature.split('.').nth(1).unwrap())
 }

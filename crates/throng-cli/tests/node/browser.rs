@@ -1,4 +1,5 @@
-//! The page, as a browser gets it: what it loads, and (with a real one) what a person does in it.
+//! The page in a browser: the resources that it loads, and (with a real browser) the actions of a
+//! user.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -45,7 +46,7 @@ async fn a_person_registers_posts_follows_and_reads() {
     let profile = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
     let bob = node.client().register("bob").await;
-    // A text that would do harm if the page took it for HTML.
+    // This text would do harm if the page took it for HTML.
     let harm = "<img src=x onerror=\"document.title='harmed'\"> & <b>bold</b>";
     let posted = node.client().post("/api/v1/posts", &bob, &json!({ "text": harm })).await;
     assert_eq!(posted.status, 201, "{posted:?}");
@@ -54,7 +55,7 @@ async fn a_person_registers_posts_follows_and_reads() {
     let browser = driver.open(profile.path().to_str().unwrap()).await;
     browser.command("/url", json!({ "url": format!("http://{}/", node.address) })).await;
 
-    // A mistake is told, and told accessibly.
+    // An error is shown, also to assistive technology.
     browser.fill("#name", "alice").await;
     browser.fill("#password", "not the password").await;
     browser.click("button[value=log-in]").await;
@@ -77,7 +78,7 @@ async fn a_person_registers_posts_follows_and_reads() {
     let title = browser.run("return document.title").await;
     assert_eq!(title, "throng", "a post was taken for HTML");
 
-    // The session outlives a reload of the tab; logging out ends it, and logging in begins anew.
+    // The session survives a reload of the tab; logging out ends it, and logging in starts another.
     browser.command("/refresh", json!({})).await;
     browser.wait_for_text("#posts", harm).await;
     browser.click("#log-out").await;
@@ -103,16 +104,16 @@ async fn a_person_registers_posts_follows_and_reads() {
     node.client().assert_healthy().await;
 }
 
-/// A chromedriver; killed when dropped.
+/// A chromedriver process; killed when dropped.
 struct Driver {
     child: Child,
     address: String,
-    /// Kept open, lest the driver end for want of a reader.
+    /// Kept open, so that the driver does not end for lack of a reader.
     _output: BufReader<ChildStdout>,
 }
 
 impl Driver {
-    /// Starts a driver on a port that it chooses itself.
+    /// Starts a driver on a free port.
     fn start() -> Driver {
         let mut child = Command::new("chromedriver")
             .arg("--port=0")
@@ -126,7 +127,7 @@ impl Driver {
         Driver { child, address: format!("127.0.0.1:{port}"), _output: output }
     }
 
-    /// Opens a browser whose profile lies in `profile`.
+    /// Opens a browser with its profile in `profile`.
     async fn open(&self, profile: &str) -> Browser {
         let arguments = [
             "--headless",
@@ -159,7 +160,7 @@ impl Drop for Driver {
     }
 }
 
-/// A browser under remote control, in the words of the WebDriver standard.
+/// Browser under remote control, by the WebDriver standard.
 struct Browser {
     client: Client,
     session: String,
@@ -173,7 +174,7 @@ impl Browser {
         answer.body["value"].clone()
     }
 
-    /// The path of the element that `selector` finds.
+    /// Returns the path of the element that `selector` finds.
     async fn element(&self, selector: &str) -> String {
         let query = json!({ "using": "css selector", "value": selector });
         let found = self.command("/element", query).await;
@@ -186,7 +187,7 @@ impl Browser {
         self.command(&format!("{element}/click"), json!({})).await;
     }
 
-    /// Types `text` into an emptied field.
+    /// Clears a field and types `text` into it.
     async fn fill(&self, selector: &str, text: &str) {
         let element = self.element(selector).await;
         self.command(&format!("{element}/clear"), json!({})).await;
@@ -197,7 +198,7 @@ impl Browser {
         self.command("/execute/sync", json!({ "script": script, "args": [] })).await
     }
 
-    /// Waits until a person can read `text` in the element.
+    /// Waits until `text` is visible in the element.
     async fn wait_for_text(&self, selector: &str, text: &str) {
         let script = format!("return document.querySelector('{selector}').innerText");
         let mut seen = Value::Null;

@@ -1,4 +1,4 @@
-//! Floods of logins: who else gets through, and what they leave behind.
+//! Floods of logins: other clients still get through, and memory stays bounded.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use serde_json::json;
 use crate::harness::{Answer, Client, Node, PASSWORD};
 
 #[tokio::test]
-async fn a_flood_of_400_logins_shuts_nobody_else_out() {
+async fn a_flood_of_400_logins_blocks_no_other_client() {
     let data = tempfile::tempdir().unwrap();
-    // However slow the machine, those who have a place get their answer.
+    // However slow the machine, logins with a place in the queue get their answer.
     let node = Node::start(data.path(), &["--request-timeout", "600s"]);
     for name in ["alice", "bob"] {
         node.client().register(name).await;
@@ -73,7 +73,7 @@ async fn logins_leave_no_more_than_a_memory_for_each_hash_at_once() {
         assert!(join_all(logins).await.iter().all(|answer| answer.status == 201));
     }
     let more = memory_bytes_max(&node) - before;
-    // As many hash at once as there are half the cores, and one has its memory from the start.
+    // Half the cores hash at once, and one hash has had its memory since the start.
     let at_once = (available_parallelism().unwrap().get() as u64 / 2).max(1);
     let expected = (at_once - 1) * (19 << 20);
     assert!(more < expected + (16 << 20), "{more} bytes more at {at_once} hashes at once");
@@ -83,7 +83,7 @@ async fn log_in(client: &Client, name: &str, password: &str) -> Answer {
     client.post("/api/v1/sessions", "", &json!({ "name": name, "password": password })).await
 }
 
-/// The most memory that the node ever had.
+/// Maximum memory of the node so far.
 fn memory_bytes_max(node: &Node) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", node.process())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

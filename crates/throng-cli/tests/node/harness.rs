@@ -1,4 +1,4 @@
-//! A node as a child process, and clients of it.
+//! A node as a child process, and its clients.
 
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -12,19 +12,19 @@ use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-/// A running node; killed when dropped.
+/// Running node; killed when dropped.
 pub(crate) struct Node {
     child: Child,
-    /// Such as `127.0.0.1:40123`.
+    /// Address, such as `127.0.0.1:40123`.
     pub(crate) address: String,
-    /// What it printed on standard output until it served.
+    /// Standard output until the node served.
     pub(crate) greeting: String,
-    /// What it has said on standard error so far.
+    /// Standard error so far.
     errors: Arc<Mutex<String>>,
     listener: Option<JoinHandle<()>>,
 }
 
-/// How a node ended.
+/// Outcome of a node.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -65,17 +65,17 @@ impl Node {
         Node { address: address.to_owned(), child, greeting, errors, listener: Some(listener) }
     }
 
-    /// A client of this node, with a connection of its own.
+    /// Returns a client of this node, with its own connection.
     pub(crate) fn client(&self) -> Client {
         Client::new(&self.address)
     }
 
-    /// The number of its process in the system.
+    /// Returns the process id of the node.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until the node has said `text` on standard error.
+    /// Waits until the node has written `text` to standard error.
     pub(crate) async fn wait_until_said(&self, text: &str) {
         for _ in 0..30_000 {
             if self.errors.lock().unwrap().contains(text) {
@@ -111,27 +111,27 @@ impl Drop for Node {
     }
 }
 
-/// The command that serves `data`, with `flags`. A busy machine may take a worker off its core for
-/// so long that its turn is reported; that is no test's concern.
+/// Builds the command that serves `data` with `flags`. A busy machine may take a worker off its
+/// core for so long that its turn is reported; tests ignore such reports.
 pub(crate) fn serve(data: &Path, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
     command.args(["--log", "warn,throng::watch=off", "serve", "--data"]).arg(data).args(flags);
     command
 }
 
-/// An HTTP client that uses one connection at a time.
+/// HTTP client that uses one connection at a time.
 #[derive(Clone)]
 pub(crate) struct Client {
     http: reqwest::Client,
     base: String,
 }
 
-/// A response, its body read.
+/// Response with its body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// Null if there was none.
+    /// Null if there was no body.
     pub(crate) body: Value,
 }
 
@@ -140,14 +140,14 @@ impl Client {
         Client::from("127.0.0.1", address)
     }
 
-    /// A client that is at the local address `from`.
+    /// Creates a client with the local address `from`.
     pub(crate) fn from(from: &str, address: &str) -> Client {
         let http = reqwest::Client::builder().local_address(from.parse::<IpAddr>().unwrap());
         let http = http.pool_max_idle_per_host(1).build().unwrap();
         Client { http, base: format!("http://{address}") }
     }
 
-    /// A request, to be added to.
+    /// Starts to build a request.
     pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.http.request(method, format!("{}{path}", self.base))
     }
@@ -168,7 +168,7 @@ impl Client {
         send(self.request(Method::POST, path).bearer_auth(token).json(body)).await.unwrap()
     }
 
-    /// Registers somebody, and returns the token.
+    /// Registers a user, and returns the token.
     pub(crate) async fn register(&self, name: &str) -> String {
         let body = json!({ "name": name, "password": PASSWORD });
         let answer = send(self.request(Method::POST, "/api/v1/users").json(&body)).await.unwrap();
@@ -185,10 +185,10 @@ impl Client {
     }
 }
 
-/// The password of everybody in these tests.
+/// Password of all users in these tests.
 pub(crate) const PASSWORD: &str = "correct horse";
 
-/// Sends a request and reads the answer; an error if the node went away meanwhile.
+/// Sends a request and reads the response; fails if the node stopped meanwhile.
 pub(crate) async fn send(request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
     let response = request.send().await?;
     let status = response.status().as_u16();

@@ -1,4 +1,4 @@
-//! Starting, refusing to start, stopping, starting again.
+//! Start, refusal to start, stop, restart.
 
 use std::fs;
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::harness::{Node, serve};
 
 #[tokio::test]
-async fn a_node_stops_when_told_and_continues_where_it_was() {
+async fn a_node_stops_on_a_signal_and_continues_from_its_data() {
     let data = tempfile::tempdir().unwrap();
     let mut token = String::new();
     let mut posted = Vec::new();
@@ -78,7 +78,8 @@ fn a_wrong_command_line_is_explained() {
     }
 }
 
-/// Exit status 1, nothing on standard output, one line on standard error that says `why`.
+/// Expects exit status 1, empty standard output, and one line on standard error that contains
+/// `why`.
 #[track_caller]
 fn assert_refused(output: &Output, why: &str) {
     let errors = String::from_utf8_lossy(&output.stderr);

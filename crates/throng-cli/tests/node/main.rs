@@ -1,4 +1,4 @@
-//! The real binary, from outside: started, talked to over HTTP, stopped, killed, started again.
+//! End-to-end tests of the real binary: started, used over HTTP, stopped, killed, started again.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 mod admin;

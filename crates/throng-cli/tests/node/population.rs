@@ -1,6 +1,6 @@
-//! Some hundred users over 64 connections: every timeline is right, and nothing that was
-//! acknowledged is lost when the node is killed in the middle of it. `cargo xtask stress service-kill`
-//! runs it with a thousand, which `THRONG_POPULATION_USERS` asks for.
+//! Some hundred users over 64 connections: every timeline is right, and no acknowledged data is
+//! lost when the node is killed meanwhile. `cargo xtask stress service-kill` runs it with a
+//! thousand users, by `THRONG_POPULATION_USERS`.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 
 use crate::harness::{Answer, Client, Node, send};
 
-/// How many users each one follows, and how many posts each makes: more than fill the largest page.
+/// Number of users that each user follows, and number of posts of each user: more than fill the
+/// largest page.
 const FOLLOWS: usize = 12;
 const POSTS: usize = 10;
 const CONNECTIONS: usize = 64;
 
-/// How many users there are.
+/// Number of users.
 fn users() -> usize {
     std::env::var("THRONG_POPULATION_USERS").map_or(150, |users| users.parse().unwrap())
 }
@@ -35,18 +36,18 @@ async fn timelines_are_whole_and_survive_a_kill() {
     let world = World::look(&node, world.tokens).await;
     assert_survived(&node, &world, acts).await;
 
-    // What clients repeated is there now; look again: everything must still fit together.
+    // The repeated requests have taken effect; all data must still be consistent.
     let world = World::look(&node, world.tokens).await;
     world.assert_timelines(&node).await;
     node.client().assert_healthy().await;
 }
 
-/// What is known of the service: who follows whom, and who posted what.
+/// Expected state of the service: all follows and posts.
 struct World {
     tokens: Vec<String>,
-    /// Whom each user follows, by number.
+    /// Followed users of each user, by number.
     following: Vec<BTreeSet<usize>>,
-    /// What each user posted, newest first.
+    /// Posts of each user, newest first.
     posts: Vec<Vec<Post>>,
 }
 
@@ -66,7 +67,7 @@ impl Post {
 }
 
 impl World {
-    /// Registers everybody, lets them follow and post, and returns what was acknowledged.
+    /// Registers all users, lets them follow and post, and returns the acknowledged state.
     async fn settle(node: &Node) -> World {
         let tokens =
             for_each_user(node, async |client, user| client.register(&name(user)).await).await;
@@ -96,7 +97,7 @@ impl World {
         World { tokens, following, posts }
     }
 
-    /// Reads what every user follows and has posted.
+    /// Reads the followed users and posts of every user.
     async fn look(node: &Node, tokens: Vec<String>) -> World {
         let seen = for_each_user(node, async |client, user| {
             let following = client.get("/api/v1/following", &tokens[user]).await;
@@ -110,7 +111,7 @@ impl World {
         World { tokens, following, posts }
     }
 
-    /// Pages through everybody's timeline and compares it with the posts of those followed.
+    /// Pages through every timeline and compares it with the posts of the followed users.
     async fn assert_timelines(&self, node: &Node) {
         let lengths = for_each_user(node, async |client, user| {
             let followed = self.following[user].iter();
@@ -131,7 +132,7 @@ impl World {
     }
 }
 
-/// Whom [`World::settle`] lets `user` follow.
+/// Users that [`World::settle`] lets `user` follow.
 fn settled_following(user: usize) -> BTreeSet<usize> {
     let mut random = Random(user as u64);
     let mut following = BTreeSet::new();
@@ -144,11 +145,11 @@ fn settled_following(user: usize) -> BTreeSet<usize> {
     following
 }
 
-/// Something a client tried while the node was killed.
+/// Request of a client while the node was killed.
 struct Act {
     user: usize,
     what: What,
-    /// The answer, if there was one.
+    /// Response, if there was one.
     acknowledged: Option<Value>,
 }
 
@@ -157,10 +158,10 @@ enum What {
     Follow(usize),
 }
 
-/// The kill comes after so many acts for each user; without it there would be no end.
+/// Number of acts per user before the node is killed; without the kill, the clients would go on.
 const ACTS_BEFORE_KILL: usize = 3;
 
-/// Lets everybody post and follow until the node is killed in the middle of it.
+/// Lets all users post and follow until the node is killed meanwhile.
 async fn live_until_killed(node: &Node, tokens: &[String]) -> Vec<Act> {
     let (acts_done, killed) = (Cell::new(0), Cell::new(false));
     let lives = (0..CONNECTIONS).map(async |worker| {
@@ -193,7 +194,7 @@ async fn live_until_killed(node: &Node, tokens: &[String]) -> Vec<Act> {
 }
 
 impl What {
-    /// One act in four follows, the others post, half of them under a key.
+    /// One act in four follows a user; the other acts post, half of them under a key.
     fn choose(random: &mut Random, worker: usize, turn: usize, user: usize) -> What {
         let (follow, keyed) = (random.below(4) == 0, random.below(2) == 0);
         let target = random.below(users());
@@ -222,8 +223,8 @@ impl What {
     }
 }
 
-/// Compares what the killed node kept with what it had acknowledged, and repeats under their keys
-/// the posts whose answers were lost.
+/// Compares the data of the killed node with the acknowledged state, and repeats posts without a
+/// response under their keys.
 async fn assert_survived(node: &Node, world: &World, acts: Vec<Act>) {
     let client = node.client();
     let kept: HashMap<&str, Vec<&Post>> =
@@ -296,7 +297,7 @@ async fn read_all(client: &Client, path: &str, token: &str, limit: usize) -> Vec
         let posts = page.body["posts"].as_array().unwrap();
         all.extend(posts.iter().map(Post::from_json));
         match page.body["next_cursor"].as_str() {
-            // A page is full if another one follows.
+            // A page is full if another page follows.
             Some(next) => {
                 assert_eq!(posts.len(), limit);
                 cursor = Some(next.to_owned());
@@ -306,8 +307,8 @@ async fn read_all(client: &Client, path: &str, token: &str, limit: usize) -> Vec
     }
 }
 
-/// Runs `work` for every user, 64 at once, each of the 64 over a connection of its own; returns
-/// the results in the order of users.
+/// Runs `work` for every user, 64 at once, each over its own connection; returns the results in the
+/// order of users.
 async fn for_each_user<R>(node: &Node, work: impl AsyncFn(&Client, usize) -> R) -> Vec<R> {
     let workers = (0..CONNECTIONS).map(async |worker| {
         let client = node.client();
@@ -330,7 +331,7 @@ fn number(name: &str) -> usize {
     name.strip_prefix("user_").unwrap().parse().unwrap()
 }
 
-/// A small generator of reproducible choices (SplitMix64).
+/// Small generator of reproducible choices (SplitMix64).
 struct Random(u64);
 
 impl Random {

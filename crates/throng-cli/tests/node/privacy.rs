@@ -1,4 +1,4 @@
-//! Other users of the machine: what they can do with a node's files, which is nothing.
+//! Other users of the machine have no access to a node's files.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -35,7 +35,7 @@ async fn another_user_reads_nothing_that_a_node_writes() {
     if is_root() {
         assert_unreadable_to_another_user(&data);
         assert_unreadable_to_another_user(&copy);
-        // Not even where the directory lets them by.
+        // They have none even where the directory lets them pass.
         open_to_all(&data);
         assert_unreadable_to_another_user(&data);
     }
@@ -64,7 +64,7 @@ async fn an_open_directory_of_an_older_version_is_closed_with_a_line_in_the_log(
     node.client().assert_healthy().await;
 }
 
-/// A new volume has a directory of its file system's own, so it is neither empty nor a store.
+/// A new volume contains a directory of its file system, so it is neither empty nor a store.
 #[tokio::test]
 async fn a_new_volume_that_is_not_empty_is_closed_at_the_first_start() {
     let directory = tempfile::tempdir().unwrap();
@@ -81,7 +81,7 @@ async fn a_new_volume_that_is_not_empty_is_closed_at_the_first_start() {
     node.client().assert_healthy().await;
 }
 
-/// A node that was started under the umask.
+/// Starts a node under the umask.
 fn start_with_umask(data: &Path, umask: &str) -> Node {
     let served = serve(data, &["--listen", "127.0.0.1:0"]);
     let mut command = Command::new("sh");
@@ -97,7 +97,7 @@ fn throng_with_umask(umask: &str, words: &[&str]) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Neither group nor others have any right to the path and to what is below it.
+/// Expects that neither group nor others have any permission on the path and everything below it.
 #[track_caller]
 fn assert_private(path: &Path) {
     for path in files_below(path) {
@@ -119,7 +119,7 @@ fn assert_unreadable_to_another_user(directory: &Path) {
     }
 }
 
-/// The path and everything below it.
+/// Returns the path and everything below it.
 fn files_below(path: &Path) -> Vec<PathBuf> {
     let mut found = vec![path.to_owned()];
     if path.is_dir() {
@@ -134,7 +134,7 @@ fn open_to_all(directory: &Path) {
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// Only root can become another user.
+/// Returns whether the test runs as root; only root can become another user.
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
@@ -143,5 +143,5 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A user who owns nothing.
+/// User id of a user without files.
 const NOBODY: u32 = 65_534;

@@ -1,4 +1,4 @@
-//! `throng store`, on stores made for it and on that of a running node.
+//! `throng store`, on stores made for the tests and on the store of a running node.
 
 use std::fs;
 use std::path::Path;
@@ -9,23 +9,23 @@ use throng_store::{Batch, DatabaseOptions, Store, Str, U64};
 
 use crate::harness::Node;
 
-/// Runs `throng store` with these words.
+/// Runs `throng store` with these arguments.
 fn store(words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
     command.arg("store").args(words).output().unwrap()
 }
 
-/// What it printed, given that it ended well.
+/// Returns the standard output of a successful run.
 #[track_caller]
 fn said(words: &[&str]) -> String {
     let output = store(words);
     assert!(output.status.success(), "{output:?}");
-    // Progress is for terminals.
+    // Progress is shown only on terminals.
     assert!(output.stderr.is_empty(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What it complained of, given that it ended with this status.
+/// Returns the standard error of a run that must end with this status.
 #[track_caller]
 fn complaint(status: i32, words: &[&str]) -> String {
     let output = store(words);
@@ -37,7 +37,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// A store with some of everything.
+/// Creates a store with every kind of content.
 fn fill(directory: &Path) {
     let store = Store::open(directory).unwrap();
     let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates());
@@ -100,7 +100,7 @@ fn a_store_is_described_read_and_walked() {
 }
 
 #[test]
-fn what_is_not_there_is_1_and_a_wrong_command_line_is_2() {
+fn missing_data_exits_with_1_and_a_usage_error_with_2() {
     let directory = tempfile::tempdir().unwrap();
     fill(directory.path());
     let path = directory.path().to_str().unwrap();
@@ -127,7 +127,7 @@ fn what_is_not_there_is_1_and_a_wrong_command_line_is_2() {
 }
 
 #[test]
-fn damage_is_found_and_said() {
+fn damage_is_found_and_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let opened = Store::open(directory.path()).unwrap();
@@ -153,7 +153,7 @@ fn damage_is_found_and_said() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json(&String::from_utf8(output.stdout).unwrap())["sound"], false);
 
-    // What brings the reader down is reported as well: all pages but the first two are gone.
+    // Damage that crashes the reader is reported as well: all pages but the first two are missing.
     fs::write(&file, &sound[..8_192]).unwrap();
     let damage = complaint(1, &["verify", path]);
     assert!(damage.starts_with("throng: "), "{damage}");
@@ -197,15 +197,15 @@ async fn all_of_it_works_beside_a_running_node() {
     assert_eq!(sound["entries"], entries(copy.to_str().unwrap()));
     assert!(said(&["verify", path]).starts_with("sound: "));
     assert!(!said(&["scan", path, "--limit", "3"]).is_empty());
-    // The node has not noticed.
+    // The node is unaffected.
     client.register("grace").await;
     client.assert_healthy().await;
 
-    // Nor does it matter how it ends: it is killed.
+    // The end of the node does not matter either: it is killed.
     drop(node);
     assert!(entries(path) > before);
 
-    // A copy is what another node can go on with.
+    // Another node can continue from the copy.
     let second = Node::start(&copy, &[]);
     second.client().assert_healthy().await;
     let following = second.client().get("/api/v1/following", &ada).await;

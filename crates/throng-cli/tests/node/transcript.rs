@@ -1,5 +1,5 @@
-//! The README's sessions: their commands, run against the real binary, print what it says they
-//! print.
+//! The README's console sessions: their commands, run against the real binary, print the output
+//! that the README shows.
 
 use std::fs;
 use std::io::Write;
@@ -21,7 +21,7 @@ fn the_readme_shows_how_to_look_into_a_node() {
     let steps = steps_after("<!-- test:the_readme_shows_how_to_look_into_a_node -->");
     assert!(steps.iter().any(|step| step.command.contains("top --once")), "{steps:?}");
     assert!(steps.iter().any(|step| step.command.contains("/metrics")), "{steps:?}");
-    // Whoever reads that has done before what stands above it.
+    // A reader of this section has already run the commands above it.
     assert_prints(&[steps_after(SERVICE), steps].concat());
 }
 
@@ -41,7 +41,7 @@ fn steps_after(mark: &str) -> Vec<Step> {
     steps(transcript(&readme, mark).expect("a marked console block in README.md"))
 }
 
-/// Runs the steps against a node of their own and compares what they print.
+/// Runs the steps against a new node and compares the output.
 fn assert_prints(steps: &[Step]) {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
@@ -59,36 +59,37 @@ fn assert_prints(steps: &[Step]) {
     }
 }
 
-/// Where the README says that the node listens.
+/// Address of the node in the README.
 const ADDRESS: &str = "127.0.0.1:7070";
 
-/// What goes before the session with the service.
+/// Setup before the session with the service.
 const SERVICE: &str = "<!-- test:the_readme_shows_what_happens -->";
 
-/// Where it says that the data are.
+/// Path of the data in the README.
 const DATA: &str = "throng-data";
 
-/// How the README starts the binary; the data are found by the environment.
+/// Command by which the README starts the binary; the environment points to the data.
 const BINARY: &str = "cargo run --release --";
 
-/// Printed after each command's output.
+/// Marker printed after the output of each command.
 const END: char = '\u{1e}';
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Step {
     command: String,
-    /// What it prints, without surrounding white space; `…` stands for anything.
+    /// Expected output, without surrounding white space; `…` stands for any text.
     expected: String,
 }
 
-/// The text of the console block after the mark.
+/// Returns the text of the console block after the mark.
 fn transcript<'a>(readme: &'a str, mark: &str) -> Option<&'a str> {
     let (_, marked) = readme.split_once(mark)?;
     let block = marked.trim_start().strip_prefix("```console\n")?;
     Some(block.split_once("\n```")?.0)
 }
 
-/// Commands begin with `$ ` and go on, before they print anything, on lines that begin with `> `.
+/// Splits a block into steps. A command begins with `$ ` and continues, before its output, on lines
+/// that begin with `> `.
 fn steps(transcript: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in transcript.lines() {
@@ -113,8 +114,8 @@ fn steps(transcript: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs all commands in one shell, so that what one sets the next can use; returns what each
-/// printed.
+/// Runs all commands in one shell, so that later commands see earlier variables; returns the output
+/// of each command.
 fn run(steps: &[Step], address: &str, data: &Path) -> Vec<String> {
     let mut shell = Command::new("sh")
         .env("THRONG_DATA", data)
@@ -138,7 +139,7 @@ fn run(steps: &[Step], address: &str, data: &Path) -> Vec<String> {
     printed
 }
 
-/// Whether `text` is `pattern`, in which each `…` stands for anything.
+/// Returns whether `text` matches `pattern`, in which each `…` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, mut pattern)) = pattern.split_once('…') else { return pattern == text };
     let Some(mut text) = text.strip_prefix(start) else { return false };
