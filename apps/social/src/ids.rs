@@ -103,7 +103,7 @@ pub(crate) struct IdGenerator {
     clock: fn() -> u64,
 }
 
-/// Reason for which no id is assigned.
+/// Error in assigning a post id.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdError {
     #[error("cannot extend the lease of post ids")]

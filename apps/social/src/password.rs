@@ -61,7 +61,7 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Reason for which a password could not be hashed, independent of the password.
+/// Error in hashing a password, independent of the password itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HashError {

@@ -85,7 +85,8 @@ pub struct Listing {
 pub enum Status {
     /// The service reads and writes.
     Ok,
-    /// A commit failed: the service cannot write, may not be able to read, and must be restarted.
+    /// The store recovers from a failed commit, or is closed: the service cannot write, and may not
+    /// be able to read.
     ReadOnly,
 }
 
@@ -107,7 +108,7 @@ pub struct Health {
     pub file_bytes: Option<u64>,
 }
 
-/// Reason for which an operation failed.
+/// Error of an operation of the service.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocialError {
@@ -212,8 +213,8 @@ impl Social {
     /// [`WrongCredentials`](SocialError::WrongCredentials),
     /// [`TooManyLogins`](SocialError::TooManyLogins).
     pub async fn log_in(&self, name: &Name, password: String) -> Result<(), SocialError> {
-        let kept = self.ask(name, ReadPasswordHash).await?;
-        self.check(Some(name), password, kept).await
+        let stored = self.ask(name, ReadPasswordHash).await?;
+        self.check(Some(name), password, stored).await
     }
 
     /// Rejects a login under an invalid name, at the same cost as any other login.
@@ -394,9 +395,9 @@ impl Social {
         &self,
         name: Option<&Name>,
         password: String,
-        kept: Option<String>,
+        stored: Option<String>,
     ) -> Result<(), SocialError> {
-        let fits = self.passwords.verify(self.client(name), password, kept).await?;
+        let fits = self.passwords.verify(self.client(name), password, stored).await?;
         if fits { Ok(()) } else { Err(SocialError::WrongCredentials) }
     }
 

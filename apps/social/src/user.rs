@@ -95,7 +95,7 @@ impl Text {
     }
 }
 
-/// Reason for which a user's process refuses a request.
+/// Refusal of a request by a user's process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UserError {
     #[error("there is no user with this name")]

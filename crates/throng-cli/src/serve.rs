@@ -65,7 +65,7 @@ pub(crate) struct ServeArgs {
     connections_max: usize,
 }
 
-/// Reason for which a node cannot start or run.
+/// Error in starting or running a node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("cannot use the data directory {path}")]

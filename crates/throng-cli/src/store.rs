@@ -141,7 +141,7 @@ struct ScanArgs {
     show: ByteFormat,
 }
 
-/// Reason for which a command failed.
+/// Error of a `throng store` command.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("there is no store in {}", .0.display())]

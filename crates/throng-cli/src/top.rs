@@ -64,7 +64,7 @@ pub(crate) struct TopArgs {
     once: bool,
 }
 
-/// Reason for which the view failed.
+/// Error of `throng top`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TopError {
     #[error(transparent)]

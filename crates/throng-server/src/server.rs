@@ -33,8 +33,8 @@ pub struct Limits {
     /// Maximum bytes of a request's body; larger bodies get 413.
     pub body_bytes_max: usize,
     /// Time for a request's head to arrive, from the opening of the connection or the previous
-    /// request. Then the client gets 408, or nothing if no byte came on a connection that was used
-    /// before.
+    /// request. Then the client gets 408, or nothing if the connection has served a request
+    /// before and no byte came.
     pub header_timeout: Duration,
     /// Time for a request's body to arrive and be answered. Then the client gets 408 if the handler
     /// waits for more of the body, otherwise 503. Also the time for which a client may read no byte

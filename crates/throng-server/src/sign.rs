@@ -81,7 +81,7 @@ pub enum TokenError {
 #[error("the cursor was not issued for this listing")]
 pub struct CursorError;
 
-/// Reason for which no signing key is available.
+/// Error in loading or creating the signing key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {

@@ -16,7 +16,7 @@ pub(crate) struct Client {
     stream: BufReader<UnixStream>,
 }
 
-/// Reason for which a node cannot be queried.
+/// Error in querying a node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error(

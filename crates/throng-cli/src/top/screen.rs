@@ -20,7 +20,7 @@ pub(crate) struct Screen {
     pub(crate) rates: Rates,
     /// Messages per second, the latest last.
     pub(crate) history: VecDeque<u64>,
-    /// Reason for which the report is out of date.
+    /// Error of the last query, which left the report out of date.
     pub(crate) error: Option<String>,
     pub(crate) paused: bool,
     pub(crate) shows_info: bool,
