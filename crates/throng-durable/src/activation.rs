@@ -96,7 +96,7 @@ fn same(error: &ReadError) -> ReadError {
     match error {
         ReadError::TooManySnapshots => ReadError::TooManySnapshots,
         ReadError::Expired => ReadError::Expired,
-        ReadError::BrokenOff => ReadError::BrokenOff,
+        ReadError::Recovering => ReadError::Recovering,
         ReadError::Corrupt(text) => ReadError::Corrupt(text.clone()),
         ReadError::Io(error) => ReadError::Io(io::Error::new(error.kind(), error.to_string())),
         error => ReadError::Io(io::Error::other(error.to_string())),

@@ -129,9 +129,10 @@ pub enum DatabaseError {
     /// No more can be made: raise [`Options::databases_max`](crate::Options::databases_max).
     #[error("the store has as many databases as its options allow")]
     TooMany,
-    /// The store is being opened anew after a commit that broke off: try again later.
-    #[error("the store is being opened anew since a commit broke off")]
-    BrokenOff,
+    /// The store recovers from a commit whose outcome is unknown: drop older snapshots and try
+    /// again later.
+    #[error("the store is recovering from a failed commit; drop older snapshots and try again")]
+    Recovering,
     /// It could not be made: make room, or see what is wrong with the disk.
     #[error("cannot make the database: {0}")]
     Failed(String),
@@ -141,7 +142,7 @@ impl DatabaseError {
     pub(crate) fn from_engine(error: lmdb::Error) -> DatabaseError {
         match error {
             lmdb::Error::TablesFull => DatabaseError::TooMany,
-            lmdb::Error::Panic => DatabaseError::BrokenOff,
+            lmdb::Error::Panic => DatabaseError::Recovering,
             other => DatabaseError::Failed(other.to_string()),
         }
     }
@@ -196,12 +197,17 @@ pub enum WriteError {
     UnderWay(Ticket),
     /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written. The store
     /// opens its engine anew once the snapshots from before are dropped; try again then.
-    #[error("the store takes no writes until it has recovered from a commit that broke off")]
-    BrokenOff(Batch),
-    /// The commit broke off while its last page was being written: the batch may be on the disk or
-    /// not, all of it or none. The store opens its engine anew once the snapshots from before are
-    /// dropped; look then what there is. Until then it takes no writes and begins no snapshots.
-    #[error("the commit broke off, the write may or may not be on the disk: {source}")]
+    #[error(
+        "the store is recovering from a failed commit and accepts no writes; drop older snapshots \
+         and try again"
+    )]
+    Recovering(Batch),
+    /// The commit failed while its last page was being written: the batch is on the disk as a whole
+    /// or not at all. The store recovers once the snapshots from before are dropped; then read the
+    /// keys to find out. Until then it accepts no writes and begins no snapshots.
+    #[error(
+        "the outcome of the write is unknown; read the keys once the store has recovered: {source}"
+    )]
     Unknown {
         /// What the system or engine said.
         source: io::Error,
@@ -221,7 +227,7 @@ impl WriteError {
             | WriteError::ReadOnly(batch)
             | WriteError::KeyExists(batch)
             | WriteError::Cancelled(batch)
-            | WriteError::BrokenOff(batch) => Some(batch),
+            | WriteError::Recovering(batch) => Some(batch),
             WriteError::Unknown { .. } | WriteError::UnderWay(_) => None,
         }
     }
@@ -307,8 +313,11 @@ pub enum ReadError {
     Expired,
     /// A commit ended as [`Unknown`](WriteError::Unknown), so it is not known what there is to
     /// read: try again once the store has opened its engine anew.
-    #[error("the store cannot be read until it has recovered from a commit that broke off")]
-    BrokenOff,
+    #[error(
+        "the store is recovering from a failed commit and cannot be read; drop older snapshots \
+         and try again"
+    )]
+    Recovering,
     /// The snapshot is of another store than the database.
     #[error("the snapshot is of another store than the database")]
     OtherStore,
@@ -327,7 +336,7 @@ impl ReadError {
     pub(crate) fn from_engine(error: lmdb::Error) -> ReadError {
         match error {
             lmdb::Error::ReadersFull => ReadError::TooManySnapshots,
-            lmdb::Error::Panic => ReadError::BrokenOff,
+            lmdb::Error::Panic => ReadError::Recovering,
             lmdb::Error::Corrupt(reason) => ReadError::Corrupt(reason),
             other => ReadError::Io(other.into_io()),
         }

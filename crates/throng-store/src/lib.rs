@@ -40,7 +40,7 @@
 //! - Every value is stored under a checksum that covers its key too, and is checked on each read,
 //!   except where a database was made [without](DatabaseOptions::without_checksums) or holds
 //!   [several values](DatabaseOptions::duplicates) under a key.
-//! - After a commit that broke off, the store recovers by itself.
+//! - After a commit whose outcome is unknown, the store recovers by itself.
 //! - Nobody sees what is not durable. All changes are flushed to a journal first; after a crash, the
 //!   next opening to write applies those that the data file lacks.
 //! - What a resolved ticket stood for is seen by everybody who may have heard of it, at once.

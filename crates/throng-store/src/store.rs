@@ -66,7 +66,7 @@ pub struct Stat {
     /// number that rises and rises means that a snapshot is kept, for at most
     /// [`Options::snapshot_age_max`] if it is read.
     pub snapshot_lag_commits: u64,
-    /// How often the engine was opened anew after a commit that broke off.
+    /// Number of times the engine was reopened after a commit whose outcome was unknown.
     pub recoveries: u64,
     /// As [`Store::is_writable`] says.
     pub writable: bool,
@@ -267,7 +267,7 @@ impl Store {
         self.0.queue.room_for(batch)
     }
 
-    /// Whether writes are taken: not while it recovers from a commit that broke off, nor once it is
+    /// Whether writes are taken: not while it recovers from a failed commit, nor once it is
     /// closed, nor if it was opened to read only.
     ///
     /// Costs a lock. Unlike [`stat`](Store::stat) it answers also while it recovers.
@@ -288,7 +288,7 @@ impl Store {
     /// # Errors
     ///
     /// [`ReadError::TooManySnapshots`] beyond [`Options::snapshots_max`], and
-    /// [`ReadError::BrokenOff`] while the store recovers from a commit that broke off.
+    /// [`ReadError::Recovering`] while the store recovers from a failed commit.
     pub fn snapshot(&self) -> Result<Snapshot, ReadError> {
         Snapshot::begin(&self.0.environment)
     }
@@ -316,7 +316,7 @@ impl Store {
     /// As [`snapshot`](Store::snapshot).
     pub fn stat(&self) -> Result<Stat, ReadError> {
         let Shared { environment, counters, .. } = &*self.0;
-        let env = environment.env().ok_or(ReadError::BrokenOff)?;
+        let env = environment.env().ok_or(ReadError::Recovering)?;
         Ok(Stat {
             entries: self.snapshot()?.len()?,
             databases: environment.databases().len() as u64,
@@ -462,7 +462,7 @@ mod tests {
 
     /// The engine gives up as after a failed commit, here because a thread ended within its
     /// transaction, which the engine notices by the lock left behind.
-    fn break_off(store: &Store) {
+    fn leave_a_commit_half_done(store: &Store) {
         let environment = store.0.environment.clone();
         let leave = thread::spawn(move || {
             let env = environment.env().unwrap();
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_commit_that_broke_off_the_store_recovers_when_old_snapshots_end() {
+    fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
         let named = store.database::<crate::Str, crate::Str>("named").unwrap();
@@ -486,18 +486,18 @@ mod tests {
         reader.rest();
         assert!(store.is_writable());
 
-        break_off(&store);
+        leave_a_commit_half_done(&store);
         let batch = Batch::new().put("late", "value");
         let refused = store.write(batch.clone()).wait();
-        assert!(matches!(refused, Err(WriteError::BrokenOff(handed)) if handed == batch));
+        assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
         assert!(!store.is_writable());
         let refused = store.write(batch.clone()).wait();
-        assert!(matches!(refused, Err(WriteError::BrokenOff(handed)) if handed == batch));
+        assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
         // The old snapshot goes on, and holds the recovery up.
-        while !matches!(store.snapshot(), Err(ReadError::BrokenOff)) {
+        while !matches!(store.snapshot(), Err(ReadError::Recovering)) {
             thread::yield_now();
         }
-        assert!(matches!(store.stat(), Err(ReadError::BrokenOff)));
+        assert!(matches!(store.stat(), Err(ReadError::Recovering)));
         assert_eq!(before.get(b"key").unwrap(), Some(&b"value"[..]));
         drop(before);
 
@@ -520,7 +520,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
         let held = store.snapshot().unwrap();
-        break_off(&store);
+        leave_a_commit_half_done(&store);
         assert!(store.write(Batch::new().put("key", "value")).wait().is_err());
         store.close();
         let refused = store.write(Batch::new().put("key", "value")).wait();

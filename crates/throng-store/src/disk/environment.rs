@@ -15,7 +15,7 @@
 //! grow needs not wait for its readers to leave. So the file grows by itself up to the quota.
 //! Where so many addresses cannot be had, the map is the largest half, quarter… of it that can.
 //!
-//! When a commit has broken off, the engine refuses everything until it is opened anew. That must
+//! When a commit fails half-way, the engine refuses everything until it is reopened. That must
 //! wait until nothing reads from the old map: snapshots hold the engine by `Arc`, the pool lets go
 //! of those that it keeps, and the engine tells when it is closed. See [`reopen`].
 //!
@@ -219,7 +219,7 @@ impl Environment {
     }
 
     fn begin_anew(&self) -> Result<ReadTxn, ReadError> {
-        let env = self.env().ok_or(ReadError::BrokenOff)?;
+        let env = self.env().ok_or(ReadError::Recovering)?;
         match env.begin_read() {
             Err(lmdb::Error::ReadersFull) => {}
             other => return other.map_err(ReadError::from_engine),
@@ -313,15 +313,15 @@ impl Environment {
         }
         // The writer keeps the lock as long as it holds anything back.
         let _kept_out = self.deferred.keep_out();
-        self.deferred.wait().map_err(|_| DatabaseError::BrokenOff)?;
+        self.deferred.wait().map_err(|_| DatabaseError::Recovering)?;
         let mut journal = self.journal();
         // Somebody else may have made it while the lock was waited for.
         if let Some(place) = known() {
             return fits(place);
         }
-        let env = self.env().ok_or(DatabaseError::BrokenOff)?;
+        let env = self.env().ok_or(DatabaseError::Recovering)?;
         if journal.is_none() && !self.is_read_only() {
-            return Err(DatabaseError::BrokenOff);
+            return Err(DatabaseError::Recovering);
         }
         let make = make && !self.is_read_only();
         let missing = || DatabaseError::Missing { name: name.into() };
@@ -356,7 +356,7 @@ impl Environment {
     pub(crate) fn sync(&self, env: &Arc<Env>) -> io::Result<()> {
         match &mut *self.journal() {
             Some(journal) => journal.sync(env),
-            None => Err(io::Error::other(ReadError::BrokenOff.to_string())),
+            None => Err(io::Error::other(ReadError::Recovering.to_string())),
         }
     }
 
@@ -403,7 +403,7 @@ impl Environment {
     }
 
     /// Whether the engine has given up, reading included, until it is opened anew.
-    pub(crate) fn has_broken_off(env: &Env) -> bool {
+    pub(crate) fn needs_recovery(env: &Env) -> bool {
         matches!(env.begin_write(), Err(lmdb::Error::Panic))
     }
 
@@ -469,10 +469,10 @@ impl Environment {
     /// Copies the current state into a data file in `directory`, durably. It has its name only when
     /// it is whole.
     pub(crate) fn copy_to(&self, directory: &Path) -> io::Result<()> {
-        let broken_off = |error: ReadError| io::Error::other(error.to_string());
+        let recovering = |error: ReadError| io::Error::other(error.to_string());
         let there = || io::Error::from(io::ErrorKind::AlreadyExists);
-        self.deferred.wait().map_err(broken_off)?;
-        let env = self.env().ok_or_else(|| broken_off(ReadError::BrokenOff))?;
+        self.deferred.wait().map_err(recovering)?;
+        let env = self.env().ok_or_else(|| recovering(ReadError::Recovering))?;
         private::create_directory(directory)?;
         // Two copies at once into the same place would spoil each other.
         let claim = Claim::to_write(directory).map_err(|error| match error {
@@ -642,7 +642,7 @@ impl<'e> Commit<'e> {
     /// Makes what was changed since the last record as durable as the environment is: its owners
     /// may be told from then on. Returns how long the disk took.
     pub(crate) fn record(&mut self) -> Result<Duration, Failed> {
-        let journal = self.journal.as_mut().ok_or(Failed::BrokenOff)?;
+        let journal = self.journal.as_mut().ok_or(Failed::Recovering)?;
         let name = |table| self.environment.stored_name(table);
         let Some(recorded) = journal.record(self.env, &self.log, name)? else {
             return Ok(Duration::ZERO);
@@ -662,14 +662,14 @@ impl<'e> Commit<'e> {
     /// be opened anew, to which it is applied then.
     pub(crate) fn end(mut self) -> Result<(), Failed> {
         let applied = self.log.apply(&mut self.txn);
-        let journal = self.journal.as_mut().ok_or(Failed::BrokenOff)?;
+        let journal = self.journal.as_mut().ok_or(Failed::Recovering)?;
         match (applied.and_then(|()| self.txn.commit()), &self.last) {
             (Ok(()), _) => {
                 journal.keep_log(self.log);
                 journal.committed(self.env);
                 Ok(())
             }
-            (Err(_), _) if self.told.is_some() => Err(Failed::BrokenOff),
+            (Err(_), _) if self.told.is_some() => Err(Failed::Recovering),
             (Err(error), None) => Err(Failed::Engine(error)),
             (Err(error), Some(last)) => {
                 journal.take_back(last).map_err(Failed::Unknown)?;

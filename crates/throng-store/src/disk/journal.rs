@@ -127,7 +127,7 @@ pub(crate) enum Failed {
     /// It may or may not be durable: all must be opened anew.
     Unknown(io::Error),
     /// A checkpoint failed before: all must be opened anew.
-    BrokenOff,
+    Recovering,
 }
 
 /// How many slots of readers a journal takes.
@@ -205,7 +205,7 @@ impl Journal {
             return Ok(None);
         }
         let is_far_behind = self.end > self.terms.checkpoint_bytes.saturating_mul(LAG_MAX);
-        self.settle(is_far_behind).map_err(|_| Failed::BrokenOff)?;
+        self.settle(is_far_behind).map_err(|_| Failed::Recovering)?;
         let mut record = mem::take(&mut self.record);
         files::record(&mut record, self.salt, self.generation, self.number + 1, |bytes| {
             log.write(bytes, name);

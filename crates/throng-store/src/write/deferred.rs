@@ -102,7 +102,7 @@ impl Deferred {
     ///
     /// # Errors
     ///
-    /// [`ReadError::BrokenOff`] if that must wait until the store has recovered.
+    /// [`ReadError::Recovering`] if that must wait until the store has recovered.
     pub(crate) fn wait(&self) -> Result<(), ReadError> {
         let told = self.told.load(Ordering::Acquire);
         if self.is_shown_to(told) { Ok(()) } else { self.demand(told) }
@@ -113,7 +113,7 @@ impl Deferred {
         let mut lost = self.lock();
         while !self.is_shown_to(told) {
             if *lost {
-                return Err(ReadError::BrokenOff);
+                return Err(ReadError::Recovering);
             }
             // Relaxed: the bell orders it for a writer that sleeps, and another one looks anyway.
             self.demanded.store(true, Ordering::Relaxed);
@@ -300,9 +300,9 @@ mod tests {
                 std::thread::yield_now();
             }
             deferred.lose();
-            assert!(matches!(waiting.join().unwrap(), Err(ReadError::BrokenOff)));
+            assert!(matches!(waiting.join().unwrap(), Err(ReadError::Recovering)));
         });
-        assert!(matches!(deferred.wait(), Err(ReadError::BrokenOff)));
+        assert!(matches!(deferred.wait(), Err(ReadError::Recovering)));
         deferred.recover();
         deferred.wait().unwrap();
         deferred.hold(keys(0..1));

@@ -101,8 +101,8 @@ pub(crate) enum Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Door {
     Open,
-    /// A commit broke off: none until the engine is opened anew.
-    BrokenOff,
+    /// The outcome of a commit is unknown: no batches until the engine has been reopened.
+    Recovering,
     /// The store was opened to read only.
     ReadOnly,
     Closed,
@@ -141,7 +141,7 @@ impl Queue {
         let refusal: fn(Batch) -> WriteError = match waiting.door {
             Door::Closed => WriteError::Closed,
             Door::ReadOnly => WriteError::ReadOnly,
-            Door::BrokenOff => WriteError::BrokenOff,
+            Door::Recovering => WriteError::Recovering,
             Door::Open if !self.fits(&waiting, bytes) => WriteError::Overloaded,
             Door::Open => {
                 waiting.entries.push(entry);
@@ -260,15 +260,15 @@ impl Queue {
         self.lock().door == Door::Closed
     }
 
-    /// Lets no more batches in because a commit broke off.
-    pub(crate) fn break_off(&self) {
-        self.shut(Door::BrokenOff);
+    /// Refuses batches until [`end_recovery`](Queue::end_recovery).
+    pub(crate) fn begin_recovery(&self) {
+        self.shut(Door::Recovering);
     }
 
-    /// Lets batches in again.
-    pub(crate) fn recover(&self) {
+    /// Accepts batches again, unless the queue was closed meanwhile.
+    pub(crate) fn end_recovery(&self) {
         let mut waiting = self.lock();
-        if waiting.door == Door::BrokenOff {
+        if waiting.door == Door::Recovering {
             waiting.door = Door::Open;
         }
     }
@@ -432,14 +432,14 @@ mod tests {
     fn after_a_broken_commit_batches_are_refused_as_such() {
         let queue = queue(2, 1000);
         assert!(queue.is_open());
-        queue.break_off();
+        queue.begin_recovery();
         assert!(!queue.is_open());
-        assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::BrokenOff(_))));
-        queue.recover();
+        assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::Recovering(_))));
+        queue.end_recovery();
         assert!(queue.is_open());
-        queue.break_off();
+        queue.begin_recovery();
         queue.close();
-        queue.recover();
+        queue.end_recovery();
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::Closed(_))));
     }
 }

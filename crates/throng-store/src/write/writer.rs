@@ -12,7 +12,7 @@
 //! When a group does not fit, it is halved until the batch that does not fit stands alone, so one
 //! large batch cannot spoil the small ones that happened to be queued beside it.
 //!
-//! When a commit breaks off, what waits is handed back, and the engine is opened anew.
+//! When the outcome of a commit is unknown, queued work is handed back and the engine is reopened.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +64,7 @@ pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Coun
         }
         environment.deferred().recover();
         counters.recoveries.fetch_add(1, Ordering::Relaxed);
-        queue.recover();
+        queue.end_recovery();
     }
     environment.close_journal();
 }
@@ -142,7 +142,7 @@ enum Failure {
     /// Anything else that was rolled back.
     Failed(io::Error),
     /// The engine had given up before.
-    BrokenOff,
+    Recovering,
     /// The very last step, switching to the new tree, failed half-way.
     Unknown(io::Error),
 }
@@ -183,7 +183,7 @@ impl<'w> Writer<'w> {
             }
             // The door is shut before anyone hears of it.
             if self.broken {
-                queue.break_off();
+                queue.begin_recovery();
                 deferred.lose();
                 self.hand_back(queue.take_waiting());
             }
@@ -263,7 +263,7 @@ impl<'w> Writer<'w> {
                 self.environment.deferred().hold(self.fingerprints(group));
                 self.committed(group, &outcomes, Some(flush));
             }
-            Err(failure @ (Failure::Unknown(_) | Failure::BrokenOff)) => {
+            Err(failure @ (Failure::Unknown(_) | Failure::Recovering)) => {
                 self.refuse(group, &failure);
             }
             Err(_) if held.groups == 0 => {
@@ -276,7 +276,7 @@ impl<'w> Writer<'w> {
                 self.commit_now(group);
             }
             // Others, who have been told, are rolled back with it; they are recorded.
-            Err(_) => self.refuse(group, &Failure::BrokenOff),
+            Err(_) => self.refuse(group, &Failure::Recovering),
         }
     }
 
@@ -388,7 +388,7 @@ impl<'w> Writer<'w> {
 
     /// Tells the owners of a group that it was not committed.
     fn refuse(&mut self, group: &mut Vec<Request>, failure: &Failure) {
-        self.broken |= matches!(failure, Failure::Unknown(_) | Failure::BrokenOff);
+        self.broken |= matches!(failure, Failure::Unknown(_) | Failure::Recovering);
         for Request { work, completion } in group.drain(..) {
             let error = failure.to_error(work.into_batch());
             self.wakers.extend(completion.complete(Err(error)));
@@ -415,7 +415,7 @@ impl<'w> Writer<'w> {
 
     fn hand_back(&mut self, requests: impl IntoIterator<Item = Request>) {
         for Request { work, completion } in requests {
-            let error = WriteError::BrokenOff(work.into_batch());
+            let error = WriteError::Recovering(work.into_batch());
             self.wakers.extend(completion.complete(Err(error)));
         }
     }
@@ -429,7 +429,7 @@ impl Failure {
                 WriteError::Full { batch, source: copy(source) }
             }
             Failure::Failed(source) => WriteError::Failed { batch, source: copy(source) },
-            Failure::BrokenOff => WriteError::BrokenOff(batch),
+            Failure::Recovering => WriteError::Recovering(batch),
             Failure::Unknown(source) => WriteError::Unknown { source: copy(source) },
         }
     }
@@ -454,12 +454,12 @@ impl Failure {
             Failed::Journal(error) => Failure::of_io(error),
             // The engine rolls a failed commit back, unless the failure hit the page that makes it
             // the current one; then it refuses all further writes, by which this case is known.
-            Failed::Engine(error) if Environment::has_broken_off(env) => {
+            Failed::Engine(error) if Environment::needs_recovery(env) => {
                 Failure::Unknown(error.into_io())
             }
             Failed::Engine(error) => Failure::rolled_back(error),
             Failed::Unknown(error) => Failure::Unknown(error),
-            Failed::BrokenOff => Failure::BrokenOff,
+            Failed::Recovering => Failure::Recovering,
         }
     }
 
@@ -467,7 +467,7 @@ impl Failure {
     fn rolled_back(error: lmdb::Error) -> Failure {
         match error {
             lmdb::Error::TxnFull => Failure::TooLarge(error.into_io()),
-            lmdb::Error::Panic => Failure::BrokenOff,
+            lmdb::Error::Panic => Failure::Recovering,
             error => Failure::of_io(error.into_io()),
         }
     }
@@ -510,13 +510,13 @@ mod tests {
             Failure::Full(_) => "full",
             Failure::TooLarge(_) => "too large",
             Failure::Failed(_) => "failed",
-            Failure::BrokenOff => "broken off",
+            Failure::Recovering => "recovering",
             Failure::Unknown(_) => "unknown",
         };
         let io = |kind: io::ErrorKind| sorted(lmdb::Error::Io(kind.into()));
         assert_eq!(sorted(lmdb::Error::MapFull), "full");
         assert_eq!(sorted(lmdb::Error::TxnFull), "too large");
-        assert_eq!(sorted(lmdb::Error::Panic), "broken off");
+        assert_eq!(sorted(lmdb::Error::Panic), "recovering");
         assert_eq!(sorted(lmdb::Error::Corrupt(String::new())), "failed");
         assert_eq!(io(io::ErrorKind::StorageFull), "full");
         assert_eq!(io(io::ErrorKind::QuotaExceeded), "full");
@@ -537,7 +537,7 @@ mod tests {
         let (work, completion) = entry.begin().unwrap();
         writer.commit(&mut vec![Request { work, completion }]);
         let refused = ticket.wait();
-        assert!(matches!(refused, Err(WriteError::BrokenOff(handed)) if handed == batch));
+        assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
         assert_eq!(counters.commits.load(Ordering::Relaxed), 0);
     }
 }

@@ -208,10 +208,10 @@ fn failing_child() {
         match store.snapshot() {
             // It was committed before the limit.
             Ok(_) => limit(None),
-            Err(ReadError::BrokenOff) => {
+            Err(ReadError::Recovering) => {
                 assert!(!store.is_writable());
                 let refused = store.write(Batch::new().put("key", "value")).wait();
-                assert!(matches!(refused, Err(WriteError::BrokenOff(_))), "{refused:?}");
+                assert!(matches!(refused, Err(WriteError::Recovering(_))), "{refused:?}");
                 limit(None);
                 while !store.is_writable() {
                     thread::yield_now();

@@ -23,7 +23,7 @@ pub(crate) enum Error {
     /// All slots of tables are taken.
     #[error("all slots of databases are taken")]
     TablesFull,
-    /// A commit broke off: nothing goes any more until the environment is opened anew.
+    /// A commit failed half-way: every operation fails until the environment is reopened.
     #[error("the environment must be opened anew")]
     Panic,
     /// The transaction does not know the table: it began before the table was made.
