@@ -84,7 +84,7 @@ pub use crate::store::{DatabaseStat, Stat, Store};
 
 // Writing.
 pub use crate::write::batch::{Batch, Change};
-pub use crate::write::queue::Room;
+pub use crate::write::queue::QueueRoom;
 pub use crate::write::ticket::{Cancel, Ticket};
 pub use crate::write::update::{Update, Updating};
 pub use crate::write::update_range::{UpdateCursor, UpdateRange};

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use crate::database::{DatabaseOptions, encode_bounds};
 use crate::disk::environment::Environment;
 use crate::read::range::prefix_bounds;
-use crate::write::queue::{Queue, Room};
+use crate::write::queue::{Queue, QueueRoom};
 use crate::write::ticket::Work;
 use crate::write::update::{Update, Updating};
 use crate::write::writer::{self, Counters};
@@ -263,7 +263,7 @@ impl Store {
     /// ```
     ///
     /// [`WriteError::Overloaded`]: crate::WriteError::Overloaded
-    pub fn room_for(&self, batch: &Batch) -> Room {
+    pub fn room_for(&self, batch: &Batch) -> QueueRoom {
         self.0.queue.room_for(batch)
     }
 

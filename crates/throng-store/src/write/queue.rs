@@ -65,12 +65,12 @@ struct Waiting {
 /// [`Store::room_for`](crate::Store::room_for).
 #[must_use = "futures do nothing unless they are awaited"]
 #[derive(Debug)]
-pub struct Room {
+pub struct QueueRoom {
     queue: Arc<Queue>,
     bytes: usize,
 }
 
-impl Future for Room {
+impl Future for QueueRoom {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -234,9 +234,9 @@ impl Queue {
     }
 
     /// A future that resolves when the batch fits, or when none will be let in any more.
-    pub(crate) fn room_for(self: &Arc<Self>, batch: &Batch) -> Room {
+    pub(crate) fn room_for(self: &Arc<Self>, batch: &Batch) -> QueueRoom {
         // A batch that never fits shall be refused, not waited for.
-        Room { queue: self.clone(), bytes: batch.bytes().min(self.bytes_max) }
+        QueueRoom { queue: self.clone(), bytes: batch.bytes().min(self.bytes_max) }
     }
 
     /// Lets no more batches in; what is queued still goes to the disk.
@@ -373,7 +373,8 @@ mod tests {
 
     #[test]
     fn those_who_wait_for_room_are_woken_when_there_is_some() {
-        let poll = |room: &mut Room| Pin::new(room).poll(&mut Context::from_waker(Waker::noop()));
+        let poll =
+            |room: &mut QueueRoom| Pin::new(room).poll(&mut Context::from_waker(Waker::noop()));
         let queue = Arc::new(queue(2, 1000));
         let mut room = queue.room_for(&batch(600));
         assert!(poll(&mut room).is_ready());
