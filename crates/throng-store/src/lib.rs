@@ -102,7 +102,7 @@ pub use crate::codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit}
 pub use crate::database::{Database, DatabaseOptions};
 
 // Looking after the files.
-pub use crate::disk::pages::Check;
+pub use crate::disk::pages::CheckReport;
 
 /// The longest key, in bytes; the shortest has one byte. Also the longest of several values under
 /// one key.

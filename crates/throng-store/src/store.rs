@@ -15,8 +15,8 @@ use crate::write::ticket::Work;
 use crate::write::update::{Update, Updating};
 use crate::write::writer::{self, Counters};
 use crate::{
-    Batch, Bytes, Check, Codec, Database, DatabaseError, OpenError, Options, ReadError, Reader,
-    Scan, Snapshot, Ticket,
+    Batch, Bytes, CheckReport, Codec, Database, DatabaseError, OpenError, Options, ReadError,
+    Reader, Scan, Snapshot, Ticket,
 };
 
 /// An open data directory. Cheap to clone; all clones are the same store.
@@ -387,7 +387,7 @@ impl Store {
     ///
     /// [`OpenError::Corrupt`] with the first damage found; otherwise as for [`open`](Store::open),
     /// also [`OpenError::InUse`] while the store is open anywhere.
-    pub fn check(path: impl AsRef<Path>) -> Result<Check, OpenError> {
+    pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
         Environment::check(path.as_ref())
     }
 

@@ -40,7 +40,7 @@ use crate::disk::pins::Pins;
 use crate::disk::private;
 use crate::read::pool::{Pool, Pooled};
 use crate::write::deferred::Deferred;
-use crate::{Check, DatabaseError, OpenError, Options, ReadError};
+use crate::{CheckReport, DatabaseError, OpenError, Options, ReadError};
 
 /// The name the engine gives to its data file.
 const DATA_FILE: &str = "data.mdb";
@@ -158,7 +158,7 @@ impl Environment {
     }
 
     /// Looks at the data file in `directory` without opening it.
-    pub(crate) fn check(directory: &Path) -> Result<Check, OpenError> {
+    pub(crate) fn check(directory: &Path) -> Result<CheckReport, OpenError> {
         let damaged = |damage: Damage| damage.into_open_error(directory);
         let options = Options { read_only: true, check: true, ..Options::default() };
         let (claim, mut gate) = enter(directory, &options)?;

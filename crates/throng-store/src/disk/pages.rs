@@ -37,7 +37,7 @@ use crate::disk::record;
 /// What a data file holds, from [`Store::check`](crate::Store::check).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Check {
+pub struct CheckReport {
     /// The commit that the file shows.
     pub commit: u64,
     /// Keys in all databases; values, where there are several under a key.
@@ -85,7 +85,7 @@ pub(crate) fn found(what: impl Into<String>) -> Damage {
 
 /// Looks at everything in the file, which nobody may write to meanwhile; with other meta pages than
 /// its own, if there are some to be put in their place.
-pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<Check, Damage> {
+pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport, Damage> {
     let mut file = File::open(path)?;
     let newest = match instead {
         Some(metas) => metas.newest()?,
@@ -121,7 +121,7 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<Check, Damag
     if newest.page_last > 1 && !walk.is_known(newest.page_last) || known > pages {
         return Err(found("the last page is not the last one in use"));
     }
-    Ok(Check {
+    Ok(CheckReport {
         commit: newest.commit as u64,
         entries,
         pages_used: walk.pages_used as u64,
