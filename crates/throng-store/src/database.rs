@@ -34,7 +34,7 @@ use crate::{
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Database<K: Codec = Bytes, V: Codec = Bytes> {
-    place: Place,
+    table_ref: TableRef,
     store: Store,
     codecs: PhantomData<fn() -> (K, V)>,
 }
@@ -50,9 +50,9 @@ pub(crate) enum Kind {
     Duplicates,
 }
 
-/// Where a database is, and what it is like.
+/// The table of a database and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TableRef {
     pub(crate) table: Table,
     pub(crate) kind: Kind,
 }
@@ -121,12 +121,12 @@ impl DatabaseOptions {
 }
 
 impl<K: Codec, V: Codec> Database<K, V> {
-    pub(crate) fn new(store: Store, place: Place) -> Database<K, V> {
-        Database { place, store, codecs: PhantomData }
+    pub(crate) fn new(store: Store, table_ref: TableRef) -> Database<K, V> {
+        Database { table_ref, store, codecs: PhantomData }
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn table_ref(&self) -> TableRef {
+        self.table_ref
     }
 
     /// The store it belongs to.
@@ -170,7 +170,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         key: &K::Item,
     ) -> Result<Option<V::Decoded<'s>>, ReadError> {
         self.check(snapshot)?;
-        let bytes = K::encode(key, |key| snapshot.get_in(self.place, key))??;
+        let bytes = K::encode(key, |key| snapshot.get_in(self.table_ref, key))??;
         bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
     }
 
@@ -187,8 +187,8 @@ impl<K: Codec, V: Codec> Database<K, V> {
     {
         let source = Source::Snapshot(snapshot);
         match self.check(snapshot).and_then(|()| encode_bounds::<K>(bounds)) {
-            Ok((start, end)) => Range::new(source, self.place, (borrow(&start), borrow(&end))),
-            Err(error) => Range::failed(source, self.place, error),
+            Ok((start, end)) => Range::new(source, self.table_ref, (borrow(&start), borrow(&end))),
+            Err(error) => Range::failed(source, self.table_ref, error),
         }
     }
 
@@ -196,8 +196,8 @@ impl<K: Codec, V: Codec> Database<K, V> {
     pub fn prefix<'s>(&self, snapshot: &'s Snapshot, prefix: &[u8]) -> Range<'s, K, V> {
         let source = Source::Snapshot(snapshot);
         match self.check(snapshot) {
-            Ok(()) => Range::of_prefix(source, self.place, prefix),
-            Err(error) => Range::failed(source, self.place, error),
+            Ok(()) => Range::of_prefix(source, self.table_ref, prefix),
+            Err(error) => Range::failed(source, self.table_ref, error),
         }
     }
 
@@ -227,12 +227,12 @@ impl<K: Codec, V: Codec> Database<K, V> {
     where
         K::Item: 'k,
     {
-        Scan::new(self.store.clone(), self.place, encode_bounds::<K>(bounds))
+        Scan::new(self.store.clone(), self.table_ref, encode_bounds::<K>(bounds))
     }
 
     /// As [`scan`](Database::scan), of the encoded keys that begin with `prefix`.
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan<K, V> {
-        Scan::new(self.store.clone(), self.place, Ok(prefix_bounds(prefix)))
+        Scan::new(self.store.clone(), self.table_ref, Ok(prefix_bounds(prefix)))
     }
 
     /// As [`Snapshot::children`], of its encoded keys.
@@ -242,7 +242,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         prefix: &[u8],
         separator: u8,
     ) -> Children<'s> {
-        let children = Children::new(snapshot, self.place, prefix, separator);
+        let children = Children::new(snapshot, self.table_ref, prefix, separator);
         match self.check(snapshot) {
             Ok(()) => children,
             Err(error) => children.failed(error),
@@ -274,7 +274,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     /// [`ReadError`] if the engine fails.
     pub fn cursor<'s>(&self, snapshot: &'s Snapshot) -> Result<Cursor<'s, K, V>, ReadError> {
         self.check(snapshot)?;
-        Cursor::new(snapshot, self.place)
+        Cursor::new(snapshot, self.table_ref)
     }
 
     /// How many entries there are; of several values under a key, each counts.
@@ -284,7 +284,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     /// [`ReadError`] if the engine fails.
     pub fn len(&self, snapshot: &Snapshot) -> Result<u64, ReadError> {
         self.check(snapshot)?;
-        snapshot.len_in(self.place)
+        snapshot.len_in(self.table_ref)
     }
 
     /// How many bytes its pages take in the data file.
@@ -294,7 +294,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     /// [`ReadError`] if the engine fails.
     pub fn bytes(&self, snapshot: &Snapshot) -> Result<u64, ReadError> {
         self.check(snapshot)?;
-        snapshot.bytes_in(self.place)
+        snapshot.bytes_in(self.table_ref)
     }
 
     /// Whether there is no entry.
@@ -314,13 +314,13 @@ impl<K: Codec, V: Codec> Database<K, V> {
 
 impl<K: Codec, V: Codec> Clone for Database<K, V> {
     fn clone(&self) -> Self {
-        Database::new(self.store.clone(), self.place)
+        Database::new(self.store.clone(), self.table_ref)
     }
 }
 
 impl<K: Codec, V: Codec> fmt::Debug for Database<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Database").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Database").field("table", &self.table_ref).finish_non_exhaustive()
     }
 }
 

@@ -215,8 +215,8 @@ impl Store {
         name: &str,
         options: &DatabaseOptions,
     ) -> Result<Database<K, V>, DatabaseError> {
-        let place = self.0.environment.open_database(name, options.kind(), options.make())?;
-        Ok(Database::new(self.clone(), place))
+        let table_ref = self.0.environment.open_database(name, options.kind(), options.make())?;
+        Ok(Database::new(self.clone(), table_ref))
     }
 
     /// The names of all databases, in order.
@@ -232,12 +232,13 @@ impl Store {
     pub fn stat_databases(&self) -> Result<Vec<DatabaseStat>, ReadError> {
         let environment = &self.0.environment;
         let snapshot = self.snapshot()?;
-        let named = environment.databases().into_iter().map(|(name, place)| (Some(name), place));
+        let named =
+            environment.databases().into_iter().map(|(name, table_ref)| (Some(name), table_ref));
         std::iter::once((None, environment.entries()))
             .chain(named)
-            .map(|(name, place)| {
-                let options = DatabaseOptions::of(place.kind);
-                let (entries, bytes) = (snapshot.len_in(place)?, snapshot.bytes_in(place)?);
+            .map(|(name, table_ref)| {
+                let options = DatabaseOptions::of(table_ref.kind);
+                let (entries, bytes) = (snapshot.len_in(table_ref)?, snapshot.bytes_in(table_ref)?);
                 Ok(DatabaseStat { name, options, entries, bytes })
             })
             .collect()
@@ -354,8 +355,8 @@ impl Store {
         let environment = &self.0.environment;
         let snapshot = Snapshot::begin_unbounded(environment)?;
         let mut entries = snapshot.verify(environment.entries(), 0, &mut progress)?;
-        for (_, place) in environment.databases() {
-            entries = snapshot.verify(place, entries, &mut progress)?;
+        for (_, table_ref) in environment.databases() {
+            entries = snapshot.verify(table_ref, entries, &mut progress)?;
         }
         progress(entries);
         Ok(entries)

@@ -30,7 +30,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::claim::Claim;
 use crate::disk::format;
 use crate::disk::journal::{self, Failed, Gate, Journal, Log, ReadersOut, Recorded, Terms};
@@ -63,8 +63,8 @@ pub(crate) struct Environment {
     current: RwLock<Option<Arc<Env>>>,
     /// Of `current`; only who opens it anew looks.
     closed: Mutex<Closed>,
-    entries: Place,
-    named: Mutex<BTreeMap<String, Place>>,
+    entries: TableRef,
+    named: Mutex<BTreeMap<String, TableRef>>,
     settings: Settings,
     /// What this store is to the handles of its databases.
     id: u64,
@@ -172,7 +172,7 @@ impl Environment {
         pages::check(&data_file, metas.as_ref()).map_err(damaged)
     }
 
-    pub(crate) fn entries(&self) -> Place {
+    pub(crate) fn entries(&self) -> TableRef {
         self.entries
     }
 
@@ -299,25 +299,25 @@ impl Environment {
         name: &str,
         kind: Kind,
         make: bool,
-    ) -> Result<Place, DatabaseError> {
+    ) -> Result<TableRef, DatabaseError> {
         if name.is_empty() || name.len() > DATABASE_NAME_BYTES_MAX || name.contains('\0') {
             return Err(DatabaseError::Name);
         }
         let known = || self.named().get(name).copied();
-        let fits = |place: Place| {
+        let fits = |table_ref: TableRef| {
             let other = || DatabaseError::Kind { name: name.into() };
-            if place.kind == kind { Ok(place) } else { Err(other()) }
+            if table_ref.kind == kind { Ok(table_ref) } else { Err(other()) }
         };
-        if let Some(place) = known() {
-            return fits(place);
+        if let Some(table_ref) = known() {
+            return fits(table_ref);
         }
         // The writer keeps the lock as long as it holds anything back.
         let _kept_out = self.deferred.keep_out();
         self.deferred.wait().map_err(|_| DatabaseError::Recovering)?;
         let mut journal = self.journal();
         // Somebody else may have made it while the lock was waited for.
-        if let Some(place) = known() {
-            return fits(place);
+        if let Some(table_ref) = known() {
+            return fits(table_ref);
         }
         let env = self.env().ok_or(DatabaseError::Recovering)?;
         if journal.is_none() && !self.is_read_only() {
@@ -325,7 +325,7 @@ impl Environment {
         }
         let make = make && !self.is_read_only();
         let missing = || DatabaseError::Missing { name: name.into() };
-        let place = format::open_database(&env, name, kind, make)
+        let table_ref = format::open_database(&env, name, kind, make)
             .map_err(DatabaseError::from_engine)?
             .ok_or_else(missing)?;
         // Records name tables, so each is on the disk before the first record that may.
@@ -334,8 +334,8 @@ impl Environment {
             journal.checkpoint(&env).map_err(failed)?;
             self.committed(&env);
         }
-        self.named().insert(name.into(), place);
-        Ok(place)
+        self.named().insert(name.into(), table_ref);
+        Ok(table_ref)
     }
 
     /// Begins a commit: nobody else makes one meanwhile.
@@ -384,8 +384,8 @@ impl Environment {
     }
 
     /// The named databases, in order.
-    pub(crate) fn databases(&self) -> Vec<(String, Place)> {
-        self.named().iter().map(|(name, place)| (name.clone(), *place)).collect()
+    pub(crate) fn databases(&self) -> Vec<(String, TableRef)> {
+        self.named().iter().map(|(name, table_ref)| (name.clone(), *table_ref)).collect()
     }
 
     /// What the table is called in the engine.
@@ -394,11 +394,11 @@ impl Environment {
             return Some(format::ENTRIES.into());
         }
         let named = self.named();
-        let (name, place) = named.iter().find(|(_, place)| place.table == table)?;
-        Some(format::stored_name(name, place.kind))
+        let (name, table_ref) = named.iter().find(|(_, table_ref)| table_ref.table == table)?;
+        Some(format::stored_name(name, table_ref.kind))
     }
 
-    fn named(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
+    fn named(&self) -> MutexGuard<'_, BTreeMap<String, TableRef>> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -451,7 +451,7 @@ impl Environment {
         let databases = format::open_databases(&env, self.claim.path(), false, &known).ok()?;
         // The numbers are what handles hold, so their meaning must not change.
         let same = databases.entries == self.entries
-            && known.iter().all(|(name, place)| databases.named.get(name) == Some(place));
+            && known.iter().all(|(name, table_ref)| databases.named.get(name) == Some(table_ref));
         if !same {
             return None;
         }

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::OpenError;
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, Table, WriteTxn};
 
 /// The layout this program reads and writes.
@@ -49,8 +49,8 @@ pub(crate) const NAMES_KEY: &[u8] = b"names";
 /// The databases of an environment.
 #[derive(Debug)]
 pub(crate) struct Databases {
-    pub(crate) entries: Place,
-    pub(crate) named: BTreeMap<String, Place>,
+    pub(crate) entries: TableRef,
+    pub(crate) named: BTreeMap<String, TableRef>,
 }
 
 impl Databases {
@@ -60,7 +60,7 @@ impl Databases {
             return Some(self.entries.table);
         }
         let (_, name) = Kind::of(stored)?;
-        self.named.get(name).map(|place| place.table)
+        self.named.get(name).map(|table_ref| table_ref.table)
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn open_databases(
     env: &Arc<Env>,
     directory: &Path,
     read_only: bool,
-    known: &BTreeMap<String, Place>,
+    known: &BTreeMap<String, TableRef>,
 ) -> Result<Databases, OpenError> {
     let engine = |error| OpenError::from_engine(error, directory);
     let foreign = || OpenError::Foreign { path: directory.into() };
@@ -118,16 +118,16 @@ pub(crate) fn open_databases(
     drop(txn);
     names.sort_by_key(|stored| {
         let known = Kind::of(stored).and_then(|(_, name)| known.get(name));
-        known.map_or(u32::MAX, |place| place.table.0)
+        known.map_or(u32::MAX, |table_ref| table_ref.table.0)
     });
 
     let entries = env.open_table(ENTRIES).map_err(engine)?.ok_or_else(foreign)?;
-    let entries = Place { table: entries, kind: Kind::Checked };
+    let entries = TableRef { table: entries, kind: Kind::Checked };
     let mut named = BTreeMap::new();
     for stored in &names {
         if let Some((kind, name)) = Kind::of(stored) {
             let table = env.open_table(stored).map_err(engine)?.ok_or_else(foreign)?;
-            named.insert(name.into(), Place { table, kind });
+            named.insert(name.into(), TableRef { table, kind });
         }
     }
     Ok(Databases { entries, named })
@@ -149,7 +149,7 @@ pub(crate) fn open_database(
     name: &str,
     kind: Kind,
     make: bool,
-) -> Result<Option<Place>, lmdb::Error> {
+) -> Result<Option<TableRef>, lmdb::Error> {
     let stored = stored_name(name, kind);
     let mut table = env.open_table(&stored)?;
     if table.is_none() && make {
@@ -159,7 +159,7 @@ pub(crate) fn open_database(
             tell_names(txn, format)
         })?);
     }
-    Ok(table.map(|table| Place { table, kind }))
+    Ok(table.map(|table| TableRef { table, kind }))
 }
 
 fn make(env: &Env) -> Result<Databases, lmdb::Error> {
@@ -169,7 +169,7 @@ fn make(env: &Env) -> Result<Databases, lmdb::Error> {
         txn.cursor_mut(format)?.put(VERSION_KEY, &VERSION.to_le_bytes(), Put::Over)?;
         tell_names(txn, format)
     })?;
-    let entries = Place { table: entries, kind: Kind::Checked };
+    let entries = TableRef { table: entries, kind: Kind::Checked };
     Ok(Databases { entries, named: BTreeMap::new() })
 }
 

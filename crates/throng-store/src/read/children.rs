@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Move};
 use crate::read::range::beyond;
 use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
@@ -23,7 +23,7 @@ use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Children<'s> {
     snapshot: &'s Snapshot,
-    place: Place,
+    table_ref: TableRef,
     separator: u8,
     /// How long the path is that they are children of.
     prefix: usize,
@@ -55,7 +55,7 @@ pub struct Child<'s> {
 impl<'s> Children<'s> {
     pub(crate) fn new(
         snapshot: &'s Snapshot,
-        place: Place,
+        table_ref: TableRef,
         prefix: &[u8],
         separator: u8,
     ) -> Children<'s> {
@@ -63,7 +63,7 @@ impl<'s> Children<'s> {
         let left = (prefix.len() <= KEY_BYTES_MAX)
             .then(|| (From::At(prefix.to_vec()), beyond(prefix.to_vec())));
         let prefix = prefix.len();
-        Children { snapshot, place, separator, prefix, left, failed: None, cursor: None }
+        Children { snapshot, table_ref, separator, prefix, left, failed: None, cursor: None }
     }
 
     /// No children but an error.
@@ -102,7 +102,7 @@ impl<'s> Children<'s> {
             } else {
                 self.exclude(below, false);
             }
-            if !self.snapshot.has_in(self.place, path)? {
+            if !self.snapshot.has_in(self.table_ref, path)? {
                 return Ok(Some(Child { path, name: &rest[..end], is_key: false }));
             }
         }
@@ -114,7 +114,7 @@ impl<'s> Children<'s> {
         self.snapshot.check()?;
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
-            empty => match self.snapshot.cursor_in(self.place)? {
+            empty => match self.snapshot.cursor_in(self.table_ref)? {
                 Some(cursor) => empty.insert(cursor),
                 None => return Ok(None),
             },
@@ -205,19 +205,19 @@ pub struct Matches<'s> {
 
 impl<'s> Matches<'s> {
     fn matches(&mut self, path: &[u8]) -> Result<bool, ReadError> {
-        let Children { snapshot, place, cursor, .. } = &mut self.children;
+        let Children { snapshot, table_ref, cursor, .. } = &mut self.children;
         let mut key = path.to_vec();
         for (field, value) in &self.patterns {
             key.truncate(path.len());
             key.extend_from_slice(field);
             let holds = match cursor {
                 // Any of the values will do.
-                Some(cursor) if place.kind == Kind::Duplicates => {
+                Some(cursor) if table_ref.kind == Kind::Duplicates => {
                     key.len() <= KEY_BYTES_MAX
                         && value.len() <= KEY_BYTES_MAX
                         && cursor.seek_pair(&key, value).map_err(ReadError::from_engine)?
                 }
-                _ => snapshot.get_in(*place, &key)? == Some(value),
+                _ => snapshot.get_in(*table_ref, &key)? == Some(value),
             };
             if !holds {
                 return Ok(false);

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Entry, Move};
 use crate::read::range::{Source, decode};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
@@ -31,7 +31,7 @@ use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 /// ```
 pub struct Cursor<'s, K: Codec = Bytes, V: Codec = Bytes> {
     snapshot: &'s Snapshot,
-    place: Place,
+    table_ref: TableRef,
     /// `None` where the database was made after the snapshot.
     cursor: Option<lmdb::Cursor<'s>>,
     stands: Stands,
@@ -52,9 +52,9 @@ type Decoded<'s, K, V> =
 // A cursor is no iterator: it goes both ways, and what it returns can fail.
 #[allow(clippy::should_implement_trait)]
 impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
-    pub(crate) fn new(snapshot: &'s Snapshot, place: Place) -> Result<Self, ReadError> {
-        let cursor = snapshot.cursor_in(place)?;
-        Ok(Cursor { snapshot, place, cursor, stands: Stands::Before, codecs: PhantomData })
+    pub(crate) fn new(snapshot: &'s Snapshot, table_ref: TableRef) -> Result<Self, ReadError> {
+        let cursor = snapshot.cursor_in(table_ref)?;
+        Ok(Cursor { snapshot, table_ref, cursor, stands: Stands::Before, codecs: PhantomData })
     }
 
     /// The first entry.
@@ -165,7 +165,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.snapshot.check()?;
         match &mut self.cursor {
             Some(cursor) if self.stands == Stands::At => {
-                if self.place.kind == Kind::Duplicates {
+                if self.table_ref.kind == Kind::Duplicates {
                     cursor.values().map_err(ReadError::from_engine)
                 } else {
                     Ok(1)
@@ -210,17 +210,17 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     ///
     /// [`ReadError`].
     pub fn seek_value_range(&mut self, key: &K::Item, value: &V::Item) -> Decoded<'s, K, V> {
-        let (snapshot, place) = (self.snapshot, self.place);
+        let (snapshot, table_ref) = (self.snapshot, self.table_ref);
         let entry = K::encode(key, |key| {
             V::encode(value, |value| {
                 let Some(cursor) = self.ready()?.filter(|_| !key.is_empty()) else {
                     return Ok(None);
                 };
-                if place.kind == Kind::Duplicates {
+                if table_ref.kind == Kind::Duplicates {
                     return cursor.seek_pair_range(key, value).map_err(ReadError::from_engine);
                 }
                 match cursor.seek(key).map_err(ReadError::from_engine)? {
-                    Some((key, stored)) if snapshot.value(place, key, stored)? >= value => {
+                    Some((key, stored)) if snapshot.value(table_ref, key, stored)? >= value => {
                         Ok(Some((key, stored)))
                     }
                     _ => Ok(None),
@@ -247,7 +247,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     }
 
     fn among_values(&mut self, to: Move) -> Decoded<'s, K, V> {
-        if self.place.kind == Kind::Duplicates {
+        if self.table_ref.kind == Kind::Duplicates {
             return self.within(to);
         }
         // The only value is the first and the last.
@@ -283,7 +283,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     fn arrive(&mut self, entry: Option<Entry<'s>>, otherwise: Stands) -> Decoded<'s, K, V> {
         self.stands = if entry.is_some() { Stands::At } else { otherwise };
         let Some((key, stored)) = entry else { return Ok(None) };
-        decode::<K, V>(Source::Snapshot(self.snapshot), self.place, key, stored).map(Some)
+        decode::<K, V>(Source::Snapshot(self.snapshot), self.table_ref, key, stored).map(Some)
     }
 }
 

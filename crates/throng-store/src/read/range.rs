@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Entry, Move, WriteTxn};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
@@ -27,7 +27,7 @@ pub(crate) enum Source<'s> {
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Range<'s, K: Codec = Bytes, V: Codec = Bytes> {
     source: Source<'s>,
-    place: Place,
+    table_ref: TableRef,
     /// `None` when nothing is left between, or never was.
     bounds: Option<Bounds>,
     /// To be yielded first.
@@ -52,13 +52,13 @@ type Decoded<'s, K, V> = Result<(<K as Codec>::Decoded<'s>, <V as Codec>::Decode
 impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
     pub(crate) fn new(
         source: Source<'s>,
-        place: Place,
+        table_ref: TableRef,
         (start, end): (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Range<'s, K, V> {
         let bounds = upper_bound(end).map(|end| (lower_bound(start), end));
         Range {
             source,
-            place,
+            table_ref,
             bounds,
             failed: None,
             front: End::default(),
@@ -67,14 +67,18 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         }
     }
 
-    pub(crate) fn of_prefix(source: Source<'s>, place: Place, prefix: &[u8]) -> Range<'s, K, V> {
+    pub(crate) fn of_prefix(
+        source: Source<'s>,
+        table_ref: TableRef,
+        prefix: &[u8],
+    ) -> Range<'s, K, V> {
         let (start, end) = prefix_bounds(prefix);
-        Range::new(source, place, (borrow(&start), borrow(&end)))
+        Range::new(source, table_ref, (borrow(&start), borrow(&end)))
     }
 
     /// A range that yields an error and nothing else.
-    pub(crate) fn failed(source: Source<'s>, place: Place, error: ReadError) -> Self {
-        let mut range = Range::new(source, place, (Bound::Unbounded, Bound::Unbounded));
+    pub(crate) fn failed(source: Source<'s>, table_ref: TableRef, error: ReadError) -> Self {
+        let mut range = Range::new(source, table_ref, (Bound::Unbounded, Bound::Unbounded));
         range.bounds = None;
         range.failed = Some(error);
         range
@@ -87,7 +91,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         let entry = match &mut self.front.cursor {
             Some(cursor) => cursor.step(Move::Next),
             empty => {
-                let Some(cursor) = self.source.cursor(self.place)? else { return Ok(None) };
+                let Some(cursor) = self.source.cursor(self.table_ref)? else { return Ok(None) };
                 let cursor = empty.insert(cursor);
                 match start {
                     Bound::Unbounded => cursor.step(Move::First),
@@ -115,7 +119,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         let entry = match &mut self.back.cursor {
             Some(cursor) => cursor.step(Move::Prev),
             empty => {
-                let Some(cursor) = self.source.cursor(self.place)? else { return Ok(None) };
+                let Some(cursor) = self.source.cursor(self.table_ref)? else { return Ok(None) };
                 let cursor = empty.insert(cursor);
                 match end {
                     Bound::Unbounded => cursor.step(Move::Last),
@@ -123,7 +127,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
                         Ok(Some((found, _)))
                             if matches!(end, Bound::Included(_)) && found == &**key =>
                         {
-                            let several = self.place.kind == Kind::Duplicates;
+                            let several = self.table_ref.kind == Kind::Duplicates;
                             cursor.step(if several { Move::LastValue } else { Move::Current })
                         }
                         Ok(Some(_)) => cursor.step(Move::Prev),
@@ -145,7 +149,9 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
     /// What is yielded for a step; ends the iteration when nothing is left.
     fn yielded(&mut self, step: Result<Option<Entry<'s>>, ReadError>) -> Option<Decoded<'s, K, V>> {
         match step {
-            Ok(Some((key, stored))) => Some(decode::<K, V>(self.source, self.place, key, stored)),
+            Ok(Some((key, stored))) => {
+                Some(decode::<K, V>(self.source, self.table_ref, key, stored))
+            }
             Ok(None) => {
                 self.bounds = None;
                 None
@@ -188,11 +194,11 @@ impl<K: Codec, V: Codec> fmt::Debug for Range<'_, K, V> {
 
 impl<'s> Source<'s> {
     /// The engine's cursor; `None` where the database was made after this moment.
-    fn cursor(self, place: Place) -> Result<Option<lmdb::Cursor<'s>>, ReadError> {
+    fn cursor(self, table_ref: TableRef) -> Result<Option<lmdb::Cursor<'s>>, ReadError> {
         match self {
-            Source::Snapshot(snapshot) => snapshot.cursor_in(place),
+            Source::Snapshot(snapshot) => snapshot.cursor_in(table_ref),
             Source::Update(txn) => {
-                txn.cursor(place.table).map(Some).map_err(ReadError::from_engine)
+                txn.cursor(table_ref.table).map(Some).map_err(ReadError::from_engine)
             }
         }
     }
@@ -204,10 +210,15 @@ impl<'s> Source<'s> {
         }
     }
 
-    fn value<'v>(self, place: Place, key: &[u8], stored: &'v [u8]) -> Result<&'v [u8], ReadError> {
+    fn value<'v>(
+        self,
+        table_ref: TableRef,
+        key: &[u8],
+        stored: &'v [u8],
+    ) -> Result<&'v [u8], ReadError> {
         match self {
-            Source::Snapshot(snapshot) => snapshot.value(place, key, stored),
-            Source::Update(_) => place.value(key, stored),
+            Source::Snapshot(snapshot) => snapshot.value(table_ref, key, stored),
+            Source::Update(_) => table_ref.value(key, stored),
         }
     }
 }
@@ -234,11 +245,11 @@ pub(crate) fn borrow(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
 /// An entry as its codecs have it.
 pub(crate) fn decode<'s, K: Codec, V: Codec>(
     source: Source<'_>,
-    place: Place,
+    table_ref: TableRef,
     key: &'s [u8],
     stored: &'s [u8],
 ) -> Decoded<'s, K, V> {
-    let value = source.value(place, key, stored)?;
+    let value = source.value(table_ref, key, stored)?;
     Ok((K::decode(key)?, V::decode(value)?))
 }
 

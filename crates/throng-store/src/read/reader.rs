@@ -1,6 +1,6 @@
 //! [`Reader`]: reads what is there at the moment, again and again, at the price of the lookup.
 
-use crate::database::Place;
+use crate::database::TableRef;
 use crate::{Codec, Database, ReadError, Snapshot, Store};
 
 /// A view that follows the store: each [`view`](Reader::view) shows everything whose ticket had
@@ -52,8 +52,8 @@ impl Reader {
     ///
     /// As [`Snapshot::get`] and [`Store::snapshot`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        let place = self.store.environment().entries();
-        self.get_at(place, key)
+        let table_ref = self.store.environment().entries();
+        self.get_at(table_ref, key)
     }
 
     /// The same in another database.
@@ -69,17 +69,17 @@ impl Reader {
         if database.store().id() != self.store.id() {
             return Err(ReadError::OtherStore);
         }
-        let bytes = K::encode(key, |key| self.get_at(database.place(), key))??;
+        let bytes = K::encode(key, |key| self.get_at(database.table_ref(), key))??;
         bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
     }
 
-    fn get_at(&mut self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+    fn get_at(&mut self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         let deferred = self.store.environment().deferred();
-        if deferred.has(place.table, key) {
+        if deferred.has(table_ref.table, key) {
             deferred.wait()?;
         }
         // Only now: what was not, or no longer, held back above is in the last commit.
-        self.committed()?.get_in(place, key)
+        self.committed()?.get_in(table_ref, key)
     }
 
     /// As [`view`](Reader::view), without what the writer holds back.

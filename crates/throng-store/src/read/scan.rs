@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-use crate::database::Place;
+use crate::database::TableRef;
 use crate::read::range::{OwnedBounds, Range, Source, borrow};
 use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 
@@ -45,7 +45,7 @@ use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Scan<K: Codec = Bytes, V: Codec = Bytes> {
     store: Store,
-    place: Place,
+    table_ref: TableRef,
     /// What is left; nothing once it was all yielded.
     left: Option<OwnedBounds>,
     /// To be yielded first.
@@ -58,7 +58,7 @@ pub struct Scan<K: Codec = Bytes, V: Codec = Bytes> {
 /// Some entries of a [`Scan`], as they were at one moment. Drop it before you take the next.
 pub struct Chunk<K: Codec = Bytes, V: Codec = Bytes> {
     snapshot: Snapshot,
-    place: Place,
+    table_ref: TableRef,
     bounds: OwnedBounds,
     backward: bool,
     codecs: PhantomData<fn() -> (K, V)>,
@@ -78,7 +78,7 @@ const ENTRIES: usize = 1_000;
 impl<K: Codec, V: Codec> Scan<K, V> {
     pub(crate) fn new(
         store: Store,
-        place: Place,
+        table_ref: TableRef,
         bounds: Result<OwnedBounds, ReadError>,
     ) -> Scan<K, V> {
         let (left, failed) = match bounds {
@@ -86,7 +86,7 @@ impl<K: Codec, V: Codec> Scan<K, V> {
             Err(error) => (None, Some(error)),
         };
         let (entries, backward) = (ENTRIES, false);
-        Scan { store, place, left, failed, entries, backward, codecs: PhantomData }
+        Scan { store, table_ref, left, failed, entries, backward, codecs: PhantomData }
     }
 
     /// Takes so many entries at a time, at least one; 1,000 by default.
@@ -108,7 +108,8 @@ impl<K: Codec, V: Codec> Scan<K, V> {
         let Some((start, end)) = self.left.take() else { return Ok(None) };
         let snapshot = self.store.snapshot()?;
         let bounds = (borrow(&start), borrow(&end));
-        let mut walk = Range::<Bytes, Bytes>::new(Source::Snapshot(&snapshot), self.place, bounds);
+        let mut walk =
+            Range::<Bytes, Bytes>::new(Source::Snapshot(&snapshot), self.table_ref, bounds);
         let mut last = None;
         for _ in 0..self.entries {
             let entry = if self.backward { walk.step_back() } else { walk.step_front() }?;
@@ -123,8 +124,8 @@ impl<K: Codec, V: Codec> Scan<K, V> {
             ((start, Bound::Included(last.clone())), (Bound::Excluded(last), end))
         };
         self.left = Some(left);
-        let (place, backward) = (self.place, self.backward);
-        Ok(Some(Chunk { snapshot, place, bounds, backward, codecs: PhantomData }))
+        let (table_ref, backward) = (self.table_ref, self.backward);
+        Ok(Some(Chunk { snapshot, table_ref, bounds, backward, codecs: PhantomData }))
     }
 }
 
@@ -150,7 +151,7 @@ impl<K: Codec, V: Codec> Chunk<K, V> {
     pub fn iter(&self) -> Entries<'_, K, V> {
         let bounds = (borrow(&self.bounds.0), borrow(&self.bounds.1));
         Entries {
-            range: Range::new(Source::Snapshot(&self.snapshot), self.place, bounds),
+            range: Range::new(Source::Snapshot(&self.snapshot), self.table_ref, bounds),
             backward: self.backward,
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::environment::Environment;
 use crate::disk::lmdb::{self, ReadTxn};
 use crate::disk::record;
@@ -176,51 +176,58 @@ impl Snapshot {
         self.environment.id()
     }
 
-    pub(crate) fn get_in(&self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        match self.stored_in(place, key)? {
-            Some(stored) => self.value(place, key, stored).map(Some),
+    pub(crate) fn get_in(
+        &self,
+        table_ref: TableRef,
+        key: &[u8],
+    ) -> Result<Option<&[u8]>, ReadError> {
+        match self.stored_in(table_ref, key)? {
+            Some(stored) => self.value(table_ref, key, stored).map(Some),
             None => Ok(None),
         }
     }
 
     /// Whether there is the key; its value is not looked at.
-    pub(crate) fn has_in(&self, place: Place, key: &[u8]) -> Result<bool, ReadError> {
-        Ok(self.stored_in(place, key)?.is_some())
+    pub(crate) fn has_in(&self, table_ref: TableRef, key: &[u8]) -> Result<bool, ReadError> {
+        Ok(self.stored_in(table_ref, key)?.is_some())
     }
 
     /// What is stored under the key, as it is.
-    fn stored_in(&self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+    fn stored_in(&self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         self.check()?;
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        match self.txn().get(place.table, key) {
+        match self.txn().get(table_ref.table, key) {
             // It was made after this moment, so it is empty.
             Err(lmdb::Error::UnknownTable) => Ok(None),
             other => other.map_err(ReadError::from_engine),
         }
     }
 
-    pub(crate) fn len_in(&self, place: Place) -> Result<u64, ReadError> {
+    pub(crate) fn len_in(&self, table_ref: TableRef) -> Result<u64, ReadError> {
         self.check()?;
-        match self.txn().len(place.table) {
+        match self.txn().len(table_ref.table) {
             Err(lmdb::Error::UnknownTable) => Ok(0),
             other => other.map_err(ReadError::from_engine),
         }
     }
 
-    pub(crate) fn bytes_in(&self, place: Place) -> Result<u64, ReadError> {
+    pub(crate) fn bytes_in(&self, table_ref: TableRef) -> Result<u64, ReadError> {
         self.check()?;
-        match self.txn().bytes(place.table) {
+        match self.txn().bytes(table_ref.table) {
             Err(lmdb::Error::UnknownTable) => Ok(0),
             other => other.map_err(ReadError::from_engine),
         }
     }
 
     /// The engine's cursor; `None` where the database was made after this moment.
-    pub(crate) fn cursor_in(&self, place: Place) -> Result<Option<lmdb::Cursor<'_>>, ReadError> {
+    pub(crate) fn cursor_in(
+        &self,
+        table_ref: TableRef,
+    ) -> Result<Option<lmdb::Cursor<'_>>, ReadError> {
         self.check()?;
-        match self.txn().cursor(place.table) {
+        match self.txn().cursor(table_ref.table) {
             Err(lmdb::Error::UnknownTable) => Ok(None),
             other => other.map(Some).map_err(ReadError::from_engine),
         }
@@ -229,11 +236,11 @@ impl Snapshot {
     /// The value in what is stored, compared with its checksum where that is wanted.
     pub(crate) fn value<'r>(
         &self,
-        place: Place,
+        table_ref: TableRef,
         key: &[u8],
         stored: &'r [u8],
     ) -> Result<&'r [u8], ReadError> {
-        match place.kind {
+        match table_ref.kind {
             Kind::Checked if self.environment.verify_reads() => record::value(key, stored),
             Kind::Checked => record::unverified(key, stored),
             Kind::Plain | Kind::Duplicates => Ok(stored),
@@ -257,14 +264,14 @@ impl Snapshot {
     /// Reads a database as a whole and compares it with its checksums; counts on from `entries`.
     pub(crate) fn verify(
         &self,
-        place: Place,
+        table_ref: TableRef,
         mut entries: u64,
         progress: &mut impl FnMut(u64),
     ) -> Result<u64, ReadError> {
-        let Some(mut cursor) = self.cursor_in(place)? else { return Ok(entries) };
+        let Some(mut cursor) = self.cursor_in(table_ref)? else { return Ok(entries) };
         let mut entry = cursor.step(lmdb::Move::First).map_err(ReadError::from_engine)?;
         while let Some((key, stored)) = entry {
-            place.value(key, stored)?;
+            table_ref.value(key, stored)?;
             entries += 1;
             if entries.is_multiple_of(PROGRESS_ENTRIES) {
                 progress(entries);

@@ -15,7 +15,7 @@
 //! Sizes are checked as operations are added. One that can never be stored is not kept: the batch
 //! remembers why, and is refused as a whole.
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::Table;
 use crate::{Codec, Database, KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
 
@@ -61,7 +61,7 @@ pub enum Change<'b> {
 const HEADER_BYTES: usize = 12;
 
 /// Stands for the table of the default database, whatever its number.
-const DEFAULT: Place = Place { table: Table(0), kind: Kind::Checked };
+const DEFAULT: TableRef = TableRef { table: Table(0), kind: Kind::Checked };
 
 #[repr(u8)]
 #[derive(Clone, Copy)]
@@ -188,7 +188,7 @@ impl Batch {
     ) -> Batch {
         self.belongs_to(database);
         let encoded = K::encode(key, |key| {
-            self.push(Code::Add, database.place(), key, &difference.to_le_bytes());
+            self.push(Code::Add, database.table_ref(), key, &difference.to_le_bytes());
         });
         self.encoded(encoded);
         self
@@ -198,7 +198,7 @@ impl Batch {
     #[must_use]
     pub fn clear_in<K: Codec, V: Codec>(mut self, database: &Database<K, V>) -> Batch {
         self.belongs_to(database);
-        self.push_unchecked(Code::Clear, database.place(), &[], &[]);
+        self.push_unchecked(Code::Clear, database.table_ref(), &[], &[]);
         self
     }
 
@@ -220,8 +220,8 @@ impl Batch {
     /// The operations in order, each with where it belongs.
     pub(crate) fn operations(
         &self,
-        default: Place,
-    ) -> impl Iterator<Item = (Place, &[u8], Change<'_>)> {
+        default: TableRef,
+    ) -> impl Iterator<Item = (TableRef, &[u8], Change<'_>)> {
         let mut rest = self.buffer.as_slice();
         std::iter::from_fn(move || {
             let (header, after_header) = rest.split_first_chunk::<HEADER_BYTES>()?;
@@ -231,9 +231,9 @@ impl Batch {
             let (key, after_key) = after_header.split_at(key_bytes);
             let (value, after) = after_key.split_at(value_bytes);
             rest = after;
-            let place = match u32::from_le_bytes([t0, t1, t2, t3]) {
+            let table_ref = match u32::from_le_bytes([t0, t1, t2, t3]) {
                 0 => default,
-                table => Place { table: Table(table), kind: kind_of(kind) },
+                table => TableRef { table: Table(table), kind: kind_of(kind) },
             };
             let change = match code {
                 code if code == Code::Put as u8 => Change::Put(value),
@@ -243,7 +243,7 @@ impl Batch {
                 code if code == Code::Add as u8 => Change::Add(counter(value)),
                 _ => Change::Clear,
             };
-            Some((place, key, change))
+            Some((table_ref, key, change))
         })
     }
 
@@ -274,11 +274,11 @@ impl Batch {
         value: Option<&V::Item>,
     ) -> Batch {
         self.belongs_to(database);
-        let place = database.place();
+        let table_ref = database.table_ref();
         let encoded = K::encode(key, |key| match value {
-            Some(value) => V::encode(value, |value| self.push(code, place, key, value)),
+            Some(value) => V::encode(value, |value| self.push(code, table_ref, key, value)),
             None => {
-                self.push(code, place, key, &[]);
+                self.push(code, table_ref, key, &[]);
                 Ok(())
             }
         });
@@ -299,22 +299,22 @@ impl Batch {
         }
     }
 
-    fn push(&mut self, code: Code, place: Place, key: &[u8], value: &[u8]) {
-        match check(code, place.kind, key, value) {
-            Ok(()) => self.push_unchecked(code, place, key, value),
+    fn push(&mut self, code: Code, table_ref: TableRef, key: &[u8], value: &[u8]) {
+        match check(code, table_ref.kind, key, value) {
+            Ok(()) => self.push_unchecked(code, table_ref, key, value),
             Err(rejection) => {
                 self.rejection.get_or_insert(rejection);
             }
         }
     }
 
-    fn push_unchecked(&mut self, code: Code, place: Place, key: &[u8], value: &[u8]) {
+    fn push_unchecked(&mut self, code: Code, table_ref: TableRef, key: &[u8], value: &[u8]) {
         self.ordered |= matches!(code, Code::PutNew | Code::Clear);
         self.operations += 1;
         let mut header = [0; HEADER_BYTES];
         header[0] = code as u8;
-        header[1] = place.kind as u8;
-        header[2..6].copy_from_slice(&place.table.0.to_le_bytes());
+        header[1] = table_ref.kind as u8;
+        header[2..6].copy_from_slice(&table_ref.table.0.to_le_bytes());
         // The lengths were checked: at most 511, and 16 MiB.
         header[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
         header[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());

@@ -7,7 +7,7 @@
 //! Only what looks at the store has everything before it applied; the rest may be applied later, when
 //! its owners have been told.
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::environment::{Commit, Environment};
 use crate::disk::lmdb;
 use crate::disk::record;
@@ -31,7 +31,7 @@ pub(crate) struct Writing<'w, 'e> {
     commit: &'w mut Commit<'e>,
 }
 
-type Operation<'b> = (Place, &'b [u8], Change<'b>);
+type Operation<'b> = (TableRef, &'b [u8], Change<'b>);
 
 impl<'w, 'e> Writing<'w, 'e> {
     pub(crate) fn of(environment: &'w Environment, commit: &'w mut Commit<'e>) -> Writing<'w, 'e> {
@@ -92,13 +92,13 @@ impl<'w, 'e> Writing<'w, 'e> {
         for same_key in
             operations.chunk_by(|one, other| (one.0.table, one.1) == (other.0.table, other.1))
         {
-            let Some((place, key, _)) = same_key.first() else { continue };
+            let Some((table_ref, key, _)) = same_key.first() else { continue };
             changes.clear();
             changes.extend(same_key.iter().map(|(.., change)| *change));
-            if place.kind == Kind::Duplicates {
-                changes.iter().try_for_each(|change| self.put(*place, key, &[*change]))?;
+            if table_ref.kind == Kind::Duplicates {
+                changes.iter().try_for_each(|change| self.put(*table_ref, key, &[*change]))?;
             } else {
-                self.put(*place, key, &changes)?;
+                self.put(*table_ref, key, &changes)?;
             }
         }
         Ok(())
@@ -106,20 +106,20 @@ impl<'w, 'e> Writing<'w, 'e> {
 
     /// Of one batch, operation by operation.
     fn in_order(&mut self, batch: &Batch) -> Result<(), lmdb::Error> {
-        for (place, key, change) in batch.operations(self.environment.entries()) {
+        for (table_ref, key, change) in batch.operations(self.environment.entries()) {
             if matches!(change, Change::Add(_)) {
                 self.commit.txn()?;
             }
-            self.put(place, key, &[change])?;
+            self.put(table_ref, key, &[change])?;
         }
         Ok(())
     }
 
     /// Whether there is a key that the batch would make.
     fn key_exists(&mut self, batch: &Batch) -> Result<bool, lmdb::Error> {
-        for (place, key, change) in batch.operations(self.environment.entries()) {
+        for (table_ref, key, change) in batch.operations(self.environment.entries()) {
             if matches!(change, Change::PutNew(_))
-                && self.commit.txn()?.get(place.table, key)?.is_some()
+                && self.commit.txn()?.get(table_ref.table, key)?.is_some()
             {
                 return Ok(true);
             }
@@ -128,8 +128,13 @@ impl<'w, 'e> Writing<'w, 'e> {
     }
 
     /// The changes of one key as a single one; where a key has several values, there is one only.
-    fn put(&mut self, place: Place, key: &[u8], changes: &[Change<'_>]) -> Result<(), lmdb::Error> {
-        let Place { table, kind } = place;
+    fn put(
+        &mut self,
+        table_ref: TableRef,
+        key: &[u8],
+        changes: &[Change<'_>],
+    ) -> Result<(), lmdb::Error> {
+        let TableRef { table, kind } = table_ref;
         let Some(last) = changes.last() else { return Ok(()) };
         let counted;
         let value = match *last {
@@ -144,7 +149,7 @@ impl<'w, 'e> Writing<'w, 'e> {
             }
             Change::Clear => return self.commit.clear(table),
             Change::Add(_) => {
-                counted = self.count(place, key, changes)?;
+                counted = self.count(table_ref, key, changes)?;
                 &counted
             }
         };
@@ -163,7 +168,7 @@ impl<'w, 'e> Writing<'w, 'e> {
     /// was laid down of this key before has been applied.
     fn count(
         &mut self,
-        place: Place,
+        table_ref: TableRef,
         key: &[u8],
         changes: &[Change<'_>],
     ) -> Result<[u8; 8], lmdb::Error> {
@@ -183,15 +188,15 @@ impl<'w, 'e> Writing<'w, 'e> {
             Some(base) => base,
             // A damaged counter cannot be carried on, only begun anew.
             None => {
-                let stored = self.commit.applied().get(place.table, key)?;
-                stored.and_then(|stored| place.value(key, stored).ok()).map_or(0, counter)
+                let stored = self.commit.applied().get(table_ref.table, key)?;
+                stored.and_then(|stored| table_ref.value(key, stored).ok()).map_or(0, counter)
             }
         };
         Ok(base.wrapping_add(sum).to_le_bytes())
     }
 }
 
-impl Place {
+impl TableRef {
     /// The value in what is stored here under the key.
     pub(crate) fn value<'r>(self, key: &[u8], stored: &'r [u8]) -> Result<&'r [u8], ReadError> {
         match self.kind {

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::database::{Place, encode_bounds};
+use crate::database::{TableRef, encode_bounds};
 use crate::disk::environment::Environment;
 use crate::disk::lmdb::WriteTxn;
 use crate::read::range::prefix_bounds;
@@ -72,7 +72,7 @@ impl<'t> Update<'t> {
         key: &K::Item,
     ) -> Result<Option<V::Decoded<'_>>, ReadError> {
         self.check(database)?;
-        let bytes = K::encode(key, |key| self.read(database.place(), key))??;
+        let bytes = K::encode(key, |key| self.read(database.table_ref(), key))??;
         bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
     }
 
@@ -86,14 +86,14 @@ impl<'t> Update<'t> {
         self.batch = mem::take(&mut self.batch).put_in(database, key, value);
         // One that cannot be encoded is in the batch as a rejection.
         let _ = K::encode(key, |key| {
-            V::encode(value, |value| self.written.insert(database.place(), key, Some(value)))
+            V::encode(value, |value| self.written.insert(database.table_ref(), key, Some(value)))
         });
     }
 
     /// Removes `key` from that database, with all its values.
     pub fn delete_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>, key: &K::Item) {
         self.batch = mem::take(&mut self.batch).delete_in(database, key);
-        let _ = K::encode(key, |key| self.written.insert(database.place(), key, None));
+        let _ = K::encode(key, |key| self.written.insert(database.table_ref(), key, None));
     }
 
     /// Removes this value of the key, where there are several.
@@ -151,7 +151,7 @@ impl<'t> Update<'t> {
         K::Item: 'k,
     {
         let bounds = self.check(database).and_then(|()| encode_bounds::<K>(bounds));
-        UpdateRange::new(self.txn, &self.written, database.place(), bounds)
+        UpdateRange::new(self.txn, &self.written, database.table_ref(), bounds)
     }
 
     /// The entries of that database whose encoded keys begin with `prefix`, from either end.
@@ -161,7 +161,7 @@ impl<'t> Update<'t> {
         prefix: &[u8],
     ) -> UpdateRange<'_, K, V> {
         let bounds = self.check(database).map(|()| prefix_bounds(prefix));
-        UpdateRange::new(self.txn, &self.written, database.place(), bounds)
+        UpdateRange::new(self.txn, &self.written, database.table_ref(), bounds)
     }
 
     /// A cursor over that database, which stands nowhere yet.
@@ -174,7 +174,7 @@ impl<'t> Update<'t> {
         database: &Database<K, V>,
     ) -> Result<UpdateCursor<'_, K, V>, ReadError> {
         self.check(database)?;
-        Ok(UpdateCursor::new(self.txn, &self.written, database.place()))
+        Ok(UpdateCursor::new(self.txn, &self.written, database.table_ref()))
     }
 
     /// What is to be applied.
@@ -182,15 +182,15 @@ impl<'t> Update<'t> {
         self.batch
     }
 
-    fn read(&self, place: Place, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
+    fn read(&self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        if let Some(written) = self.written.get(place.table, key) {
+        if let Some(written) = self.written.get(table_ref.table, key) {
             return Ok(written);
         }
-        let stored = self.txn.get(place.table, key).map_err(ReadError::from_engine)?;
-        stored.map(|stored| place.value(key, stored)).transpose()
+        let stored = self.txn.get(table_ref.table, key).map_err(ReadError::from_engine)?;
+        stored.map(|stored| table_ref.value(key, stored)).transpose()
     }
 
     fn check<K: Codec, V: Codec>(&self, database: &Database<K, V>) -> Result<(), ReadError> {

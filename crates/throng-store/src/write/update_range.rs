@@ -10,7 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-use crate::database::{Kind, Place};
+use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{Table, WriteTxn};
 use crate::read::range::{OwnedBounds, Range, Source, borrow};
 use crate::{Codec, ReadError};
@@ -27,9 +27,9 @@ impl Written {
         self.0.get(&table)?.get(key).map(Option::as_deref)
     }
 
-    pub(crate) fn insert(&mut self, place: Place, key: &[u8], value: Option<&[u8]>) {
-        if place.kind != Kind::Duplicates {
-            let table = self.0.entry(place.table).or_default();
+    pub(crate) fn insert(&mut self, table_ref: TableRef, key: &[u8], value: Option<&[u8]>) {
+        if table_ref.kind != Kind::Duplicates {
+            let table = self.0.entry(table_ref.table).or_default();
             table.insert(key.into(), value.map(Box::from));
         }
     }
@@ -101,18 +101,18 @@ impl<'u, K: Codec, V: Codec> UpdateRange<'u, K, V> {
     pub(crate) fn new(
         txn: &'u WriteTxn<'u>,
         written: &'u Written,
-        place: Place,
+        table_ref: TableRef,
         bounds: Result<OwnedBounds, ReadError>,
     ) -> UpdateRange<'u, K, V> {
         let source = Source::Update(txn);
         let (there, written) = match bounds {
             Ok(bounds) => {
-                let there = Range::new(source, place, (borrow(&bounds.0), borrow(&bounds.1)));
-                (there, written.range(place.table, &bounds))
+                let there = Range::new(source, table_ref, (borrow(&bounds.0), borrow(&bounds.1)));
+                (there, written.range(table_ref.table, &bounds))
             }
             Err(error) => {
                 let nothing = (Bound::Unbounded, Bound::Excluded(Vec::new()));
-                (Range::failed(source, place, error), written.range(place.table, &nothing))
+                (Range::failed(source, table_ref, error), written.range(table_ref.table, &nothing))
             }
         };
         UpdateRange { there: Ends::new(there), written: Ends::new(written), codecs: PhantomData }
@@ -186,7 +186,7 @@ impl<K: Codec, V: Codec> fmt::Debug for UpdateRange<'_, K, V> {
 pub struct UpdateCursor<'u, K: Codec = crate::Bytes, V: Codec = crate::Bytes> {
     txn: &'u WriteTxn<'u>,
     written: &'u Written,
-    place: Place,
+    table_ref: TableRef,
     stands: Stands,
     codecs: PhantomData<fn() -> (K, V)>,
 }
@@ -203,8 +203,8 @@ type Moved<'u, K, V> = Result<Option<Decoded<'u, K, V>>, ReadError>;
 // A cursor is no iterator: it goes both ways, and what it returns can fail.
 #[allow(clippy::should_implement_trait)]
 impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
-    pub(crate) fn new(txn: &'u WriteTxn<'u>, written: &'u Written, place: Place) -> Self {
-        UpdateCursor { txn, written, place, stands: Stands::Before, codecs: PhantomData }
+    pub(crate) fn new(txn: &'u WriteTxn<'u>, written: &'u Written, table_ref: TableRef) -> Self {
+        UpdateCursor { txn, written, table_ref, stands: Stands::Before, codecs: PhantomData }
     }
 
     /// The first entry.
@@ -290,13 +290,13 @@ impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
         let mut range = UpdateRange::<crate::Bytes, crate::Bytes>::new(
             self.txn,
             self.written,
-            self.place,
+            self.table_ref,
             Ok(bounds),
         );
         let entry = if forward { range.next() } else { range.next_back() };
         match entry.transpose()? {
             // From above one comes to the last of its values.
-            Some((key, _)) if !forward && self.place.kind == Kind::Duplicates => {
+            Some((key, _)) if !forward && self.table_ref.kind == Kind::Duplicates => {
                 let key = Bound::Included(key.to_vec());
                 self.go((key.clone(), key), true)
             }

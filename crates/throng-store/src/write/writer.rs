@@ -285,7 +285,7 @@ impl<'w> Writer<'w> {
         let entries = self.environment.entries();
         let batches = group.iter().filter_map(Request::batch);
         let operations = batches.flat_map(move |batch| batch.operations(entries));
-        operations.map(|(place, key, _)| Fingerprint::of(place.table, key))
+        operations.map(|(table_ref, key, _)| Fingerprint::of(table_ref.table, key))
     }
 
     /// Commits what is held back, if anything, so that everybody can see it.
