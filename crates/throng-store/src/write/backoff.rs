@@ -1,30 +1,34 @@
-//! [`Pause`]: for how long to leave alone what did not pay: each time in a row for twice as long.
+//! [`Backoff`]: exponential back-off, counted in groups.
 
-/// See the module. It counts groups.
+/// Suspends an optimization after it did not pay, for twice as many groups after each failure in a
+/// row.
 #[derive(Debug, Default)]
-pub(crate) struct Pause {
+pub(crate) struct Backoff {
+    /// Groups left until the optimization is tried again.
     left: u32,
+    /// Length of the last suspension, in groups.
     next: u32,
 }
 
+/// The longest suspension, in groups.
 const MAX: u32 = 64;
 
-impl Pause {
-    /// Whether it is over; counts this group if not.
+impl Backoff {
+    /// Whether the suspension is over. Counts this group otherwise.
     pub(crate) fn is_over(&mut self) -> bool {
         let is_over = self.left == 0;
         self.left = self.left.saturating_sub(1);
         is_over
     }
 
-    /// It did not pay.
-    pub(crate) fn begin(&mut self) {
+    /// Starts a suspension twice as long as the last one.
+    pub(crate) fn grow(&mut self) {
         self.next = (self.next * 2).clamp(1, MAX);
         self.left = self.next;
     }
 
-    /// It paid.
-    pub(crate) fn forget(&mut self) {
+    /// Makes the next suspension the shortest, because the optimization paid.
+    pub(crate) fn reset(&mut self) {
         self.next = 0;
     }
 }

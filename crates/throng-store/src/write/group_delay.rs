@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::write::backoff::Pause;
+use crate::write::backoff::Backoff;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(crate) struct Gathering {
     /// For how long that waited for the disk.
     flush: Duration,
     /// After they did not come.
-    pause: Pause,
+    backoff: Backoff,
 }
 
 /// Groups of so many share the cost of a commit well enough.
@@ -39,7 +39,7 @@ impl Gathering {
 
     /// How many to wait for, and for how long, where so many wait.
     pub(crate) fn wanted(&mut self, waiting: usize) -> Option<(usize, Duration)> {
-        if !self.pause.is_over() {
+        if !self.backoff.is_over() {
             return None;
         }
         (self.due > 1 && waiting < ENOUGH && self.flush >= FLUSH_MIN)
@@ -49,9 +49,9 @@ impl Gathering {
     /// Takes note of how many came of those who were missing.
     pub(crate) fn came(&mut self, came: usize, missing: usize) {
         if came * 2 >= missing {
-            self.pause.forget();
+            self.backoff.reset();
         } else {
-            self.pause.begin();
+            self.backoff.grow();
         }
     }
 }

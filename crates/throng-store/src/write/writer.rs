@@ -24,7 +24,7 @@ use crate::disk::environment::{Commit, Environment};
 use crate::disk::journal::Failed;
 use crate::disk::lmdb::{self, Env};
 use crate::error::is_lack_of_room;
-use crate::write::backoff::Pause;
+use crate::write::backoff::Backoff;
 use crate::write::batch::Change;
 use crate::write::deferred::{Deferred, Fingerprint, KEYS_MAX};
 use crate::write::foreign;
@@ -78,7 +78,7 @@ struct Writer<'w> {
     /// What its owners have been told of, and readers do not see yet.
     held: Option<Held<'w>>,
     /// After holding back did not pay.
-    pause: Pause,
+    backoff: Backoff,
     /// How long the last commit waited for the disk.
     flush: Duration,
     wakers: Vec<Waker>,
@@ -155,7 +155,7 @@ impl<'w> Writer<'w> {
             counters,
             broken: false,
             held: None,
-            pause: Pause::default(),
+            backoff: Backoff::default(),
             flush: Duration::ZERO,
             wakers: Vec::new(),
         }
@@ -229,7 +229,7 @@ impl<'w> Writer<'w> {
     /// Whether to begin to hold back.
     fn may_hold(&mut self) -> bool {
         let room_min = ROOM_PAGES_MIN * self.env.page_bytes();
-        !self.broken && self.pause.is_over() && !self.environment.lacks_room(room_min) && {
+        !self.broken && self.backoff.is_over() && !self.environment.lacks_room(room_min) && {
             let free = self.env.map_bytes().saturating_sub(self.env.used_bytes());
             free > room_min
         }
@@ -294,9 +294,9 @@ impl<'w> Writer<'w> {
         let Some(held) = self.held.take() else { return deferred.show() };
         let flushes = self.environment.is_durable();
         if held.groups >= if flushes { FLUSHES_MIN } else { GROUPS_MIN } {
-            self.pause.forget();
+            self.backoff.reset();
         } else if deferred.is_demanded() {
-            self.pause.begin();
+            self.backoff.grow();
         }
         if held.commit.end().is_ok() {
             self.environment.committed(self.env);
