@@ -1,54 +1,56 @@
-//! [`Gathering`]: whether the writer waits a little for more, though there is work.
+//! [`GroupDelay`]: how long the writer waits for more requests although some are queued.
 //!
-//! Those who write and wait for it, again and again, fall into two halves: while the writes of one
-//! half are flushed, the other half queues, and is the next group. Each group then has half the
-//! writes, and each write waits for two flushes. So the writer waits for those whom it has just told,
-//! who are likely to write again at once, for a fraction of the time that a flush takes. Where they do
-//! not come, it soon stops asking; and where nothing is flushed, it never does: then one half makes
-//! its next writes while those of the other are applied.
+//! Callers that write and wait in a loop fall into two halves: while the writes of one half are
+//! flushed, the other half queues and becomes the next group. Each group then has half the writes,
+//! and each write waits for two flushes. So the writer waits for the callers that it has just
+//! acknowledged, which are likely to write again at once, for a fraction of the time that a flush
+//! takes. If they do not arrive, a back-off stops the waiting. Without flushes the writer never
+//! waits: one half makes its next writes while the writes of the other half are applied.
 
 use std::time::Duration;
 
 use crate::write::backoff::Backoff;
 
-/// See the module.
+/// The writer's estimate of how many requests are about to arrive.
 #[derive(Debug, Default)]
-pub(crate) struct Gathering {
-    /// How many were told of the last commit, or waited when they were.
+pub(crate) struct GroupDelay {
+    /// Requests that the last commit acknowledged, plus the requests queued at that moment.
     due: usize,
-    /// For how long that waited for the disk.
+    /// How long that commit waited for the disk.
     flush: Duration,
-    /// After they did not come.
+    /// Suspends the delay after too few requests arrived.
     backoff: Backoff,
 }
 
-/// Groups of so many share the cost of a commit well enough.
-const ENOUGH: usize = 256;
-/// The part of a flush's time that is waited, at most.
-const PART: u32 = 3;
-/// Below this it is not worth the while.
+/// Requests in a group that share the cost of a commit well enough.
+const GROUP_ENOUGH: usize = 256;
+/// A delay is at most the time of a flush divided by this.
+const FLUSH_DIVISOR: u32 = 3;
+/// Shortest flush for which a delay pays.
 const FLUSH_MIN: Duration = Duration::from_micros(50);
-const PATIENCE_MAX: Duration = Duration::from_micros(500);
+/// The longest delay, however slow the disk.
+const DELAY_MAX: Duration = Duration::from_micros(500);
 
-impl Gathering {
-    /// Takes note of a commit: how many are about to be told, and how many wait already.
-    pub(crate) fn committed(&mut self, told: usize, waiting: usize, flush: Duration) {
-        self.due = told + waiting;
+impl GroupDelay {
+    /// Records a commit: how many requests it acknowledges, and how many are queued already.
+    pub(crate) fn committed(&mut self, acked: usize, waiting: usize, flush: Duration) {
+        self.due = acked + waiting;
         self.flush = flush;
     }
 
-    /// How many to wait for, and for how long, where so many wait.
+    /// Returns the number of requests to wait for and the longest delay, if `waiting` requests are
+    /// queued and a delay is likely to pay.
     pub(crate) fn wanted(&mut self, waiting: usize) -> Option<(usize, Duration)> {
         if !self.backoff.is_over() {
             return None;
         }
-        (self.due > 1 && waiting < ENOUGH && self.flush >= FLUSH_MIN)
-            .then(|| (self.due.min(ENOUGH), (self.flush / PART).min(PATIENCE_MAX)))
+        (self.due > 1 && waiting < GROUP_ENOUGH && self.flush >= FLUSH_MIN)
+            .then(|| (self.due.min(GROUP_ENOUGH), (self.flush / FLUSH_DIVISOR).min(DELAY_MAX)))
     }
 
-    /// Takes note of how many came of those who were missing.
-    pub(crate) fn came(&mut self, came: usize, missing: usize) {
-        if came * 2 >= missing {
+    /// Records how many of the missing requests arrived during a delay.
+    pub(crate) fn arrived(&mut self, arrived: usize, missing: usize) {
+        if arrived * 2 >= missing {
             self.backoff.reset();
         } else {
             self.backoff.grow();
@@ -63,36 +65,36 @@ mod tests {
     const FLUSH: Duration = Duration::from_micros(400);
 
     #[test]
-    fn those_who_were_told_are_waited_for_and_one_alone_is_not() {
-        let mut gathering = Gathering::default();
-        assert_eq!(gathering.wanted(1), None);
-        gathering.committed(1, 0, FLUSH);
-        assert_eq!(gathering.wanted(1), None);
-        gathering.committed(8, 8, FLUSH);
-        assert_eq!(gathering.wanted(9), Some((16, FLUSH / PART)));
-        gathering.committed(8, 0, FLUSH);
-        assert_eq!(gathering.wanted(1), Some((8, FLUSH / PART)));
-        assert_eq!(gathering.wanted(ENOUGH), None);
-        gathering.committed(ENOUGH, 1, Duration::from_secs(1));
-        assert_eq!(gathering.wanted(1), Some((ENOUGH, PATIENCE_MAX)));
-        gathering.committed(8, 0, Duration::ZERO);
-        assert_eq!(gathering.wanted(8), None);
+    fn acknowledged_callers_are_waited_for_and_a_single_caller_is_not() {
+        let mut group_delay = GroupDelay::default();
+        assert_eq!(group_delay.wanted(1), None);
+        group_delay.committed(1, 0, FLUSH);
+        assert_eq!(group_delay.wanted(1), None);
+        group_delay.committed(8, 8, FLUSH);
+        assert_eq!(group_delay.wanted(9), Some((16, FLUSH / FLUSH_DIVISOR)));
+        group_delay.committed(8, 0, FLUSH);
+        assert_eq!(group_delay.wanted(1), Some((8, FLUSH / FLUSH_DIVISOR)));
+        assert_eq!(group_delay.wanted(GROUP_ENOUGH), None);
+        group_delay.committed(GROUP_ENOUGH, 1, Duration::from_secs(1));
+        assert_eq!(group_delay.wanted(1), Some((GROUP_ENOUGH, DELAY_MAX)));
+        group_delay.committed(8, 0, Duration::ZERO);
+        assert_eq!(group_delay.wanted(8), None);
     }
 
     #[test]
-    fn where_nobody_comes_it_stops_asking_for_longer_and_longer() {
-        let mut gathering = Gathering::default();
-        gathering.committed(8, 2, FLUSH);
+    fn without_arrivals_the_delay_is_suspended_for_longer_and_longer() {
+        let mut group_delay = GroupDelay::default();
+        group_delay.committed(8, 2, FLUSH);
         let mut asked = Vec::new();
         for group in 0..200 {
-            if gathering.wanted(2).is_some() {
+            if group_delay.wanted(2).is_some() {
                 asked.push(group);
-                gathering.came(1, 8);
+                group_delay.arrived(1, 8);
             }
         }
         assert_eq!(asked, [0, 2, 5, 10, 19, 36, 69, 134, 199]);
-        while gathering.wanted(2).is_none() {}
-        gathering.came(4, 8);
-        assert!(gathering.wanted(2).is_some());
+        while group_delay.wanted(2).is_none() {}
+        group_delay.arrived(4, 8);
+        assert!(group_delay.wanted(2).is_some());
     }
 }

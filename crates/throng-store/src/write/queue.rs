@@ -2,7 +2,7 @@
 //!
 //! The writer takes everything that waits at once, so the lock is held for the length of a push or
 //! of a pointer swap. While one commit flushes, the next group gathers here: the slower the disk,
-//! the larger the group. It may wait a little for those whom it has just told (see `gathering.rs`),
+//! the larger the group. It may wait a little for those whom it has just told (see `group_delay.rs`),
 //! and is woken as well by those who read (see `deferred.rs`).
 
 use std::future::Future;
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use crate::write::deferred::{Bell, Deferred};
 use crate::write::foreign;
-use crate::write::group_delay::Gathering;
+use crate::write::group_delay::GroupDelay;
 use crate::write::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
 
@@ -170,7 +170,7 @@ impl Queue {
         &self,
         group: &mut Vec<Request>,
         spare: &mut Vec<Entry>,
-        gathering: &mut Gathering,
+        group_delay: &mut GroupDelay,
         deferred: &Deferred,
         until: Option<Instant>,
     ) -> Taken {
@@ -193,10 +193,10 @@ impl Queue {
             waiting = self.sleep(waiting, 1, until);
         }
         let here = waiting.entries.len();
-        if let Some((wanted, patience)) = gathering.wanted(here)
+        if let Some((wanted, delay)) = group_delay.wanted(here)
             && here < wanted
         {
-            let until = Instant::now() + patience;
+            let until = Instant::now() + delay;
             while waiting.entries.len() < wanted
                 && waiting.door == Door::Open
                 && !deferred.is_demanded()
@@ -204,7 +204,7 @@ impl Queue {
             {
                 waiting = self.sleep(waiting, wanted, Some(until));
             }
-            gathering.came(waiting.entries.len() - here, wanted - here);
+            group_delay.arrived(waiting.entries.len() - here, wanted - here);
         }
         waiting.wanted = 0;
         waiting.bytes = 0;
@@ -334,8 +334,8 @@ mod tests {
     /// What the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
         let (mut group, deferred) = (Vec::new(), Deferred::new(queue.bell.clone()));
-        let gathering = &mut Gathering::default();
-        let taken = queue.take(&mut group, &mut Vec::new(), gathering, &deferred, None);
+        let group_delay = &mut GroupDelay::default();
+        let taken = queue.take(&mut group, &mut Vec::new(), group_delay, &deferred, None);
         (taken == Taken::Group)
             .then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }

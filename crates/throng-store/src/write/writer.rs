@@ -28,7 +28,7 @@ use crate::write::backoff::Backoff;
 use crate::write::batch::Change;
 use crate::write::deferred::{Deferred, Fingerprint, KEYS_MAX};
 use crate::write::foreign;
-use crate::write::group_delay::Gathering;
+use crate::write::group_delay::GroupDelay;
 use crate::write::planner::{Outcome, Writing};
 use crate::write::queue::{Queue, Request, Taken};
 use crate::write::ticket::Work;
@@ -165,19 +165,19 @@ impl<'w> Writer<'w> {
     fn serve(&mut self, queue: &Queue) -> bool {
         let deferred = self.environment.deferred();
         let (mut group, mut spare) = (Vec::new(), Vec::new());
-        let mut gathering = Gathering::default();
+        let mut group_delay = GroupDelay::default();
         loop {
             let taken = if queue.len() == 0 && self.apply_held().is_err() {
                 Taken::Nothing
             } else {
                 let until = self.held.as_ref().map(Held::until);
-                queue.take(&mut group, &mut spare, &mut gathering, deferred, until)
+                queue.take(&mut group, &mut spare, &mut group_delay, deferred, until)
             };
             match taken {
                 Taken::Group => {
                     let told = group.len();
                     self.commit(&mut group);
-                    gathering.committed(told, queue.len(), mem::take(&mut self.flush));
+                    group_delay.committed(told, queue.len(), mem::take(&mut self.flush));
                 }
                 Taken::Nothing | Taken::End => self.show(),
             }
