@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::disk::format::OWN_TABLES;
-use crate::disk::journal::{self, Terms};
+use crate::disk::journal::{self, JournalConfig};
 use crate::disk::lmdb::Settings;
 use crate::{OpenError, Store};
 
@@ -212,8 +212,8 @@ impl Options {
         Store::open_with(path.as_ref(), self)
     }
 
-    /// How a journal is kept; nothing for one who only reads.
-    pub(crate) fn journal(&self) -> Option<Terms> {
+    /// Returns the configuration of the journal; `None` for a read-only store.
+    pub(crate) fn journal_config(&self) -> Option<JournalConfig> {
         let is_durable = self.durability == Durability::Durable;
         let asked = match self.durability {
             Durability::Durable => self.checkpoint_bytes,
@@ -222,13 +222,13 @@ impl Options {
         };
         // Who allows few bytes of data expects few beside them.
         let checkpoint_bytes = asked.min(self.map_bytes_rounded() as u64 / 4);
-        (!self.read_only).then_some(Terms { checkpoint_bytes, is_durable })
+        (!self.read_only).then_some(JournalConfig { checkpoint_bytes, is_durable })
     }
 
     /// What of this is the engine's.
     pub(crate) fn settings(&self) -> Settings {
         let volatile = self.durability == Durability::Volatile;
-        let pins = self.journal().map_or(0, |_| journal::PINS);
+        let pins = self.journal_config().map_or(0, |_| journal::PINS);
         Settings {
             map_bytes: self.map_bytes_rounded(),
             readers_max: self.snapshots_max.saturating_add(pins),

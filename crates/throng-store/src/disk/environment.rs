@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use crate::database::{Kind, TableRef};
 use crate::disk::claim::Claim;
 use crate::disk::format;
-use crate::disk::journal::{self, Failed, Gate, Journal, Log, ReadersOut, Recorded, Terms};
+use crate::disk::journal::{self, Failed, Gate, Journal, JournalConfig, Log, ReadersOut, Recorded};
 use crate::disk::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::disk::pages::{self, Damage};
 use crate::disk::pins::Pins;
@@ -54,8 +54,8 @@ pub(crate) struct Environment {
     pool: Pool,
     /// None for one who only reads, and while the engine is opened anew.
     journal: Mutex<Option<Journal>>,
-    /// How it is kept.
-    terms: Option<Terms>,
+    /// Configuration of the journal; `None` if the store is read-only.
+    journal_config: Option<JournalConfig>,
     deferred: Deferred,
     /// Of one who only reads: tells those who recover that somebody does.
     _reads: Option<File>,
@@ -124,10 +124,10 @@ impl Environment {
         let databases =
             format::open_databases(&env, directory, options.read_only, &BTreeMap::new())?;
         let mut journal = None;
-        let terms = options.journal();
-        if let Some(terms) = terms {
+        let journal_config = options.journal_config();
+        if let Some(journal_config) = journal_config {
             let table = |name: &str| databases.table(name);
-            let begun = journal_of(&env, &claim, gate, terms, table);
+            let begun = journal_of(&env, &claim, gate, journal_config, table);
             journal = Some(begun.map_err(damaged)?);
             sync_names(claim.path()).map_err(refused)?;
         }
@@ -135,7 +135,7 @@ impl Environment {
         let environment = Environment {
             pool: Pool::default(),
             journal: Mutex::new(journal),
-            terms,
+            journal_config,
             deferred: Deferred::new(Arc::default()),
             _reads: reads,
             closed: Mutex::new(closed),
@@ -349,7 +349,7 @@ impl Environment {
 
     /// Whether what anyone is told of is on the disk.
     pub(crate) fn is_durable(&self) -> bool {
-        self.terms.is_some_and(|terms| terms.is_durable)
+        self.journal_config.is_some_and(|journal_config| journal_config.is_durable)
     }
 
     /// Has everything that is committed on the disk, whatever was promised.
@@ -367,7 +367,7 @@ impl Environment {
 
     /// How many slots of readers are taken, here and by other processes, by those who read.
     pub(crate) fn readers(&self, env: &Env) -> u32 {
-        env.readers().saturating_sub(self.terms.map_or(0, |_| journal::PINS))
+        env.readers().saturating_sub(self.journal_config.map_or(0, |_| journal::PINS))
     }
 
     /// Leaves the data file whole by itself, after the last commit. If that cannot be, it is whole
@@ -456,7 +456,8 @@ impl Environment {
             return None;
         }
         let table = |name: &str| databases.table(name);
-        *self.journal() = Some(journal_of(&env, &self.claim, gate, self.terms?, table).ok()?);
+        *self.journal() =
+            Some(journal_of(&env, &self.claim, gate, self.journal_config?, table).ok()?);
         self.named().extend(databases.named);
         Some((env, closed))
     }
@@ -585,14 +586,14 @@ fn journal_of(
     env: &Arc<Env>,
     claim: &Claim,
     mut gate: Option<Gate>,
-    terms: Terms,
+    journal_config: JournalConfig,
     table: impl Fn(&str) -> Option<Table>,
 ) -> Result<Journal, Damage> {
     let data_file = claim.path().join(DATA_FILE);
     if let Some(gate) = &mut gate {
         gate.apply(env, &data_file, table)?;
     }
-    Journal::start(env, claim, &data_file, gate, terms)
+    Journal::start(env, claim, &data_file, gate, journal_config)
 }
 
 impl Damage {

@@ -92,7 +92,7 @@ pub(crate) struct Journal {
     /// A checkpoint failed: what the system was to write it may have forgotten, so that only a
     /// recovery is of use.
     is_broken: bool,
-    terms: Terms,
+    config: JournalConfig,
     /// What the last record was written from: memory for the next one.
     record: Vec<u8>,
     /// Empty: memory for the next commit.
@@ -100,9 +100,9 @@ pub(crate) struct Journal {
     flusher: Flusher,
 }
 
-/// How a journal is kept.
+/// Configuration of a journal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct JournalConfig {
     /// After so many bytes of records a checkpoint is due.
     pub(crate) checkpoint_bytes: u64,
     /// Whether what is written is to survive the loss of power.
@@ -146,7 +146,7 @@ impl Journal {
         claim: &Claim,
         data_file: &Path,
         gate: Option<Gate>,
-        terms: Terms,
+        config: JournalConfig,
     ) -> Result<Journal, Damage> {
         let engine = |error: lmdb::Error| Damage::Io(error.into_io());
         let pin = env.begin_read().map_err(engine)?;
@@ -178,7 +178,7 @@ impl Journal {
             pins: claim.pins(),
             used_bytes: env.used_bytes(),
             is_broken: false,
-            terms,
+            config,
             record: Vec::new(),
             log: Log::default(),
             flusher: Flusher::start()?,
@@ -204,7 +204,7 @@ impl Journal {
         if log.is_recorded() {
             return Ok(None);
         }
-        let is_far_behind = self.end > self.terms.checkpoint_bytes.saturating_mul(LAG_MAX);
+        let is_far_behind = self.end > self.config.checkpoint_bytes.saturating_mul(LAG_MAX);
         self.settle(is_far_behind).map_err(|_| Failed::Recovering)?;
         let mut record = mem::take(&mut self.record);
         files::record(&mut record, self.salt, self.generation, self.number + 1, |bytes| {
@@ -258,20 +258,20 @@ impl Journal {
         self.committed = self.number;
         if self.under_way.is_none() && self.is_due(env) {
             // If it cannot begin now, it may after the next commit.
-            let _ = self.begin_checkpoint(env, self.terms.is_durable);
+            let _ = self.begin_checkpoint(env, self.config.is_durable);
         }
     }
 
     /// Makes as durable as anything what was committed without a record.
     pub(crate) fn checkpoint(&mut self, env: &Arc<Env>) -> io::Result<()> {
         self.settle(true)?;
-        self.begin_checkpoint(env, self.terms.is_durable)?;
+        self.begin_checkpoint(env, self.config.is_durable)?;
         self.settle(true)
     }
 
     /// Has everything that is committed survive the loss of power, until the next commit at least.
     pub(crate) fn sync(&mut self, env: &Arc<Env>) -> io::Result<()> {
-        if self.terms.is_durable {
+        if self.config.is_durable {
             return Ok(());
         }
         self.settle(true)?;
@@ -299,7 +299,7 @@ impl Journal {
 
     /// Waits for the disk where that is wanted.
     fn flush(&self, file: &File) -> io::Result<()> {
-        if self.terms.is_durable { file.sync_data() } else { Ok(()) }
+        if self.config.is_durable { file.sync_data() } else { Ok(()) }
     }
 
     /// Where records go.
@@ -330,7 +330,7 @@ impl Journal {
 
     fn is_due(&self, env: &Env) -> bool {
         let growth = env.used_bytes().saturating_sub(self.used_bytes);
-        let due = self.terms.checkpoint_bytes;
+        let due = self.config.checkpoint_bytes;
         self.end - RECORDS_START > due
             || growth > due.saturating_mul(GROWTH).max(self.used_bytes / 8)
     }
