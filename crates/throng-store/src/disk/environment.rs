@@ -630,7 +630,7 @@ impl<'e> Commit<'e> {
         Ok(&self.txn)
     }
 
-    /// The same, without what was laid down since that was last asked for.
+    /// The same, without the changes planned since that was last asked for.
     pub(crate) fn applied(&self) -> &WriteTxn<'e> {
         &self.txn
     }

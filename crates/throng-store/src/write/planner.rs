@@ -1,11 +1,11 @@
-//! [`Writing`]: what the requests of a group come to, as final changes in the log of a commit.
+//! [`ChangePlanner`]: turns the requests of a group into final changes in the log of a commit.
 //!
-//! Batches that do not look at what there is are laid down in key order, as if they were one; the
-//! last operation of a key wins. A batch that does, or that empties a database, and an update come
-//! between those before and those after them.
+//! Batches that do not read the store are planned together in key order, as if they were a single
+//! batch; the last operation on a key wins. A batch that reads the store, a batch that empties a
+//! database, and an update are planned alone, between the requests before and after them.
 //!
-//! Only what looks at the store has everything before it applied; the rest may be applied later, when
-//! its owners have been told.
+//! Only a request that reads the store forces everything before it to be applied. All other changes
+//! may be applied later, after their callers have been acknowledged.
 
 use crate::database::{Kind, TableRef};
 use crate::disk::environment::{Commit, Environment};
@@ -17,29 +17,32 @@ use crate::write::ticket::Work;
 use crate::write::update::Update;
 use crate::{Batch, ReadError};
 
-/// What became of one request in a group that was committed.
+/// Outcome of a single request in a committed group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Applied,
-    /// Left out, because a key is there.
+    /// Skipped because a key of a `put_new` exists.
     KeyExists,
 }
 
-/// See the module.
-pub(crate) struct Writing<'w, 'e> {
+/// Plans the changes of a group into the log of `commit`.
+pub(crate) struct ChangePlanner<'w, 'e> {
     environment: &'w Environment,
     commit: &'w mut Commit<'e>,
 }
 
 type Operation<'b> = (TableRef, &'b [u8], Change<'b>);
 
-impl<'w, 'e> Writing<'w, 'e> {
-    pub(crate) fn of(environment: &'w Environment, commit: &'w mut Commit<'e>) -> Writing<'w, 'e> {
-        Writing { environment, commit }
+impl<'w, 'e> ChangePlanner<'w, 'e> {
+    pub(crate) fn new(
+        environment: &'w Environment,
+        commit: &'w mut Commit<'e>,
+    ) -> ChangePlanner<'w, 'e> {
+        ChangePlanner { environment, commit }
     }
 
-    /// Lays down what the group changes, and what became of each request.
-    pub(crate) fn lay_down(
+    /// Plans the changes of the group, and stores the outcome of each request in `outcomes`.
+    pub(crate) fn plan(
         &mut self,
         group: &mut [Request],
         outcomes: &mut [Outcome],
@@ -53,19 +56,19 @@ impl<'w, 'e> Writing<'w, 'e> {
         while start < group.len() {
             let free = group[start..].iter().take_while(|request| is_free(request)).count();
             let end = start + free;
-            self.sorted(&group[start..end])?;
+            self.plan_sorted(&group[start..end])?;
             if let Some(Request { work, .. }) = group.get_mut(end) {
                 match work {
                     Work::Batch(batch) if self.key_exists(batch)? => {
                         outcomes[end] = Outcome::KeyExists;
                     }
-                    Work::Batch(batch) => self.in_order(batch)?,
+                    Work::Batch(batch) => self.plan_in_order(batch)?,
                     Work::Update(job) => {
                         let mut update = Update::new(self.environment, self.commit.txn()?);
                         let applies = job.run(&mut update);
                         let batch = update.into_batch();
                         if applies {
-                            self.in_order(&batch)?;
+                            self.plan_in_order(&batch)?;
                         }
                     }
                     Work::Sync => {}
@@ -76,8 +79,8 @@ impl<'w, 'e> Writing<'w, 'e> {
         Ok(())
     }
 
-    /// Of batches that do not depend on each other's order but by key.
-    fn sorted(&mut self, group: &[Request]) -> Result<(), lmdb::Error> {
+    /// Plans batches whose order matters only among operations on the same key.
+    fn plan_sorted(&mut self, group: &[Request]) -> Result<(), lmdb::Error> {
         let entries = self.environment.entries();
         let batches = group.iter().filter_map(Request::batch);
         let mut operations: Vec<Operation<'_>> =
@@ -104,8 +107,8 @@ impl<'w, 'e> Writing<'w, 'e> {
         Ok(())
     }
 
-    /// Of one batch, operation by operation.
-    fn in_order(&mut self, batch: &Batch) -> Result<(), lmdb::Error> {
+    /// Plans a batch operation by operation.
+    fn plan_in_order(&mut self, batch: &Batch) -> Result<(), lmdb::Error> {
         for (table_ref, key, change) in batch.operations(self.environment.entries()) {
             if matches!(change, Change::Add(_)) {
                 self.commit.txn()?;
@@ -115,7 +118,7 @@ impl<'w, 'e> Writing<'w, 'e> {
         Ok(())
     }
 
-    /// Whether there is a key that the batch would make.
+    /// Whether a key exists that the batch would create with `put_new`.
     fn key_exists(&mut self, batch: &Batch) -> Result<bool, lmdb::Error> {
         for (table_ref, key, change) in batch.operations(self.environment.entries()) {
             if matches!(change, Change::PutNew(_))
@@ -127,7 +130,8 @@ impl<'w, 'e> Writing<'w, 'e> {
         Ok(false)
     }
 
-    /// The changes of one key as a single one; where a key has several values, there is one only.
+    /// Plans all changes of a key as its final change. In a database with several values under a
+    /// key, `changes` has a single element.
     fn put(
         &mut self,
         table_ref: TableRef,
@@ -164,8 +168,8 @@ impl<'w, 'e> Writing<'w, 'e> {
         Ok(())
     }
 
-    /// What a counter comes to, from the last put or delete on, or else from what is stored: what
-    /// was laid down of this key before has been applied.
+    /// Returns the value of a counter: the sum since the last put or delete, or since the stored
+    /// value. All changes of this key that were planned before have been applied.
     fn count(
         &mut self,
         table_ref: TableRef,
@@ -186,7 +190,7 @@ impl<'w, 'e> Writing<'w, 'e> {
         }
         let base = match base {
             Some(base) => base,
-            // A damaged counter cannot be carried on, only begun anew.
+            // A damaged counter restarts at zero.
             None => {
                 let stored = self.commit.applied().get(table_ref.table, key)?;
                 stored.and_then(|stored| table_ref.value(key, stored).ok()).map_or(0, counter)
@@ -197,7 +201,7 @@ impl<'w, 'e> Writing<'w, 'e> {
 }
 
 impl TableRef {
-    /// The value in what is stored here under the key.
+    /// Extracts the value from the stored bytes of `key`.
     pub(crate) fn value<'r>(self, key: &[u8], stored: &'r [u8]) -> Result<&'r [u8], ReadError> {
         match self.kind {
             Kind::Checked => record::value(key, stored),

@@ -1,6 +1,6 @@
 //! The writer thread: group commit.
 //!
-//! It takes everything that waits, lays down what that comes to (see `writing.rs`), applies it in
+//! It takes everything that waits, plans its changes (see `planner.rs`), applies it in
 //! key order in one transaction, makes it durable, wakes the tickets. Key order matters: neighbours
 //! share a leaf page, and each touched page is written once. Keys above all there are are appended,
 //! which fills pages to the end.
@@ -29,7 +29,7 @@ use crate::write::batch::Change;
 use crate::write::deferred::{Deferred, Fingerprint, KEYS_MAX};
 use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
-use crate::write::planner::{Outcome, Writing};
+use crate::write::planner::{ChangePlanner, Outcome};
 use crate::write::queue::{Queue, Request, Taken};
 use crate::write::ticket::Work;
 use crate::{Batch, WriteError};
@@ -254,8 +254,8 @@ impl<'w> Writer<'w> {
             }
         };
         let mut outcomes = vec![Outcome::Applied; group.len()];
-        let laid_down = self.lay_down(&mut held.commit, group, &mut outcomes);
-        match laid_down.and_then(|()| self.record(&mut held.commit)) {
+        let planned = self.plan(&mut held.commit, group, &mut outcomes);
+        match planned.and_then(|()| self.record(&mut held.commit)) {
             Ok(flush) => {
                 held.groups += 1;
                 held.size = held.size.plus(size).unwrap_or(Size::MAX);
@@ -347,7 +347,7 @@ impl<'w> Writer<'w> {
         }
         let commit = self.environment.commit(self.env).map_err(Failure::rolled_back);
         let flush = commit.and_then(|mut commit| {
-            self.lay_down(&mut commit, group, &mut outcomes)?;
+            self.plan(&mut commit, group, &mut outcomes)?;
             commit.txn().map_err(Failure::rolled_back)?;
             let flush = self.record(&mut commit)?;
             commit.end().map_err(|failed| Failure::of_commit(failed, self.env))?;
@@ -359,14 +359,14 @@ impl<'w> Writer<'w> {
         }
     }
 
-    fn lay_down(
+    fn plan(
         &self,
         commit: &mut Commit<'_>,
         group: &mut [Request],
         outcomes: &mut [Outcome],
     ) -> Result<(), Failure> {
-        let mut writing = Writing::of(self.environment, commit);
-        writing.lay_down(group, outcomes).map_err(Failure::rolled_back)
+        let mut planner = ChangePlanner::new(self.environment, commit);
+        planner.plan(group, outcomes).map_err(Failure::rolled_back)
     }
 
     fn record(&self, commit: &mut Commit<'_>) -> Result<Duration, Failure> {

@@ -12,7 +12,7 @@
 //!
 //! Numbers are little endian. Tables have names here because their numbers are those of one run.
 //!
-//! What a commit changes is laid down here first, and applied from here, before or after it is
+//! The changes of a commit are planned here first, and applied from here, before or after it is
 //! recorded: so nothing is applied that a record could not say. What is told before it is applied
 //! must be such that it can be, whatever is stored.
 //!
