@@ -110,8 +110,8 @@ impl Store {
 
     pub(crate) fn open_with(path: &Path, options: &Options) -> Result<Store, OpenError> {
         let environment = Arc::new(Environment::open(path, options)?);
-        let bell = environment.deferred().bell().clone();
-        let queue = Arc::new(Queue::new(options, environment.id(), bell));
+        let writer_waker = environment.deferred().writer_waker().clone();
+        let queue = Arc::new(Queue::new(options, environment.id(), writer_waker));
         let counters = Arc::new(Counters::default());
         if environment.is_read_only() {
             let writer = Mutex::new(None);

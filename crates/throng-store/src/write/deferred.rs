@@ -47,7 +47,7 @@ pub(crate) struct Deferred {
     changed: Condvar,
     /// How many others want to commit.
     others: AtomicU32,
-    bell: Arc<Bell>,
+    writer_waker: Arc<WriterWaker>,
 }
 
 /// How many keys can be held back. Four slots for each, so that a search is short.
@@ -67,7 +67,7 @@ impl Fingerprint {
 }
 
 impl Deferred {
-    pub(crate) fn new(bell: Arc<Bell>) -> Deferred {
+    pub(crate) fn new(writer_waker: Arc<WriterWaker>) -> Deferred {
         Deferred {
             told: AtomicU64::new(0),
             shown: AtomicU64::new(0),
@@ -76,12 +76,12 @@ impl Deferred {
             lost: Mutex::new(false),
             changed: Condvar::new(),
             others: AtomicU32::new(0),
-            bell,
+            writer_waker,
         }
     }
 
-    pub(crate) fn bell(&self) -> &Arc<Bell> {
-        &self.bell
+    pub(crate) fn writer_waker(&self) -> &Arc<WriterWaker> {
+        &self.writer_waker
     }
 
     /// Whether everything that anyone was told of can be seen.
@@ -115,9 +115,9 @@ impl Deferred {
             if *lost {
                 return Err(ReadError::Recovering);
             }
-            // Relaxed: the bell orders it for a writer that sleeps, and another one looks anyway.
+            // Relaxed: waking orders it for a writer that sleeps, and a writer that runs polls anyway.
             self.demanded.store(true, Ordering::Relaxed);
-            self.bell.ring();
+            self.writer_waker.wake();
             lost = self.changed.wait(lost).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(())
@@ -210,18 +210,19 @@ impl Drop for KeptOut<'_> {
     }
 }
 
-/// What wakes the writer thread, and is remembered if it is awake.
+/// Wakes the writer thread; a wake-up while it runs ends its next sleep at once.
 #[derive(Debug, Default)]
-pub(crate) struct Bell(OnceLock<Thread>);
+pub(crate) struct WriterWaker(OnceLock<Thread>);
 
-impl Bell {
-    /// From now on, this thread is the one to wake.
-    pub(crate) fn hear(&self) {
-        // Already, at each call but the first.
+impl WriterWaker {
+    /// Registers the calling thread as the writer thread.
+    pub(crate) fn register(&self) {
+        // Every call but the first finds it registered.
         let _ = self.0.set(std::thread::current());
     }
 
-    pub(crate) fn ring(&self) {
+    /// Wakes the writer thread, if it has registered.
+    pub(crate) fn wake(&self) {
         if let Some(thread) = self.0.get() {
             thread.unpark();
         }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
-use crate::write::deferred::{Bell, Deferred};
+use crate::write::deferred::{Deferred, WriterWaker};
 use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
 use crate::write::ticket::{Completion, Entry, Ticket, Work, ticket};
@@ -40,7 +40,7 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    bell: Arc<Bell>,
+    writer_waker: Arc<WriterWaker>,
     batches_max: usize,
     bytes_max: usize,
     /// Of the store whose databases a batch may name.
@@ -109,7 +109,7 @@ enum Door {
 }
 
 impl Queue {
-    pub(crate) fn new(options: &Options, store: u64, bell: Arc<Bell>) -> Queue {
+    pub(crate) fn new(options: &Options, store: u64, writer_waker: Arc<WriterWaker>) -> Queue {
         Queue {
             waiting: Mutex::new(Waiting {
                 entries: Vec::new(),
@@ -118,7 +118,7 @@ impl Queue {
                 wanted: 0,
                 crowd: Vec::new(),
             }),
-            bell,
+            writer_waker,
             batches_max: options.queue_batches_max,
             bytes_max: options.queue_bytes_max,
             store,
@@ -152,7 +152,7 @@ impl Queue {
                 }
                 drop(waiting);
                 if wake {
-                    self.bell.ring();
+                    self.writer_waker.wake();
                 }
                 return ticket;
             }
@@ -175,7 +175,7 @@ impl Queue {
         until: Option<Instant>,
     ) -> Taken {
         debug_assert!(group.is_empty() && spare.is_empty());
-        self.bell.hear();
+        self.writer_waker.register();
         let mut waiting = self.lock();
         loop {
             if deferred.is_demanded() {
@@ -217,7 +217,8 @@ impl Queue {
         Taken::Group
     }
 
-    /// Sleeps until so many wait, or the bell rings for another reason.
+    /// Sleeps until `wanted` requests are queued, `until` has passed, or the writer is woken for another
+    /// reason.
     fn sleep<'q>(
         &'q self,
         mut waiting: MutexGuard<'q, Waiting>,
@@ -242,7 +243,7 @@ impl Queue {
     /// Lets no more batches in; what is queued still goes to the disk.
     pub(crate) fn close(&self) {
         self.shut(Door::Closed);
-        self.bell.ring();
+        self.writer_waker.wake();
     }
 
     /// How many wait.
@@ -333,7 +334,7 @@ mod tests {
 
     /// What the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
-        let (mut group, deferred) = (Vec::new(), Deferred::new(queue.bell.clone()));
+        let (mut group, deferred) = (Vec::new(), Deferred::new(queue.writer_waker.clone()));
         let group_delay = &mut GroupDelay::default();
         let taken = queue.take(&mut group, &mut Vec::new(), group_delay, &deferred, None);
         (taken == Taken::Group)
