@@ -53,7 +53,7 @@ struct Waiting {
     entries: Vec<Entry>,
     /// The sum over `entries`.
     bytes: usize,
-    door: Door,
+    admission: Admission,
     /// The writer sleeps until so many wait; 0 if it does not.
     wanted: usize,
     /// Of those who wait for room. Each is one task that holds its batch back, so the list is
@@ -77,8 +77,8 @@ impl Future for QueueRoom {
         // Cloned before the lock is taken, and dropped after it if it is not needed.
         let waker = cx.waker().clone();
         let mut waiting = self.queue.lock();
-        // At a closed door there is nothing to wait for.
-        if waiting.door != Door::Open || self.queue.fits(&waiting, self.bytes) {
+        // Without admission there is nothing to wait for.
+        if waiting.admission != Admission::Open || self.queue.fits(&waiting, self.bytes) {
             return Poll::Ready(());
         }
         waiting.crowd.push(waker);
@@ -97,9 +97,9 @@ pub(crate) enum Taken {
     End,
 }
 
-/// Whether batches are let in.
+/// Whether batches are accepted, and the reason if they are not. Ordered by precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Door {
+enum Admission {
     Open,
     /// The outcome of a commit is unknown: no batches until the engine has been reopened.
     Recovering,
@@ -114,7 +114,7 @@ impl Queue {
             waiting: Mutex::new(Waiting {
                 entries: Vec::new(),
                 bytes: 0,
-                door: if options.read_only { Door::ReadOnly } else { Door::Open },
+                admission: if options.read_only { Admission::ReadOnly } else { Admission::Open },
                 wanted: 0,
                 crowd: Vec::new(),
             }),
@@ -138,12 +138,12 @@ impl Queue {
     pub(crate) fn push_work(&self, work: Work, bytes: usize) -> Ticket {
         let (ticket, entry) = ticket(work);
         let mut waiting = self.lock();
-        let refusal: fn(Batch) -> WriteError = match waiting.door {
-            Door::Closed => WriteError::Closed,
-            Door::ReadOnly => WriteError::ReadOnly,
-            Door::Recovering => WriteError::Recovering,
-            Door::Open if !self.fits(&waiting, bytes) => WriteError::Overloaded,
-            Door::Open => {
+        let refusal: fn(Batch) -> WriteError = match waiting.admission {
+            Admission::Closed => WriteError::Closed,
+            Admission::ReadOnly => WriteError::ReadOnly,
+            Admission::Recovering => WriteError::Recovering,
+            Admission::Open if !self.fits(&waiting, bytes) => WriteError::Overloaded,
+            Admission::Open => {
                 waiting.entries.push(entry);
                 waiting.bytes += bytes;
                 let wake = waiting.wanted > 0 && waiting.entries.len() >= waiting.wanted;
@@ -184,7 +184,7 @@ impl Queue {
             if !waiting.entries.is_empty() {
                 break;
             }
-            if waiting.door == Door::Closed {
+            if waiting.admission == Admission::Closed {
                 return Taken::End;
             }
             if until.is_some_and(|until| until <= Instant::now()) {
@@ -198,7 +198,7 @@ impl Queue {
         {
             let until = Instant::now() + delay;
             while waiting.entries.len() < wanted
-                && waiting.door == Door::Open
+                && waiting.admission == Admission::Open
                 && !deferred.is_demanded()
                 && Instant::now() < until
             {
@@ -242,7 +242,7 @@ impl Queue {
 
     /// Lets no more batches in; what is queued still goes to the disk.
     pub(crate) fn close(&self) {
-        self.shut(Door::Closed);
+        self.refuse(Admission::Closed);
         self.writer_waker.wake();
     }
 
@@ -253,24 +253,24 @@ impl Queue {
 
     /// Whether batches are let in at all.
     pub(crate) fn is_open(&self) -> bool {
-        self.lock().door == Door::Open
+        self.lock().admission == Admission::Open
     }
 
     /// Whether it is closed for good.
     pub(crate) fn is_closed(&self) -> bool {
-        self.lock().door == Door::Closed
+        self.lock().admission == Admission::Closed
     }
 
     /// Refuses batches until [`end_recovery`](Queue::end_recovery).
     pub(crate) fn begin_recovery(&self) {
-        self.shut(Door::Recovering);
+        self.refuse(Admission::Recovering);
     }
 
     /// Accepts batches again, unless the queue was closed meanwhile.
     pub(crate) fn end_recovery(&self) {
         let mut waiting = self.lock();
-        if waiting.door == Door::Recovering {
-            waiting.door = Door::Open;
+        if waiting.admission == Admission::Recovering {
+            waiting.admission = Admission::Open;
         }
     }
 
@@ -286,17 +286,17 @@ impl Queue {
 
     /// Closes the queue and hands back what is left, for a writer that ends early.
     pub(crate) fn abandon(&self) {
-        self.shut(Door::Closed);
+        self.refuse(Admission::Closed);
         for Request { work, completion } in self.take_waiting() {
             let waker = completion.complete(Err(WriteError::Closed(work.into_batch())));
             waker.into_iter().for_each(foreign::wake);
         }
     }
 
-    fn shut(&self, door: Door) {
+    fn refuse(&self, admission: Admission) {
         let mut waiting = self.lock();
-        // What is closed stays closed.
-        waiting.door = waiting.door.max(door);
+        // A closed queue stays closed.
+        waiting.admission = waiting.admission.max(admission);
         let crowd = mem::take(&mut waiting.crowd);
         drop(waiting);
         crowd.into_iter().for_each(foreign::wake);

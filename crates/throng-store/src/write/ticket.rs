@@ -45,7 +45,7 @@ pub struct Ticket {
 
 #[derive(Debug)]
 enum State {
-    /// Refused at the door: nothing to wait for.
+    /// Refused by the queue: nothing to wait for.
     Refused(Option<Box<WriteError>>),
     Accepted(Arc<Slot>),
 }

@@ -181,7 +181,7 @@ impl<'w> Writer<'w> {
                 }
                 Taken::Nothing | Taken::End => self.show(),
             }
-            // The door is shut before anyone hears of it.
+            // The queue refuses batches before any caller learns of the failure.
             if self.broken {
                 queue.begin_recovery();
                 deferred.lose();
