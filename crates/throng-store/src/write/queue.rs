@@ -58,7 +58,7 @@ struct Waiting {
     wanted: usize,
     /// Of those who wait for room. Each is one task that holds its batch back, so the list is
     /// bounded by what the user lets run.
-    crowd: Vec<Waker>,
+    waiters: Vec<Waker>,
 }
 
 /// A future that resolves when the store's queue has room, from
@@ -81,7 +81,7 @@ impl Future for QueueRoom {
         if waiting.admission != Admission::Open || self.queue.fits(&waiting, self.bytes) {
             return Poll::Ready(());
         }
-        waiting.crowd.push(waker);
+        waiting.waiters.push(waker);
         Poll::Pending
     }
 }
@@ -116,7 +116,7 @@ impl Queue {
                 bytes: 0,
                 admission: if options.read_only { Admission::ReadOnly } else { Admission::Open },
                 wanted: 0,
-                crowd: Vec::new(),
+                waiters: Vec::new(),
             }),
             writer_waker,
             batches_max: options.queue_batches_max,
@@ -209,9 +209,9 @@ impl Queue {
         waiting.wanted = 0;
         waiting.bytes = 0;
         mem::swap(&mut waiting.entries, spare);
-        let crowd = mem::take(&mut waiting.crowd);
+        let waiters = mem::take(&mut waiting.waiters);
         drop(waiting);
-        crowd.into_iter().for_each(foreign::wake);
+        waiters.into_iter().for_each(foreign::wake);
         let begun = spare.drain(..).filter_map(Entry::begin);
         group.extend(begun.map(|(work, completion)| Request { work, completion }));
         Taken::Group
@@ -297,9 +297,9 @@ impl Queue {
         let mut waiting = self.lock();
         // A closed queue stays closed.
         waiting.admission = waiting.admission.max(admission);
-        let crowd = mem::take(&mut waiting.crowd);
+        let waiters = mem::take(&mut waiting.waiters);
         drop(waiting);
-        crowd.into_iter().for_each(foreign::wake);
+        waiters.into_iter().for_each(foreign::wake);
     }
 
     fn fits(&self, waiting: &Waiting, bytes: usize) -> bool {
@@ -397,7 +397,7 @@ mod tests {
                 }
             }
         });
-        while queue.lock().crowd.len() < 2 {
+        while queue.lock().waiters.len() < 2 {
             std::thread::yield_now();
         }
         drop(take(&queue));
