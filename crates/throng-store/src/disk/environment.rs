@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 use crate::database::{Kind, TableRef};
 use crate::disk::claim::Claim;
 use crate::disk::format;
-use crate::disk::journal::{self, Failed, Gate, Journal, JournalConfig, Log, ReadersOut, Recorded};
+use crate::disk::journal::{self, Failed, Gate, Journal, JournalConfig, Log, ReaderGate, Recorded};
 use crate::disk::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::disk::pages::{self, Damage};
 use crate::disk::pins::Pins;
@@ -188,7 +188,7 @@ impl Environment {
         self.verify_reads
     }
 
-    /// What the writer has told of, and readers are still to see.
+    /// Groups that are acknowledged, but not yet visible to readers.
     pub(crate) fn deferred(&self) -> &Deferred {
         &self.deferred
     }
@@ -311,8 +311,8 @@ impl Environment {
         if let Some(table_ref) = known() {
             return fits(table_ref);
         }
-        // The writer keeps the lock as long as it holds anything back.
-        let _kept_out = self.deferred.keep_out();
+        // The writer keeps the lock as long as groups are deferred.
+        let _suspension = self.deferred.suspend();
         self.deferred.wait().map_err(|_| DatabaseError::Recovering)?;
         let mut journal = self.journal();
         // Somebody else may have made it while the lock was waited for.
@@ -343,8 +343,8 @@ impl Environment {
         let mut journal = self.journal();
         let txn = env.begin_write()?;
         let log = journal.as_mut().map_or_else(Log::default, Journal::take_log);
-        let (last, told) = (None, None);
-        Ok(Commit { environment: self, env, txn, log, last, told, journal })
+        let (last, reader_gate) = (None, None);
+        Ok(Commit { environment: self, env, txn, log, last, reader_gate, journal })
     }
 
     /// Whether what anyone is told of is on the disk.
@@ -617,8 +617,9 @@ pub(crate) struct Commit<'e> {
     /// What it changes: through here alone the transaction is written to.
     pub(crate) log: Log,
     last: Option<Recorded>,
-    /// There if what is recorded stays, whatever the engine says at the end.
-    told: Option<ReadersOut>,
+    /// Closed to readers of other processes if callers are acknowledged before the end: then the
+    /// records stay, whatever the engine reports.
+    reader_gate: Option<ReaderGate>,
     /// Dropped last.
     journal: MutexGuard<'e, Option<Journal>>,
 }
@@ -654,9 +655,9 @@ impl<'e> Commit<'e> {
 
     /// Whether the owners of what will be recorded may be told of it before the end: not where
     /// another process reads, which may hear of it as well.
-    pub(crate) fn may_tell(&mut self) -> bool {
-        self.told = self.journal.as_ref().and_then(Journal::keep_readers_out);
-        self.told.is_some()
+    pub(crate) fn may_acknowledge(&mut self) -> bool {
+        self.reader_gate = self.journal.as_ref().and_then(Journal::close_reader_gate);
+        self.reader_gate.is_some()
     }
 
     /// Ends it. On an error, the record is taken back; where its owners were told, the engine is to
@@ -670,7 +671,7 @@ impl<'e> Commit<'e> {
                 journal.committed(self.env);
                 Ok(())
             }
-            (Err(_), _) if self.told.is_some() => Err(Failed::Recovering),
+            (Err(_), _) if self.reader_gate.is_some() => Err(Failed::Recovering),
             (Err(error), None) => Err(Failed::Engine(error)),
             (Err(error), Some(last)) => {
                 journal.take_back(last).map_err(Failed::Unknown)?;

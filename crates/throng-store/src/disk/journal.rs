@@ -246,11 +246,11 @@ impl Journal {
         self.log = log;
     }
 
-    /// Has other processes wait with reading, as long as what this returns lives; nothing where one
-    /// reads already.
-    pub(crate) fn keep_readers_out(&self) -> Option<ReadersOut> {
+    /// Makes other processes wait before they read, as long as the returned guard lives. Returns `None`
+    /// if another process reads already.
+    pub(crate) fn close_reader_gate(&self) -> Option<ReaderGate> {
         let file = self.files[1].clone();
-        file.try_lock().is_ok().then_some(ReadersOut(file))
+        file.try_lock().is_ok().then_some(ReaderGate(file))
     }
 
     /// Takes note that everything recorded is committed in the engine.
@@ -392,11 +392,11 @@ impl Journal {
     }
 }
 
-/// See [`Journal::keep_readers_out`].
+/// Guard of [`Journal::close_reader_gate`]: no other process begins to read while it lives.
 #[derive(Debug)]
-pub(crate) struct ReadersOut(Arc<File>);
+pub(crate) struct ReaderGate(Arc<File>);
 
-impl Drop for ReadersOut {
+impl Drop for ReaderGate {
     fn drop(&mut self) {
         // It ends with the file at the latest.
         let _ = self.0.unlock();

@@ -1,28 +1,30 @@
-//! [`Deferred`]: writes whose owners have been told, and which readers are still to see.
+//! [`Deferred`]: groups that are acknowledged, but not yet visible to readers.
 //!
-//! A commit of the engine writes every page on the way from the root to each leaf it changed, and a
-//! few writes share few of them; so the writer keeps its transaction open over several groups. Each
-//! group is in the journal before its owners are told, so nothing is lost by this; but snapshots
-//! show only what is committed. So who is to see everything *demands* a commit and waits for it. Who
-//! looks for one key only needs not, unless that key is among those deferred.
+//! A commit of LMDB writes every page on the way from the root to each leaf it changed, and a few
+//! writes share few of these pages; so the writer keeps its transaction open over several groups.
+//! Each group is in the journal before its callers are acknowledged, so a crash loses nothing; but a
+//! snapshot shows only what is committed. A reader that needs the whole state *requests a commit*
+//! and waits for it. A reader of a single key does not wait unless that key is deferred.
 //!
 //! ```text
-//! writer:  record ─ hold ─ tell ─ apply ── record ─ hold ─ tell ─ apply ── commit ─ show
-//! reader:                            snapshot: demand ·················· waits ········ begin
+//! writer:  record ─ defer ─ ack ─ apply ── record ─ defer ─ ack ─ apply ── commit ─ publish
+//! reader:                            snapshot: request ················· waits ········ begin
 //!                                    get of another key: reads at once
 //! ```
 //!
-//! Other processes can neither demand nor look for a key. Where one reads, nothing is held back; and
-//! one that begins to waits, by a lock on a file of the journal (see `Gate` there).
+//! Other processes can neither request a commit nor check for a key. While another process reads,
+//! nothing is deferred; and a process that begins to read waits, by a lock on a file of the journal
+//! (see `journal/recovery.rs`).
 //!
-//! Who may touch what, and in which order:
+//! Access, and its order:
 //!
-//! - The writer alone puts keys in, before it counts the group as `told`, and that before any ticket
-//!   resolves. So whoever has heard of a group finds it counted and its keys there.
-//! - The writer alone empties the keys, after the commit is what begins for readers
-//!   (`Pool::committed`). A reader looks for its key *before* it asks whether its snapshot is of the
-//!   last commit; so it finds the key, or a slot that was emptied, and then the commit.
-//! - `shown` follows `told` once the commit can be seen, under the lock if anyone waits.
+//! - The writer alone inserts keys, before it counts the group in `acked`, and it counts the group
+//!   before any ticket resolves. So a reader that has learned of a group finds it counted and its
+//!   keys present.
+//! - The writer alone removes the keys, after readers begin with the commit (`Pool::committed`). A
+//!   reader checks for its key *before* it checks whether its snapshot is of the last commit; so it
+//!   finds either the key, or an emptied slot and then the commit.
+//! - `visible` follows `acked` once readers can see the commit, under the lock if a reader waits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -31,30 +33,30 @@ use std::thread::Thread;
 use crate::ReadError;
 use crate::disk::lmdb::Table;
 
-/// See the module.
+/// The deferred groups of a store: their number and the fingerprints of their keys.
 #[derive(Debug)]
 pub(crate) struct Deferred {
-    /// How many groups were held back until now.
-    told: AtomicU64,
-    /// How many of these can be seen.
-    shown: AtomicU64,
-    /// By open addressing; zeros are empty.
+    /// Number of groups deferred and acknowledged so far.
+    acked: AtomicU64,
+    /// Number of these that readers can see.
+    visible: AtomicU64,
+    /// Fingerprints of the deferred keys, by open addressing; a zero is an empty slot.
     keys: [AtomicU32; SLOTS],
-    /// Somebody waits for all to be shown.
-    demanded: AtomicBool,
-    /// Whether what was held back cannot be shown before the engine is opened anew.
-    lost: Mutex<bool>,
+    /// Whether a reader waits for a commit.
+    commit_requested: AtomicBool,
+    /// Whether the deferred groups cannot be committed before the engine is reopened.
+    failed: Mutex<bool>,
     changed: Condvar,
-    /// How many others want to commit.
-    others: AtomicU32,
+    /// Number of threads that want to commit beside the writer; see [`Deferred::suspend`].
+    suspensions: AtomicU32,
     writer_waker: Arc<WriterWaker>,
 }
 
-/// How many keys can be held back. Four slots for each, so that a search is short.
+/// Number of keys that can be deferred. Four slots for each keep a search short.
 pub(crate) const KEYS_MAX: usize = 1024;
 const SLOTS: usize = 4 * KEYS_MAX;
 
-/// A key of a table, or one of the few that are taken for it.
+/// Hash of a table and a key. Two keys with the same fingerprint are treated as the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint(u32);
 
@@ -69,13 +71,13 @@ impl Fingerprint {
 impl Deferred {
     pub(crate) fn new(writer_waker: Arc<WriterWaker>) -> Deferred {
         Deferred {
-            told: AtomicU64::new(0),
-            shown: AtomicU64::new(0),
+            acked: AtomicU64::new(0),
+            visible: AtomicU64::new(0),
             keys: [const { AtomicU32::new(0) }; SLOTS],
-            demanded: AtomicBool::new(false),
-            lost: Mutex::new(false),
+            commit_requested: AtomicBool::new(false),
+            failed: Mutex::new(false),
             changed: Condvar::new(),
-            others: AtomicU32::new(0),
+            suspensions: AtomicU32::new(0),
             writer_waker,
         }
     }
@@ -84,104 +86,106 @@ impl Deferred {
         &self.writer_waker
     }
 
-    /// Whether everything that anyone was told of can be seen.
-    pub(crate) fn is_shown(&self) -> bool {
-        self.is_shown_to(self.told.load(Ordering::Acquire))
+    /// Whether every acknowledged group is visible.
+    pub(crate) fn is_visible(&self) -> bool {
+        self.is_visible_to(self.acked.load(Ordering::Acquire))
     }
 
-    fn is_shown_to(&self, told: u64) -> bool {
-        self.shown.load(Ordering::Acquire) >= told
+    fn is_visible_to(&self, acked: u64) -> bool {
+        self.visible.load(Ordering::Acquire) >= acked
     }
 
-    /// Whether the key may be held back.
+    /// Whether the key may be deferred.
     pub(crate) fn has(&self, table: Table, key: &[u8]) -> bool {
-        !self.is_shown() && self.slot(Fingerprint::of(table, key)).is_none()
+        !self.is_visible() && self.slot(Fingerprint::of(table, key)).is_none()
     }
 
-    /// Waits until everything that anyone was told of before this call can be seen.
+    /// Waits until every group acknowledged before this call is visible.
     ///
     /// # Errors
     ///
-    /// [`ReadError::Recovering`] if that must wait until the store has recovered.
+    /// [`ReadError::Recovering`] if the groups are not visible before the store has recovered.
     pub(crate) fn wait(&self) -> Result<(), ReadError> {
-        let told = self.told.load(Ordering::Acquire);
-        if self.is_shown_to(told) { Ok(()) } else { self.demand(told) }
+        let acked = self.acked.load(Ordering::Acquire);
+        if self.is_visible_to(acked) { Ok(()) } else { self.request_commit(acked) }
     }
 
     #[cold]
-    fn demand(&self, told: u64) -> Result<(), ReadError> {
-        let mut lost = self.lock();
-        while !self.is_shown_to(told) {
-            if *lost {
+    fn request_commit(&self, acked: u64) -> Result<(), ReadError> {
+        let mut failed = self.lock();
+        while !self.is_visible_to(acked) {
+            if *failed {
                 return Err(ReadError::Recovering);
             }
             // Relaxed: waking orders it for a writer that sleeps, and a writer that runs polls anyway.
-            self.demanded.store(true, Ordering::Relaxed);
+            self.commit_requested.store(true, Ordering::Relaxed);
             self.writer_waker.wake();
-            lost = self.changed.wait(lost).unwrap_or_else(PoisonError::into_inner);
+            failed = self.changed.wait(failed).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(())
     }
 
-    /// Keeps the writer from holding anything back, for one who is to commit beside it.
-    pub(crate) fn keep_out(&self) -> KeptOut<'_> {
-        // Relaxed here and below: it is about who waits for whom for how long.
-        self.others.fetch_add(1, Ordering::Relaxed);
-        KeptOut(self)
+    /// Keeps the writer from deferring groups while the guard lives, for a thread that commits beside
+    /// the writer.
+    pub(crate) fn suspend(&self) -> Suspension<'_> {
+        // Relaxed here and below: the count affects only how long threads wait for each other.
+        self.suspensions.fetch_add(1, Ordering::Relaxed);
+        Suspension(self)
     }
 
-    pub(crate) fn is_kept_out(&self) -> bool {
-        self.others.load(Ordering::Relaxed) > 0
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspensions.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether somebody waits.
-    pub(crate) fn is_demanded(&self) -> bool {
-        self.demanded.load(Ordering::Relaxed)
+    /// Whether a reader waits for a commit.
+    pub(crate) fn is_commit_requested(&self) -> bool {
+        self.commit_requested.load(Ordering::Relaxed)
     }
 
-    /// Holds a group back. The writer calls this before it tells anyone.
-    pub(crate) fn hold(&self, keys: impl IntoIterator<Item = Fingerprint>) {
+    /// Defers a group. The writer calls this before it acknowledges the group.
+    pub(crate) fn defer(&self, keys: impl IntoIterator<Item = Fingerprint>) {
         for key in keys {
             if let Some(slot) = self.slot(key) {
                 slot.store(key.0, Ordering::Release);
             }
         }
-        self.told.fetch_add(1, Ordering::Release);
+        self.acked.fetch_add(1, Ordering::Release);
     }
 
-    /// Everything that was held back is committed, and so is what a snapshot begun now shows.
-    pub(crate) fn show(&self) {
+    /// Makes the deferred groups visible: they are committed, and a snapshot begun now shows them.
+    pub(crate) fn publish(&self) {
         self.end(false);
     }
 
-    /// What was held back, if anything, is in the journal only, until the engine is opened anew.
-    pub(crate) fn lose(&self) {
+    /// Marks the deferred groups as in the journal only, until the engine is reopened. Waiting readers
+    /// return with an error.
+    pub(crate) fn fail(&self) {
         *self.lock() = true;
         self.changed.notify_all();
     }
 
-    /// It has been, so there is nothing left that was held back.
+    /// Marks recovery as complete: it has applied the journal, so no group is deferred.
     pub(crate) fn recover(&self) {
         self.end(true);
     }
 
     fn end(&self, recovered: bool) {
-        let told = self.told.load(Ordering::Relaxed);
-        if self.shown.load(Ordering::Relaxed) != told {
-            self.shown.store(told, Ordering::Release);
+        let acked = self.acked.load(Ordering::Relaxed);
+        if self.visible.load(Ordering::Relaxed) != acked {
+            self.visible.store(acked, Ordering::Release);
             for slot in &self.keys {
                 slot.store(0, Ordering::Release);
             }
         }
-        if recovered || self.demanded.swap(false, Ordering::Relaxed) {
-            let mut lost = self.lock();
-            *lost &= !recovered;
-            drop(lost);
+        if recovered || self.commit_requested.swap(false, Ordering::Relaxed) {
+            let mut failed = self.lock();
+            *failed &= !recovered;
+            drop(failed);
             self.changed.notify_all();
         }
     }
 
-    /// Where the key would be put; nothing if it is there.
+    /// Returns the slot for the key; `None` if the key is present.
     fn slot(&self, key: Fingerprint) -> Option<&AtomicU32> {
         let start = key.0 as usize;
         for slot in (start..start + SLOTS).map(|at| &self.keys[at % SLOTS]) {
@@ -191,22 +195,22 @@ impl Deferred {
                 _ => {}
             }
         }
-        // Full of others: it is held to be there.
+        // All slots are taken by other keys: the key counts as present.
         None
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// See [`Deferred::keep_out`].
+/// Guard of [`Deferred::suspend`].
 #[derive(Debug)]
-pub(crate) struct KeptOut<'d>(&'d Deferred);
+pub(crate) struct Suspension<'d>(&'d Deferred);
 
-impl Drop for KeptOut<'_> {
+impl Drop for Suspension<'_> {
     fn drop(&mut self) {
-        self.0.others.fetch_sub(1, Ordering::Relaxed);
+        self.0.suspensions.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -245,34 +249,34 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_there_from_when_they_are_held_until_they_are_shown() {
+    fn keys_are_present_from_deferral_until_publication() {
         let deferred = deferred();
         let has = |number: u32| deferred.has(Table(1), &number.to_be_bytes());
-        assert!(deferred.is_shown() && !has(1));
-        deferred.hold(keys(0..200));
-        deferred.hold(keys(100..KEYS_MAX as u32));
-        assert!(!deferred.is_shown());
+        assert!(deferred.is_visible() && !has(1));
+        deferred.defer(keys(0..200));
+        deferred.defer(keys(100..KEYS_MAX as u32));
+        assert!(!deferred.is_visible());
         assert!((0..KEYS_MAX as u32).all(has));
         assert!(!deferred.has(Table(2), &1u32.to_be_bytes()));
         assert_eq!((5000..6000).filter(|number| has(*number)).count(), 0);
-        deferred.show();
-        assert!(deferred.is_shown() && !(0..KEYS_MAX as u32).any(has));
-        deferred.hold(keys(5..6));
+        deferred.publish();
+        assert!(deferred.is_visible() && !(0..KEYS_MAX as u32).any(has));
+        deferred.defer(keys(5..6));
         assert!(has(5) && !has(6));
     }
 
     #[test]
-    fn more_keys_than_there_is_room_for_are_all_held_to_be_there() {
+    fn with_more_keys_than_slots_every_key_counts_as_present() {
         let deferred = deferred();
-        deferred.hold(keys(0..2 * SLOTS as u32));
+        deferred.defer(keys(0..2 * SLOTS as u32));
         assert!((0..3 * SLOTS as u32).all(|number| deferred.has(Table(1), &number.to_be_bytes())));
     }
 
     #[test]
-    fn who_waits_hears_when_all_is_shown_or_lost() {
+    fn waiting_readers_return_when_all_is_visible_or_failed() {
         let deferred = deferred();
         deferred.wait().unwrap();
-        deferred.hold(keys(0..1));
+        deferred.defer(keys(0..1));
         let woken = AtomicUsize::new(0);
         let wait = || {
             let outcome = deferred.wait();
@@ -281,32 +285,32 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let waiting = [scope.spawn(wait), scope.spawn(wait)];
-            while !deferred.is_demanded() {
+            while !deferred.is_commit_requested() {
                 std::thread::yield_now();
             }
             std::thread::sleep(Duration::from_millis(5));
             assert_eq!(woken.load(Ordering::Relaxed), 0);
-            // As the writer does: as long as it is demanded.
+            // As the writer does: as long as a commit is requested.
             while woken.load(Ordering::Relaxed) < 2 {
-                deferred.show();
+                deferred.publish();
                 std::thread::yield_now();
             }
             waiting.into_iter().for_each(|waiting| waiting.join().unwrap().unwrap());
         });
 
-        deferred.hold(keys(0..1));
+        deferred.defer(keys(0..1));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(wait);
-            while !deferred.is_demanded() {
+            while !deferred.is_commit_requested() {
                 std::thread::yield_now();
             }
-            deferred.lose();
+            deferred.fail();
             assert!(matches!(waiting.join().unwrap(), Err(ReadError::Recovering)));
         });
         assert!(matches!(deferred.wait(), Err(ReadError::Recovering)));
         deferred.recover();
         deferred.wait().unwrap();
-        deferred.hold(keys(0..1));
-        assert!(!deferred.is_shown());
+        deferred.defer(keys(0..1));
+        assert!(!deferred.is_visible());
     }
 }

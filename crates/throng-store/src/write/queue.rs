@@ -86,14 +86,14 @@ impl Future for QueueRoom {
     }
 }
 
-/// What the writer is to do next.
+/// The next task of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// To commit the group.
+    /// Commit the group.
     Group,
-    /// To show what it holds back.
-    Nothing,
-    /// To end: the queue is closed and drained.
+    /// Commit the deferred groups and make them visible.
+    Publish,
+    /// End: the queue is closed and drained.
     End,
 }
 
@@ -165,7 +165,7 @@ impl Queue {
     }
 
     /// Waits for work and takes all of it, in the order it came, into `group`, which is empty. Waits
-    /// neither longer than `until`, nor while somebody demands what is held back.
+    /// neither longer than `until`, nor while a reader requests a commit.
     pub(crate) fn take(
         &self,
         group: &mut Vec<Request>,
@@ -178,8 +178,8 @@ impl Queue {
         self.writer_waker.register();
         let mut waiting = self.lock();
         loop {
-            if deferred.is_demanded() {
-                return Taken::Nothing;
+            if deferred.is_commit_requested() {
+                return Taken::Publish;
             }
             if !waiting.entries.is_empty() {
                 break;
@@ -188,7 +188,7 @@ impl Queue {
                 return Taken::End;
             }
             if until.is_some_and(|until| until <= Instant::now()) {
-                return Taken::Nothing;
+                return Taken::Publish;
             }
             waiting = self.sleep(waiting, 1, until);
         }
@@ -199,7 +199,7 @@ impl Queue {
             let until = Instant::now() + delay;
             while waiting.entries.len() < wanted
                 && waiting.admission == Admission::Open
-                && !deferred.is_demanded()
+                && !deferred.is_commit_requested()
                 && Instant::now() < until
             {
                 waiting = self.sleep(waiting, wanted, Some(until));

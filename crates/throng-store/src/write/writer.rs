@@ -5,9 +5,10 @@
 //! share a leaf page, and each touched page is written once. Keys above all there are are appended,
 //! which fills pages to the end.
 //!
-//! A small group is held back: its owners are told once it is in the journal, and the transaction
-//! goes on, so that several groups share a commit (see `deferred.rs`). It is applied when they have
-//! been told, while they make their next writes; where these are there already, with them.
+//! A small group is deferred: its callers are acknowledged once it is in the journal, and the
+//! transaction stays open, so that several groups share a commit (see `deferred.rs`). The group is
+//! applied after the acknowledgement, while the callers make their next writes; if requests are
+//! queued already, it is applied together with them.
 //!
 //! When a group does not fit, it is halved until the batch that does not fit stands alone, so one
 //! large batch cannot spoil the small ones that happened to be queued beside it.
@@ -49,7 +50,7 @@ pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Coun
     impl Drop for Abandon<'_> {
         fn drop(&mut self) {
             self.0.abandon();
-            self.1.lose();
+            self.1.fail();
         }
     }
     let _abandon = Abandon(queue, environment.deferred());
@@ -75,31 +76,31 @@ struct Writer<'w> {
     counters: &'w Counters,
     /// The engine has given up; see [`Failure::Unknown`].
     broken: bool,
-    /// What its owners have been told of, and readers do not see yet.
-    held: Option<Held<'w>>,
-    /// After holding back did not pay.
+    /// Groups that are acknowledged, but not visible to readers.
+    open_commit: Option<OpenCommit<'w>>,
+    /// Suspends deferring after it did not pay.
     backoff: Backoff,
     /// How long the last commit waited for the disk.
     flush: Duration,
     wakers: Vec<Waker>,
 }
 
-/// Groups that are in the journal, in a commit that goes on.
-struct Held<'w> {
+/// A commit that stays open for more groups. Its groups are in the journal and acknowledged.
+struct OpenCommit<'w> {
     commit: Commit<'w>,
     since: Instant,
     groups: u32,
     size: Size,
 }
 
-impl<'w> Held<'w> {
-    fn of(commit: Commit<'w>) -> Held<'w> {
-        Held { commit, since: Instant::now(), groups: 0, size: Size::default() }
+impl<'w> OpenCommit<'w> {
+    fn of(commit: Commit<'w>) -> OpenCommit<'w> {
+        OpenCommit { commit, since: Instant::now(), groups: 0, size: Size::default() }
     }
 
-    /// When it is to be shown.
+    /// Deadline for the end of the commit.
     fn until(&self) -> Instant {
-        self.since + HELD_MAX
+        self.since + DEFER_MAX
     }
 }
 
@@ -111,7 +112,8 @@ struct Size {
 }
 
 impl Size {
-    /// Of what may be held back: few pages, so that who demands them need not wait for long.
+    /// The most that may be deferred: few pages, so that a reader that requests a commit does not wait
+    /// for long.
     const MAX: Size = Size { keys: KEYS_MAX, bytes: 1 << 20 };
 
     fn plus(self, other: Size) -> Option<Size> {
@@ -120,15 +122,16 @@ impl Size {
     }
 }
 
-/// For how long writes may be held back: so long do other processes wait that begin to read.
-const HELD_MAX: Duration = Duration::from_millis(10);
+/// How long writes may be deferred. Another process that begins to read waits for as long.
+const DEFER_MAX: Duration = Duration::from_millis(10);
 
-/// To hold back, there must be room for so many pages, for what would be told cannot be refused later:
-/// for each key its leaf and the pages on the way there, four times over.
+/// Pages that must be free before writes are deferred, because an acknowledged write cannot be refused
+/// later: for each key its leaf and the pages on the way there, four times over.
 const ROOM_PAGES_MIN: u64 = 16 * KEYS_MAX as u64;
 
-/// Holding back pays if so many groups share a commit before it is demanded, which lets the reader
-/// wait for the pages to be written, and for a flush, where there are any.
+/// Groups that must share a commit before a reader requests it, so that deferring pays: the reader
+/// waits for the pages to be written. The second constant applies where commits flush, and the reader
+/// waits for that as well.
 const GROUPS_MIN: u32 = 4;
 const FLUSHES_MIN: u32 = 16;
 
@@ -154,7 +157,7 @@ impl<'w> Writer<'w> {
             env,
             counters,
             broken: false,
-            held: None,
+            open_commit: None,
             backoff: Backoff::default(),
             flush: Duration::ZERO,
             wakers: Vec::new(),
@@ -167,24 +170,24 @@ impl<'w> Writer<'w> {
         let (mut group, mut spare) = (Vec::new(), Vec::new());
         let mut group_delay = GroupDelay::default();
         loop {
-            let taken = if queue.len() == 0 && self.apply_held().is_err() {
-                Taken::Nothing
+            let taken = if queue.len() == 0 && self.apply_deferred().is_err() {
+                Taken::Publish
             } else {
-                let until = self.held.as_ref().map(Held::until);
+                let until = self.open_commit.as_ref().map(OpenCommit::until);
                 queue.take(&mut group, &mut spare, &mut group_delay, deferred, until)
             };
             match taken {
                 Taken::Group => {
-                    let told = group.len();
+                    let acked = group.len();
                     self.commit(&mut group);
-                    group_delay.committed(told, queue.len(), mem::take(&mut self.flush));
+                    group_delay.committed(acked, queue.len(), mem::take(&mut self.flush));
                 }
-                Taken::Nothing | Taken::End => self.show(),
+                Taken::Publish | Taken::End => self.publish(),
             }
             // The queue refuses batches before any caller learns of the failure.
             if self.broken {
                 queue.begin_recovery();
-                deferred.lose();
+                deferred.fail();
                 self.hand_back(queue.take_waiting());
             }
             // Every outcome of the group is in place before any foreign code runs.
@@ -195,25 +198,24 @@ impl<'w> Writer<'w> {
         }
     }
 
-    /// Commits the requests, or holds them back, and leaves `group` empty, each outcome in its
-    /// ticket.
+    /// Commits or defers the requests, leaves `group` empty, and stores each outcome in its ticket.
     fn commit(&mut self, group: &mut Vec<Request>) {
-        let size = self.size(group).filter(|_| !self.environment.deferred().is_kept_out());
-        let joins = |held: &Held<'_>| {
-            let fits = size.is_some_and(|size| held.size.plus(size).is_some());
-            fits && held.until() > Instant::now()
+        let size = self.size(group).filter(|_| !self.environment.deferred().is_suspended());
+        let joins = |open: &OpenCommit<'_>| {
+            let fits = size.is_some_and(|size| open.size.plus(size).is_some());
+            fits && open.until() > Instant::now()
         };
-        if self.held.as_ref().is_some_and(|held| !joins(held)) {
-            self.show();
+        if self.open_commit.as_ref().is_some_and(|open| !joins(open)) {
+            self.publish();
         }
         match size {
-            Some(size) if self.held.is_some() || self.may_hold() => self.hold(group, size),
+            Some(size) if self.open_commit.is_some() || self.may_defer() => self.defer(group, size),
             _ => self.commit_now(group),
         }
     }
 
-    /// How much the group changes, if that may be held back: what looks at the store for long, or
-    /// cannot be told key by key, may not.
+    /// Returns the size of the changes, if the group may be deferred. An update, which may read for
+    /// long, a sync, and a `clear`, whose keys are not listed, may not.
     fn size(&self, group: &[Request]) -> Option<Size> {
         let mut size = Size::default();
         for request in group {
@@ -226,8 +228,8 @@ impl<'w> Writer<'w> {
         (size.keys > 0).then_some(size)
     }
 
-    /// Whether to begin to hold back.
-    fn may_hold(&mut self) -> bool {
+    /// Whether to begin deferring.
+    fn may_defer(&mut self) -> bool {
         let room_min = ROOM_PAGES_MIN * self.env.page_bytes();
         !self.broken && self.backoff.is_over() && !self.environment.lacks_room(room_min) && {
             let free = self.env.map_bytes().saturating_sub(self.env.used_bytes());
@@ -235,52 +237,52 @@ impl<'w> Writer<'w> {
         }
     }
 
-    /// Applies what is held back, while those who were told of it make their next writes. What
-    /// fails here fails again where it is shown.
-    fn apply_held(&mut self) -> Result<(), lmdb::Error> {
-        self.held.as_mut().map_or(Ok(()), |held| held.commit.txn().map(drop))
+    /// Applies the deferred groups while their callers make their next writes. A failure here repeats
+    /// in [`publish`](Writer::publish).
+    fn apply_deferred(&mut self) -> Result<(), lmdb::Error> {
+        self.open_commit.as_mut().map_or(Ok(()), |open| open.commit.txn().map(drop))
     }
 
-    /// Records the requests and tells their owners, before they are committed.
-    fn hold(&mut self, group: &mut Vec<Request>, size: Size) {
-        let mut held = match self.held.take() {
-            Some(held) => held,
+    /// Records the requests and acknowledges their callers before the commit.
+    fn defer(&mut self, group: &mut Vec<Request>, size: Size) {
+        let mut open = match self.open_commit.take() {
+            Some(open) => open,
             None => {
                 let commit = self.environment.commit(self.env).ok();
-                match commit.and_then(|mut commit| commit.may_tell().then_some(commit)) {
-                    Some(commit) => Held::of(commit),
+                match commit.and_then(|mut commit| commit.may_acknowledge().then_some(commit)) {
+                    Some(commit) => OpenCommit::of(commit),
                     None => return self.commit_now(group),
                 }
             }
         };
         let mut outcomes = vec![Outcome::Applied; group.len()];
-        let planned = self.plan(&mut held.commit, group, &mut outcomes);
-        match planned.and_then(|()| self.record(&mut held.commit)) {
+        let planned = self.plan(&mut open.commit, group, &mut outcomes);
+        match planned.and_then(|()| self.record(&mut open.commit)) {
             Ok(flush) => {
-                held.groups += 1;
-                held.size = held.size.plus(size).unwrap_or(Size::MAX);
-                self.held = Some(held);
-                self.environment.deferred().hold(self.fingerprints(group));
+                open.groups += 1;
+                open.size = open.size.plus(size).unwrap_or(Size::MAX);
+                self.open_commit = Some(open);
+                self.environment.deferred().defer(self.fingerprints(group));
                 self.committed(group, &outcomes, Some(flush));
             }
             Err(failure @ (Failure::Unknown(_) | Failure::Recovering)) => {
                 self.refuse(group, &failure);
             }
-            Err(_) if held.groups == 0 => {
-                drop(held);
+            Err(_) if open.groups == 0 => {
+                drop(open);
                 self.commit_now(group);
             }
-            Err(_) if held.commit.log.take_back() => {
-                self.held = Some(held);
-                self.show();
+            Err(_) if open.commit.log.take_back() => {
+                self.open_commit = Some(open);
+                self.publish();
                 self.commit_now(group);
             }
-            // Others, who have been told, are rolled back with it; they are recorded.
+            // Acknowledged groups are rolled back with this group; they are in the journal.
             Err(_) => self.refuse(group, &Failure::Recovering),
         }
     }
 
-    /// Of the keys that a group changes which may be held back.
+    /// Returns the fingerprints of the keys that a deferred group changes.
     fn fingerprints(&self, group: &[Request]) -> impl Iterator<Item = Fingerprint> {
         let entries = self.environment.entries();
         let batches = group.iter().filter_map(Request::batch);
@@ -288,19 +290,19 @@ impl<'w> Writer<'w> {
         operations.map(|(table_ref, key, _)| Fingerprint::of(table_ref.table, key))
     }
 
-    /// Commits what is held back, if anything, so that everybody can see it.
-    fn show(&mut self) {
+    /// Commits the deferred groups, if there are any, and makes them visible.
+    fn publish(&mut self) {
         let deferred = self.environment.deferred();
-        let Some(held) = self.held.take() else { return deferred.show() };
+        let Some(open) = self.open_commit.take() else { return deferred.publish() };
         let flushes = self.environment.is_durable();
-        if held.groups >= if flushes { FLUSHES_MIN } else { GROUPS_MIN } {
+        if open.groups >= if flushes { FLUSHES_MIN } else { GROUPS_MIN } {
             self.backoff.reset();
-        } else if deferred.is_demanded() {
+        } else if deferred.is_commit_requested() {
             self.backoff.grow();
         }
-        if held.commit.end().is_ok() {
+        if open.commit.end().is_ok() {
             self.environment.committed(self.env);
-            deferred.show();
+            deferred.publish();
         } else {
             self.broken = true;
         }
@@ -383,10 +385,10 @@ impl<'w> Writer<'w> {
         self.flush = flush.unwrap_or_default();
         self.counters.commits.fetch_add(u64::from(flush.is_some()), Ordering::Relaxed);
         self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
-        self.tell(group, outcomes);
+        self.acknowledge(group, outcomes);
     }
 
-    /// Tells the owners of a group that it was not committed.
+    /// Resolves the tickets of a group that was not committed.
     fn refuse(&mut self, group: &mut Vec<Request>, failure: &Failure) {
         self.broken |= matches!(failure, Failure::Unknown(_) | Failure::Recovering);
         for Request { work, completion } in group.drain(..) {
@@ -396,7 +398,7 @@ impl<'w> Writer<'w> {
     }
 
     /// Resolves the tickets of a group that was committed.
-    fn tell(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome]) {
+    fn acknowledge(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome]) {
         for (Request { work, completion }, outcome) in group.drain(..).zip(outcomes) {
             let outcome = match (&work, outcome) {
                 (_, Outcome::KeyExists) => Err(WriteError::KeyExists(work.into_batch())),
