@@ -33,7 +33,9 @@ use std::time::{Duration, Instant};
 use crate::database::{Kind, TableRef};
 use crate::disk::claim::Claim;
 use crate::disk::format;
-use crate::disk::journal::{self, Failed, Gate, Journal, JournalConfig, Log, ReaderGate, Recorded};
+use crate::disk::journal::{
+    self, Failed, Journal, JournalConfig, Log, ReaderGate, Recorded, Recovery,
+};
 use crate::disk::lmdb::{self, Closed, Env, ReadTxn, Settings, Table, WriteTxn};
 use crate::disk::pages::{self, Damage};
 use crate::disk::pins::Pins;
@@ -74,7 +76,7 @@ pub(crate) struct Environment {
     /// When the last commit was, in nanoseconds since `began`; `u64::MAX` where only others commit.
     last_commit: AtomicU64,
     /// When readers of dead processes were last looked for, on the same clock.
-    last_look: AtomicU64,
+    last_stale_check: AtomicU64,
     claim: Claim,
 }
 
@@ -86,7 +88,7 @@ impl Environment {
             // The engine would make its table of readers before it found that there is no data.
             fs::metadata(directory.join(DATA_FILE)).map_err(refused)?;
         }
-        let (mut claim, mut gate) = enter(directory, options)?;
+        let (mut claim, mut recovery) = enter(directory, options)?;
         let data_file = claim.path().join(DATA_FILE);
         match fs::metadata(&data_file) {
             Ok(metadata) if metadata.len() == 0 => {
@@ -104,10 +106,13 @@ impl Environment {
         let damaged = |damage: Damage| damage.into_open_error(directory);
         let mut reads = None;
         if options.read_only {
-            reads = gate.take().map(|gate| read_beside(gate, &data_file, directory)).transpose()?;
-        } else if let Some(gate) = &mut gate {
-            gate.look(&data_file).map_err(damaged)?;
-            gate.put_back(&data_file).map_err(refused)?;
+            reads = recovery
+                .take()
+                .map(|recovery| read_beside(recovery, &data_file, directory))
+                .transpose()?;
+        } else if let Some(recovery) = &mut recovery {
+            recovery.inspect(&data_file).map_err(damaged)?;
+            recovery.put_back(&data_file).map_err(refused)?;
         }
         if options.check {
             pages::check(&data_file, None).map_err(damaged)?;
@@ -127,7 +132,7 @@ impl Environment {
         let journal_config = options.journal_config();
         if let Some(journal_config) = journal_config {
             let table = |name: &str| databases.table(name);
-            let begun = journal_of(&env, &claim, gate, journal_config, table);
+            let begun = journal_of(&env, &claim, recovery, journal_config, table);
             journal = Some(begun.map_err(damaged)?);
             sync_names(claim.path()).map_err(refused)?;
         }
@@ -148,7 +153,7 @@ impl Environment {
             snapshot_age_max: options.snapshot_age_max,
             began: Instant::now(),
             last_commit: AtomicU64::new(if options.read_only { u64::MAX } else { 0 }),
-            last_look: AtomicU64::new(0),
+            last_stale_check: AtomicU64::new(0),
             claim,
             current: RwLock::new(None),
         };
@@ -161,14 +166,14 @@ impl Environment {
     pub(crate) fn check(directory: &Path) -> Result<CheckReport, OpenError> {
         let damaged = |damage: Damage| damage.into_open_error(directory);
         let options = Options { read_only: true, check: true, ..Options::default() };
-        let (claim, mut gate) = enter(directory, &options)?;
+        let (claim, mut recovery) = enter(directory, &options)?;
         let data_file = claim.path().join(DATA_FILE);
-        if let Some(gate) = &mut gate {
-            gate.look(&data_file).map_err(damaged)?;
+        if let Some(recovery) = &mut recovery {
+            recovery.inspect(&data_file).map_err(damaged)?;
         }
         // What is to be put back is what counts. The claim keeps writers out by itself, and they
         // shall hear of it instead of waiting at the gate.
-        let metas = gate.and_then(Gate::into_metas);
+        let metas = recovery.and_then(Recovery::into_metas);
         pages::check(&data_file, metas.as_ref()).map_err(damaged)
     }
 
@@ -253,9 +258,9 @@ impl Environment {
         self.last_commit.store(now, Ordering::Relaxed);
         self.pool.sweep(env.last_txn());
         // Relaxed: one look too many does no harm.
-        let last_look = self.last_look.load(Ordering::Relaxed);
-        if Duration::from_nanos(now.saturating_sub(last_look)) > STALE_PAUSE {
-            self.last_look.store(now, Ordering::Relaxed);
+        let last_stale_check = self.last_stale_check.load(Ordering::Relaxed);
+        if Duration::from_nanos(now.saturating_sub(last_stale_check)) > STALE_INTERVAL {
+            self.last_stale_check.store(now, Ordering::Relaxed);
             // A process that was killed while it read would hold its pages back for ever. If they
             // cannot be told, the next look may do better.
             let _ = env.clear_stale_readers();
@@ -419,7 +424,7 @@ impl Environment {
             drop(env);
         }
         loop {
-            match closed.recv_timeout(REOPEN_PAUSE) {
+            match closed.recv_timeout(REOPEN_INTERVAL) {
                 Err(RecvTimeoutError::Disconnected) => {}
                 Err(RecvTimeoutError::Timeout) if go_on() => continue,
                 Err(RecvTimeoutError::Timeout) => return false,
@@ -434,17 +439,17 @@ impl Environment {
             if !go_on() {
                 return false;
             }
-            std::thread::sleep(REOPEN_PAUSE);
+            std::thread::sleep(REOPEN_INTERVAL);
         }
     }
 
     /// Opens the same tables under the same numbers, or nothing.
     fn open_again(&self) -> Option<(Arc<Env>, Closed)> {
         let data_file = self.claim.path().join(DATA_FILE);
-        let mut gate = Gate::to_write(self.claim.path()).ok()?;
-        if let Some(gate) = &mut gate {
-            gate.look(&data_file).ok()?;
-            gate.put_back(&data_file).ok()?;
+        let mut recovery = Recovery::to_write(self.claim.path()).ok()?;
+        if let Some(recovery) = &mut recovery {
+            recovery.inspect(&data_file).ok()?;
+            recovery.put_back(&data_file).ok()?;
         }
         let (env, closed) = Env::open(&self.claim, &self.settings).ok()?;
         let known = self.named().clone();
@@ -457,7 +462,7 @@ impl Environment {
         }
         let table = |name: &str| databases.table(name);
         *self.journal() =
-            Some(journal_of(&env, &self.claim, gate, self.journal_config?, table).ok()?);
+            Some(journal_of(&env, &self.claim, recovery, self.journal_config?, table).ok()?);
         self.named().extend(databases.named);
         Some((env, closed))
     }
@@ -539,23 +544,23 @@ const COPY_DRAFT: &str = "data.draft";
 const DATABASE_NAME_BYTES_MAX: usize = 500;
 
 /// How often commits look for readers whose processes are dead.
-const STALE_PAUSE: Duration = Duration::from_secs(10);
+const STALE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a writer that waits for snapshots to end looks whether the store is closed.
-const REOPEN_PAUSE: Duration = Duration::from_millis(20);
+const REOPEN_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Claims the directory, and the journal if there is one.
-fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Gate>), OpenError> {
+fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Recovery>), OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
     if !options.read_only {
         private::create_directory(directory).map_err(refused)?;
     }
     loop {
-        let gate = match options.read_only {
-            false => Gate::to_write(directory),
-            true => Gate::to_read(directory),
+        let recovery = match options.read_only {
+            false => Recovery::to_write(directory),
+            true => Recovery::to_read(directory),
         };
-        let gate = gate.map_err(|source| OpenError::from_io(source, directory))?;
+        let recovery = recovery.map_err(|source| OpenError::from_io(source, directory))?;
         let claim = match options {
             Options { read_only: false, .. } => Claim::to_write(directory)?,
             // Pages that are written meanwhile would look damaged.
@@ -563,37 +568,41 @@ fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Gate>), O
             _ => Claim::to_read(directory)?,
         };
         // Otherwise it was made in between.
-        if gate.is_some() || !Gate::is_there(directory) {
-            return Ok((claim, gate));
+        if recovery.is_some() || !Recovery::exists(directory) {
+            return Ok((claim, recovery));
         }
     }
 }
 
 /// Goes through the gate to read, if there is nothing to recover, or somebody has who writes.
-fn read_beside(mut gate: Gate, data_file: &Path, directory: &Path) -> Result<File, OpenError> {
+fn read_beside(
+    mut recovery: Recovery,
+    data_file: &Path,
+    directory: &Path,
+) -> Result<File, OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
     if !Claim::is_written(directory).map_err(refused)? {
-        gate.look(data_file).map_err(|damage| damage.into_open_error(directory))?;
-        if gate.is_needed() {
+        recovery.inspect(data_file).map_err(|damage| damage.into_open_error(directory))?;
+        if recovery.is_needed() {
             return Err(OpenError::Unrecovered { path: directory.into() });
         }
     }
-    gate.read_on().map_err(refused)
+    recovery.into_reader_gate().map_err(refused)
 }
 
 /// Recovers what the journal has, and begins it anew.
 fn journal_of(
     env: &Arc<Env>,
     claim: &Claim,
-    mut gate: Option<Gate>,
+    mut recovery: Option<Recovery>,
     journal_config: JournalConfig,
     table: impl Fn(&str) -> Option<Table>,
 ) -> Result<Journal, Damage> {
     let data_file = claim.path().join(DATA_FILE);
-    if let Some(gate) = &mut gate {
-        gate.apply(env, &data_file, table)?;
+    if let Some(recovery) = &mut recovery {
+        recovery.apply(env, &data_file, table)?;
     }
-    Journal::start(env, claim, &data_file, gate, journal_config)
+    Journal::start(env, claim, &data_file, recovery, journal_config)
 }
 
 impl Damage {

@@ -110,8 +110,8 @@ pub(crate) fn open_databases(
         Some(Err(_)) | None => return Err(foreign()),
     }
     let mut names = txn.cursor(ROOT).and_then(names).map_err(engine)?;
-    let told = txn.get(format, NAMES_KEY).map_err(engine)?;
-    if told != Some(&names_sum(&names)) {
+    let stored_sum = txn.get(format, NAMES_KEY).map_err(engine)?;
+    if stored_sum != Some(&names_sum(&names)) {
         let reason = NAMES_DAMAGED.into();
         return Err(OpenError::Corrupt { path: directory.into(), reason });
     }

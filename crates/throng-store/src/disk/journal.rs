@@ -35,7 +35,7 @@
 //! - Records have numbers without gaps. One that is missing before one that is there was lost, and
 //!   so was a head that a record knows of; both are damage. Only the last record may be torn.
 //!
-//! Who opens, here or in other processes, goes through the [`Gate`].
+//! Who opens, here or in other processes, goes through the [`Recovery`].
 
 mod files;
 mod log;
@@ -145,7 +145,7 @@ impl Journal {
         env: &Arc<Env>,
         claim: &Claim,
         data_file: &Path,
-        gate: Option<Gate>,
+        recovery: Option<Recovery>,
         config: JournalConfig,
     ) -> Result<Journal, Damage> {
         let engine = |error: lmdb::Error| Damage::Io(error.into_io());
@@ -153,8 +153,8 @@ impl Journal {
         let spare = env.begin_read().map_err(engine)?.reset();
         let mut data = File::open(data_file)?;
         let salt = salt()?;
-        let (files, newest) = match gate {
-            Some(Gate { files, found: Some(found) }) => (files, Some(found)),
+        let (files, newest) = match recovery {
+            Some(Recovery { files, found: Some(found) }) => (files, Some(found)),
             _ => {
                 env.sync().map_err(engine)?;
                 let metas = Metas::read(&mut data)?;
@@ -530,7 +530,7 @@ pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
 /// well, so that no reader comes in before that is committed; and where it cannot, it holds nothing
 /// back, for who reads may have heard of it.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct Recovery {
     files: [File; 2],
     found: Option<Found>,
 }
@@ -549,39 +549,39 @@ struct Found {
     is_behind: bool,
 }
 
-impl Gate {
+impl Recovery {
     /// Goes in to write, which waits for who recovers the store or looks at it; nothing if there is
     /// no journal.
-    pub(crate) fn to_write(directory: &Path) -> io::Result<Option<Gate>> {
+    pub(crate) fn to_write(directory: &Path) -> io::Result<Option<Recovery>> {
         let open =
             |name: &str| OpenOptions::new().read(true).write(true).open(directory.join(name));
-        Gate::enter(open, File::lock)
+        Recovery::enter(open, File::lock)
     }
 
     /// The same to read.
-    pub(crate) fn to_read(directory: &Path) -> io::Result<Option<Gate>> {
-        Gate::enter(|name: &str| File::open(directory.join(name)), File::lock_shared)
+    pub(crate) fn to_read(directory: &Path) -> io::Result<Option<Recovery>> {
+        Recovery::enter(|name: &str| File::open(directory.join(name)), File::lock_shared)
     }
 
     fn enter(
         open: impl Fn(&str) -> io::Result<File>,
         lock: impl Fn(&File) -> io::Result<()>,
-    ) -> io::Result<Option<Gate>> {
+    ) -> io::Result<Option<Recovery>> {
         let first = match open(NAMES[0]) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             first => first?,
         };
         lock(&first)?;
-        Ok(Some(Gate { files: [first, open(NAMES[1])?], found: None }))
+        Ok(Some(Recovery { files: [first, open(NAMES[1])?], found: None }))
     }
 
     /// Whether there is a journal, of one who did not find any.
-    pub(crate) fn is_there(directory: &Path) -> bool {
+    pub(crate) fn exists(directory: &Path) -> bool {
         directory.join(NAMES[0]).exists()
     }
 
     /// Reads what is there, and whether it fits the data file.
-    pub(crate) fn look(&mut self, data_file: &Path) -> Result<(), Damage> {
+    pub(crate) fn inspect(&mut self, data_file: &Path) -> Result<(), Damage> {
         let [first, second] = &mut self.files;
         let contents = [Content::read(first)?, Content::read(second)?];
         let [first, second] = contents.each_ref().map(|content| content.head.as_ref());
@@ -685,7 +685,7 @@ impl Gate {
     }
 
     /// Lets go of the first file, and keeps the share of the second one for as long as it lives.
-    pub(crate) fn read_on(self) -> io::Result<File> {
+    pub(crate) fn into_reader_gate(self) -> io::Result<File> {
         let [first, second] = self.files;
         second.lock_shared()?;
         first.unlock()?;
