@@ -39,8 +39,9 @@
 
 mod files;
 mod log;
+mod recovery;
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -50,14 +51,15 @@ use std::{io, mem};
 
 use crate::disk::claim::Claim;
 use crate::disk::lmdb::{self, Env, IdleTxn, ReadTxn, Table};
-use crate::disk::pages::{Damage, Metas, found};
+use crate::disk::pages::{Damage, Metas};
 use crate::disk::pins::Pins;
 use crate::disk::private;
 use crate::error::is_lack_of_room;
 pub(crate) use files::write_at;
-use files::{Content, Head, RECORDS_START};
+use files::{Head, RECORDS_START};
+use log::KEPT_BYTES_MAX;
 pub(crate) use log::Log;
-use log::{KEPT_BYTES_MAX, Unfit};
+pub(crate) use recovery::Recovery;
 
 /// A journal that is being written.
 #[derive(Debug)]
@@ -515,180 +517,4 @@ pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
         metadata => metadata.map(|metadata| metadata.len()),
     };
     NAMES.into_iter().map(bytes_of).sum()
-}
-
-/// Keeps those who open a store apart from one who recovers it.
-///
-/// A writer locks the first file *before* it claims the directory, until it has recovered. A reader
-/// shares that lock while it looks whether there is something to recover, and finds either no
-/// writer, or one that has. From then on the reader shares a lock on the second file. So a writer
-/// that can lock that alone knows that nobody reads; and one that cannot knows that readers were
-/// there before it, and so that the system has not gone down since: then the data file needs not be
-/// put back, and must not, under their eyes.
-///
-/// A writer that holds back what it has told of (see `deferred.rs`) locks the second file alone as
-/// well, so that no reader comes in before that is committed; and where it cannot, it holds nothing
-/// back, for who reads may have heard of it.
-#[derive(Debug)]
-pub(crate) struct Recovery {
-    files: [File; 2],
-    found: Option<Found>,
-}
-
-/// What a journal has to say.
-#[derive(Debug)]
-struct Found {
-    /// Which file has the newest head.
-    at: usize,
-    head: Head,
-    /// What was committed since.
-    logs: Vec<Vec<u8>>,
-    /// The number of the last of these.
-    last: u64,
-    /// Whether the data file shows another state than that of the head.
-    is_behind: bool,
-}
-
-impl Recovery {
-    /// Goes in to write, which waits for who recovers the store or looks at it; nothing if there is
-    /// no journal.
-    pub(crate) fn to_write(directory: &Path) -> io::Result<Option<Recovery>> {
-        let open =
-            |name: &str| OpenOptions::new().read(true).write(true).open(directory.join(name));
-        Recovery::enter(open, File::lock)
-    }
-
-    /// The same to read.
-    pub(crate) fn to_read(directory: &Path) -> io::Result<Option<Recovery>> {
-        Recovery::enter(|name: &str| File::open(directory.join(name)), File::lock_shared)
-    }
-
-    fn enter(
-        open: impl Fn(&str) -> io::Result<File>,
-        lock: impl Fn(&File) -> io::Result<()>,
-    ) -> io::Result<Option<Recovery>> {
-        let first = match open(NAMES[0]) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            first => first?,
-        };
-        lock(&first)?;
-        Ok(Some(Recovery { files: [first, open(NAMES[1])?], found: None }))
-    }
-
-    /// Whether there is a journal, of one who did not find any.
-    pub(crate) fn exists(directory: &Path) -> bool {
-        directory.join(NAMES[0]).exists()
-    }
-
-    /// Reads what is there, and whether it fits the data file.
-    pub(crate) fn inspect(&mut self, data_file: &Path) -> Result<(), Damage> {
-        let [first, second] = &mut self.files;
-        let contents = [Content::read(first)?, Content::read(second)?];
-        let [first, second] = contents.each_ref().map(|content| content.head.as_ref());
-        let is_second = second.map(|head| head.generation) > first.map(|head| head.generation);
-        let head = if is_second { second } else { first };
-        let head = head.ok_or_else(|| found("its journal has no head"))?.clone();
-
-        let records = contents.iter().map(|content| content.records(head.salt, head.number));
-        let mut records: Vec<_> = records.flatten().collect();
-        records.sort_by_key(|record| record.number);
-        // Of a record that was taken back and one under the same number there is only one.
-        let mut last = head.number;
-        for record in &records {
-            last += 1;
-            if record.number != last {
-                return Err(found("a record of its journal is missing"));
-            }
-            if record.generation > head.generation {
-                return Err(found("the newest head of its journal is missing"));
-            }
-        }
-
-        let now = Metas::read(&mut File::open(data_file)?)?;
-        // Since then there were commits at most.
-        if now.commit_last() < head.metas.commit()? {
-            return Err(found("its journal belongs to another one, or a later state of it"));
-        }
-        self.found = Some(Found {
-            at: usize::from(is_second),
-            last,
-            is_behind: now != head.metas,
-            head,
-            logs: records.into_iter().map(|record| record.log).collect(),
-        });
-        Ok(())
-    }
-
-    /// Whether the data file is not whole by itself.
-    pub(crate) fn is_needed(&self) -> bool {
-        self.found.as_ref().is_some_and(|found| found.is_behind || !found.logs.is_empty())
-    }
-
-    /// Lets go of everything but what the data file's meta pages are to be.
-    pub(crate) fn into_metas(self) -> Option<Metas> {
-        self.found.map(|found| found.head.metas)
-    }
-
-    /// Puts the data file back to the state of the head, unless somebody reads.
-    pub(crate) fn put_back(&mut self, data_file: &Path) -> io::Result<()> {
-        let Some(found) = &mut self.found else { return Ok(()) };
-        match self.files[1].try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(()),
-            Err(TryLockError::Error(error)) => return Err(error),
-        }
-        if found.is_behind {
-            let file = OpenOptions::new().write(true).open(data_file)?;
-            for (number, page) in found.head.metas.pages.iter().enumerate() {
-                files::write_at(&file, page, (number * found.head.metas.page_bytes) as u64)?;
-            }
-            found.is_behind = false;
-        }
-        Ok(())
-    }
-
-    /// Applies what was committed since the head.
-    pub(crate) fn apply(
-        &mut self,
-        env: &Arc<Env>,
-        data_file: &Path,
-        table: impl Fn(&str) -> Option<Table>,
-    ) -> Result<(), Damage> {
-        let engine = |error: lmdb::Error| Damage::Io(error.into_io());
-        let Some(newest) = &mut self.found else { return Ok(()) };
-        // Nothing of this state may be overwritten before there is a head of a later one.
-        let _pin = env.begin_read().map_err(engine)?;
-        if newest.is_behind {
-            // That of the head may have been, if nobody held it since the crash. The changes may
-            // be applied to this one just as well.
-            env.sync().map_err(engine)?;
-            let metas = Metas::read(&mut File::open(data_file)?)?;
-            let generation = newest.head.generation + 1;
-            let head = Head { generation, metas, ..newest.head };
-            head.write(&self.files[1 - newest.at])?;
-            self.files[1 - newest.at].sync_data()?;
-            Head::erase(&self.files[newest.at])?;
-            newest.at = 1 - newest.at;
-            newest.head = head;
-        }
-        if newest.logs.is_empty() {
-            return Ok(());
-        }
-        let mut txn = env.begin_write().map_err(engine)?;
-        for log in &newest.logs {
-            log::apply(log, &mut txn, &table).map_err(|unfit| match unfit {
-                Unfit::Log => found("its journal has a record that does not fit it"),
-                Unfit::Engine(error) => engine(error),
-            })?;
-        }
-        txn.commit().map_err(engine)
-    }
-
-    /// Lets go of the first file, and keeps the share of the second one for as long as it lives.
-    pub(crate) fn into_reader_gate(self) -> io::Result<File> {
-        let [first, second] = self.files;
-        second.lock_shared()?;
-        first.unlock()?;
-        Ok(second)
-    }
 }
