@@ -1,6 +1,7 @@
 //! The files of a store: the data file through LMDB, the journal, and the claim on their directory.
 
 pub(crate) mod claim;
+pub(crate) mod commit;
 pub(crate) mod environment;
 pub(crate) mod format;
 pub(crate) mod journal;

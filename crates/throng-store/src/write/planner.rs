@@ -8,7 +8,8 @@
 //! may be applied later, after their callers have been acknowledged.
 
 use crate::database::{Kind, TableRef};
-use crate::disk::environment::{Commit, Environment};
+use crate::disk::commit::Commit;
+use crate::disk::environment::Environment;
 use crate::disk::lmdb;
 use crate::disk::record;
 use crate::write::batch::{Change, counter};

@@ -21,7 +21,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 use std::{io, mem};
 
-use crate::disk::environment::{Commit, Environment};
+use crate::disk::commit::Commit;
+use crate::disk::environment::Environment;
 use crate::disk::journal::Failed;
 use crate::disk::lmdb::{self, Env};
 use crate::error::is_lack_of_room;
