@@ -92,10 +92,10 @@ fn each_reads_its_own_writes_beside_those_of_others_and_none_goes_back() {
         let rounds = if durability == Durability::Volatile { ROUNDS } else { ROUNDS / 10 };
         let directory = tempfile::tempdir().unwrap();
         let store = Store::options().durability(durability).open(directory.path()).unwrap();
-        let told: [AtomicU64; WRITERS] = Default::default();
+        let acked: [AtomicU64; WRITERS] = Default::default();
         thread::scope(|scope| {
             for writer in 0..WRITERS {
-                let (store, told) = (&store, &told);
+                let (store, acked) = (&store, &acked);
                 scope.spawn(move || {
                     let mut reader = store.reader();
                     let mut seen = [0; WRITERS];
@@ -106,11 +106,11 @@ fn each_reads_its_own_writes_beside_those_of_others_and_none_goes_back() {
                             0 => store.write(put).wait().unwrap(),
                             _ => spin(store.write(put)).unwrap(),
                         }
-                        told[writer].store(round, Ordering::SeqCst);
+                        acked[writer].store(round, Ordering::SeqCst);
                         let own = reader.get(&[writer as u8]).unwrap().map(number);
                         assert_eq!(own, Some(round));
                         let other = (writer + round as usize) % WRITERS;
-                        let least = told[other].load(Ordering::SeqCst).max(seen[other]);
+                        let least = acked[other].load(Ordering::SeqCst).max(seen[other]);
                         if round % 8 < 4 {
                             let now = reader.get(&[other as u8]).unwrap().map_or(0, number);
                             assert!(now >= least, "{now} of {other} is before {least}");
@@ -190,19 +190,19 @@ fn failing_child() {
     };
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::open(&directory).unwrap();
-    let mut told = 0u64;
+    let mut acked = 0u64;
     let mut put = |bytes: usize| {
-        told += 1;
-        let value = [&told.to_le_bytes()[..], &vec![7; bytes]].concat();
-        store.write(Batch::new().put(told.to_be_bytes(), value)).wait().unwrap();
-        told
+        acked += 1;
+        let value = [&acked.to_le_bytes()[..], &vec![7; bytes]].concat();
+        store.write(Batch::new().put(acked.to_be_bytes(), value)).wait().unwrap();
+        acked
     };
     // The journal goes on at the start of a file, far below the end of the data, where the limit is.
     put(3 << 20);
     store.database::<Str, U64>("makes a checkpoint").unwrap();
     loop {
         store.snapshot().unwrap();
-        let told = (0..30).map(|_| put(8_000)).last();
+        let acked = (0..30).map(|_| put(8_000)).last();
         let length = std::fs::metadata(format!("{directory}/data.mdb")).unwrap().len();
         limit(Some(length));
         match store.snapshot() {
@@ -217,7 +217,7 @@ fn failing_child() {
                     thread::yield_now();
                 }
                 let snapshot = store.snapshot().unwrap();
-                for number in 1..=told.unwrap() {
+                for number in 1..=acked.unwrap() {
                     let value = snapshot.get(&number.to_be_bytes()).unwrap();
                     assert!(value.is_some_and(|value| value[..8] == number.to_le_bytes()));
                 }

@@ -84,7 +84,7 @@ fn numbered(named: &Database<Str, U64>, writer: usize, number: u64) -> Batch {
     })
 }
 
-fn look(
+fn inspect(
     snapshot: &Snapshot,
     named: &Database<Str, U64>,
 ) -> Result<([[u64; 2 * KEYS]; WRITERS], u64), ReadError> {
@@ -165,7 +165,7 @@ fn snapshots_are_moments_of_one_order_of_whole_batches() {
                             own = store.snapshot().unwrap();
                             &own
                         };
-                        let (numbers, count) = look(snapshot, named).unwrap();
+                        let (numbers, count) = inspect(snapshot, named).unwrap();
                         let commit = snapshot.commit();
                         let begun = read(begun);
                         seen.push(Seen { reader, commit, numbers, count, resolved, begun });
