@@ -1,14 +1,16 @@
-//! [`Codec`]: how keys and values of a type lie in a database as bytes, and the codecs there are.
+//! [`Codec`]: encodes typed keys and values as bytes. This file also holds the codecs for bytes,
+//! text and numbers.
 //!
-//! A key's codec decides the order of a database, for that is the order of the bytes. The numbers
-//! here are big-endian, signed ones with their sign turned round, so they lie in their own order.
+//! The codec of the keys determines the order of a database, which is the order of the bytes. The
+//! numbers here are big-endian, signed numbers with their sign bit flipped, so they are in numeric
+//! order.
 
-/// Turns values of one type into bytes and back.
+/// Converts values of a single type to bytes and back.
 ///
 /// ```
 /// use throng_store::{Codec, CodecError, Store};
 ///
-/// /// A point, as two numbers that lie in the order of x.
+/// /// A point, as two numbers that are ordered by x.
 /// struct Point;
 ///
 /// impl Codec for Point {
@@ -34,39 +36,39 @@
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Codec {
-    /// What is put.
+    /// Type of the values to encode.
     type Item: ?Sized;
-    /// What is got, perhaps a borrow of the bytes.
+    /// Type of the decoded values, which may borrow the bytes.
     type Decoded<'a>;
 
-    /// Calls `with` with the bytes of the item; so they need not be copied, nor allocated for.
+    /// Calls `with` with the encoded item, which need be neither copied nor allocated.
     ///
     /// # Errors
     ///
     /// If the item has no encoding.
     fn encode<R>(item: &Self::Item, with: impl FnOnce(&[u8]) -> R) -> Result<R, CodecError>;
 
-    /// The item in the bytes.
+    /// Decodes the item.
     ///
     /// # Errors
     ///
-    /// If these are no bytes of an item.
+    /// If the bytes encode no item.
     fn decode(bytes: &[u8]) -> Result<Self::Decoded<'_>, CodecError>;
 }
 
-/// Why something could not be encoded or decoded, in words.
+/// Error of encoding or decoding, as text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CodecError(String);
 
 impl CodecError {
-    /// A reason, as part of a sentence.
+    /// Creates an error from a reason that can be part of a sentence.
     pub fn new(reason: impl Into<String>) -> CodecError {
         CodecError(reason.into())
     }
 }
 
-/// Bytes as they are.
+/// Bytes, unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
@@ -100,7 +102,7 @@ impl Codec for Str {
     }
 }
 
-/// No bytes: for sets, whose keys are all there is.
+/// An empty value, for sets, in which only the keys matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit;
 
@@ -113,14 +115,15 @@ impl Codec for Unit {
     }
 
     fn decode(bytes: &[u8]) -> Result<(), CodecError> {
-        if bytes.is_empty() { Ok(()) } else { Err(CodecError::new("there are bytes in a unit")) }
+        if bytes.is_empty() { Ok(()) } else { Err(CodecError::new("a unit has no bytes")) }
     }
 }
 
-/// Numbers: name, type, the bits to turn round so that the order is right.
+/// Generates codecs for numbers: name, type, unsigned type, and the bits to flip so that byte order
+/// is numeric order.
 macro_rules! numbers {
     ($($name:ident: $number:ty, $unsigned:ty, $flip:expr;)*) => {$(
-        #[doc = concat!("A `", stringify!($number), "`, in its own order.")]
+        #[doc = concat!("A `", stringify!($number), "`, in numeric order.")]
         #[derive(Clone, Copy, Debug)]
         pub struct $name;
 
@@ -135,7 +138,7 @@ macro_rules! numbers {
             fn decode(bytes: &[u8]) -> Result<$number, CodecError> {
                 let bytes = bytes.try_into().map_err(|_| {
                     CodecError::new(format!(
-                        "{} bytes are no {}", bytes.len(), stringify!($number)
+                        "{} bytes do not encode a {}", bytes.len(), stringify!($number)
                     ))
                 })?;
                 Ok((<$unsigned>::from_be_bytes(bytes) ^ $flip) as $number)
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lie_in_their_order_and_come_back() {
+    fn numbers_keep_their_order_and_decode_to_themselves() {
         let signed = [i64::MIN, -300, -1, 0, 1, 255, 256, i64::MAX];
         let encoded: Vec<_> = signed.iter().map(bytes::<I64>).collect();
         assert!(encoded.is_sorted());
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_type_is_refused() {
+    fn bytes_of_another_type_are_refused() {
         assert!(U64::decode(&[1, 2, 3]).is_err());
         assert!(Str::decode(&[0xff]).is_err());
         assert!(Unit::decode(&[0]).is_err());

@@ -1,7 +1,8 @@
 //! [`Database`]: a named table of a store, with codecs for its keys and values.
 //!
-//! A handle is a number with types, and the store it belongs to. The batches that name it remember
-//! whose it is, so it cannot write into another store; nor does it read another one's snapshots.
+//! A handle is a table number with types and its store. A batch remembers the store of the
+//! databases it names, so it cannot write into another store; a handle does not read snapshots of
+//! another store.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,7 +16,8 @@ use crate::{
 
 /// A named database of a [`Store`]: an ordered map beside others, written in the same batches.
 ///
-/// From [`Store::database`]. `K` and `V` are [codecs](Codec); by default keys and values are bytes.
+/// Opened by [`Store::database`]. `K` and `V` are [codecs](Codec); by default keys and values are
+/// bytes.
 ///
 /// ```
 /// use throng_store::{Batch, Store, Str, U64};
@@ -39,14 +41,14 @@ pub struct Database<K: Codec = Bytes, V: Codec = Bytes> {
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
-/// What a database is like; from its first opening on, see [`DatabaseOptions`].
+/// Kind of a database, fixed when it is created; see [`DatabaseOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Values under checksums.
+    /// Values with checksums.
     Checked,
-    /// Values as they are.
+    /// Values without checksums.
     Plain,
-    /// Several values under a key, as they are.
+    /// Several values under a key, without checksums.
     Duplicates,
 }
 
@@ -57,7 +59,8 @@ pub(crate) struct TableRef {
     pub(crate) kind: Kind,
 }
 
-/// What a named database is like, for [`Store::database_with`]. It stays so.
+/// Options of a named database, for [`Store::database_with`]. They are fixed when the database is
+/// created.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing by themselves"]
 pub struct DatabaseOptions {
@@ -72,37 +75,38 @@ impl Default for DatabaseOptions {
 }
 
 impl DatabaseOptions {
-    /// One value under each key, with a checksum; made if it is not there.
+    /// Default options: one value under each key, with a checksum; the database is created if it
+    /// does not exist.
     pub fn new() -> DatabaseOptions {
         DatabaseOptions::default()
     }
 
-    /// Values without checksums: four bytes less each, two where they are of 32 bytes at most, and
-    /// damage goes unnoticed.
+    /// Stores values without checksums. Saves four bytes for each value, two for a value of at most
+    /// 32 bytes; damage goes unnoticed.
     pub fn without_checksums(mut self) -> DatabaseOptions {
         self.kind = Kind::Plain;
         self
     }
 
-    /// Several values under one key, each at most [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX) long,
-    /// in the order of their bytes, and without checksums. LMDB calls it `MDB_DUPSORT`.
+    /// Stores several values under a key, each at most [`KEY_BYTES_MAX`](crate::KEY_BYTES_MAX)
+    /// bytes long, in byte order, and without checksums. LMDB calls it `MDB_DUPSORT`.
     pub fn duplicates(mut self) -> DatabaseOptions {
         self.kind = Kind::Duplicates;
         self
     }
 
-    /// Refuses to make it: it must be there.
+    /// Opens an existing database only: it is not created if it does not exist.
     pub fn existing(mut self) -> DatabaseOptions {
         self.make = false;
         self
     }
 
-    /// Whether it has checksums.
+    /// Whether values have checksums.
     pub fn has_checksums(&self) -> bool {
         self.kind == Kind::Checked
     }
 
-    /// Whether it has several values under a key.
+    /// Whether a key may have several values.
     pub fn has_duplicates(&self) -> bool {
         self.kind == Kind::Duplicates
     }
@@ -129,17 +133,17 @@ impl<K: Codec, V: Codec> Database<K, V> {
         self.table_ref
     }
 
-    /// The store it belongs to.
+    /// Returns the store of this database.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Sets the key to the value; see [`Store::write`] for when and how.
+    /// Sets the key to the value; see [`Store::write`] for when the write is durable.
     pub fn put(&self, key: &K::Item, value: &V::Item) -> Ticket {
         self.store.write(Batch::new().put_in(self, key, value))
     }
 
-    /// Sets the key to the value, unless it has one; see [`Batch::put_new`].
+    /// Sets the key to the value, unless the key exists; see [`Batch::put_new`].
     pub fn put_new(&self, key: &K::Item, value: &V::Item) -> Ticket {
         self.store.write(Batch::new().put_new_in(self, key, value))
     }
@@ -149,21 +153,22 @@ impl<K: Codec, V: Codec> Database<K, V> {
         self.store.write(Batch::new().delete_in(self, key))
     }
 
-    /// Removes one value of the key, in a database of [several](DatabaseOptions::duplicates).
+    /// Removes a single value of the key, in a database with [several
+    /// values](DatabaseOptions::duplicates) under a key.
     pub fn delete_value(&self, key: &K::Item, value: &V::Item) -> Ticket {
         self.store.write(Batch::new().delete_value_in(self, key, value))
     }
 
-    /// Removes everything. The database itself stays, empty. LMDB calls it `mdb_drop`.
+    /// Removes all entries. The database itself stays, empty. LMDB calls it `mdb_drop`.
     pub fn clear(&self) -> Ticket {
         self.store.write(Batch::new().clear_in(self))
     }
 
-    /// The value under the key; the first, where there are several.
+    /// Returns the value under the key; the first value, if there are several.
     ///
     /// # Errors
     ///
-    /// [`ReadError`], also where the bytes are none of the codec's.
+    /// [`ReadError`], also if the codec cannot decode the bytes.
     pub fn get<'s>(
         &self,
         snapshot: &'s Snapshot,
@@ -174,9 +179,9 @@ impl<K: Codec, V: Codec> Database<K, V> {
         bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
     }
 
-    /// The entries whose keys lie within the bounds, from either end.
+    /// Iterates over the entries whose keys lie within the bounds, from either end.
     ///
-    /// A key that has no encoding bounds nothing, and the first step says so.
+    /// If a bound has no encoding, the first step fails.
     pub fn range<'s, 'k>(
         &self,
         snapshot: &'s Snapshot,
@@ -192,7 +197,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         }
     }
 
-    /// The entries whose encoded keys begin with these bytes, from either end.
+    /// Iterates over the entries whose encoded keys begin with `prefix`, from either end.
     pub fn prefix<'s>(&self, snapshot: &'s Snapshot, prefix: &[u8]) -> Range<'s, K, V> {
         let source = Source::Snapshot(snapshot);
         match self.check(snapshot) {
@@ -201,9 +206,10 @@ impl<K: Codec, V: Codec> Database<K, V> {
         }
     }
 
-    /// The entries whose keys lie within the bounds, in chunks, each from a snapshot of its own.
+    /// Walks the entries whose keys lie within the bounds, in chunks, each from a snapshot of its
+    /// own.
     ///
-    /// A key that has no encoding bounds nothing, and the first chunk says so.
+    /// If a bound has no encoding, the first chunk fails.
     ///
     /// ```
     /// use throng_store::{Batch, Store, Str, U64};
@@ -230,12 +236,12 @@ impl<K: Codec, V: Codec> Database<K, V> {
         Scan::new(self.store.clone(), self.table_ref, encode_bounds::<K>(bounds))
     }
 
-    /// As [`scan`](Database::scan), of the encoded keys that begin with `prefix`.
+    /// Walks the entries whose encoded keys begin with `prefix`; see [`scan`](Database::scan).
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan<K, V> {
         Scan::new(self.store.clone(), self.table_ref, Ok(prefix_bounds(prefix)))
     }
 
-    /// As [`Snapshot::children`], of its encoded keys.
+    /// Iterates over the children of a path among the encoded keys; see [`Snapshot::children`].
     pub fn children<'s>(
         &self,
         snapshot: &'s Snapshot,
@@ -249,8 +255,8 @@ impl<K: Codec, V: Codec> Database<K, V> {
         }
     }
 
-    /// As [`Snapshot::matching`], of its encoded keys and values; where a key has several values,
-    /// one of them is to be the pattern's.
+    /// Iterates over the matches among the encoded keys and values; see [`Snapshot::matching`]. If
+    /// a key has several values, a pattern matches any of them.
     pub fn matching<'s>(
         &self,
         snapshot: &'s Snapshot,
@@ -261,13 +267,13 @@ impl<K: Codec, V: Codec> Database<K, V> {
         self.children(snapshot, prefix, separator).matching(patterns)
     }
 
-    /// The values of one key, from either end; at most one unless it is a database of
-    /// [several](DatabaseOptions::duplicates).
+    /// Iterates over the values of a single key, from either end; at most one value unless the
+    /// database has [several](DatabaseOptions::duplicates) under a key.
     pub fn values<'s>(&self, snapshot: &'s Snapshot, key: &K::Item) -> Range<'s, K, V> {
         self.range(snapshot, key..=key)
     }
 
-    /// A cursor, which stands nowhere yet.
+    /// Opens a cursor, positioned before the first entry.
     ///
     /// # Errors
     ///
@@ -277,7 +283,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         Cursor::new(snapshot, self.table_ref)
     }
 
-    /// How many entries there are; of several values under a key, each counts.
+    /// Returns the number of entries; each of several values under a key counts.
     ///
     /// # Errors
     ///
@@ -287,7 +293,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         snapshot.len_in(self.table_ref)
     }
 
-    /// How many bytes its pages take in the data file.
+    /// Returns the size of its pages in the data file, in bytes.
     ///
     /// # Errors
     ///
@@ -297,7 +303,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         snapshot.bytes_in(self.table_ref)
     }
 
-    /// Whether there is no entry.
+    /// Whether the database is empty.
     ///
     /// # Errors
     ///
@@ -306,7 +312,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         self.len(snapshot).map(|len| len == 0)
     }
 
-    /// A number means nothing in another store.
+    /// Refuses snapshots of another store, in which the table number has no meaning.
     fn check(&self, snapshot: &Snapshot) -> Result<(), ReadError> {
         if snapshot.store_id() == self.store.id() { Ok(()) } else { Err(ReadError::OtherStore) }
     }
@@ -325,7 +331,7 @@ impl<K: Codec, V: Codec> fmt::Debug for Database<K, V> {
 }
 
 impl Kind {
-    /// What its names begin with on the disk.
+    /// First character of the stored name of a database of this kind.
     pub(crate) fn mark(self) -> char {
         match self {
             Kind::Checked => '+',
@@ -334,7 +340,7 @@ impl Kind {
         }
     }
 
-    /// What a name on the disk stands for, if for a named database.
+    /// Parses a stored name; `None` if it is not that of a named database.
     pub(crate) fn of(stored: &str) -> Option<(Kind, &str)> {
         [Kind::Checked, Kind::Plain, Kind::Duplicates]
             .into_iter()
@@ -342,7 +348,7 @@ impl Kind {
     }
 }
 
-/// The bounds as bytes.
+/// Encodes the bounds.
 pub(crate) fn encode_bounds<'k, K: Codec>(
     bounds: impl RangeBounds<&'k K::Item>,
 ) -> Result<OwnedBounds, ReadError>

@@ -1,4 +1,4 @@
-//! Errors, one enum per operation, each variant a different thing for the caller to do next.
+//! Errors: one enum per operation, and one variant per reaction of the caller.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,79 +6,79 @@ use std::path::{Path, PathBuf};
 use crate::disk::lmdb;
 use crate::{Batch, CodecError, KEY_BYTES_MAX, Ticket};
 
-/// Why a store could not be opened.
+/// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another open store owns the directory: end it, or choose another directory.
+    /// Another open store owns the directory: close that store, or choose another directory.
     #[error(
         "the data directory {} is in use by another store, in this process or another one; \
          close that one first, or choose another directory",
         path.display()
     )]
     InUse {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
     },
-    /// The data was written in another layout: use the program version that wrote it.
+    /// The data has another format version: use the program version that wrote it.
     #[error(
         "the data in {} has format version {found}, this program reads and writes version {known}",
         path.display()
     )]
     Format {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
-        /// The version found there.
+        /// The format version of the data.
         found: u32,
-        /// The one version this program knows.
+        /// The format version that this program reads and writes.
         known: u32,
     },
-    /// The directory holds a database that this crate did not make: choose another directory.
-    #[error("{} holds a database that was not made by this store", path.display())]
+    /// The directory holds an LMDB database of another program: choose another directory.
+    #[error("{} holds a database of another program; choose another directory", path.display())]
     Foreign {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
     },
-    /// The directory cannot be written: get the permission, or open it
-    /// [to read only](crate::Options::read_only).
-    #[error("the data directory {} cannot be written: {source}", path.display())]
+    /// The directory is not writable: grant the permission, or open it
+    /// [read-only](crate::Options::read_only).
+    #[error("the data directory {} is not writable: {source}", path.display())]
     ReadOnly {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The directory holds more databases than are allowed: raise
+    /// The store has more named databases than the options allow: raise
     /// [`Options::databases_max`](crate::Options::databases_max).
-    #[error("the data in {} has more databases than the options allow", path.display())]
+    #[error("the store in {} has more databases than the options allow", path.display())]
     TooManyDatabases {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
     },
-    /// The data file is not what the engine wrote: restore from a backup.
-    #[error("the data file in {} is damaged: {reason}", path.display())]
+    /// The data file or its journal is damaged: restore a backup.
+    #[error("the store in {} is damaged: {reason}", path.display())]
     Corrupt {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the damage.
         reason: String,
     },
-    /// The store was not closed, and shall be opened to read only: open it once to write, which
-    /// applies what is in its journal.
+    /// The store was not closed cleanly and cannot be opened read-only. Open it once for writing to
+    /// replay its journal.
     #[error(
-        "the store in {} was not closed, so it must be opened to write before it can be read",
+        "the store in {} was not closed cleanly; open it once for writing to replay its journal",
         path.display()
     )]
     Unrecovered {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
     },
-    /// The operating system or the engine refused.
+    /// Any other error of the operating system or the engine.
     #[error("cannot open the data directory {}: {source}", path.display())]
     Io {
-        /// The directory asked for.
+        /// The requested directory.
         path: PathBuf,
-        /// What it said.
+        /// The underlying error.
         source: io::Error,
     },
 }
@@ -107,34 +107,36 @@ impl OpenError {
     }
 }
 
-/// Why a named database could not be opened.
+/// Error of opening a named database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
-    /// It has no name, a name of more than 500 bytes, or a zero byte in it: choose another.
-    #[error("a database's name has between 1 and 500 bytes, none of them zero")]
+    /// The name is empty, longer than 500 bytes, or contains a zero byte: choose another name.
+    #[error("the name of a database must have 1 to 500 bytes, none of them zero")]
     Name,
-    /// It is there with other [options](crate::DatabaseOptions): ask for those.
-    #[error("the database {name:?} was made with other options")]
+    /// The database exists with other [options](crate::DatabaseOptions): ask for the options it
+    /// has.
+    #[error("the database {name:?} exists with other options")]
     Kind {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// It is not there, and must not or cannot be made.
-    #[error("there is no database {name:?}")]
+    /// The database does not exist, and must not or cannot be created.
+    #[error("the database {name:?} does not exist")]
     Missing {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// No more can be made: raise [`Options::databases_max`](crate::Options::databases_max).
-    #[error("the store has as many databases as its options allow")]
+    /// The limit on databases is reached: raise
+    /// [`Options::databases_max`](crate::Options::databases_max).
+    #[error("the store already has as many databases as its options allow")]
     TooMany,
     /// The store recovers from a commit whose outcome is unknown: drop older snapshots and try
     /// again later.
     #[error("the store is recovering from a failed commit; drop older snapshots and try again")]
     Recovering,
-    /// It could not be made: make room, or see what is wrong with the disk.
-    #[error("cannot make the database: {0}")]
+    /// The database could not be created: free disk space, or examine the disk.
+    #[error("cannot create the database: {0}")]
     Failed(String),
 }
 
@@ -148,55 +150,55 @@ impl DatabaseError {
     }
 }
 
-/// Why a batch is not known to be durable. Whatever surely was not written is handed back.
+/// Error of a write. A batch that was certainly not written is handed back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The queue is full: nothing was written, try again when the writer has caught up.
-    #[error("the write queue is full")]
+    /// The queue is full: nothing was written; try again once the writer has caught up.
+    #[error("the write queue is full; try again later")]
     Overloaded(Batch),
-    /// The batch can never be stored: nothing was written, change it.
+    /// The batch can never be stored: nothing was written; change the batch.
     #[error("the batch cannot be stored: {reason}")]
     Rejected {
-        /// The batch, untouched.
+        /// The batch, unchanged.
         batch: Batch,
-        /// What is wrong with it.
+        /// Reason for the rejection.
         reason: Rejection,
     },
-    /// The disk, quota or map is full: nothing was written, make room and try again.
-    #[error("there is no room for the write: {source}")]
+    /// The disk, quota or map is full: nothing was written; free some space and try again.
+    #[error("no space is left for the write: {source}")]
     Full {
-        /// The batch, untouched.
+        /// The batch, unchanged.
         batch: Batch,
-        /// What the system or engine said.
+        /// The error of the operating system or the engine.
         source: io::Error,
     },
-    /// The commit failed and was rolled back: nothing was written, trying again may work.
+    /// The commit failed and was rolled back: nothing was written; another attempt may succeed.
     #[error("the write failed and was rolled back: {source}")]
     Failed {
-        /// The batch, untouched.
+        /// The batch, unchanged.
         batch: Batch,
-        /// What the system or engine said.
+        /// The error of the operating system or the engine.
         source: io::Error,
     },
     /// The store is closed: nothing was written.
     #[error("the store is closed")]
     Closed(Batch),
-    /// The store was opened to read only: nothing was written.
-    #[error("the store was opened to read only")]
+    /// The store was opened read-only: nothing was written.
+    #[error("the store was opened read-only")]
     ReadOnly(Batch),
-    /// A key of a [`put_new`](Batch::put_new) is there: nothing was written.
-    #[error("the key exists already")]
+    /// A key of a [`put_new`](Batch::put_new) exists: nothing was written.
+    #[error("the key already exists")]
     KeyExists(Batch),
-    /// It was taken back before the writer came to it: nothing was written.
-    #[error("the write was cancelled before it began")]
+    /// The write was cancelled before the writer started it: nothing was written.
+    #[error("the write was cancelled before it started")]
     Cancelled(Batch),
-    /// The time was up while the commit was under way: it is not known yet whether it succeeds.
-    /// Await the ticket to learn it.
-    #[error("the time was up while the write was under way")]
+    /// The timeout expired while the commit was in progress, so the outcome is not known yet. Await
+    /// the ticket to learn it.
+    #[error("the write timed out while its commit was in progress")]
     UnderWay(Ticket),
     /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written. The store
-    /// opens its engine anew once the snapshots from before are dropped; try again then.
+    /// reopens its engine once the snapshots from before are dropped; try again then.
     #[error(
         "the store is recovering from a failed commit and accepts no writes; drop older snapshots \
          and try again"
@@ -209,14 +211,14 @@ pub enum WriteError {
         "the outcome of the write is unknown; read the keys once the store has recovered: {source}"
     )]
     Unknown {
-        /// What the system or engine said.
+        /// The error of the operating system or the engine.
         source: io::Error,
     },
 }
 
 impl WriteError {
-    /// The batch, if it was surely not written: unless the error is
-    /// [`Unknown`](WriteError::Unknown) or [`UnderWay`](WriteError::UnderWay).
+    /// Returns the batch if it was certainly not written: with every error except
+    /// [`Unknown`](WriteError::Unknown) and [`UnderWay`](WriteError::UnderWay).
     pub fn into_batch(self) -> Option<Batch> {
         match self {
             WriteError::Overloaded(batch)
@@ -233,7 +235,7 @@ impl WriteError {
     }
 }
 
-/// What makes a batch impossible to store.
+/// Reason why a batch can never be stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Rejection {
@@ -241,20 +243,20 @@ pub enum Rejection {
     #[error("a key is empty")]
     KeyEmpty,
     /// A key is longer than [`KEY_BYTES_MAX`].
-    #[error("a key has {bytes} bytes, the longest allowed has {KEY_BYTES_MAX}")]
+    #[error("a key has {bytes} bytes; the maximum is {KEY_BYTES_MAX}")]
     KeyTooLong {
-        /// Its length.
+        /// Length of the key or value.
         bytes: usize,
     },
-    /// A value has no bytes, in a database of several values under a key, where values are ordered
-    /// like keys.
+    /// A value has no bytes, in a database with several values under a key, where values are
+    /// ordered like keys.
     #[error("a value is empty in a database with several values under a key")]
     ValueEmpty,
-    /// A value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or than
-    /// [`KEY_BYTES_MAX`] where a key has several.
-    #[error("a value has {bytes} bytes, the longest allowed has {bytes_max}")]
+    /// A value is longer than [`VALUE_BYTES_MAX`](crate::VALUE_BYTES_MAX), or longer than
+    /// [`KEY_BYTES_MAX`] in a database with several values under a key.
+    #[error("a value has {bytes} bytes; the maximum is {bytes_max}")]
     ValueTooLong {
-        /// Its length.
+        /// Length of the key or value.
         bytes: usize,
         /// The greatest length in this database.
         bytes_max: usize,
@@ -262,72 +264,72 @@ pub enum Rejection {
     /// A codec refused a key or a value.
     #[error("a key or value has no encoding: {0}")]
     Encoding(CodecError),
-    /// It names a database of another store.
+    /// The batch names a database of another store.
     #[error("the batch names a database of another store")]
     OtherStore,
-    /// It counts in a database that has several values under a key.
-    #[error("there are no counters where a key has several values")]
+    /// The batch adds to a counter in a database with several values under a key.
+    #[error("a database with several values under a key has no counters")]
     Duplicates,
-    /// It names one value of a key in a database where a key has only one.
+    /// The batch names a single value of a key in a database with one value under each key.
     #[error("a key has only one value in this database")]
     NoDuplicates,
-    /// The batch alone is larger than the whole queue may be.
-    #[error("the batch has {bytes} bytes, the whole queue may have {bytes_max}")]
+    /// The batch alone exceeds the limit of the whole queue.
+    #[error("the batch has {bytes} bytes; the maximum of the queue is {bytes_max}")]
     BatchTooLarge {
-        /// Its size.
+        /// Size of the batch.
         bytes: usize,
-        /// The queue's budget, see [`Options::queue_bytes_max`](crate::Options::queue_bytes_max).
+        /// Limit of the queue, see [`Options::queue_bytes_max`](crate::Options::queue_bytes_max).
         bytes_max: usize,
     },
 }
 
-/// Why an update is not known to be durable.
+/// Error of an update.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError<E> {
-    /// The closure gave up: nothing was written.
-    #[error("the update was given up: {0}")]
+    /// The closure returned an error: nothing was written.
+    #[error("the update was aborted: {0}")]
     Aborted(E),
     /// The closure panicked: nothing was written.
     #[error("the update panicked")]
     Panicked,
-    /// What the closure put can never be stored: nothing was written.
+    /// A key or value that the closure put can never be stored: nothing was written.
     #[error("the update cannot be stored: {0}")]
     Rejected(Rejection),
-    /// As with a batch; the one that is handed back is empty.
+    /// Error of the write; see [`WriteError`]. The batch that is handed back is empty.
     #[error(transparent)]
     Write(WriteError),
 }
 
-/// Why something could not be read.
+/// Error of a read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// Too many snapshots are alive: drop some, or raise
+    /// Too many snapshots are alive: drop some of them, or raise
     /// [`Options::snapshots_max`](crate::Options::snapshots_max).
-    #[error("too many snapshots are open at once")]
+    #[error("too many snapshots are open; drop some of them")]
     TooManySnapshots,
     /// The snapshot is older than [`Options::snapshot_age_max`](crate::Options::snapshot_age_max),
-    /// and there were commits since: drop it and take another.
-    #[error("the snapshot is too old")]
+    /// and commits followed: drop it and take another.
+    #[error("the snapshot has expired; take another")]
     Expired,
-    /// A commit ended as [`Unknown`](WriteError::Unknown), so it is not known what there is to
-    /// read: try again once the store has opened its engine anew.
+    /// A commit ended as [`Unknown`](WriteError::Unknown), so the state of the store is not known:
+    /// try again once the store has reopened its engine.
     #[error(
         "the store is recovering from a failed commit and cannot be read; drop older snapshots \
          and try again"
     )]
     Recovering,
-    /// The snapshot is of another store than the database.
-    #[error("the snapshot is of another store than the database")]
+    /// The snapshot and the database belong to different stores.
+    #[error("the snapshot and the database belong to different stores")]
     OtherStore,
-    /// The codec refused the bytes: they are of another type.
+    /// The codec refused the bytes: they encode another type.
     #[error("the stored bytes cannot be decoded: {0}")]
     Decode(#[from] CodecError),
-    /// What was read is not what was written: restore from a backup.
+    /// The bytes on the disk are not the bytes that were written: restore a backup.
     #[error("the stored data is damaged: {0}")]
     Corrupt(String),
-    /// The operating system or the engine refused.
+    /// Any other error of the operating system or the engine.
     #[error("cannot read from the store: {0}")]
     Io(#[source] io::Error),
 }
@@ -343,7 +345,7 @@ impl ReadError {
     }
 }
 
-/// Whether the system had no room for what was to be written.
+/// Whether the error means that the disk, the quota or the file has no space left.
 pub(crate) fn is_lack_of_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,18 +1,18 @@
-//! An ordered key-value store on disk that many concurrent writers share.
+//! An ordered key-value store on disk for many concurrent writers.
 //!
-//! The engine is LMDB: a memory-mapped B+tree with any number of readers and one writer. This
-//! crate turns the one writer into group commit, so that ten thousand processes that each want one
-//! small durable write cost a handful of disk flushes instead of ten thousand.
+//! The engine is LMDB: a memory-mapped B+tree with any number of readers and a single writer. This
+//! crate turns that single writer into group commit: ten thousand processes that each need a small
+//! durable write cost a handful of disk flushes instead of ten thousand.
 //!
 //! ```text
 //!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, one flush of the
 //!      │                                             journal; apply, commit when asked
 //!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ──┘
-//!  snapshot() ──► Snapshot: a frozen, zero-copy view, which nobody waits for
+//!  snapshot() ──► Snapshot: a frozen, zero-copy view that blocks no writer
 //! ```
 //!
-//! A small write is durable before it is committed in the engine, which several groups of them share:
-//! some ten milliseconds later, and at once where somebody is to see it.
+//! A small write is durable before it is committed in the engine. Several groups of small writes
+//! share a commit, about ten milliseconds later, or at once when a reader needs it.
 //!
 //! ```
 //! use throng_store::{Batch, Store};
@@ -32,35 +32,38 @@
 //!
 //! - A [`Ticket`] resolves to `Ok` only after its batch is flushed to the disk, unless the store was
 //!   opened as [volatile](Durability::Volatile).
-//! - A [`Batch`] is all there or not there at all, after any crash.
+//! - A [`Batch`] is present as a whole or not at all, after any crash.
 //! - [`Store::write`] never blocks on the disk: a full queue hands the batch back.
-//! - A write whose time is up is taken back, or said to be under way: never guessed at.
-//! - What cannot be stored is refused before it is queued, so it cannot spoil the batches beside it.
-//! - One open store per data directory, in this process or any other.
-//! - Every value is stored under a checksum that covers its key too, and is checked on each read,
-//!   except where a database was made [without](DatabaseOptions::without_checksums) or holds
-//!   [several values](DatabaseOptions::duplicates) under a key.
+//! - When a write times out, it is either cancelled or reported as in progress; the outcome is
+//!   never guessed.
+//! - A batch that cannot be stored is refused before it is queued, so it cannot spoil the batches
+//!   beside it.
+//! - A data directory has at most one store open for writing, in this process or any other.
+//! - Every value is stored under a checksum that covers its key too and is verified on each read,
+//!   unless the database was created [without](DatabaseOptions::without_checksums) checksums or
+//!   holds [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit whose outcome is unknown, the store recovers by itself.
-//! - Nobody sees what is not durable. All changes are flushed to a journal first; after a crash, the
-//!   next opening to write applies those that the data file lacks.
-//! - What a resolved ticket stood for is seen by everybody who may have heard of it, at once.
-//! - A data file is whole from the moment it has its name on; after a crash, together with the
-//!   journal beside it. Copy both, or make a [`backup`](Store::backup), which needs none.
-//! - A damaged one is found by [`Store::check`] and by opening it with [`Options::check`], before the
-//!   engine, which trusts it, comes to see it.
+//! - Readers never see a write that is not durable. All changes are flushed to a journal first;
+//!   after a crash, the next opening for writing applies the changes that the data file lacks.
+//! - Once a ticket has resolved, every later read sees its write (external consistency).
+//! - A data file is complete from the moment it has its name; after a crash, it is complete
+//!   together with the journal beside it. Copy both, or make a [`backup`](Store::backup), which
+//!   needs no journal.
+//! - A damaged data file is detected by [`Store::check`] and by opening it with [`Options::check`],
+//!   before the engine, which trusts its file, reads it.
 //!
 //! # Where to look
 //!
-//! | for | see |
+//! | Task | Start here |
 //! |---|---|
-//! | one write that is durable when its ticket resolves | [`Store::write`], [`Batch`], [`Ticket`] |
-//! | many readers, again and again | [`Store::reader`] |
-//! | one moment's view of everything | [`Store::snapshot`], [`Snapshot::range`], [`Cursor`] |
+//! | a write that is durable when its ticket resolves | [`Store::write`], [`Batch`], [`Ticket`] |
+//! | frequent reads from many threads | [`Store::reader`] |
+//! | a consistent view of the whole store | [`Store::snapshot`], [`Snapshot::range`], [`Cursor`] |
 //! | types instead of bytes, several values under a key | [`Store::database_with`], [`Codec`] |
-//! | reading before writing, undisturbed | [`Store::update`] |
+//! | reading and writing in one transaction | [`Store::update`] |
 //! | keys that are paths | [`Snapshot::children`], [`Snapshot::matching`] |
 //! | all entries of a store that is being written | [`Store::scan`] |
-//! | a copy, a check, numbers | [`Store::backup`], [`Store::verify`], [`Store::stat`] |
+//! | backup, integrity check, statistics | [`Store::backup`], [`Store::verify`], [`Store::stat`] |
 //! | coming from elmdb | [`elmdb`] |
 //!
 //! The crate knows no processes and no async runtime: a ticket is a plain future.
@@ -77,7 +80,7 @@ mod write;
 #[doc = include_str!("elmdb.md")]
 pub mod elmdb {}
 
-// A store: how it is opened, what can go wrong.
+// A store: opening it, and errors.
 pub use crate::error::{DatabaseError, OpenError, ReadError, Rejection, UpdateError, WriteError};
 pub use crate::options::{Durability, Options};
 pub use crate::store::{DatabaseStat, Stat, Store};
@@ -101,22 +104,22 @@ pub use crate::read::snapshot::Snapshot;
 pub use crate::codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit};
 pub use crate::database::{Database, DatabaseOptions};
 
-// Looking after the files.
+// Maintenance of the files.
 pub use crate::disk::pages::CheckReport;
 
-/// The longest key, in bytes; the shortest has one byte. Also the longest of several values under
-/// one key.
+/// The longest key, in bytes; the shortest has one byte. Also the longest value in a database with
+/// several values under a key.
 pub const KEY_BYTES_MAX: usize = 511;
 
-/// The longest value, in bytes. A value is stored in consecutive pages, so much longer ones would
-/// be slow to place in a file that has seen some use; split them over several keys.
+/// The longest value, in bytes. A value is stored in consecutive pages, so finding room for a much
+/// longer value would be slow in a fragmented file; split such a value over several keys.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
-    /// The page's program is run as a documentation test; so what it calls is there.
+    /// The page's program runs as a documentation test, so every function it calls exists.
     #[test]
-    fn whatever_the_page_for_elmdb_promises_its_program_calls() {
+    fn the_program_on_the_page_for_elmdb_calls_every_function_the_page_promises() {
         let page = include_str!("elmdb.md");
         let (tables, program) = page.split_once("```rust").unwrap();
         let mut promised = 0;

@@ -1,4 +1,4 @@
-//! [`Options`]: how a store is opened, and the bounds it keeps.
+//! [`Options`]: configuration of a store, and the limits it keeps.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::disk::journal::{self, JournalConfig};
 use crate::disk::lmdb::Settings;
 use crate::{OpenError, Store};
 
-/// How to open a [`Store`]; every bound has a default that suits one node.
+/// Configuration for opening a [`Store`]. Every limit has a default that suits a single node.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;
@@ -33,19 +33,19 @@ pub struct Options {
     pub(crate) queue_bytes_max: usize,
 }
 
-/// What a ticket that resolves well promises.
+/// Guarantee behind a ticket that resolves to `Ok`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Durability {
-    /// The write is on the disk: it survives the loss of power. A group of writes costs one flush, of
+    /// The write is on the disk: it survives a power failure. A group of writes costs one flush of
     /// the journal; the files `journal.0` and `journal.1` belong to the data file.
     #[default]
     Durable,
-    /// The write is with the operating system: it survives the end of this process, however that
-    /// comes. **If the machine goes down, the whole store may be damaged**, not only the last
-    /// writes, for pages reach the disk in any order; [`Store::sync`] is the only safe point, and
-    /// only until the next commit. For data that can be made again. LMDB calls it `MDB_NOSYNC`
-    /// and `MDB_NOMETASYNC`.
+    /// The write has reached the operating system: it survives the end of this process, however it
+    /// ends. **If the machine goes down, the whole store may be damaged**, not only the last
+    /// writes, because pages reach the disk in any order; [`Store::sync`] is the only safe point,
+    /// and only until the next commit. Use it for data that can be regenerated. LMDB calls it
+    /// `MDB_NOSYNC` and `MDB_NOMETASYNC`.
     Volatile,
 }
 
@@ -73,54 +73,56 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The most the data file may grow to, in bytes; rounded up to 64 KiB. 1 TiB by default.
+    /// Largest size of the data file, in bytes; rounded up to 64 KiB. 1 TiB by default.
     ///
-    /// The file grows by itself up to here; beyond it writes are refused as
-    /// [`WriteError::Full`](crate::WriteError::Full). This reserves addresses, not memory and not
-    /// disk, so it may far exceed both. Where so many addresses cannot be had, half of them are
-    /// tried, and so on; [`Stat::map_bytes`](crate::Stat::map_bytes) says what came out.
+    /// The file grows on demand up to this size; beyond it writes fail with
+    /// [`WriteError::Full`](crate::WriteError::Full). The option reserves address space, not memory
+    /// and not disk, so it may far exceed both. If the operating system does not grant that much
+    /// address space, half of it is tried, and so on; [`Stat::map_bytes`](crate::Stat::map_bytes)
+    /// is the result.
     #[must_use]
     pub fn map_bytes(mut self, bytes: usize) -> Options {
         self.map_bytes = bytes;
         self
     }
 
-    /// How many named databases there may be. 128 by default.
+    /// Maximum number of named databases. 128 by default.
     ///
-    /// Each costs some hundred bytes for every snapshot.
+    /// Each costs about a hundred bytes in every snapshot.
     #[must_use]
     pub fn databases_max(mut self, databases: u32) -> Options {
         self.databases_max = databases;
         self
     }
 
-    /// What a ticket promises. [`Durability::Durable`] by default.
+    /// Guarantee behind a resolved ticket. [`Durability::Durable`] by default.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
         self
     }
 
-    /// After how many bytes of changes the data file is flushed, behind the writer's back, so that
-    /// the journal can be used again. 16 MiB by default, and never more than a quarter of
-    /// [`map_bytes`](Options::map_bytes). The journal takes about twice as much, up to sixteen times
-    /// while the disk lags behind, and next to nothing once the store is closed.
+    /// Number of journal bytes after which the data file is flushed, in the background, so that the
+    /// journal can be reused. 16 MiB by default, and never more than a quarter of
+    /// [`map_bytes`](Options::map_bytes). The journal takes about twice as much, up to sixteen
+    /// times while the disk lags behind, and next to nothing once the store is closed.
     ///
-    /// Between two of these checkpoints no page of the data file is used again, so it may grow by
-    /// a few times as much: a change of a few bytes takes a page. With more the disk has less to
-    /// do, if the same keys change again and again, and opening a store that was not closed takes
-    /// longer. A volatile store flushes nothing, and begins its journal anew after a mebibyte.
+    /// Between two of these checkpoints no page of the data file is reused, so the file may grow by
+    /// a few times this size: a change of a few bytes takes a page. A larger value means less work
+    /// for the disk, if the same keys change again and again, and a longer recovery when a store
+    /// that was not closed is opened. A volatile store does not flush, and restarts its journal
+    /// after each mebibyte.
     #[must_use]
     pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes;
         self
     }
 
-    /// Writes through the map instead of by system calls; only where the store is
-    /// [volatile](Durability::Volatile), otherwise it is ignored. LMDB calls it `MDB_WRITEMAP`.
+    /// Writes through the map instead of by system calls. Only a [volatile](Durability::Volatile)
+    /// store uses it; a durable store ignores it. LMDB calls it `MDB_WRITEMAP`.
     ///
     /// Fast, but a stray write anywhere in this process can damage the data, and a full disk ends
-    /// the process by a signal instead of refusing a write. The file takes the size of the map at
+    /// the process by a signal instead of failing a write. The file takes the size of the map at
     /// once, as a hole; so set [`map_bytes`](Options::map_bytes).
     #[must_use]
     pub fn write_map(mut self, write_map: bool) -> Options {
@@ -136,17 +138,17 @@ impl Options {
         self
     }
 
-    /// Opens what is there without writing, beside a store that writes in another process.
+    /// Opens an existing store without writing, beside a store that writes in another process.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Options {
         self.read_only = read_only;
         self
     }
 
-    /// Whether each read compares what it finds with its checksum. On by default.
+    /// Whether each read verifies the checksum of the value. On by default.
     ///
-    /// Costs some ten nanoseconds for a small value and a nanosecond for each ten to twenty bytes.
-    /// [`Store::verify`] compares in any case.
+    /// Costs about ten nanoseconds for a small value, and a nanosecond for each ten to twenty
+    /// bytes. [`Store::verify`] verifies in any case.
     #[must_use]
     pub fn verify_reads(mut self, verify_reads: bool) -> Options {
         self.verify_reads = verify_reads;
@@ -157,57 +159,58 @@ impl Options {
     /// default.
     ///
     /// The engine trusts its file: damaged pages can make it crash the process. So check a file
-    /// that was copied, restored, or on a disk that is in doubt. Costs the time to read it.
+    /// that was copied or restored, or that lies on a doubtful disk. Costs the time to read the
+    /// file.
     #[must_use]
     pub fn check(mut self, check: bool) -> Options {
         self.check = check;
         self
     }
 
-    /// How long a snapshot can be read after it was taken; ten minutes by default.
+    /// Maximum age of a snapshot that can be read; ten minutes by default.
     ///
-    /// Afterwards reads answer [`ReadError::Expired`](crate::ReadError::Expired), so that nobody
-    /// goes on holding back old pages. While nothing is committed, none are held back, and so
-    /// nothing expires. A store that is [opened to read only](Options::read_only) has a bound of its
-    /// own, and notices the commits of the process that writes: there a snapshot of that age expires
-    /// if it does not show the last commit.
+    /// Afterwards reads fail with [`ReadError::Expired`](crate::ReadError::Expired), so that a
+    /// forgotten reader does not retain old pages for ever. Without commits no pages are retained,
+    /// so nothing expires. A store that is [opened read-only](Options::read_only) has a limit of
+    /// its own, and notices the commits of the process that writes: its snapshot expires at that
+    /// age if it does not show the last commit.
     ///
-    /// A snapshot that is held and not read, expired or not, holds back its pages until it is
-    /// dropped; [`Stat::snapshot_lag_commits`](crate::Stat::snapshot_lag_commits) shows it.
+    /// A snapshot that is held but not read, expired or not, retains its pages until it is dropped;
+    /// [`Stat::snapshot_lag_commits`](crate::Stat::snapshot_lag_commits) shows it.
     #[must_use]
     pub fn snapshot_age_max(mut self, age: Duration) -> Options {
         self.snapshot_age_max = age;
         self
     }
 
-    /// How many snapshots may be alive at once. 1,024 by default, 64 bytes each.
+    /// Maximum number of live snapshots. 1,024 by default, 64 bytes each.
     #[must_use]
     pub fn snapshots_max(mut self, snapshots: u32) -> Options {
         self.snapshots_max = snapshots;
         self
     }
 
-    /// How many batches may wait for the writer. 16,384 by default.
+    /// Maximum number of batches in the queue. 16,384 by default.
     #[must_use]
     pub fn queue_batches_max(mut self, batches: usize) -> Options {
         self.queue_batches_max = batches;
         self
     }
 
-    /// How many bytes of batches may wait for the writer. 64 MiB by default.
+    /// Maximum number of bytes of the queued batches. 64 MiB by default.
     ///
-    /// As many again may be in the commit under way. It also bounds a single batch.
+    /// The commit in progress may hold as many again. The limit also bounds a single batch.
     #[must_use]
     pub fn queue_bytes_max(mut self, bytes: usize) -> Options {
         self.queue_bytes_max = bytes;
         self
     }
 
-    /// Opens the store in the directory `path`, making it if it does not exist.
+    /// Opens the store in the directory `path`, and creates the directory if it does not exist.
     ///
     /// # Errors
     ///
-    /// [`OpenError`], sorted by what can be done about it.
+    /// [`OpenError`], with a variant for each remedy.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, OpenError> {
         Store::open_with(path.as_ref(), self)
     }
@@ -217,15 +220,16 @@ impl Options {
         let is_durable = self.durability == Durability::Durable;
         let asked = match self.durability {
             Durability::Durable => self.checkpoint_bytes,
-            // It costs next to nothing, and a short journal stays in the caches.
+            // A checkpoint costs next to nothing here, and a short journal stays in the CPU's
+            // caches.
             Durability::Volatile => self.checkpoint_bytes.min(VOLATILE_CHECKPOINT_BYTES),
         };
-        // Who allows few bytes of data expects few beside them.
+        // A store with a small map has a small journal.
         let checkpoint_bytes = asked.min(self.map_bytes_rounded() as u64 / 4);
         (!self.read_only).then_some(JournalConfig { checkpoint_bytes, is_durable })
     }
 
-    /// What of this is the engine's.
+    /// Returns the settings of the engine.
     pub(crate) fn settings(&self) -> Settings {
         let volatile = self.durability == Durability::Volatile;
         let pins = self.journal_config().map_or(0, |_| journal::PINS);
@@ -233,21 +237,21 @@ impl Options {
             map_bytes: self.map_bytes_rounded(),
             readers_max: self.snapshots_max.saturating_add(pins),
             tables_max: self.databases_max.saturating_add(OWN_TABLES),
-            // A journal is flushed in its stead.
+            // The journal is flushed instead.
             no_sync: true,
             write_map: volatile && self.write_map,
             no_read_ahead: !self.read_ahead,
         }
     }
 
-    /// The map size as the engine wants it: whole pages, of any page size in use.
+    /// The map size that the engine accepts: whole pages, for any page size in use.
     pub(crate) fn map_bytes_rounded(&self) -> usize {
         const UNIT: usize = 64 << 10;
         self.map_bytes.max(UNIT).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT)
     }
 }
 
-/// After how many bytes of changes a checkpoint is taken where it does not flush.
+/// Journal bytes between two checkpoints of a volatile store, which do not flush.
 const VOLATILE_CHECKPOINT_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! [`Store`]: the handle that everything else hangs on.
+//! [`Store`]: the handle of an open data directory.
 
 use std::io;
 use std::ops::RangeBounds;
@@ -22,10 +22,10 @@ use crate::{
 /// An open data directory. Cheap to clone; all clones are the same store.
 ///
 /// When the last clone is dropped, or at [`close`](Store::close), everything queued is committed
-/// and the writer thread joined. The directory is free again once the snapshots are dropped too.
+/// and the writer thread is joined. The directory is free again once the snapshots are dropped too.
 ///
-/// The data file is mapped into memory: nothing else may change it while it is open, and it must
-/// lie on a local disk, not on a network share.
+/// The data file is mapped into memory: no other program may change it while it is open, and it
+/// must lie on a local disk, not on a network share.
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Shared>);
 
@@ -34,76 +34,78 @@ struct Shared {
     environment: Arc<Environment>,
     queue: Arc<Queue>,
     counters: Arc<Counters>,
-    /// Taken by whoever joins it.
+    /// The writer thread. Taken by the thread that joins it.
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A store in numbers, from [`Store::stat`].
+/// Statistics of a store, from [`Store::stat`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// Keys in the default database.
+    /// Number of keys in the default database.
     pub entries: u64,
-    /// Named databases.
+    /// Number of named databases.
     pub databases: u64,
-    /// The size of the data file.
+    /// Size of the data file, in bytes.
     pub file_bytes: u64,
-    /// How much of it was ever in use. What is free of that is used again before it grows.
+    /// Bytes of the data file that were ever in use. Free pages among them are reused before the
+    /// file grows.
     pub used_bytes: u64,
-    /// The size of the journal beside it; see [`Options::checkpoint_bytes`].
+    /// Size of the journal, in bytes; see [`Options::checkpoint_bytes`].
     pub journal_bytes: u64,
-    /// What the data file may grow to.
+    /// Maximum size of the data file, in bytes.
     pub map_bytes: u64,
-    /// Batches made durable since the store was opened.
+    /// Number of batches made durable since the store was opened.
     pub batches: u64,
-    /// Groups, each with its own disk flush, that this took.
+    /// Number of groups, each with its own disk flush, that these batches took.
     pub commits: u64,
-    /// The most snapshots there were at once, those of other processes and those kept for later use
-    /// included.
+    /// Largest number of snapshots alive at the same time, including snapshots of other processes
+    /// and snapshots kept for reuse.
     pub snapshots: u64,
-    /// How many commits the oldest snapshot is behind, in whichever process it is held. The data file
-    /// grows as long as a snapshot stays behind, because the pages it can see are not used again; a
-    /// number that rises and rises means that a snapshot is kept, for at most
-    /// [`Options::snapshot_age_max`] if it is read.
+    /// Number of commits since the oldest snapshot of any process. The data file grows while a
+    /// snapshot lags behind, because the pages it can see are not reused. A number that keeps
+    /// rising means that a snapshot is kept alive, for at most [`Options::snapshot_age_max`] if it
+    /// is read.
     pub snapshot_lag_commits: u64,
     /// Number of times the engine was reopened after a commit whose outcome was unknown.
     pub recoveries: u64,
-    /// As [`Store::is_writable`] says.
+    /// Whether the store accepts writes; see [`Store::is_writable`].
     pub writable: bool,
 }
 
-/// One database of a store in numbers, from [`Store::stat_databases`].
+/// Statistics of a single database, from [`Store::stat_databases`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DatabaseStat {
-    /// Its name; the default database has none.
+    /// Name of the database; `None` for the default database.
     pub name: Option<String>,
-    /// What it is like.
+    /// Options of the database.
     pub options: DatabaseOptions,
-    /// How many entries it has; of several values under a key, each counts.
+    /// Number of entries; each of several values under a key counts.
     pub entries: u64,
-    /// How many bytes its pages take in the data file.
+    /// Size of its pages in the data file, in bytes.
     pub bytes: u64,
 }
 
 impl Stat {
-    /// How many batches shared one disk flush on average; 0 before the first.
+    /// Average number of batches that shared a disk flush; 0 before the first flush.
     pub fn batches_per_commit(&self) -> f64 {
         if self.commits == 0 { 0.0 } else { self.batches as f64 / self.commits as f64 }
     }
 }
 
 impl Store {
-    /// Opens the store in the directory `path` with the default [`Options`], making it if need be.
+    /// Opens the store in the directory `path` with the default [`Options`], and creates the
+    /// directory if it does not exist.
     ///
     /// # Errors
     ///
-    /// [`OpenError`], sorted by what can be done about it.
+    /// [`OpenError`], with a variant for each remedy.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, OpenError> {
         Options::default().open(path)
     }
 
-    /// The options to open a store with.
+    /// Returns the default [`Options`].
     pub fn options() -> Options {
         Options::default()
     }
@@ -129,20 +131,22 @@ impl Store {
         Ok(Store(Arc::new(Shared { environment, queue, counters, writer })))
     }
 
-    /// Queues a batch for the next commit. Never waits: neither for the disk nor for room.
+    /// Queues a batch for the next commit. Never waits, neither for the disk nor for room in the
+    /// queue.
     ///
     /// Batches are committed in the order in which they were queued. The ticket resolves when this
-    /// one is durable, or to a [`WriteError`](crate::WriteError) that hands it back.
+    /// batch is durable, or to a [`WriteError`](crate::WriteError) that hands the batch back.
     pub fn write(&self, batch: Batch) -> Ticket {
         self.0.queue.push(batch)
     }
 
-    /// Reads and writes in one transaction: runs the closure on the writer thread, at its turn.
+    /// Reads and writes in one transaction: runs the closure on the writer thread, in the order of
+    /// the queue.
     ///
-    /// What it writes is applied if it returns `Ok`, and durable when the future resolves. It holds
-    /// up everybody who writes, so it should be short; and it runs again if its commit is tried
-    /// again, so what it does besides should bear that. Reading for long beforehand, in a
-    /// snapshot, is cheaper.
+    /// The writes of the closure are applied if it returns `Ok`, and are durable when the future
+    /// resolves. The closure blocks all other writers, so keep it short. It may run more than once
+    /// (if its commit is retried), so its side effects must be idempotent. Reading at length
+    /// beforehand, in a snapshot, is cheaper.
     ///
     /// ```
     /// # use throng_store::{Batch, ReadError, Store};
@@ -170,20 +174,20 @@ impl Store {
         Updating::new(closure, |job| self.0.queue.push_work(Work::Update(job), UPDATE_BYTES))
     }
 
-    /// Waits, as a [`Ticket`], until everything queued before is on the disk, also where the store
-    /// is [volatile](crate::Durability::Volatile).
+    /// Returns a [`Ticket`] that resolves when everything queued before is on the disk, also in a
+    /// [volatile](crate::Durability::Volatile) store.
     pub fn sync(&self) -> Ticket {
         self.0.queue.push_work(Work::Sync, 0)
     }
 
-    /// The database of that name, made if it is not there: one value under each key, with a
-    /// checksum.
+    /// Opens the database `name`, with one value under each key and checksums, and creates it if it
+    /// does not exist.
     ///
-    /// Blocks for a commit if it has to be made, so do it when you start.
+    /// Creating a database blocks for a commit, so open databases at start-up.
     ///
     /// # Errors
     ///
-    /// [`DatabaseError`], sorted by what can be done about it.
+    /// [`DatabaseError`], with a variant for each remedy.
     pub fn database<K: Codec, V: Codec>(
         &self,
         name: &str,
@@ -191,7 +195,7 @@ impl Store {
         self.database_with(name, &DatabaseOptions::new())
     }
 
-    /// The database of that name, which is as the options say.
+    /// Opens the database `name` with these options.
     ///
     /// ```
     /// use throng_store::{DatabaseOptions, Store, Str, U64};
@@ -209,7 +213,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`database`](Store::database).
+    /// See [`database`](Store::database).
     pub fn database_with<K: Codec, V: Codec>(
         &self,
         name: &str,
@@ -219,16 +223,17 @@ impl Store {
         Ok(Database::new(self.clone(), table_ref))
     }
 
-    /// The names of all databases, in order.
+    /// Returns the names of all databases, in order.
     pub fn databases(&self) -> Vec<String> {
         self.0.environment.databases().into_iter().map(|(name, _)| name).collect()
     }
 
-    /// All databases in numbers: the default one, then the others by their names.
+    /// Returns statistics of all databases: first the default database, then the others in order of
+    /// their names.
     ///
     /// # Errors
     ///
-    /// As [`snapshot`](Store::snapshot).
+    /// See [`snapshot`](Store::snapshot).
     pub fn stat_databases(&self) -> Result<Vec<DatabaseStat>, ReadError> {
         let environment = &self.0.environment;
         let snapshot = self.snapshot()?;
@@ -244,11 +249,11 @@ impl Store {
             .collect()
     }
 
-    /// Waits for room in the queue, for those who would rather wait than be handed
+    /// Waits for room in the queue, for a caller that prefers waiting to
     /// [`WriteError::Overloaded`].
     ///
-    /// Nothing is reserved: another may take the room first, so try in a loop. Also resolves once
-    /// the store takes no more writes.
+    /// The room is not reserved: another writer may take it first, so try in a loop. The future
+    /// also resolves once the store accepts no more writes.
     ///
     /// ```
     /// # use throng_store::{Batch, Store, WriteError};
@@ -268,23 +273,23 @@ impl Store {
         self.0.queue.room_for(batch)
     }
 
-    /// Whether writes are taken: not while it recovers from a failed commit, nor once it is
-    /// closed, nor if it was opened to read only.
+    /// Whether the store accepts writes. It does not while it recovers from a failed commit, after
+    /// it is closed, or if it was opened read-only.
     ///
-    /// Costs a lock. Unlike [`stat`](Store::stat) it answers also while it recovers.
+    /// Takes a lock. Unlike [`stat`](Store::stat), it also answers during recovery.
     pub fn is_writable(&self) -> bool {
         self.0.queue.is_open()
     }
 
-    /// A frozen view of everything whose ticket has resolved.
+    /// Returns a frozen view of everything whose ticket has resolved.
     ///
-    /// Costs some tens of nanoseconds: threads keep theirs for the next time. Where writes have just
-    /// been told to be done, it blocks until they are committed as well: until 1,024 keys at most are
-    /// applied and their pages handed to the system, and for a flush of the disk if one is under way.
-    /// Where that happens again and again it soon does not, for then the writer commits each group at
-    /// once. A [`Reader`] asked for single keys need not wait for others. Pages that a snapshot can see
-    /// are not reused while it lives, so one that is kept for long makes the file grow under writes; so
-    /// beyond [`Options::snapshot_age_max`] it can no longer be read.
+    /// Costs some tens of nanoseconds, because threads keep their snapshots for reuse. If the
+    /// latest writes are durable but not yet committed to LMDB, this waits for that commit: at most
+    /// 1,024 keys, plus a disk flush if one is in progress. If readers keep causing such waits, the
+    /// writer switches to committing every group immediately. A [`Reader`] that gets single keys
+    /// need not wait for other keys. Pages that a snapshot can see are not reused while it lives,
+    /// so a long-lived snapshot makes the file grow under writes; beyond
+    /// [`Options::snapshot_age_max`] it can no longer be read.
     ///
     /// # Errors
     ///
@@ -294,27 +299,27 @@ impl Store {
         Snapshot::begin(&self.0.environment)
     }
 
-    /// The entries of the default database whose keys lie within the bounds, in chunks, each from a
-    /// snapshot of its own.
+    /// Walks the entries of the default database whose keys lie within the bounds, in chunks, each
+    /// from a snapshot of its own.
     pub fn scan<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Scan {
         Scan::new(self.clone(), self.0.environment.entries(), encode_bounds::<Bytes>(bounds))
     }
 
-    /// As [`scan`](Store::scan), of the keys that begin with `prefix`.
+    /// Walks the entries whose keys begin with `prefix`; see [`scan`](Store::scan).
     pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
         Scan::new(self.clone(), self.0.environment.entries(), Ok(prefix_bounds(prefix)))
     }
 
-    /// A view that follows the store, for those who read often.
+    /// Returns a [`Reader`], a view that follows the store, for frequent reads.
     pub fn reader(&self) -> Reader {
         Reader::new(self.clone())
     }
 
-    /// The store in numbers.
+    /// Returns statistics of the store.
     ///
     /// # Errors
     ///
-    /// As [`snapshot`](Store::snapshot).
+    /// See [`snapshot`](Store::snapshot).
     pub fn stat(&self) -> Result<Stat, ReadError> {
         let Shared { environment, counters, .. } = &*self.0;
         let env = environment.env().ok_or(ReadError::Recovering)?;
@@ -334,10 +339,9 @@ impl Store {
         })
     }
 
-    /// Reads everything, in all databases, and compares it with its checksums; returns how many
-    /// entries there are.
+    /// Reads all entries of all databases, verifies their checksums, and returns their number.
     ///
-    /// Goes at the speed of the disk, or of memory for what is cached. Writers are not held up.
+    /// Runs at the speed of the disk, or of memory for cached pages. Writers are not blocked.
     ///
     /// # Errors
     ///
@@ -346,11 +350,12 @@ impl Store {
         self.verify_with(|_| ())
     }
 
-    /// As [`verify`](Store::verify), and says every now and then how many entries were read so far.
+    /// Verifies all entries as [`verify`](Store::verify) does, and reports the number of entries
+    /// read so far to `progress` from time to time.
     ///
     /// # Errors
     ///
-    /// As [`verify`](Store::verify).
+    /// See [`verify`](Store::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64)) -> Result<u64, ReadError> {
         let environment = &self.0.environment;
         let snapshot = Snapshot::begin_unbounded(environment)?;
@@ -362,16 +367,17 @@ impl Store {
         Ok(entries)
     }
 
-    /// Looks at the data file in the directory `path` without opening it: at every page, whether it
-    /// is what it should be, and at every value, whether it is what its checksum says.
+    /// Checks the data file in the directory `path` without opening it: the structure of every
+    /// page, and the checksum of every value.
     ///
-    /// Unlike [`verify`](Store::verify) it does so without the engine, which trusts its file, and
-    /// which damaged pages can make crash the process. Goes at the speed of the disk, and takes
-    /// memory for the largest value, and some bytes for each free page.
+    /// Unlike [`verify`](Store::verify), it does not use the engine, which trusts its file and can
+    /// crash the process on damaged pages. Runs at the speed of the disk, and takes memory for the
+    /// largest value plus some bytes for each free page.
     ///
-    /// What it cannot notice: other bytes of the same order, and of the same length but for one byte,
+    /// Undetectable damage: other bytes in the same order and of the same length but for one byte,
     /// in keys and values that have [no](crate::DatabaseOptions::without_checksums)
-    /// [checksums](crate::DatabaseOptions::duplicates), and a whole file put back to an earlier one.
+    /// [checksums](crate::DatabaseOptions::duplicates); and a whole file replaced by an earlier
+    /// version.
     ///
     /// ```
     /// # use throng_store::{Batch, OpenError, Store};
@@ -386,30 +392,31 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`OpenError::Corrupt`] with the first damage found; otherwise as for [`open`](Store::open),
-    /// also [`OpenError::InUse`] while the store is open anywhere.
+    /// [`OpenError::Corrupt`] with the first damage found; otherwise the errors of
+    /// [`open`](Store::open), including [`OpenError::InUse`] while the store is open anywhere.
     pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
         Environment::check(path.as_ref())
     }
 
-    /// Writes a copy of everything whose ticket has resolved into the directory `path`, which is made and
-    /// must not hold a store yet. The copy is compact, and opens as a store. Its files and the directories made
-    /// for it have the modes 0600 and 0700.
+    /// Writes a copy of everything whose ticket has resolved into the directory `path`, which is
+    /// created and must not hold a store yet. The copy is compact, and opens as a store. Its files
+    /// and the directories created for it have the modes 0600 and 0700.
     ///
-    /// Goes at the speed of the disk. Writers are not held up, but the file grows under them as
+    /// Runs at the speed of the disk. Writers are not blocked, but the file grows under them as
     /// under a [`snapshot`](Store::snapshot) held for as long.
     ///
     /// # Errors
     ///
-    /// The operating system's; `AlreadyExists` if there is a store. An unfinished copy is removed,
-    /// and one that a crash left behind is no store; the next copy into that place replaces it.
+    /// The error of the operating system; `AlreadyExists` if the directory holds a store. An
+    /// unfinished copy is removed. A copy that a crash interrupted is not a store, and the next
+    /// copy into that directory replaces it.
     pub fn backup(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.0.environment.copy_to(path.as_ref())
     }
 
-    /// Commits what is queued and ends the writer thread; blocks until that is done.
+    /// Commits everything queued and ends the writer thread; blocks until that is done.
     ///
-    /// Further writes through any clone are refused with [`WriteError::Closed`]; reads go on.
+    /// Further writes through any clone are refused with [`WriteError::Closed`]; reads continue.
     ///
     /// [`WriteError::Closed`]: crate::WriteError::Closed
     pub fn close(&self) {
@@ -420,27 +427,28 @@ impl Store {
         &self.0.environment
     }
 
-    /// Tells it from all others in this process.
+    /// Number that distinguishes this store from all others in this process.
     pub(crate) fn id(&self) -> u64 {
         self.0.environment.id()
     }
 }
 
-/// What an update counts towards the queue's budget; what it captures nobody knows.
+/// Bytes that an update counts towards the queue's limit; the size of its captures is unknown.
 const UPDATE_BYTES: usize = 256;
 
 impl Shared {
     fn close(&self) {
         self.queue.close();
-        // Held while joining, so that a second closer also returns only when all is written.
+        // Held while joining, so that a second `close` also returns only when everything is
+        // written.
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // A waker may drop the last store on the writer thread itself, which cannot join itself
-        // and ends by itself.
+        // A waker may drop the last store on the writer thread itself, which cannot join itself and
+        // ends after this call.
         if writer.as_ref().is_some_and(|writer| writer.thread().id() == thread::current().id()) {
             return;
         }
         if let Some(writer) = writer.take() {
-            // It died of a panic at worst; its tickets have been told.
+            // If the thread died of a panic, its tickets have resolved as unknown.
             let _ = writer.join();
         }
     }
@@ -453,7 +461,7 @@ impl Drop for Shared {
 }
 
 #[cfg(all(test, target_os = "linux"))]
-// Clippy grants this to tests by itself, but does not see through the condition.
+// Clippy allows this in tests, but does not recognise the condition.
 #[allow(clippy::unwrap_used)]
 mod tests {
     use std::mem;
@@ -461,13 +469,13 @@ mod tests {
     use super::*;
     use crate::WriteError;
 
-    /// The engine gives up as after a failed commit, here because a thread ended within its
-    /// transaction, which the engine notices by the lock left behind.
+    /// Makes the engine refuse further writes as after a failed commit: a thread ends within its
+    /// transaction, and the engine notices the lock left behind.
     fn leave_a_commit_half_done(store: &Store) {
         let environment = store.0.environment.clone();
         let leave = thread::spawn(move || {
             let env = environment.env().unwrap();
-            // The environment is closed all the same.
+            // The environment is closed nevertheless.
             mem::forget(env.begin_write().unwrap());
         });
         leave.join().unwrap();
@@ -494,7 +502,7 @@ mod tests {
         assert!(!store.is_writable());
         let refused = store.write(batch.clone()).wait();
         assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
-        // The old snapshot goes on, and holds the recovery up.
+        // The old snapshot stays readable, and delays the recovery.
         while !matches!(store.snapshot(), Err(ReadError::Recovering)) {
             thread::yield_now();
         }
@@ -517,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_recovers_can_be_closed_all_the_same() {
+    fn a_store_can_be_closed_during_recovery() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
         let held = store.snapshot().unwrap();
