@@ -1,12 +1,12 @@
-//! [`Children`] and [`Matches`]: keys read as paths, without walking what lies below.
+//! [`Children`] and [`Matches`]: keys read as paths, without visiting the keys below each child.
 //!
-//! A key such as `users/ada/name` is a path whose parts stand between separators. The keys below
-//! one path lie side by side, so whoever has seen one of them can seek past all of them: listing
-//! costs by the child, however much there is below each.
+//! A key such as `users/ada/name` is a path whose parts are divided by separators. The keys below a
+//! path are consecutive, so a cursor that has seen any of them can seek past all of them: the cost
+//! of a listing depends on the number of children, not on the number of keys below them.
 //!
-//! A path that is a key itself need not lie beside the keys below it: `ada`, `ada-b`, `ada/name`
-//! are in order. It is yielded where it lies as a key; so where keys below a path are met, a lookup
-//! tells whether that child has its place elsewhere.
+//! A path that is a key itself need not be adjacent to the keys below it: `ada`, `ada-b`,
+//! `ada/name` are in order. Such a child is yielded at its own key; so where keys below a path are
+//! found, a lookup checks whether the child is yielded elsewhere.
 
 use std::fmt;
 
@@ -15,40 +15,42 @@ use crate::disk::lmdb::{self, Move};
 use crate::read::range::beyond;
 use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
 
-/// What lies directly below a path, from [`Snapshot::children`]: each child once, from either end.
+/// Direct children of a path, from [`Snapshot::children`]: each child once, from either end.
 ///
-/// In the order of the keys: a child that is a key itself comes where that key is, another where
-/// the first key below it is. Costs a seek for each child, and a lookup for each that has keys
-/// below it, whatever their number.
+/// Children are in the order of the keys: a child that is a key itself is yielded at that key, any
+/// other child at the first key below it. Costs a seek for each child, and a lookup for each child
+/// that has keys below it, whatever their number.
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Children<'s> {
     snapshot: &'s Snapshot,
     table_ref: TableRef,
     separator: u8,
-    /// How long the path is that they are children of.
+    /// Length of the parent's path.
     prefix: usize,
-    /// What is left: from here, and below there if that is a key. Nothing once they are gone.
+    /// Remaining keys: from the first bound, and below the second if it is given. `None` at the
+    /// end.
     left: Option<(From, Option<Vec<u8>>)>,
-    /// To be yielded first.
+    /// An error to yield first.
     failed: Option<ReadError>,
     cursor: Option<lmdb::Cursor<'s>>,
 }
 
-/// Where what is left begins.
+/// First bound of the remaining keys.
 enum From {
     At(Vec<u8>),
     Behind(Vec<u8>),
 }
 
-/// One of [`Children`].
+/// A single item of [`Children`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Child<'s> {
-    /// The path they were asked for, and the name behind it.
+    /// Path of the child: the parent's path and the name after it.
     pub path: &'s [u8],
-    /// What stands between that path and the next separator or the end of the key.
+    /// Name of the child: the bytes between the parent's path and the next separator or the end of
+    /// the key.
     pub name: &'s [u8],
-    /// Whether the path is a key itself. If not, there are only keys below it.
+    /// Whether the path is a key itself. If not, only keys below it exist.
     pub is_key: bool,
 }
 
@@ -59,21 +61,21 @@ impl<'s> Children<'s> {
         prefix: &[u8],
         separator: u8,
     ) -> Children<'s> {
-        // No key is as long as such a prefix.
+        // A longer prefix has no children, because no key is as long.
         let left = (prefix.len() <= KEY_BYTES_MAX)
             .then(|| (From::At(prefix.to_vec()), beyond(prefix.to_vec())));
         let prefix = prefix.len();
         Children { snapshot, table_ref, separator, prefix, left, failed: None, cursor: None }
     }
 
-    /// No children but an error.
+    /// Makes the iterator yield the error and no children.
     pub(crate) fn failed(mut self, error: ReadError) -> Children<'s> {
         self.left = None;
         self.failed = Some(error);
         self
     }
 
-    /// Those of them that have these values.
+    /// Keeps only the children whose fields have these values.
     pub(crate) fn matching(self, patterns: &[(&[u8], &[u8])]) -> Matches<'s> {
         let patterns = patterns
             .iter()
@@ -82,7 +84,7 @@ impl<'s> Children<'s> {
         Matches { children: self, patterns }
     }
 
-    /// The next child from one end. Keys below a child that has its place elsewhere are passed.
+    /// Returns the next child from an end. Skips keys below a child that is yielded elsewhere.
     fn step(&mut self, forward: bool) -> Result<Option<Child<'s>>, ReadError> {
         loop {
             let Some(key) = self.outermost(forward)? else {
@@ -108,7 +110,7 @@ impl<'s> Children<'s> {
         }
     }
 
-    /// The first or the last key of what is left.
+    /// Returns the first or the last of the remaining keys.
     fn outermost(&mut self, forward: bool) -> Result<Option<&'s [u8]>, ReadError> {
         let Some((from, below)) = &self.left else { return Ok(None) };
         self.snapshot.check()?;
@@ -147,7 +149,8 @@ impl<'s> Children<'s> {
         }))
     }
 
-    /// Nothing is left up to this key, itself included; or from it on.
+    /// Excludes the keys up to and including this key if `forward`; otherwise the keys from this
+    /// key on.
     fn exclude(&mut self, key: Vec<u8>, forward: bool) {
         if let Some((from, below)) = &mut self.left {
             if forward {
@@ -191,15 +194,16 @@ impl fmt::Debug for Children<'_> {
     }
 }
 
-/// The [`Children`] that have certain values in certain fields, from [`Snapshot::matching`].
+/// [`Children`] that have given values in given fields, from [`Snapshot::matching`].
 ///
-/// Yields their paths, in the order of children. Costs what those cost, and for each child one
-/// lookup by pattern up to the first that does not hold; so put the rarest first.
+/// Yields the paths of the matches, in the order of [`Children`]. Costs the iteration over the
+/// children, plus lookups for each child up to the first pattern that does not match; so put the
+/// rarest pattern first.
 #[must_use = "iterators do nothing unless they are advanced"]
 #[derive(Debug)]
 pub struct Matches<'s> {
     children: Children<'s>,
-    /// What is added to a child's path, and the value that is to be there.
+    /// Patterns: the suffix to add to a child's path, and the value expected there.
     patterns: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -211,7 +215,7 @@ impl<'s> Matches<'s> {
             key.truncate(path.len());
             key.extend_from_slice(field);
             let holds = match cursor {
-                // Any of the values will do.
+                // Any of the values may match.
                 Some(cursor) if table_ref.kind == Kind::Duplicates => {
                     key.len() <= KEY_BYTES_MAX
                         && value.len() <= KEY_BYTES_MAX

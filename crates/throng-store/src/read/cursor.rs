@@ -1,7 +1,7 @@
-//! [`Cursor`]: a place in a database, moved by hand.
+//! [`Cursor`]: a position in a database, moved by the caller.
 //!
-//! The engine's cursor is left in places of its own when it finds nothing; this one remembers
-//! where it stands, so that each move means the same from everywhere.
+//! The engine's cursor is left in an arbitrary position when it finds nothing; this cursor
+//! remembers its position, so that each move means the same from everywhere.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,10 +11,10 @@ use crate::disk::lmdb::{self, Entry, Move};
 use crate::read::range::{Source, decode};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
-/// A place in a database of a [`Snapshot`]: at an entry, before the first, or behind the last.
+/// A position in a database of a [`Snapshot`]: at an entry, before the first, or after the last.
 ///
-/// Each method moves and returns the entry at which it then stands. Costs one move of a tree
-/// cursor.
+/// Each method moves the cursor and returns the entry at its new position. A move costs one move of
+/// a tree cursor.
 ///
 /// ```
 /// # use throng_store::{Batch, Store};
@@ -32,7 +32,7 @@ use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 pub struct Cursor<'s, K: Codec = Bytes, V: Codec = Bytes> {
     snapshot: &'s Snapshot,
     table_ref: TableRef,
-    /// `None` where the database was made after the snapshot.
+    /// The engine's cursor; `None` if the database was created after the snapshot.
     cursor: Option<lmdb::Cursor<'s>>,
     stands: Stands,
     codecs: PhantomData<fn() -> (K, V)>,
@@ -40,7 +40,7 @@ pub struct Cursor<'s, K: Codec = Bytes, V: Codec = Bytes> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stands {
-    /// Before the first; so does one that was not moved yet.
+    /// Before the first entry, which is also the initial position.
     Before,
     At,
     Behind,
@@ -49,7 +49,7 @@ enum Stands {
 type Decoded<'s, K, V> =
     Result<Option<(<K as Codec>::Decoded<'s>, <V as Codec>::Decoded<'s>)>, ReadError>;
 
-// A cursor is no iterator: it goes both ways, and what it returns can fail.
+// A cursor is not an iterator: it moves both ways, and a move can fail.
 #[allow(clippy::should_implement_trait)]
 impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     pub(crate) fn new(snapshot: &'s Snapshot, table_ref: TableRef) -> Result<Self, ReadError> {
@@ -57,110 +57,112 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         Ok(Cursor { snapshot, table_ref, cursor, stands: Stands::Before, codecs: PhantomData })
     }
 
-    /// The first entry.
+    /// Moves to the first entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`], as for all moves.
+    /// [`ReadError`] if the entry cannot be read.
     pub fn first(&mut self) -> Decoded<'s, K, V> {
         self.go(Move::First, Stands::Behind)
     }
 
-    /// The last entry.
+    /// Moves to the last entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn last(&mut self) -> Decoded<'s, K, V> {
         self.go(Move::Last, Stands::Before)
     }
 
-    /// The next entry; the first, from before it.
+    /// Moves to the next entry; from before the first entry, to the first.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn next(&mut self) -> Decoded<'s, K, V> {
         self.forward(Move::Next)
     }
 
-    /// The entry before; the last, from behind it.
+    /// Moves to the previous entry; from after the last entry, to the last.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn prev(&mut self) -> Decoded<'s, K, V> {
         self.backward(Move::Prev)
     }
 
-    /// The first value of the next key; as [`next`](Cursor::next) where a key has one value.
+    /// Moves to the first value of the next key; the same as [`next`](Cursor::next) if a key has
+    /// one value.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn next_key(&mut self) -> Decoded<'s, K, V> {
         self.forward(Move::NextKey)
     }
 
-    /// The last value of the key before; as [`prev`](Cursor::prev) where a key has one value.
+    /// Moves to the last value of the previous key; the same as [`prev`](Cursor::prev) if a key has
+    /// one value.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn prev_key(&mut self) -> Decoded<'s, K, V> {
         self.backward(Move::PrevKey)
     }
 
-    /// The entry at which it stands.
+    /// Returns the entry at the current position.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn current(&mut self) -> Decoded<'s, K, V> {
         self.within(Move::Current)
     }
 
-    /// The next value of this key; where there is none, it stays where it is.
+    /// Moves to the next value of this key; if there is none, the cursor stays.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn next_value(&mut self) -> Decoded<'s, K, V> {
         self.among_values(Move::NextValue)
     }
 
-    /// The value of this key before; where there is none, it stays where it is.
+    /// Moves to the previous value of this key; if there is none, the cursor stays.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn prev_value(&mut self) -> Decoded<'s, K, V> {
         self.among_values(Move::PrevValue)
     }
 
-    /// The first value of this key.
+    /// Moves to the first value of this key.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn first_value(&mut self) -> Decoded<'s, K, V> {
         self.among_values(Move::FirstValue)
     }
 
-    /// The last value of this key.
+    /// Moves to the last value of this key.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn last_value(&mut self) -> Decoded<'s, K, V> {
         self.among_values(Move::LastValue)
     }
 
-    /// How many values this key has; 0 where it stands at none.
+    /// Returns the number of values of this key; 0 if the cursor is not at an entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn values(&mut self) -> Result<u64, ReadError> {
         self.snapshot.check()?;
         match &mut self.cursor {
@@ -175,11 +177,11 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         }
     }
 
-    /// The entry of this very key; where there is none, it then stands behind the last.
+    /// Moves to the entry of this key; if it does not exist, to after the last entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn seek(&mut self, key: &K::Item) -> Decoded<'s, K, V> {
         let entry = K::encode(key, |key| match self.ready()? {
             Some(cursor) if key.len() <= KEY_BYTES_MAX => {
@@ -190,11 +192,11 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.arrive(entry, Stands::Behind)
     }
 
-    /// The first entry whose key is not below this one.
+    /// Moves to the first entry whose key is not below this key.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn seek_range(&mut self, key: &K::Item) -> Decoded<'s, K, V> {
         let entry = K::encode(key, |key| match self.ready()? {
             Some(cursor) => cursor.seek_range(key).map_err(ReadError::from_engine),
@@ -203,12 +205,12 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.arrive(entry, Stands::Behind)
     }
 
-    /// The first value of this very key that is not below `value`; where there is none, it then
-    /// stands behind the last.
+    /// Moves to the first value of this key that is not below `value`; if there is none, to after
+    /// the last entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn seek_value_range(&mut self, key: &K::Item, value: &V::Item) -> Decoded<'s, K, V> {
         let (snapshot, table_ref) = (self.snapshot, self.table_ref);
         let entry = K::encode(key, |key| {
@@ -257,7 +259,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         }
     }
 
-    /// A move that leaves it at its key.
+    /// Makes a move that keeps the cursor at its key.
     fn within(&mut self, to: Move) -> Decoded<'s, K, V> {
         if self.stands != Stands::At {
             return Ok(None);

@@ -1,10 +1,11 @@
-//! [`Pool`]: read transactions that wait to be used again.
+//! [`Pool`]: read transactions kept for reuse.
 //!
-//! Beginning a read transaction takes the engine's lock and searches its table of readers; renewing
-//! one does neither; and one that already sees the last commit needs nothing at all. So threads
-//! leave theirs here, each at a shelf of its own. One that still sees the last commit stays as it
-//! is, until the next commit, after which the writer lets go of all that were left behind
-//! ([`sweep`](Pool::sweep)): nothing here holds old pages back for longer than one commit.
+//! Beginning a read transaction takes the engine's lock and searches its table of readers. Renewing
+//! a transaction does neither, and a transaction that already sees the last commit needs nothing at
+//! all. So threads leave their transactions here, each on a shelf of its own. A transaction that
+//! sees the last commit is kept unchanged until the next commit; then the writer resets all
+//! transactions that lag behind ([`sweep`](Pool::sweep)). So the pool retains old pages for at most
+//! one commit.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,23 +13,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::disk::lmdb::{IdleTxn, ReadTxn};
 
-/// Power of two; more threads than these share.
+/// Number of shelves, a power of two; with more threads, some threads share a shelf.
 const SHELVES: usize = 16;
 
-/// How many idle transactions a shelf keeps.
+/// Maximum number of idle transactions on a shelf.
 const IDLE_MAX: usize = 8;
 
-/// See the module.
+/// Read transactions kept for reuse, and the number of the last commit.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     shelves: [Mutex<Shelf>; SHELVES],
-    /// The number of the last commit.
+    /// Number of the last commit.
     committed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// Sees a commit that was the last one when it was left here.
+    /// A transaction that sees the commit that was the last one when it was left here.
     fresh: Option<ReadTxn>,
     idle: Vec<IdleTxn>,
 }
@@ -36,20 +37,20 @@ struct Shelf {
 /// A transaction from a pool.
 #[derive(Debug)]
 pub(crate) enum Pooled {
-    /// Sees the last commit.
+    /// A transaction that sees the last commit.
     Fresh(ReadTxn),
-    /// To be renewed.
+    /// A transaction that must be renewed.
     Idle(IdleTxn),
 }
 
 impl Pool {
-    /// The number of the last commit whose writers may have been told.
+    /// Number of the last commit whose writers may have been acknowledged.
     pub(crate) fn committed(&self) -> u64 {
-        // Acquire: whoever sees the number also sees the commit.
+        // Acquire: a thread that sees the number also sees the commit (pairs with `sweep`).
         self.committed.load(Ordering::Acquire)
     }
 
-    /// Takes a transaction that was left by this thread, or by one that shares its shelf.
+    /// Takes a transaction that this thread left, or a thread that shares its shelf.
     pub(crate) fn take(&self) -> Option<Pooled> {
         let mut shelf = self.own_shelf();
         if let Some(txn) = shelf.fresh.take() {
@@ -61,7 +62,7 @@ impl Pool {
         shelf.idle.pop().map(Pooled::Idle)
     }
 
-    /// Takes any transaction, from whichever shelf.
+    /// Takes any transaction, from any shelf.
     pub(crate) fn take_anywhere(&self) -> Option<IdleTxn> {
         self.shelves.iter().find_map(|shelf| {
             let mut shelf = lock(shelf);
@@ -69,16 +70,17 @@ impl Pool {
         })
     }
 
-    /// Leaves a transaction for later, as it is if it sees the last commit and `may_stay`: where
-    /// [`sweep`](Pool::sweep) follows each commit.
+    /// Keeps a transaction for later; unchanged if it sees the last commit and `may_stay`, which is
+    /// true where [`sweep`](Pool::sweep) follows each commit.
     pub(crate) fn give(&self, txn: ReadTxn, may_stay: bool) {
         let mut shelf = self.own_shelf();
-        // Under the lock: what comes before `retire` empties the shelf is emptied with it.
+        // Under the lock: a transaction that arrives before `clear` empties the shelf is dropped
+        // with it.
         if txn.env().is_retired() {
             drop(shelf);
             return drop(txn);
         }
-        // Under the lock as well: a later commit finds it here.
+        // Under the lock as well: the sweep of a later commit finds the transaction here.
         if may_stay && txn.id() == self.committed() && shelf.fresh.is_none() {
             shelf.fresh = Some(txn);
         } else if shelf.idle.len() < IDLE_MAX {
@@ -86,9 +88,10 @@ impl Pool {
         }
     }
 
-    /// Says that there is another commit, and lets go of what sees an older one.
+    /// Announces a commit, and resets the transactions that see an older one.
     ///
-    /// Who makes a database commits beside the writer, so the two may come here in either order.
+    /// A thread that creates a database commits beside the writer, so the two may arrive here in
+    /// either order.
     pub(crate) fn sweep(&self, committed: u64) {
         // Release: see `committed`.
         let before = self.committed.fetch_max(committed, Ordering::Release);
@@ -101,7 +104,7 @@ impl Pool {
         }
     }
 
-    /// Drops everything.
+    /// Drops all transactions.
     pub(crate) fn clear(&self) {
         for shelf in &self.shelves {
             let taken = std::mem::take(&mut *lock(shelf));
@@ -116,7 +119,7 @@ impl Pool {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let own = OWN.with(|own| {
             if own.get() == usize::MAX {
-                // Relaxed: any distribution is right.
+                // Relaxed: any distribution is correct.
                 own.set(NEXT.fetch_add(1, Ordering::Relaxed) % SHELVES);
             }
             own.get()
@@ -126,6 +129,6 @@ impl Pool {
 }
 
 fn lock(shelf: &Mutex<Shelf>) -> MutexGuard<'_, Shelf> {
-    // Taking from and adding to a shelf leave it whole even if they panic.
+    // Taking from and adding to a shelf leave it intact even if they panic.
     shelf.lock().unwrap_or_else(PoisonError::into_inner)
 }

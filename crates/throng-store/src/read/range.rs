@@ -1,7 +1,7 @@
 //! [`Range`]: an iterator over the entries between two keys, from both ends.
 //!
-//! Each end has a cursor of its own, opened when it is first used. They have met when one comes to
-//! where the other stands.
+//! Each end has a cursor of its own, opened at its first use. The iteration ends when a cursor
+//! reaches the position of the other.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,33 +11,33 @@ use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Entry, Move, WriteTxn};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
-/// Where entries are read.
+/// Source of the entries.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'s> {
     Snapshot(&'s Snapshot),
-    /// On the writer thread, as the commit under way has them.
+    /// The commit in progress, on the writer thread.
     Update(&'s WriteTxn<'s>),
 }
 
 /// Entries of a [`Snapshot`] in byte order of their keys; `.rev()` or
 /// [`next_back`](DoubleEndedIterator::next_back) take them from the other end.
 ///
-/// Yields `Err` for an entry that cannot be read, and goes on behind it if only that entry is
-/// damaged. Stepping costs one move of a tree cursor.
+/// Yields `Err` for an entry that cannot be read, and continues after it if only that entry is
+/// damaged. A step costs one move of a tree cursor.
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Range<'s, K: Codec = Bytes, V: Codec = Bytes> {
     source: Source<'s>,
     table_ref: TableRef,
-    /// `None` when nothing is left between, or never was.
+    /// Bounds of the remaining entries; `None` if no entries are left.
     bounds: Option<Bounds>,
-    /// To be yielded first.
+    /// An error to yield first.
     failed: Option<ReadError>,
     front: End<'s>,
     back: End<'s>,
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
-/// One end of a range: its cursor, once used, and the entry it stands at.
+/// An end of a range: its cursor, once used, and the entry at its position.
 #[derive(Default)]
 struct End<'s> {
     cursor: Option<lmdb::Cursor<'s>>,
@@ -45,7 +45,7 @@ struct End<'s> {
 }
 
 type Bounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
-/// Bounds as they were asked for, kept.
+/// Bounds as the caller passed them, owned.
 pub(crate) type OwnedBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 type Decoded<'s, K, V> = Result<(<K as Codec>::Decoded<'s>, <V as Codec>::Decoded<'s>), ReadError>;
 
@@ -76,7 +76,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         Range::new(source, table_ref, (borrow(&start), borrow(&end)))
     }
 
-    /// A range that yields an error and nothing else.
+    /// Creates a range that yields an error and nothing else.
     pub(crate) fn failed(source: Source<'s>, table_ref: TableRef, error: ReadError) -> Self {
         let mut range = Range::new(source, table_ref, (Bound::Unbounded, Bound::Unbounded));
         range.bounds = None;
@@ -84,7 +84,8 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         range
     }
 
-    /// The next entry as it is stored; an error does not end it.
+    /// Returns the next entry from the front, with its stored bytes; an error does not end the
+    /// iteration.
     pub(crate) fn step_front(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
         let Some((start, end)) = &self.bounds else { return Ok(None) };
         self.source.check()?;
@@ -112,7 +113,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         Ok(entry.filter(|entry| self.back.at.is_none_or(|back| *entry < back)))
     }
 
-    /// The same from the other end.
+    /// Returns the next entry from the back; see [`step_front`](Range::step_front).
     pub(crate) fn step_back(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
         let Some((start, end)) = &self.bounds else { return Ok(None) };
         self.source.check()?;
@@ -146,7 +147,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         Ok(entry.filter(|entry| self.front.at.is_none_or(|front| *entry > front)))
     }
 
-    /// What is yielded for a step; ends the iteration when nothing is left.
+    /// Converts a step to the iterator's item; ends the iteration if no entries are left.
     fn yielded(&mut self, step: Result<Option<Entry<'s>>, ReadError>) -> Option<Decoded<'s, K, V>> {
         match step {
             Ok(Some((key, stored))) => {
@@ -193,7 +194,7 @@ impl<K: Codec, V: Codec> fmt::Debug for Range<'_, K, V> {
 }
 
 impl<'s> Source<'s> {
-    /// The engine's cursor; `None` where the database was made after this moment.
+    /// Opens the engine's cursor; `None` if the database was created after the snapshot.
     fn cursor(self, table_ref: TableRef) -> Result<Option<lmdb::Cursor<'s>>, ReadError> {
         match self {
             Source::Snapshot(snapshot) => snapshot.cursor_in(table_ref),
@@ -223,14 +224,14 @@ impl<'s> Source<'s> {
     }
 }
 
-/// The bounds of the keys that begin with the prefix.
+/// Returns the bounds of the keys that begin with the prefix.
 pub(crate) fn prefix_bounds(prefix: &[u8]) -> OwnedBounds {
     let end = beyond(prefix.to_vec()).map_or(Bound::Unbounded, Bound::Excluded);
     (Bound::Included(prefix.to_vec()), end)
 }
 
-/// The first key above all that begin with these bytes, if there can be one: without the 0xff at
-/// their end, the last byte raised by one.
+/// Returns the first key above all keys that begin with `prefix`, if there can be such a key:
+/// `prefix` without its trailing 0xff bytes, and the last byte incremented.
 pub(crate) fn beyond(mut prefix: Vec<u8>) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     prefix.truncate(last + 1);
@@ -242,7 +243,7 @@ pub(crate) fn borrow(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// An entry as its codecs have it.
+/// Decodes an entry with its codecs.
 pub(crate) fn decode<'s, K: Codec, V: Codec>(
     source: Source<'_>,
     table_ref: TableRef,
@@ -253,12 +254,13 @@ pub(crate) fn decode<'s, K: Codec, V: Codec>(
     Ok((K::decode(key)?, V::decode(value)?))
 }
 
-/// A lower bound that the engine accepts and that admits the same keys.
+/// Returns a lower bound that the engine accepts and that admits the same keys.
 fn lower_bound(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
     match bound {
         // Every key lies above the empty one.
         Bound::Included([]) | Bound::Excluded([]) | Bound::Unbounded => Bound::Unbounded,
-        // No key is as long as this bound, so one that is not below it is above its prefix.
+        // No key is as long as this bound, so a key that is not below the bound is above its
+        // prefix.
         Bound::Included(key) | Bound::Excluded(key) if key.len() > KEY_BYTES_MAX => {
             Bound::Excluded(key[..KEY_BYTES_MAX].into())
         }
@@ -267,7 +269,8 @@ fn lower_bound(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
     }
 }
 
-/// An upper bound that the engine accepts and that admits the same keys; `None` if none.
+/// Returns an upper bound that the engine accepts and that admits the same keys; `None` if it
+/// admits none.
 fn upper_bound(bound: Bound<&[u8]>) -> Option<Bound<Box<[u8]>>> {
     Some(match bound {
         Bound::Included([]) | Bound::Excluded([]) => return None,

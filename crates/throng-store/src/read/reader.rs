@@ -1,4 +1,4 @@
-//! [`Reader`]: reads what is there at the moment, again and again, at the price of the lookup.
+//! [`Reader`]: repeated reads of the latest state, at the price of the lookup.
 
 use crate::database::TableRef;
 use crate::{Codec, Database, ReadError, Snapshot, Store};
@@ -6,10 +6,10 @@ use crate::{Codec, Database, ReadError, Snapshot, Store};
 /// A view that follows the store: each [`view`](Reader::view) shows everything whose ticket had
 /// resolved before it.
 ///
-/// For a thread or a worker that reads often. As long as nothing is committed it goes on with the
-/// same snapshot; after a commit it renews it, without the engine's lock. What is borrowed from it ends
-/// with the next call, so no snapshot of it outlives its use; between two calls it holds on to the
-/// pages of the last one, so let one that pauses [`rest`](Reader::rest).
+/// For a thread or a worker that reads often. Until the next commit the reader reuses its snapshot;
+/// after a commit it renews the snapshot, without the engine's lock. Borrowed keys and values live
+/// until the next call, so no snapshot outlives its use. Between two calls the reader retains the
+/// pages of its last snapshot, so call [`rest`](Reader::rest) before a pause.
 ///
 /// ```
 /// # use throng_store::{Batch, Store};
@@ -32,35 +32,35 @@ impl Reader {
         Reader { store, snapshot: None }
     }
 
-    /// What is there at the moment, frozen for as long as it is borrowed.
+    /// Returns a snapshot of the latest state, frozen for as long as it is borrowed.
     ///
-    /// Waits for the writer as [`Store::snapshot`] does, where there is anything to wait for.
+    /// Waits for the writer as [`Store::snapshot`] does, if groups are deferred.
     ///
     /// # Errors
     ///
-    /// As [`Store::snapshot`].
+    /// See [`Store::snapshot`].
     pub fn view(&mut self) -> Result<&Snapshot, ReadError> {
         self.store.environment().deferred().wait()?;
         self.committed()
     }
 
-    /// The value under `key` in the default database.
+    /// Returns the value under `key` in the default database.
     ///
-    /// Waits for the writer only if this very key has just been written.
+    /// Waits for the writer only if this very key was written a moment ago.
     ///
     /// # Errors
     ///
-    /// As [`Snapshot::get`] and [`Store::snapshot`].
+    /// See [`Snapshot::get`] and [`Store::snapshot`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         let table_ref = self.store.environment().entries();
         self.get_at(table_ref, key)
     }
 
-    /// The same in another database.
+    /// Returns the value under `key` in `database`; see [`get`](Reader::get).
     ///
     /// # Errors
     ///
-    /// As [`Database::get`] and [`Store::snapshot`].
+    /// See [`Database::get`] and [`Store::snapshot`].
     pub fn get_in<K: Codec, V: Codec>(
         &mut self,
         database: &Database<K, V>,
@@ -78,14 +78,17 @@ impl Reader {
         if deferred.has(table_ref.table, key) {
             deferred.wait()?;
         }
-        // Only now: what was not, or no longer, held back above is in the last commit.
+        // The snapshot is taken after the check: a key that was not deferred above is in the last
+        // commit.
         self.committed()?.get_in(table_ref, key)
     }
 
-    /// As [`view`](Reader::view), without what the writer holds back.
+    /// Returns a snapshot of the committed state, without the deferred groups; see
+    /// [`view`](Reader::view).
     fn committed(&mut self) -> Result<&Snapshot, ReadError> {
         if !self.snapshot.as_ref().is_some_and(Snapshot::is_fresh) {
-            // Given back first: it is the one that is renewed.
+            // The old snapshot is returned first, because its transaction is the one that is
+            // renewed.
             self.snapshot = None;
             self.snapshot = Some(Snapshot::of_committed(self.store.environment())?);
         }
@@ -95,7 +98,7 @@ impl Reader {
         }
     }
 
-    /// Lets go of what it holds until it is used again.
+    /// Releases the snapshot, and with it the old pages, until the next read.
     pub fn rest(&mut self) {
         self.snapshot = None;
     }

@@ -1,7 +1,7 @@
-//! [`Scan`]: a walk over many entries, by chunks, each in a snapshot of its own.
+//! [`Scan`]: an iteration over many entries in chunks, each in a snapshot of its own.
 //!
-//! Only the last key passes from one chunk to the next. So a scan holds back no old pages longer
-//! than a chunk is kept, and goes on over whatever was committed meanwhile.
+//! Only the last key passes from a chunk to the next. So a scan retains old pages no longer than a
+//! chunk is kept, and continues over the writes committed meanwhile.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,13 +11,14 @@ use crate::database::TableRef;
 use crate::read::range::{OwnedBounds, Range, Source, borrow};
 use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 
-/// The entries between two keys in [`Chunk`]s, from [`Store::scan`] or
+/// Entries between two keys, in [`Chunk`]s, from [`Store::scan`] or
 /// [`Database::scan`](crate::Database::scan).
 ///
-/// **It is not one snapshot**: each chunk shows the moment at which it was taken, and the next goes
-/// on behind its last key. So every key that is there all the time comes exactly once, and what
-/// is put or deleted during the scan may come or not. For one moment's view of everything, use a
-/// [`Range`], which holds old pages back for as long.
+/// **A scan is not a single snapshot**: each chunk shows the moment at which it was taken, and the
+/// next chunk continues after its last key. So every key that exists during the whole scan is
+/// yielded exactly once; a key that is put or deleted during the scan may or may not be yielded.
+/// For a consistent view of all entries, use a [`Range`], which retains old pages for as long as it
+/// lives.
 ///
 /// ```
 /// # use throng_store::{Batch, Store};
@@ -40,22 +41,23 @@ use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Yields `Err` once, and then nothing, where no snapshot can be had or the keys cannot be walked.
-/// Costs two moves of a tree cursor by entry, since a chunk's end is found first.
+/// Yields `Err` once, and then nothing, if no snapshot can be taken or the keys cannot be read.
+/// Costs two moves of a tree cursor for each entry, because the end of a chunk is determined first.
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Scan<K: Codec = Bytes, V: Codec = Bytes> {
     store: Store,
     table_ref: TableRef,
-    /// What is left; nothing once it was all yielded.
+    /// Bounds of the remaining entries; `None` at the end.
     left: Option<OwnedBounds>,
-    /// To be yielded first.
+    /// An error to yield first.
     failed: Option<ReadError>,
     entries: usize,
     backward: bool,
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
-/// Some entries of a [`Scan`], as they were at one moment. Drop it before you take the next.
+/// Some entries of a [`Scan`], as they were at a single moment. Drop it before you take the next
+/// chunk.
 pub struct Chunk<K: Codec = Bytes, V: Codec = Bytes> {
     snapshot: Snapshot,
     table_ref: TableRef,
@@ -64,7 +66,7 @@ pub struct Chunk<K: Codec = Bytes, V: Codec = Bytes> {
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
-/// The entries of a [`Chunk`], in the direction of its scan.
+/// Entries of a [`Chunk`], in the direction of its scan.
 #[must_use = "iterators do nothing unless they are advanced"]
 #[derive(Debug)]
 pub struct Entries<'c, K: Codec = Bytes, V: Codec = Bytes> {
@@ -72,7 +74,7 @@ pub struct Entries<'c, K: Codec = Bytes, V: Codec = Bytes> {
     backward: bool,
 }
 
-/// How many entries a chunk has unless it is said.
+/// Default number of entries in a chunk.
 const ENTRIES: usize = 1_000;
 
 impl<K: Codec, V: Codec> Scan<K, V> {
@@ -89,16 +91,16 @@ impl<K: Codec, V: Codec> Scan<K, V> {
         Scan { store, table_ref, left, failed, entries, backward, codecs: PhantomData }
     }
 
-    /// Takes so many entries at a time, at least one; 1,000 by default.
+    /// Sets the number of entries in a chunk, at least one; 1,000 by default.
     ///
-    /// The values of one key are never parted, so a chunk of a database of
-    /// [several](crate::DatabaseOptions::duplicates) may have more.
+    /// The values of a key are never split, so a chunk of a database with
+    /// [several](crate::DatabaseOptions::duplicates) under a key may have more entries.
     pub fn chunk(mut self, entries: usize) -> Scan<K, V> {
         self.entries = entries.max(1);
         self
     }
 
-    /// Goes from the last key to the first.
+    /// Iterates from the last key to the first.
     pub fn backward(mut self) -> Scan<K, V> {
         self.backward = true;
         self
@@ -147,7 +149,7 @@ impl<K: Codec, V: Codec> fmt::Debug for Scan<K, V> {
 }
 
 impl<K: Codec, V: Codec> Chunk<K, V> {
-    /// Its entries, at least one.
+    /// Iterates over the entries of the chunk, at least one.
     pub fn iter(&self) -> Entries<'_, K, V> {
         let bounds = (borrow(&self.bounds.0), borrow(&self.bounds.1));
         Entries {
@@ -156,7 +158,7 @@ impl<K: Codec, V: Codec> Chunk<K, V> {
         }
     }
 
-    /// The moment it shows.
+    /// Returns the snapshot of the chunk.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }

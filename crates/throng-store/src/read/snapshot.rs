@@ -11,20 +11,21 @@ use crate::disk::record;
 use crate::read::range::Source;
 use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError};
 
-/// The store as it was at one moment. Later commits do not show in it.
+/// The store as it was at a single moment. Later commits are not visible in it.
 ///
-/// Keys and values are borrowed from the memory map, nothing is copied. A snapshot can move to
-/// another thread but is used by one at a time. Drop it soon, see [`Store::snapshot`].
+/// Keys and values are borrowed from the memory map; nothing is copied. A snapshot can move to
+/// another thread but is used by one thread at a time. Drop it soon, see [`Store::snapshot`].
 ///
-/// Its own methods read the default database; a [`Database`](crate::Database) reads itself in it.
+/// The methods of `Snapshot` read the default database; the methods of
+/// [`Database`](crate::Database) read a named database in a snapshot.
 ///
 /// [`Store::snapshot`]: crate::Store::snapshot
 pub struct Snapshot {
-    /// There until it is dropped.
+    /// The transaction; taken when the snapshot is dropped.
     txn: Option<ReadTxn>,
-    /// Outlives the transaction, for the claim on the directory.
+    /// The environment, which keeps the claim on the directory longer than the transaction lives.
     environment: Arc<Environment>,
-    /// See [`Environment::is_expired`].
+    /// Time at which the snapshot expires; see [`Environment::is_expired`].
     expiry: u64,
 }
 
@@ -34,13 +35,13 @@ impl Snapshot {
         Snapshot::of_committed(environment)
     }
 
-    /// The same without what the writer holds back.
+    /// Begins a snapshot of the committed state, without the deferred groups.
     pub(crate) fn of_committed(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
         let txn = environment.begin_read()?;
         Ok(Snapshot::of(txn, environment, environment.expiry()))
     }
 
-    /// The same for reading everything, which may take its time.
+    /// Begins a snapshot that never expires, for a long read of the whole store.
     pub(crate) fn begin_unbounded(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
         environment.deferred().wait()?;
         Ok(Snapshot::of(environment.begin_read()?, environment, u64::MAX))
@@ -50,16 +51,16 @@ impl Snapshot {
         Snapshot { txn: Some(txn), expiry, environment: environment.clone() }
     }
 
-    /// The value under `key`.
+    /// Returns the value under `key`.
     ///
     /// # Errors
     ///
-    /// [`ReadError::Corrupt`] if it is not what was written.
+    /// [`ReadError::Corrupt`] if the value is damaged.
     pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         self.get_in(self.environment.entries(), key)
     }
 
-    /// The entries whose keys lie within `bounds`, in byte order, from either end.
+    /// Iterates over the entries whose keys lie within `bounds`, in byte order, from either end.
     ///
     /// ```
     /// # use throng_store::{Batch, Store};
@@ -76,13 +77,14 @@ impl Snapshot {
         Range::new(Source::Snapshot(self), self.environment.entries(), bounds)
     }
 
-    /// The entries whose keys begin with `prefix`, in byte order, from either end.
+    /// Iterates over the entries whose keys begin with `prefix`, in byte order, from either end.
     pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
         Range::of_prefix(Source::Snapshot(self), self.environment.entries(), prefix)
     }
 
-    /// What lies directly below the path `prefix`, where keys are paths whose parts stand between
-    /// separators. The prefix ends with its separator, or is empty for the outermost parts.
+    /// Iterates over the direct children of the path `prefix`, where keys are paths whose parts are
+    /// divided by separators. The prefix ends with its separator, or is empty for the outermost
+    /// parts.
     ///
     /// ```
     /// # use throng_store::{Batch, Store};
@@ -104,14 +106,14 @@ impl Snapshot {
         Children::new(self, self.environment.entries(), prefix, separator)
     }
 
-    /// The children of `prefix` below which all of these fields have these values: the paths `p`
-    /// where the key made of `p`, the separator and a field has the field's value, for each pattern.
-    /// Without patterns, all children.
+    /// Iterates over the children of `prefix` whose fields have these values: the paths `p` for
+    /// which, for each pattern, the key made of `p`, the separator and the field has the field's
+    /// value. Without patterns, all children.
     ///
-    /// This is a search by field where each thing has its fields below its own path. It visits each
-    /// child once, by a seek past its other fields; see [`Matches`] for the cost. For many more
-    /// children than matches, keep an index: a database of
-    /// [several values](crate::DatabaseOptions::duplicates) from field and value to path.
+    /// This is a search by field, for objects whose fields lie below their paths. It visits each
+    /// child once, by a seek past its other fields; see [`Matches`] for the cost. If there are many
+    /// more children than matches, keep an index: a database with [several
+    /// values](crate::DatabaseOptions::duplicates) under a key, from field and value to path.
     ///
     /// ```
     /// # use throng_store::{Batch, Store};
@@ -139,7 +141,7 @@ impl Snapshot {
         self.children(prefix, separator).matching(patterns)
     }
 
-    /// A cursor over the default database, which stands nowhere yet.
+    /// Opens a cursor over the default database, positioned before the first entry.
     ///
     /// # Errors
     ///
@@ -148,7 +150,7 @@ impl Snapshot {
         Cursor::new(self, self.environment.entries())
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     ///
     /// # Errors
     ///
@@ -157,7 +159,7 @@ impl Snapshot {
         self.len_in(self.environment.entries())
     }
 
-    /// Whether there is no entry.
+    /// Whether the default database is empty.
     ///
     /// # Errors
     ///
@@ -166,12 +168,13 @@ impl Snapshot {
         self.len().map(|len| len == 0)
     }
 
-    /// The number of the commit it shows; later ones have greater numbers.
+    /// Returns the number of the commit that this snapshot shows; later commits have greater
+    /// numbers.
     pub fn commit(&self) -> u64 {
         self.txn().id()
     }
 
-    /// The store it is of.
+    /// Id of the store of this snapshot.
     pub(crate) fn store_id(&self) -> u64 {
         self.environment.id()
     }
@@ -187,19 +190,19 @@ impl Snapshot {
         }
     }
 
-    /// Whether there is the key; its value is not looked at.
+    /// Whether the key exists; its value is not read.
     pub(crate) fn has_in(&self, table_ref: TableRef, key: &[u8]) -> Result<bool, ReadError> {
         Ok(self.stored_in(table_ref, key)?.is_some())
     }
 
-    /// What is stored under the key, as it is.
+    /// Returns the stored bytes under the key, with their checksum.
     fn stored_in(&self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         self.check()?;
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
         match self.txn().get(table_ref.table, key) {
-            // It was made after this moment, so it is empty.
+            // A database that was created after this moment is empty.
             Err(lmdb::Error::UnknownTable) => Ok(None),
             other => other.map_err(ReadError::from_engine),
         }
@@ -221,7 +224,7 @@ impl Snapshot {
         }
     }
 
-    /// The engine's cursor; `None` where the database was made after this moment.
+    /// Opens the engine's cursor; `None` if the database was created after this moment.
     pub(crate) fn cursor_in(
         &self,
         table_ref: TableRef,
@@ -233,7 +236,7 @@ impl Snapshot {
         }
     }
 
-    /// The value in what is stored, compared with its checksum where that is wanted.
+    /// Extracts the value from its stored bytes, and verifies its checksum if the options say so.
     pub(crate) fn value<'r>(
         &self,
         table_ref: TableRef,
@@ -247,7 +250,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether it can still be read.
+    /// Fails if the snapshot has expired.
     pub(crate) fn check(&self) -> Result<(), ReadError> {
         if self.environment.is_expired(self.txn(), self.expiry) {
             Err(ReadError::Expired)
@@ -256,12 +259,13 @@ impl Snapshot {
         }
     }
 
-    /// Whether it shows everything committed so far, what the writer holds back aside.
+    /// Whether the snapshot shows the last commit; deferred groups do not count.
     pub(crate) fn is_fresh(&self) -> bool {
         self.environment.is_fresh(self.txn())
     }
 
-    /// Reads a database as a whole and compares it with its checksums; counts on from `entries`.
+    /// Reads a whole database and verifies its checksums; returns `entries` plus the number of its
+    /// entries.
     pub(crate) fn verify(
         &self,
         table_ref: TableRef,
@@ -289,7 +293,7 @@ impl Snapshot {
     }
 }
 
-/// After how many entries one who waits for all of them hears how many they are.
+/// Number of entries between two reports of progress.
 const PROGRESS_ENTRIES: u64 = 1_024;
 
 impl Drop for Snapshot {

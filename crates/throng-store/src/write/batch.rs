@@ -1,7 +1,7 @@
-//! [`Batch`]: a list of changes that becomes durable as one.
+//! [`Batch`]: a list of changes that becomes durable as a whole.
 //!
-//! Operations lie one behind the other in one buffer, so a batch costs one allocation however many
-//! it holds, and can travel to the writer thread and back without touching them:
+//! Operations are consecutive in a single buffer, so a batch costs one allocation however many
+//! operations it holds, and travels to the writer thread and back without touching them:
 //!
 //! | bytes | content                           |
 //! |-------|-----------------------------------|
@@ -12,8 +12,8 @@
 //! | 8..12 | the length of the value           |
 //! | 12..  | the key, then the value           |
 //!
-//! Sizes are checked as operations are added. One that can never be stored is not kept: the batch
-//! remembers why, and is refused as a whole.
+//! Sizes are checked as operations are added. An operation that can never be stored is dropped: the
+//! batch remembers the reason, and is refused as a whole.
 
 use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::Table;
@@ -21,7 +21,7 @@ use crate::{Codec, Database, KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
 
 /// Puts, deletes and additions that are applied atomically and in order: all of them or none.
 ///
-/// Those that name no database go to the default one.
+/// Operations that name no database go to the default database.
 ///
 /// ```
 /// use throng_store::Batch;
@@ -32,35 +32,35 @@ use crate::{Codec, Database, KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
 pub struct Batch {
     buffer: Vec<u8>,
     operations: usize,
-    /// Of the store whose databases it names.
+    /// Id of the store whose databases the batch names.
     store: Option<u64>,
-    /// It looks at what there is, or must be applied operation by operation.
+    /// Whether the batch reads the store, or must be applied operation by operation.
     ordered: bool,
-    /// Why it can never be stored.
+    /// Reason why the batch can never be stored.
     rejection: Option<Rejection>,
 }
 
-/// One operation of a batch.
+/// A single operation of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change<'b> {
-    /// Set the key to this value; in a database of several values under a key, add it.
+    /// Sets the key to this value; in a database with several values under a key, adds the value.
     Put(&'b [u8]),
-    /// Set the key to this value, or refuse the whole batch if the key is there.
+    /// Sets the key to this value, or refuses the whole batch if the key exists.
     PutNew(&'b [u8]),
-    /// Remove the key.
+    /// Removes the key.
     Delete,
-    /// Remove this value of the key.
+    /// Removes this value of the key.
     DeleteValue(&'b [u8]),
-    /// Add this to the counter under the key.
+    /// Adds this number to the counter under the key.
     Add(i64),
-    /// Remove all keys.
+    /// Removes all keys.
     Clear,
 }
 
 const HEADER_BYTES: usize = 12;
 
-/// Stands for the table of the default database, whatever its number.
+/// Placeholder for the table of the default database, whose number may differ.
 const DEFAULT: TableRef = TableRef { table: Table(0), kind: Kind::Checked };
 
 #[repr(u8)]
@@ -75,22 +75,23 @@ enum Code {
 }
 
 impl Batch {
-    /// An empty batch. Writing one changes nothing and resolves after everything queued before it.
+    /// Creates an empty batch. Writing it changes nothing and resolves after everything queued
+    /// before it.
     pub fn new() -> Batch {
         Batch::default()
     }
 
-    /// Adds: set `key` to `value`, whatever it was before.
+    /// Adds an operation that sets `key` to `value`.
     #[must_use]
     pub fn put(mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Batch {
         self.push(Code::Put, DEFAULT, key.as_ref(), value.as_ref());
         self
     }
 
-    /// Adds: set `key` to `value`, if it is not there; if it is, the batch as a whole is refused
-    /// as [`WriteError::KeyExists`](crate::WriteError::KeyExists).
+    /// Adds an operation that sets `key` to `value` if the key does not exist; if it does, the
+    /// whole batch is refused as [`WriteError::KeyExists`](crate::WriteError::KeyExists).
     ///
-    /// What counts is what there is before the batch, its own operations aside.
+    /// The state before the batch counts; operations of the batch itself do not.
     ///
     /// ```
     /// # use throng_store::{Batch, Store, WriteError};
@@ -108,18 +109,19 @@ impl Batch {
         self
     }
 
-    /// Adds: remove `key`, if it is there.
+    /// Adds an operation that removes `key`, if it exists.
     #[must_use]
     pub fn delete(mut self, key: impl AsRef<[u8]>) -> Batch {
         self.push(Code::Delete, DEFAULT, key.as_ref(), &[]);
         self
     }
 
-    /// Adds: change the counter under `key` by `difference`, on the disk as it is at the commit.
+    /// Adds an operation that changes the counter under `key` by `difference`, relative to its
+    /// value at the commit.
     ///
-    /// So any number of writers can count at once, none having to read first. A counter is a value
-    /// of eight bytes, an `i64` in little endian, which wraps around; a key without a value, or
-    /// with one of another length, counts as zero.
+    /// Any number of writers can count concurrently without reading first. A counter is a value of
+    /// eight bytes, a little-endian `i64`, which wraps around; a key without a value, or with a
+    /// value of another length, counts as zero.
     ///
     /// ```
     /// # use throng_store::{Batch, Store};
@@ -138,8 +140,8 @@ impl Batch {
         self
     }
 
-    /// Adds: set `key` to `value` in that database; where it has several values under a key, beside
-    /// the others.
+    /// Adds an operation that sets `key` to `value` in `database`; if a key may have several values
+    /// there, the value is added to the others.
     #[must_use]
     pub fn put_in<K: Codec, V: Codec>(
         self,
@@ -150,7 +152,7 @@ impl Batch {
         self.push_in(Code::Put, database, key, Some(value))
     }
 
-    /// As [`put_new`](Batch::put_new), in that database.
+    /// Adds an operation of [`put_new`](Batch::put_new) in `database`.
     #[must_use]
     pub fn put_new_in<K: Codec, V: Codec>(
         self,
@@ -161,13 +163,13 @@ impl Batch {
         self.push_in(Code::PutNew, database, key, Some(value))
     }
 
-    /// Adds: remove `key` from that database, with all its values.
+    /// Adds an operation that removes `key` from `database`, with all its values.
     #[must_use]
     pub fn delete_in<K: Codec, V: Codec>(self, database: &Database<K, V>, key: &K::Item) -> Batch {
         self.push_in(Code::Delete, database, key, None)
     }
 
-    /// Adds: remove this value of the key, if it is there.
+    /// Adds an operation that removes this value of the key, if it exists.
     #[must_use]
     pub fn delete_value_in<K: Codec, V: Codec>(
         self,
@@ -178,7 +180,8 @@ impl Batch {
         self.push_in(Code::DeleteValue, database, key, Some(value))
     }
 
-    /// As [`add`](Batch::add), in that database, which must have one value under each key.
+    /// Adds an operation of [`add`](Batch::add) in `database`, which must have one value under each
+    /// key.
     #[must_use]
     pub fn add_in<K: Codec, V: Codec>(
         mut self,
@@ -194,7 +197,7 @@ impl Batch {
         self
     }
 
-    /// Adds: remove everything from that database.
+    /// Adds an operation that removes all entries of `database`.
     #[must_use]
     pub fn clear_in<K: Codec, V: Codec>(mut self, database: &Database<K, V>) -> Batch {
         self.belongs_to(database);
@@ -202,22 +205,24 @@ impl Batch {
         self
     }
 
-    /// How many operations it holds.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.operations
     }
 
-    /// Whether it holds no operation.
+    /// Whether the batch has no operations.
     pub fn is_empty(&self) -> bool {
         self.operations == 0
     }
 
-    /// The operations in order: a key, and what becomes of it. Not those that can never be stored.
+    /// Iterates over the operations in order: each with its key and its change. Operations that can
+    /// never be stored are not included.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Change<'_>)> {
         self.operations(DEFAULT).map(|(_, key, change)| (key, change))
     }
 
-    /// The operations in order, each with where it belongs.
+    /// Iterates over the operations in order, each with its table. Operations on the default
+    /// database get `default`.
     pub(crate) fn operations(
         &self,
         default: TableRef,
@@ -247,17 +252,17 @@ impl Batch {
         })
     }
 
-    /// Whether it must be applied by itself, operation by operation.
+    /// Whether the batch must be planned alone, operation by operation.
     pub(crate) fn is_ordered(&self) -> bool {
         self.ordered
     }
 
-    /// What it counts towards the queue's budget.
+    /// Bytes that the batch counts towards the queue's limit.
     pub(crate) fn bytes(&self) -> usize {
         self.buffer.len() + size_of::<Batch>()
     }
 
-    /// Why the store with this number could not store it, if so.
+    /// Checks whether the store with this id can store the batch.
     pub(crate) fn check(&self, store: u64) -> Result<(), Rejection> {
         match &self.rejection {
             Some(rejection) => Err(rejection.clone()),
@@ -325,7 +330,7 @@ impl Batch {
     }
 }
 
-/// Why an operation can never be stored, if so.
+/// Checks whether an operation can ever be stored.
 fn check(code: Code, kind: Kind, key: &[u8], value: &[u8]) -> Result<(), Rejection> {
     check_key(key)?;
     let duplicates = kind == Kind::Duplicates;
@@ -354,7 +359,7 @@ pub(crate) fn check_value(kind: Kind, value: &[u8]) -> Result<(), Rejection> {
     if bytes > bytes_max { Err(Rejection::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
 }
 
-/// What a value is worth as a counter.
+/// Reads a value as a counter.
 pub(crate) fn counter(value: &[u8]) -> i64 {
     value.try_into().map_or(0, i64::from_le_bytes)
 }

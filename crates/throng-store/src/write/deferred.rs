@@ -3,7 +3,7 @@
 //! A commit of LMDB writes every page on the way from the root to each leaf it changed, and a few
 //! writes share few of these pages; so the writer keeps its transaction open over several groups.
 //! Each group is in the journal before its callers are acknowledged, so a crash loses nothing; but a
-//! snapshot shows only what is committed. A reader that needs the whole state *requests a commit*
+//! snapshot shows only committed groups. A reader that needs the whole state *requests a commit*
 //! and waits for it. A reader of a single key does not wait unless that key is deferred.
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! Calls into user code (wakers, closures, `Drop` of user values) from the store's own threads.
 //!
-//! A panic there must not end the writer thread, which serves everybody else as well. It is caught
-//! at the call, after the panic hook has reported it.
+//! A panic in such a call must not end the writer thread, which serves all other callers as well.
+//! The panic is caught at the call, after the panic hook has reported it.
 //!
 //! Invariant: user code runs on the writer thread only through this module, and never under a lock
 //! of the queue or of a ticket.
@@ -13,8 +13,8 @@ use std::task::Waker;
 
 /// Runs user code. Returns `None` if it panicked.
 pub(crate) fn call<R>(code: impl FnOnce() -> R) -> Option<R> {
-    // What the code leaves half done is the user's own; the store hands nothing mutable of its own
-    // to it but an `Update`, which is thrown away after a panic.
+    // State that the code leaves half done is the user's own: the store hands it nothing mutable
+    // but an `Update`, which is discarded after a panic.
     match catch_unwind(AssertUnwindSafe(code)) {
         Ok(returned) => Some(returned),
         Err(payload) => {
@@ -34,7 +34,8 @@ pub(crate) fn discard<T>(value: T) {
     let _ = call(move || drop(value));
 }
 
-/// The payload of a panic may panic in its own `Drop`; that of the second panic is leaked.
+/// Drops the payload of a panic, which may panic in its own `Drop`; the payload of that second
+/// panic is leaked.
 fn drop_payload(payload: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
         mem::forget(again);

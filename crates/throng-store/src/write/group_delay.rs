@@ -16,7 +16,7 @@ use crate::write::backoff::Backoff;
 pub(crate) struct GroupDelay {
     /// Requests that the last commit acknowledged, plus the requests queued at that moment.
     due: usize,
-    /// How long that commit waited for the disk.
+    /// Time that commit waited for the disk.
     flush: Duration,
     /// Suspends the delay after too few requests arrived.
     backoff: Backoff,

@@ -1,9 +1,9 @@
-//! [`Queue`]: the bounded way from any thread to the writer thread.
+//! [`Queue`]: the bounded queue from any thread to the writer thread.
 //!
-//! The writer takes everything that waits at once, so the lock is held for the length of a push or
-//! of a pointer swap. While one commit flushes, the next group gathers here: the slower the disk,
-//! the larger the group. It may wait a little for those whom it has just told (see `group_delay.rs`),
-//! and is woken as well by those who read (see `deferred.rs`).
+//! The writer takes all queued requests at once, so the lock is held for the length of a push or of
+//! a pointer swap. While a commit flushes, the next group queues: the slower the disk, the larger
+//! the group. The writer may wait a little for the callers that it has just acknowledged (see
+//! `group_delay.rs`), and is also woken by readers (see `deferred.rs`).
 
 use std::future::Future;
 use std::mem;
@@ -19,7 +19,7 @@ use crate::write::group_delay::GroupDelay;
 use crate::write::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
 
-/// One accepted piece of work in the writer's hands.
+/// Accepted work in the writer's hands.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) work: Work,
@@ -27,7 +27,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What is to be written, if that is known before its turn.
+    /// Returns the batch, if the work is a batch.
     pub(crate) fn batch(&self) -> Option<&Batch> {
         match &self.work {
             Work::Batch(batch) => Some(batch),
@@ -36,28 +36,28 @@ impl Request {
     }
 }
 
-/// See the module.
+/// The queue of a store.
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
     writer_waker: Arc<WriterWaker>,
     batches_max: usize,
     bytes_max: usize,
-    /// Of the store whose databases a batch may name.
+    /// Id of the store whose databases a batch may name.
     store: u64,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    /// Those that were cancelled count until the writer comes by.
+    /// Queued entries. Cancelled entries count until the writer takes them.
     entries: Vec<Entry>,
-    /// The sum over `entries`.
+    /// Sum of the bytes of `entries`.
     bytes: usize,
     admission: Admission,
-    /// The writer sleeps until so many wait; 0 if it does not.
+    /// Number of entries that wakes the sleeping writer; 0 if it does not sleep.
     wanted: usize,
-    /// Of those who wait for room. Each is one task that holds its batch back, so the list is
-    /// bounded by what the user lets run.
+    /// Wakers of tasks that wait for room. Each task holds its batch back, so the list is bounded
+    /// by the number of such tasks.
     waiters: Vec<Waker>,
 }
 
@@ -74,7 +74,8 @@ impl Future for QueueRoom {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // Cloned before the lock is taken, and dropped after it if it is not needed.
+        // The waker is cloned before the lock is taken, and dropped after its release if it is not
+        // needed.
         let waker = cx.waker().clone();
         let mut waiting = self.queue.lock();
         // Without admission there is nothing to wait for.
@@ -101,9 +102,9 @@ pub(crate) enum Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Admission {
     Open,
-    /// The outcome of a commit is unknown: no batches until the engine has been reopened.
+    /// No batches until the engine has been reopened, because the outcome of a commit is unknown.
     Recovering,
-    /// The store was opened to read only.
+    /// No batches, because the store was opened read-only.
     ReadOnly,
     Closed,
 }
@@ -164,8 +165,8 @@ impl Queue {
         ticket
     }
 
-    /// Waits for work and takes all of it, in the order it came, into `group`, which is empty. Waits
-    /// neither longer than `until`, nor while a reader requests a commit.
+    /// Waits for work and moves all of it, in the order of arrival, into `group`, which must be
+    /// empty. Waits neither longer than `until`, nor while a reader requests a commit.
     pub(crate) fn take(
         &self,
         group: &mut Vec<Request>,
@@ -234,29 +235,30 @@ impl Queue {
         self.lock()
     }
 
-    /// A future that resolves when the batch fits, or when none will be let in any more.
+    /// Returns a future that resolves when the batch fits, or when the queue accepts no more
+    /// batches.
     pub(crate) fn room_for(self: &Arc<Self>, batch: &Batch) -> QueueRoom {
-        // A batch that never fits shall be refused, not waited for.
+        // A batch that never fits must be refused, so it does not wait.
         QueueRoom { queue: self.clone(), bytes: batch.bytes().min(self.bytes_max) }
     }
 
-    /// Lets no more batches in; what is queued still goes to the disk.
+    /// Refuses further batches; queued batches are still committed.
     pub(crate) fn close(&self) {
         self.refuse(Admission::Closed);
         self.writer_waker.wake();
     }
 
-    /// How many wait.
+    /// Number of queued entries.
     pub(crate) fn len(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// Whether batches are let in at all.
+    /// Whether batches are accepted, as long as they fit.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().admission == Admission::Open
     }
 
-    /// Whether it is closed for good.
+    /// Whether the queue is closed for good.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().admission == Admission::Closed
     }
@@ -274,7 +276,7 @@ impl Queue {
         }
     }
 
-    /// Takes what waits, without waiting for more.
+    /// Takes all queued requests, without waiting for more.
     pub(crate) fn take_waiting(&self) -> Vec<Request> {
         let mut waiting = self.lock();
         waiting.bytes = 0;
@@ -284,7 +286,7 @@ impl Queue {
         begun.map(|(work, completion)| Request { work, completion }).collect()
     }
 
-    /// Closes the queue and hands back what is left, for a writer that ends early.
+    /// Closes the queue and hands back the remaining batches, for a writer thread that ends early.
     pub(crate) fn abandon(&self) {
         self.refuse(Admission::Closed);
         for Request { work, completion } in self.take_waiting() {
@@ -332,7 +334,7 @@ mod tests {
         Queue::new(&options, 1, Arc::default())
     }
 
-    /// What the writer would get; `None` at the end.
+    /// Takes the batches that the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
         let (mut group, deferred) = (Vec::new(), Deferred::new(queue.writer_waker.clone()));
         let group_delay = &mut GroupDelay::default();
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_for_room_are_woken_when_there_is_some() {
+    fn tasks_that_wait_for_room_are_woken_when_there_is_some() {
         let poll =
             |room: &mut QueueRoom| Pin::new(room).poll(&mut Context::from_waker(Waker::noop()));
         let queue = Arc::new(queue(2, 1000));
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cancelled_does_not_reach_the_writer() {
+    fn cancelled_batches_do_not_reach_the_writer() {
         let queue = queue(4, 1000);
         let tickets = [queue.push(batch(1)), queue.push(batch(2)), queue.push(batch(3))];
         let [first, second, third] = tickets;

@@ -1,7 +1,7 @@
-//! [`Ticket`], the future of one write, and its other ends: the [`Entry`] in the queue and the
+//! [`Ticket`], the future of a single write, and its other ends: the [`Entry`] in the queue and the
 //! [`Completion`] in the writer's hands.
 //!
-//! The three share one small allocation, which holds the work as long as it waits and the outcome
+//! The three share a small allocation, which holds the work while it is queued and the outcome
 //! afterwards. The lock inside is held for a few instructions and never while foreign code (a
 //! waker, a batch being dropped) runs.
 //!
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants: every ticket resolves. A completion that is dropped unused, which happens only if
-//! the writer thread dies, resolves it as [`WriteError::Unknown`]. Work that was cancelled is never
-//! begun, and work that has begun is never cancelled.
+//! the writer thread dies, resolves it as [`WriteError::Unknown`]. Cancelled work is never started,
+//! and started work is never cancelled.
 
 use std::future::Future;
 use std::io;
@@ -27,16 +27,16 @@ use crate::write::foreign;
 use crate::write::update::Job;
 use crate::{Batch, WriteError};
 
-/// The outcome of one [`Store::write`](crate::Store::write): a future that resolves when the batch
-/// is durable, or surely not, or unknowable.
+/// The outcome of a [`Store::write`](crate::Store::write): a future that resolves when the batch is
+/// durable, was certainly not written, or has an unknown outcome.
 ///
-/// Dropping a ticket does **not** take the write back: an accepted batch is committed whether
-/// anyone waits for it or not. See [`cancel_on_drop`](Ticket::cancel_on_drop).
+/// Dropping a ticket does **not** cancel the write: an accepted batch is committed whether or not
+/// its ticket is awaited. See [`cancel_on_drop`](Ticket::cancel_on_drop).
 ///
 /// # Panics
 ///
 /// When polled again after it has resolved.
-#[must_use = "without its ticket nobody knows whether the write became durable"]
+#[must_use = "without its ticket it is unknown whether the write became durable"]
 #[derive(Debug)]
 pub struct Ticket {
     state: State,
@@ -45,36 +45,36 @@ pub struct Ticket {
 
 #[derive(Debug)]
 enum State {
-    /// Refused by the queue: nothing to wait for.
+    /// A write that the queue refused; it resolves at once.
     Refused(Option<Box<WriteError>>),
     Accepted(Arc<Slot>),
 }
 
-/// What came of [`Ticket::cancel`].
+/// Result of [`Ticket::cancel`].
 #[derive(Debug)]
 pub enum Cancel {
-    /// The writer had not come to it: nothing was written.
+    /// The writer had not started the write: nothing was written.
     TakenBack(Batch),
-    /// It had an outcome already.
+    /// The write had already resolved.
     Resolved(Result<(), WriteError>),
-    /// The commit is under way: not known yet. Here is the ticket again.
+    /// The commit is in progress, so the outcome is not known yet. The ticket is handed back.
     UnderWay(Ticket),
 }
 
-/// What the writer shall do.
+/// Work for the writer.
 #[derive(Debug)]
 pub(crate) enum Work {
     Batch(Batch),
     Update(Job),
-    /// Flush what is committed.
+    /// Flush all commits.
     Sync,
 }
 
-/// The end that waits in the queue.
+/// The end of a ticket in the queue.
 #[derive(Debug)]
 pub(crate) struct Entry(Arc<Slot>);
 
-/// The end that the writer thread holds.
+/// The end of a ticket in the hands of the writer thread.
 #[derive(Debug)]
 pub(crate) struct Completion(Option<Arc<Slot>>);
 
@@ -85,20 +85,20 @@ struct Slot(Mutex<Progress>);
 enum Progress {
     Queued(Work, Option<Waker>),
     UnderWay(Option<Waker>),
-    /// With the work that was done, if somebody waits, for that one to drop: memory is given back
-    /// soonest where it was taken.
+    /// The outcome. If a task waits, it also gets the completed work to drop: memory is freed
+    /// fastest by the thread that allocated it.
     Done(Result<(), WriteError>, Option<Work>),
     Taken,
 }
 
-/// A connected pair.
+/// Creates a connected ticket and queue entry.
 pub(crate) fn ticket(work: Work) -> (Ticket, Entry) {
     let slot = Arc::new(Slot(Mutex::new(Progress::Queued(work, None))));
     (Ticket { state: State::Accepted(slot.clone()), cancel_on_drop: false }, Entry(slot))
 }
 
 impl Work {
-    /// The batch to hand back; an empty one for what was none.
+    /// Returns the batch to hand back; an empty batch for other work.
     pub(crate) fn into_batch(self) -> Batch {
         match self {
             Work::Batch(batch) => batch,
@@ -112,16 +112,16 @@ impl Ticket {
         Ticket { state: State::Refused(Some(Box::new(error))), cancel_on_drop: false }
     }
 
-    /// From here on dropping the ticket takes the write back, if the writer has not come to it.
+    /// Dropping the ticket now cancels the write, unless the writer has already started it.
     ///
-    /// For a process whose writes shall not outlive it: what it had not been told about when it
-    /// died is dropped with it, unless its commit had begun.
+    /// For a process whose writes must not outlive it: writes that had not resolved when it died
+    /// are dropped with it, unless their commit had begun.
     pub fn cancel_on_drop(mut self) -> Ticket {
         self.cancel_on_drop = true;
         self
     }
 
-    /// Takes the write back if the writer has not come to it, and says what is known otherwise.
+    /// Cancels the write if the writer has not started it, and returns its state otherwise.
     ///
     /// ```
     /// # use throng_store::{Batch, Cancel, Store};
@@ -153,11 +153,12 @@ impl Ticket {
         }
     }
 
-    /// Waits on this thread. For code outside async; in a handler, `.await` the ticket instead.
+    /// Blocks this thread until the ticket resolves. For code outside async; in a handler, `.await`
+    /// the ticket instead.
     ///
     /// # Errors
     ///
-    /// As awaiting it.
+    /// The error to which the ticket resolves.
     pub fn wait(self) -> Result<(), WriteError> {
         let mut ticket = pin!(self);
         loop {
@@ -168,12 +169,12 @@ impl Ticket {
         }
     }
 
-    /// Waits on this thread for so long, then takes the write back if that is still possible.
+    /// Blocks this thread for at most `timeout`, then cancels the write if that is still possible.
     ///
     /// # Errors
     ///
-    /// As awaiting it; and [`WriteError::Cancelled`] or [`WriteError::UnderWay`] if the time was
-    /// up.
+    /// The error to which the ticket resolves; [`WriteError::Cancelled`] or
+    /// [`WriteError::UnderWay`] if the timeout expired.
     pub fn wait_timeout(mut self, timeout: Duration) -> Result<(), WriteError> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
@@ -198,7 +199,7 @@ impl Ticket {
     }
 }
 
-/// A waker for this thread.
+/// Returns a waker that unparks this thread.
 fn unpark() -> Waker {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -237,7 +238,7 @@ impl Drop for Ticket {
 }
 
 impl Entry {
-    /// The work and the way to answer, unless it was cancelled.
+    /// Starts the work, unless it was cancelled: returns it with the completion of its ticket.
     pub(crate) fn begin(self) -> Option<(Work, Completion)> {
         let work = self.0.lock().begin()?;
         Some((work, Completion(Some(self.0))))
@@ -245,13 +246,15 @@ impl Entry {
 }
 
 impl Completion {
-    /// Resolves the ticket. The caller wakes whoever waits, when it suits.
+    /// Resolves the ticket and returns the waker of its task. The caller wakes it after it has
+    /// released its locks.
     #[must_use = "the waker must be woken"]
     pub(crate) fn complete(mut self, outcome: Result<(), WriteError>) -> Option<Waker> {
         self.0.take().and_then(|slot| slot.lock().finish(outcome))
     }
 
-    /// As [`complete`](Completion::complete) of work that was done.
+    /// Resolves the ticket as successful, and passes the completed work to a waiting task to drop;
+    /// see [`complete`](Completion::complete).
     #[must_use = "the waker must be woken"]
     pub(crate) fn succeed(mut self, work: Work) -> Option<Waker> {
         let slot = self.0.take()?;
@@ -277,7 +280,7 @@ impl Drop for Completion {
 }
 
 impl Slot {
-    /// Clones the waker, and drops the one it replaces, outside of the lock.
+    /// Polls the outcome. Clones the waker, and drops the replaced waker, outside of the lock.
     fn poll(&self, waker: &Waker) -> Poll<(Result<(), WriteError>, Option<Work>)> {
         let mut cloned = None;
         loop {
@@ -309,7 +312,7 @@ impl Slot {
 }
 
 impl Progress {
-    /// Takes what there is, unless it is under way.
+    /// Takes the progress, unless the work is in progress.
     fn cancel(&mut self) -> Progress {
         match self {
             Progress::UnderWay(_) => Progress::UnderWay(None),
@@ -389,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_can_be_taken_back_and_what_is_under_way_cannot() {
+    fn queued_work_can_be_cancelled_and_started_work_cannot() {
         let (waiting, entry) = ticket(Work::Batch(batch()));
         assert!(matches!(waiting.cancel(), Cancel::TakenBack(taken) if taken == batch()));
         assert!(entry.begin().is_none());
@@ -402,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_dropped_takes_its_write_along_if_so_asked() {
+    fn dropping_a_ticket_cancels_its_write_if_so_configured() {
         let (kept, entry) = ticket(Work::Batch(batch()));
         drop(kept);
         assert!(entry.begin().is_some());
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_says_cancelled_or_under_way() {
+    fn a_timeout_reports_cancelled_or_in_progress() {
         let (waiting, _entry) = ticket(Work::Batch(batch()));
         let outcome = waiting.wait_timeout(Duration::from_millis(1));
         assert!(matches!(outcome, Err(WriteError::Cancelled(taken)) if taken == batch()));

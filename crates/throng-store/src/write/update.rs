@@ -1,7 +1,7 @@
-//! [`Update`]: reading and writing in one transaction, on the writer thread.
+//! [`Update`]: reading and writing in a single transaction, on the writer thread.
 //!
-//! What a closure writes is kept beside the transaction until it has returned. So one that gives
-//! up, or panics, leaves no trace in the group it runs in, and costs the others nothing.
+//! The writes of a closure are kept beside the transaction until it has returned. So a closure that
+//! fails or panics leaves no trace in its group, and costs the other requests nothing.
 
 use std::fmt;
 use std::future::Future;
@@ -21,16 +21,16 @@ use crate::{
     Batch, Bytes, Codec, Database, KEY_BYTES_MAX, ReadError, Ticket, UpdateError, WriteError,
 };
 
-/// What the closure of [`Store::update`](crate::Store::update) works on: the store as it is at
-/// that point of the commit, with the closure's own writes.
+/// The argument of a closure of [`Store::update`](crate::Store::update): the store as it is at that
+/// point of the commit, including the closure's own writes.
 ///
-/// What is put and can never be stored (see [`Rejection`](crate::Rejection)) makes the update fail
-/// when the closure has returned.
+/// A put that can never be stored (see [`Rejection`](crate::Rejection)) makes the update fail when
+/// the closure has returned.
 pub struct Update<'t> {
     txn: &'t WriteTxn<'t>,
     environment: &'t Environment,
     batch: Batch,
-    /// For its own reads.
+    /// The closure's writes, for its own reads.
     written: Written,
 }
 
@@ -39,11 +39,11 @@ impl<'t> Update<'t> {
         Update { txn, environment, batch: Batch::new(), written: Written::default() }
     }
 
-    /// The value under `key` in the default database.
+    /// Returns the value under `key` in the default database.
     ///
     /// # Errors
     ///
-    /// [`ReadError::Corrupt`] if it is not what was written.
+    /// [`ReadError::Corrupt`] if the value is damaged.
     pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         self.read(self.environment.entries(), key)
     }
@@ -60,12 +60,12 @@ impl<'t> Update<'t> {
         self.written.insert(self.environment.entries(), key, None);
     }
 
-    /// The value under `key` in that database; the first where there are several, which does not
-    /// show what this update has written to them.
+    /// Returns the value under `key` in `database`; the first, if there are several, without the
+    /// values that this update has written.
     ///
     /// # Errors
     ///
-    /// [`ReadError`], also where the bytes are none of the codec's.
+    /// [`ReadError`], also if the codec cannot decode the bytes.
     pub fn get_in<K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
@@ -76,7 +76,7 @@ impl<'t> Update<'t> {
         bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
     }
 
-    /// Sets `key` to `value` in that database; beside the others where there are several.
+    /// Sets `key` to `value` in `database`; if a key may have several values there, adds the value.
     pub fn put_in<K: Codec, V: Codec>(
         &mut self,
         database: &Database<K, V>,
@@ -84,19 +84,19 @@ impl<'t> Update<'t> {
         value: &V::Item,
     ) {
         self.batch = mem::take(&mut self.batch).put_in(database, key, value);
-        // One that cannot be encoded is in the batch as a rejection.
+        // A key or value without an encoding is in the batch as a rejection.
         let _ = K::encode(key, |key| {
             V::encode(value, |value| self.written.insert(database.table_ref(), key, Some(value)))
         });
     }
 
-    /// Removes `key` from that database, with all its values.
+    /// Removes `key` from `database`, with all its values.
     pub fn delete_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>, key: &K::Item) {
         self.batch = mem::take(&mut self.batch).delete_in(database, key);
         let _ = K::encode(key, |key| self.written.insert(database.table_ref(), key, None));
     }
 
-    /// Removes this value of the key, where there are several.
+    /// Removes this value of the key, in a database with several values under a key.
     pub fn delete_value_in<K: Codec, V: Codec>(
         &mut self,
         database: &Database<K, V>,
@@ -106,14 +106,15 @@ impl<'t> Update<'t> {
         self.batch = mem::take(&mut self.batch).delete_value_in(database, key, value);
     }
 
-    /// The entries of the default database whose keys lie within the bounds, from either end.
+    /// Iterates over the entries of the default database whose keys lie within the bounds, from
+    /// either end.
     ///
     /// ```
     /// # use throng_store::{Batch, ReadError, Store};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
     /// store.write(Batch::new().put("job/1", "a").put("job/2", "b")).wait()?;
-    /// // Takes the first job from the queue, so that nobody else can.
+    /// // Takes the first job from the queue, exactly once among concurrent updates.
     /// let taken = store.update(|update| {
     ///     let first = update.prefix(b"job/").next().transpose()?;
     ///     let first = first.map(|(key, job)| (key.to_vec(), job.to_vec()));
@@ -130,18 +131,19 @@ impl<'t> Update<'t> {
         UpdateRange::new(self.txn, &self.written, self.environment.entries(), bounds)
     }
 
-    /// The entries of the default database whose keys begin with `prefix`, from either end.
+    /// Iterates over the entries of the default database whose keys begin with `prefix`, from
+    /// either end.
     pub fn prefix(&self, prefix: &[u8]) -> UpdateRange<'_> {
         let bounds = prefix_bounds(prefix);
         UpdateRange::new(self.txn, &self.written, self.environment.entries(), Ok(bounds))
     }
 
-    /// A cursor over the default database, which stands nowhere yet.
+    /// Opens a cursor over the default database, positioned before the first entry.
     pub fn cursor(&self) -> UpdateCursor<'_> {
         UpdateCursor::new(self.txn, &self.written, self.environment.entries())
     }
 
-    /// The entries of that database whose keys lie within the bounds, from either end.
+    /// Iterates over the entries of `database` whose keys lie within the bounds, from either end.
     pub fn range_in<'k, K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
@@ -154,7 +156,8 @@ impl<'t> Update<'t> {
         UpdateRange::new(self.txn, &self.written, database.table_ref(), bounds)
     }
 
-    /// The entries of that database whose encoded keys begin with `prefix`, from either end.
+    /// Iterates over the entries of `database` whose encoded keys begin with `prefix`, from either
+    /// end.
     pub fn prefix_in<K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
@@ -164,11 +167,11 @@ impl<'t> Update<'t> {
         UpdateRange::new(self.txn, &self.written, database.table_ref(), bounds)
     }
 
-    /// A cursor over that database, which stands nowhere yet.
+    /// Opens a cursor over `database`, positioned before the first entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError::OtherStore`] if it is not of this store.
+    /// [`ReadError::OtherStore`] if the database belongs to another store.
     pub fn cursor_in<K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
@@ -177,7 +180,7 @@ impl<'t> Update<'t> {
         Ok(UpdateCursor::new(self.txn, &self.written, database.table_ref()))
     }
 
-    /// What is to be applied.
+    /// Returns the writes of the closure.
     pub(crate) fn into_batch(self) -> Batch {
         self.batch
     }
@@ -205,19 +208,19 @@ impl fmt::Debug for Update<'_> {
     }
 }
 
-/// The outcome of one [`Store::update`](crate::Store::update): a future of what its closure
-/// returned, once that is durable.
+/// The outcome of a [`Store::update`](crate::Store::update): a future that resolves to the
+/// closure's result once its writes are durable.
 ///
 /// # Panics
 ///
 /// When polled again after it has resolved.
-#[must_use = "without it nobody knows whether the update became durable"]
+#[must_use = "without the future it is unknown whether the update became durable"]
 pub struct Updating<T, E> {
     ticket: Ticket,
     returned: Returned<T, E>,
 }
 
-/// What the closure said the last time it ran.
+/// Result of the last run of the closure.
 type Returned<T, E> = Arc<Mutex<Option<Result<T, UpdateError<E>>>>>;
 
 impl<T, E> Updating<T, E> {
@@ -249,7 +252,7 @@ impl<T, E> Updating<T, E> {
                     let mut returned = returned.lock().unwrap_or_else(PoisonError::into_inner);
                     returned.replace(outcome)
                 };
-                // The outcome of an earlier run, if the group is tried again.
+                // The outcome of an earlier run, if the group is retried.
                 foreign::discard(earlier);
                 applies
             }
@@ -257,16 +260,16 @@ impl<T, E> Updating<T, E> {
         Updating { ticket: push(job), returned }
     }
 
-    /// Waits on this thread. For code outside async.
+    /// Blocks this thread until the update resolves. For code outside async.
     ///
     /// # Errors
     ///
-    /// As awaiting it.
+    /// The error to which the update resolves.
     pub fn wait(self) -> Result<T, UpdateError<E>> {
         resolve(self.ticket.wait(), &self.returned)
     }
 
-    /// As [`Ticket::cancel_on_drop`].
+    /// Dropping the future cancels the update; see [`Ticket::cancel_on_drop`].
     pub fn cancel_on_drop(mut self) -> Updating<T, E> {
         self.ticket = self.ticket.cancel_on_drop();
         self
@@ -300,14 +303,14 @@ fn resolve<T, E>(
     }
 }
 
-/// A closure for the writer; true if what it wrote shall be applied. Runs again if its group is
-/// tried again.
+/// A closure for the writer; it returns whether its writes are to be applied. Runs again if its
+/// group is retried.
 pub(crate) struct Job(Option<Box<Closure>>);
 
 type Closure = dyn FnMut(&mut Update<'_>) -> bool + Send;
 
 impl Job {
-    /// A job of a closure that does not panic.
+    /// Creates a job from a closure that does not panic.
     fn new(closure: impl FnMut(&mut Update<'_>) -> bool + Send + 'static) -> Job {
         Job(Some(Box::new(closure)))
     }
@@ -319,8 +322,8 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // The closure holds what the user captured, and perhaps the last share of the outcome. The
-        // writer drops it where nobody waits for the ticket.
+        // The closure owns the user's captures, and perhaps the last reference to the outcome. The
+        // writer drops it if no task waits for the ticket.
         foreign::discard(self.0.take());
     }
 }

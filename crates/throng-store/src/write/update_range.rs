@@ -1,8 +1,8 @@
-//! [`UpdateRange`] and [`UpdateCursor`]: walking a store in the midst of an update.
+//! [`UpdateRange`] and [`UpdateCursor`]: iterating over a store during an update.
 //!
-//! What the update has written is kept beside the transaction until its closure has returned
-//! ([`Written`]). So a walk merges two orders, what is there and what was written: where both have
-//! a key, the written one counts, and hides it if it is a deletion.
+//! The writes of the update are kept beside the transaction until its closure has returned
+//! ([`Written`]). So an iteration merges two sorted sequences, the stored entries and the written
+//! entries: if both have a key, the written entry wins, and hides the key if it is a deletion.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, btree_map};
@@ -17,12 +17,13 @@ use crate::{Codec, ReadError};
 
 type Bytes = Box<[u8]>;
 
-/// What an update has written where a key has one value: that value, or nothing if it was deleted.
+/// Writes of an update to databases with one value under each key: the new value of each key, or
+/// `None` if it was deleted.
 #[derive(Debug, Default)]
 pub(crate) struct Written(HashMap<Table, BTreeMap<Bytes, Option<Bytes>>>);
 
 impl Written {
-    /// What was written under the key, if anything was.
+    /// Returns the write under the key, if there is any.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Option<Option<&[u8]>> {
         self.0.get(&table)?.get(key).map(Option::as_deref)
     }
@@ -42,7 +43,7 @@ impl Written {
         static NONE: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
         let (start, end) = bounds;
         let table = match (start, end) {
-            // The map would panic.
+            // The map would panic on these bounds.
             (Bound::Excluded(start), Bound::Excluded(end)) if start >= end => &NONE,
             (
                 Bound::Included(start) | Bound::Excluded(start),
@@ -57,11 +58,11 @@ impl Written {
     }
 }
 
-/// Entries as an [`Update`](crate::Update) finds them, its own writes included, in byte order of
+/// Entries as an [`Update`](crate::Update) sees them, its own writes included, in byte order of
 /// their keys and from either end.
 ///
-/// A database of [several values](crate::DatabaseOptions::duplicates) under a key shows what it had
-/// before this update. Stepping costs one move of a tree cursor.
+/// A database with [several values](crate::DatabaseOptions::duplicates) under a key is shown as it
+/// was before this update. A step costs one move of a tree cursor.
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct UpdateRange<'u, K: Codec = crate::Bytes, V: Codec = crate::Bytes> {
     there: Ends<Range<'u>>,
@@ -126,7 +127,7 @@ impl<'u, K: Codec, V: Codec> UpdateRange<'u, K, V> {
                 None => None,
             };
             let written = self.written.take(forward);
-            // Whether one comes before the other, seen from this end.
+            // The order of the two entries, seen from this end.
             let order = match (&there, &written) {
                 (None, None) => return None,
                 (Some(_), None) => Ordering::Less,
@@ -177,12 +178,12 @@ impl<K: Codec, V: Codec> fmt::Debug for UpdateRange<'_, K, V> {
     }
 }
 
-/// A place among the keys of an [`Update`](crate::Update), its own writes included: at an entry,
-/// before the first, or behind the last.
+/// A position among the keys of an [`Update`](crate::Update), its own writes included: at an entry,
+/// before the first, or after the last.
 ///
-/// Each method moves and returns the entry at which it then stands. It goes from key to key, and
-/// shows the first of several values. Each move costs a search from the root, unlike those of a
-/// [`Cursor`](crate::Cursor); for many in a row take a range.
+/// Each method moves the cursor and returns the entry at its new position. The cursor moves from
+/// key to key, and shows the first of several values. Each move costs a search from the root,
+/// unlike a move of a [`Cursor`](crate::Cursor); for many moves in a row use a range.
 pub struct UpdateCursor<'u, K: Codec = crate::Bytes, V: Codec = crate::Bytes> {
     txn: &'u WriteTxn<'u>,
     written: &'u Written,
@@ -200,36 +201,36 @@ enum Stands {
 
 type Moved<'u, K, V> = Result<Option<Decoded<'u, K, V>>, ReadError>;
 
-// A cursor is no iterator: it goes both ways, and what it returns can fail.
+// A cursor is not an iterator: it moves both ways, and a move can fail.
 #[allow(clippy::should_implement_trait)]
 impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
     pub(crate) fn new(txn: &'u WriteTxn<'u>, written: &'u Written, table_ref: TableRef) -> Self {
         UpdateCursor { txn, written, table_ref, stands: Stands::Before, codecs: PhantomData }
     }
 
-    /// The first entry.
+    /// Moves to the first entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`], as for all moves.
+    /// [`ReadError`] if the entry cannot be read.
     pub fn first(&mut self) -> Moved<'u, K, V> {
         self.go((Bound::Unbounded, Bound::Unbounded), true)
     }
 
-    /// The last entry.
+    /// Moves to the last entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn last(&mut self) -> Moved<'u, K, V> {
         self.go((Bound::Unbounded, Bound::Unbounded), false)
     }
 
-    /// The entry of the next key; the first, from before it.
+    /// Moves to the next key; from before the first entry, to the first.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn next(&mut self) -> Moved<'u, K, V> {
         match &self.stands {
             Stands::Before => self.first(),
@@ -238,11 +239,11 @@ impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
         }
     }
 
-    /// The entry of the key before; the last, from behind it.
+    /// Moves to the previous key; from after the last entry, to the last.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn prev(&mut self) -> Moved<'u, K, V> {
         match &self.stands {
             Stands::Before => Ok(None),
@@ -251,11 +252,11 @@ impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
         }
     }
 
-    /// The entry at which it stands.
+    /// Returns the entry at the current position.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn current(&mut self) -> Moved<'u, K, V> {
         match &self.stands {
             Stands::At(key) => {
@@ -266,21 +267,21 @@ impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
         }
     }
 
-    /// The entry of this very key; where there is none, it then stands behind the last.
+    /// Moves to the entry of this key; if it does not exist, to after the last entry.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn seek(&mut self, key: &K::Item) -> Moved<'u, K, V> {
         let key = Bound::Included(K::encode(key, <[u8]>::to_vec)?);
         self.go((key.clone(), key), true)
     }
 
-    /// The first entry whose key is not below this one.
+    /// Moves to the first entry whose key is not below this key.
     ///
     /// # Errors
     ///
-    /// [`ReadError`].
+    /// [`ReadError`] if the entry cannot be read.
     pub fn seek_range(&mut self, key: &K::Item) -> Moved<'u, K, V> {
         let key = K::encode(key, <[u8]>::to_vec)?;
         self.go((Bound::Included(key), Bound::Unbounded), true)
@@ -295,7 +296,7 @@ impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
         );
         let entry = if forward { range.next() } else { range.next_back() };
         match entry.transpose()? {
-            // From above one comes to the last of its values.
+            // A backward step arrives at the last value of the key.
             Some((key, _)) if !forward && self.table_ref.kind == Kind::Duplicates => {
                 let key = Bound::Included(key.to_vec());
                 self.go((key.clone(), key), true)
