@@ -1,13 +1,13 @@
 //! [`Claim`]: the claim of one open store on its data directory.
 //!
-//! A store that writes holds an operating-system lock on the file `LOCK` inside the directory. It
-//! belongs to the open file, not to the path, so it holds against aliases of the directory and
+//! A store that writes holds an operating-system lock on the file `LOCK` inside the directory. The
+//! lock belongs to the open file, not to the path, so it holds against aliases of the directory and
 //! against a second open in the same process, and it vanishes with the process however that ends.
 //!
-//! A store that only reads may share a directory with one that writes in another process, which
-//! the engine provides for. Within one process it may not: the engine's own locks belong to the
-//! process, and closing one environment would take those of the other. So each process also knows
-//! which directories it has open, by what they are and not by what they are called.
+//! A read-only store may share a directory with a store that writes in another process, which the
+//! engine supports. Within a process it may not: the engine's own locks belong to the process, and
+//! closing an environment would release the locks of the other. So each process also knows which
+//! directories it has open, identified by device and inode and not by their paths.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -19,30 +19,31 @@ use crate::OpenError;
 use crate::disk::pins::Pins;
 use crate::disk::private;
 
-/// The name of the lock file within the data directory.
+/// Name of the lock file within the data directory.
 pub(crate) const FILE_NAME: &str = "LOCK";
 
-/// The directories that this process has open.
+/// Directories that this process has open.
 static OPEN: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 
 /// Ownership of a data directory, or the right to read it, until dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// Without links and dots.
+    /// Canonical path of the directory.
     path: PathBuf,
-    /// The lock, of one who writes.
+    /// Lock of a writer.
     file: Option<File>,
-    /// The lock, of one who reads and keeps others from writing.
+    /// Lock of a reader that excludes writers.
     alone: Option<File>,
     identity: Identity,
 }
 
 impl Claim {
-    /// Claims `directory`, which must exist, to write.
+    /// Claims `directory`, which must exist, for writing.
     pub(crate) fn to_write(directory: &Path) -> Result<Claim, OpenError> {
         let refused = |source| OpenError::from_io(source, directory);
         let mut claim = Claim::to_read(directory)?;
-        // Nothing depends on its content (see `pins.rs`): a left-over file is as good as a new one.
+        // Nothing depends on the content of the file (see `pins.rs`), so a leftover file serves as
+        // well.
         let file = private::open_file(&claim.path.join(FILE_NAME)).map_err(refused)?;
         match file.try_lock() {
             Ok(()) => claim.file = Some(file),
@@ -54,7 +55,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Claims `directory`, which must exist, to read.
+    /// Claims `directory`, which must exist, for reading.
     pub(crate) fn to_read(directory: &Path) -> Result<Claim, OpenError> {
         let refused = |source| OpenError::Io { path: directory.into(), source };
         let path = fs::canonicalize(directory).map_err(refused)?;
@@ -65,10 +66,10 @@ impl Claim {
         Ok(Claim { path, file: None, alone: None, identity })
     }
 
-    /// Claims `directory`, which must exist and nobody may write to meanwhile, to read alone.
+    /// Claims `directory`, which must exist, for reading, and excludes writers meanwhile.
     pub(crate) fn to_read_alone(directory: &Path) -> Result<Claim, OpenError> {
         let mut claim = Claim::to_read(directory)?;
-        // Without the file, or the right to open it, nobody has claimed it to write.
+        // If the file is missing or may not be opened, no writer has claimed the directory.
         if let Ok(file) = File::open(claim.path.join(FILE_NAME)) {
             match file.try_lock_shared() {
                 Ok(()) => claim.alone = Some(file),
@@ -83,8 +84,8 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Whether a store has the directory claimed to write, and has recovered it, for one who is
-    /// through the gate of its journal.
+    /// Whether a store has claimed the directory for writing and has recovered it. The caller holds
+    /// the shared lock of the journal's first file.
     pub(crate) fn is_written(directory: &Path) -> io::Result<bool> {
         let file = match File::open(directory.join(FILE_NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -97,13 +98,14 @@ impl Claim {
         }
     }
 
-    /// Lets others write, of a claim to read alone.
+    /// Admits writers again, for a claim that excludes them.
     pub(crate) fn share(&mut self) {
-        // If this fails, closing is all that is left.
+        // If this fails, closing the file must suffice.
         let _ = self.alone.take().map(|file| file.unlock());
     }
 
-    /// The place in the lock file where the writer publishes what it holds; nowhere for a reader.
+    /// Returns the part of the lock file in which a writer publishes its pins; a reader publishes
+    /// nothing.
     pub(crate) fn pins(&self) -> Pins {
         Pins::new(self.file.as_ref().and_then(|file| file.try_clone().ok()))
     }
@@ -119,8 +121,8 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Closing alone would leave the lock with a copy of the descriptor that a child process
-        // may hold between its fork and its exec. If this fails, closing is all that is left.
+        // Closing alone would leave the lock with a copy of the descriptor that a child process may
+        // hold between its fork and its exec. If this fails, closing must suffice.
         let _ = self.file.take().map(|file| file.unlock());
         self.share();
         open().remove(&self.identity);
@@ -128,11 +130,11 @@ impl Drop for Claim {
 }
 
 fn open() -> MutexGuard<'static, BTreeSet<Identity>> {
-    // Inserting and removing leave the set whole even if they panic.
+    // Inserting and removing leave the set intact even if they panic.
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a directory is, whatever it is called: device and inode.
+/// Identity of a directory, independent of its path: device and inode.
 #[cfg(unix)]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Identity(u64, u64);
@@ -143,7 +145,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
     fs::metadata(path).map(|metadata| Identity(metadata.dev(), metadata.ino()))
 }
 
-/// What a directory is, whatever it is called: its canonical path.
+/// Identity of a directory: its canonical path.
 #[cfg(not(unix))]
 type Identity = PathBuf;
 

@@ -7,31 +7,32 @@ use crate::disk::environment::Environment;
 use crate::disk::journal::{Failed, Journal, Log, ReaderGate, Recorded};
 use crate::disk::lmdb::{self, Env, Table, WriteTxn};
 
-/// A commit under way, which excludes all others: in the journal by parts, in the engine at its
-/// end, or not at all if it is dropped before.
+/// A commit in progress, which excludes all others. Its groups are recorded in the journal one by
+/// one, and committed in LMDB at its end; dropping it earlier rolls it back.
 #[derive(Debug)]
 pub(crate) struct Commit<'e> {
     pub(super) environment: &'e Environment,
     pub(super) env: &'e Arc<Env>,
     pub(super) txn: WriteTxn<'e>,
-    /// What it changes: through here alone the transaction is written to.
+    /// Changes of the commit. All writes to the transaction go through this log.
     pub(crate) log: Log,
     pub(super) last: Option<Recorded>,
     /// Closed to readers of other processes if callers are acknowledged before the end: then the
     /// records stay, whatever the engine reports.
     pub(super) reader_gate: Option<ReaderGate>,
-    /// Dropped last.
+    /// Lock on the journal, dropped last.
     pub(super) journal: MutexGuard<'e, Option<Journal>>,
 }
 
 impl<'e> Commit<'e> {
-    /// The transaction, to read in it, with everything applied.
+    /// Applies all planned changes, and returns the transaction for reading.
     pub(crate) fn txn(&mut self) -> Result<&WriteTxn<'e>, lmdb::Error> {
         self.log.apply(&mut self.txn)?;
         Ok(&self.txn)
     }
 
-    /// The same, without the changes planned since that was last asked for.
+    /// Returns the transaction without the changes planned since the last call of
+    /// [`txn`](Commit::txn).
     pub(crate) fn applied(&self) -> &WriteTxn<'e> {
         &self.txn
     }
@@ -41,8 +42,8 @@ impl<'e> Commit<'e> {
         self.log.clear(table, &mut self.txn)
     }
 
-    /// Makes what was changed since the last record as durable as the environment is: its owners
-    /// may be told from then on. Returns how long the disk took.
+    /// Makes the changes since the last record as durable as the environment is. Their callers may
+    /// be acknowledged from then on. Returns the time that the disk took.
     pub(crate) fn record(&mut self) -> Result<Duration, Failed> {
         let journal = self.journal.as_mut().ok_or(Failed::Recovering)?;
         let name = |table| self.environment.stored_name(table);
@@ -53,15 +54,15 @@ impl<'e> Commit<'e> {
         Ok(self.last.insert(recorded).flush)
     }
 
-    /// Whether the owners of what will be recorded may be told of it before the end: not where
-    /// another process reads, which may hear of it as well.
+    /// Closes the reader gate, so that callers may be acknowledged before the end. Returns `false`
+    /// if another process reads, which could learn of the writes and not see them.
     pub(crate) fn may_acknowledge(&mut self) -> bool {
         self.reader_gate = self.journal.as_ref().and_then(Journal::close_reader_gate);
         self.reader_gate.is_some()
     }
 
-    /// Ends it. On an error, the record is taken back; where its owners were told, the engine is to
-    /// be opened anew, to which it is applied then.
+    /// Commits in LMDB. On an error the last record is taken back; if its callers were
+    /// acknowledged, the record stays, and the reopened engine applies it.
     pub(crate) fn end(mut self) -> Result<(), Failed> {
         let applied = self.log.apply(&mut self.txn);
         let journal = self.journal.as_mut().ok_or(Failed::Recovering)?;

@@ -1,23 +1,24 @@
-//! [`Environment`]: the opened engine, the claim on its directory, and how it is opened anew.
+//! [`Environment`]: the open engine and the claim on its directory. It also reopens the engine.
 //!
 //! A data directory holds:
 //!
 //! | file       | content                                                        |
 //! |------------|----------------------------------------------------------------|
-//! | `LOCK`     | locked while a store writes there (`lock.rs`, `pins.rs`)       |
+//! | `LOCK`     | locked while a store writes there (`claim.rs`, `pins.rs`)      |
 //! | `data.mdb` | LMDB: the tables in `format.rs`                                |
-//! | `journal.0`, `journal.1` | what `data.mdb` may lack after a crash (see `journal.rs`) |
+//! | `journal.0`, `journal.1` | changes that `data.mdb` may lack after a crash (see `journal.rs`) |
 //! | `lock.mdb` | LMDB's table of readers                                        |
-//! | `draft`    | a directory in which `data.mdb` is made, before it has its name |
-//! | `data.draft` | the same of a copy                                            |
+//! | `draft`    | a directory in which `data.mdb` is created, before it has its name |
+//! | `data.draft` | a copy that is not complete yet                               |
 //!
-//! The map is as large as the file may ever become: addresses are cheap, and a map that need not
-//! grow needs not wait for its readers to leave. So the file grows by itself up to the quota.
-//! Where so many addresses cannot be had, the map is the largest half, quarter… of it that can.
+//! The map is as large as the file may ever become: addresses are cheap, and a map of fixed size
+//! need not wait for its readers before it grows. So the file grows by itself up to the quota. If
+//! that much address space is not available, the map is the largest half, quarter, and so on, that
+//! is.
 //!
-//! When a commit fails half-way, the engine refuses everything until it is reopened. That must
-//! wait until nothing reads from the old map: snapshots hold the engine by `Arc`, the pool lets go
-//! of those that it keeps, and the engine tells when it is closed. See [`reopen`].
+//! When a commit fails half-way, the engine refuses everything until it is reopened. Reopening must
+//! wait until nothing reads from the old map: snapshots hold the engine by `Arc`, the pool releases
+//! its transactions, and the engine signals when it is closed. See [`reopen`].
 //!
 //! [`reopen`]: Environment::reopen
 
@@ -43,55 +44,57 @@ use crate::read::pool::{Pool, Pooled};
 use crate::write::deferred::Deferred;
 use crate::{CheckReport, DatabaseError, OpenError, Options, ReadError};
 
-/// The name the engine gives to its data file.
+/// Name that the engine gives to its data file.
 const DATA_FILE: &str = "data.mdb";
 
 /// An open environment. The fields are dropped in order: the engine is closed before the claim
 /// ends.
 ///
-/// Who commits locks the journal before the engine and before `named`.
+/// Lock order of a commit: the journal, then the engine, then `named`.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pool: Pool,
-    /// None for one who only reads, and while the engine is opened anew.
+    /// The journal; `None` in a read-only store, and while the engine is reopened.
     journal: Mutex<Option<Journal>>,
     /// Configuration of the journal; `None` if the store is read-only.
     journal_config: Option<JournalConfig>,
     deferred: Deferred,
-    /// Of one who only reads: tells those who recover that somebody does.
+    /// Shared lock of a read-only store, by which a process that recovers knows that the store is
+    /// read.
     _reads: Option<File>,
-    /// Nothing while it is opened anew.
+    /// The open engine; `None` while it is reopened.
     current: RwLock<Option<Arc<Env>>>,
-    /// Of `current`; only who opens it anew looks.
+    /// Signals when the engine of `current` is closed. Only `reopen` uses it.
     closed: Mutex<Closed>,
     entries: TableRef,
     named: Mutex<BTreeMap<String, TableRef>>,
     settings: Settings,
-    /// What this store is to the handles of its databases.
+    /// Id by which the handles of databases know their store.
     id: u64,
     verify_reads: bool,
     snapshot_age_max: Duration,
     began: Instant,
-    /// When the last commit was, in nanoseconds since `began`; `u64::MAX` where only others commit.
+    /// Time of the last commit, in nanoseconds since `began`; `u64::MAX` in a read-only store.
     last_commit: AtomicU64,
-    /// When readers of dead processes were last looked for, on the same clock.
+    /// Time of the last search for readers of dead processes, on the same clock.
     last_stale_check: AtomicU64,
     claim: Claim,
 }
 
 impl Environment {
-    /// Opens the environment in `directory`, making both if need be.
+    /// Opens the environment in `directory`, and creates both if they do not exist.
     pub(crate) fn open(directory: &Path, options: &Options) -> Result<Environment, OpenError> {
         let refused = |source| OpenError::Io { path: directory.into(), source };
         if options.read_only {
-            // The engine would make its table of readers before it found that there is no data.
+            // The engine would create its table of readers before it found that there is no data.
             fs::metadata(directory.join(DATA_FILE)).map_err(refused)?;
         }
         let (mut claim, mut recovery) = enter(directory, options)?;
         let data_file = claim.path().join(DATA_FILE);
         match fs::metadata(&data_file) {
             Ok(metadata) if metadata.len() == 0 => {
-                // The engine would take it for a new one; those have content once they have a name.
+                // The engine would treat an empty file as a new store, but a new data file has
+                // content before it has its name.
                 let reason = "it is empty".into();
                 return Err(OpenError::Corrupt { path: directory.into(), reason });
             }
@@ -99,7 +102,7 @@ impl Environment {
             Err(error) if error.kind() == io::ErrorKind::NotFound && !options.read_only => {
                 make_data_file(&claim, directory, options)?;
             }
-            // The engine says so too.
+            // The engine reports the same error.
             Err(_) => {}
         }
         let damaged = |damage: Damage| damage.into_open_error(directory);
@@ -120,8 +123,8 @@ impl Environment {
         let settings = options.settings();
         let (env, closed) = Env::open(&claim, &settings)
             .map_err(|error| OpenError::from_engine(error, directory))?;
-        // Slots of readers that were killed would pin old pages for ever. An environment on a
-        // read-only file system has none.
+        // The slots of killed readers would pin old pages for ever. An environment on a read-only
+        // file system has no slots.
         if !options.read_only {
             env.clear_stale_readers().map_err(|error| OpenError::from_engine(error, directory))?;
         }
@@ -146,7 +149,7 @@ impl Environment {
             entries: databases.entries,
             named: Mutex::new(databases.named),
             settings,
-            // Relaxed: only its being different from all others matters.
+            // Relaxed: the id only has to be unique.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             verify_reads: options.verify_reads,
             snapshot_age_max: options.snapshot_age_max,
@@ -161,7 +164,7 @@ impl Environment {
         Ok(environment)
     }
 
-    /// Looks at the data file in `directory` without opening it.
+    /// Checks the data file in `directory` without opening it.
     pub(crate) fn check(directory: &Path) -> Result<CheckReport, OpenError> {
         let damaged = |damage: Damage| damage.into_open_error(directory);
         let options = Options { read_only: true, check: true, ..Options::default() };
@@ -170,8 +173,8 @@ impl Environment {
         if let Some(recovery) = &mut recovery {
             recovery.inspect(&data_file).map_err(damaged)?;
         }
-        // What is to be put back is what counts. The claim keeps writers out by itself, and they
-        // shall hear of it instead of waiting at the gate.
+        // The state that recovery would restore is checked. The claim alone keeps writers out; they
+        // get an error instead of waiting for the journal's lock.
         let metas = recovery.and_then(Recovery::into_metas);
         pages::check(&data_file, metas.as_ref()).map_err(damaged)
     }
@@ -197,12 +200,12 @@ impl Environment {
         &self.deferred
     }
 
-    /// The engine, unless it is being opened anew.
+    /// Returns the engine, unless it is being reopened.
     pub(crate) fn env(&self) -> Option<Arc<Env>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// A read transaction that sees everything committed so far.
+    /// Begins a read transaction that sees everything committed so far.
     ///
     /// The caller keeps `self` alive as well, for the claim.
     pub(crate) fn begin_read(&self) -> Result<ReadTxn, ReadError> {
@@ -213,7 +216,7 @@ impl Environment {
         }
     }
 
-    /// Makes a transaction see everything committed so far.
+    /// Renews a transaction, so that it sees everything committed so far.
     pub(crate) fn renew(&self, idle: lmdb::IdleTxn) -> Result<ReadTxn, ReadError> {
         if idle.env().is_retired() {
             drop(idle);
@@ -231,7 +234,7 @@ impl Environment {
         if let Some(idle) = self.pool.take_anywhere() {
             return idle.renew().map_err(ReadError::from_engine);
         }
-        // Another process may have died with slots in its hands.
+        // Another process may have died with slots taken.
         env.clear_stale_readers().map_err(ReadError::from_engine)?;
         env.begin_read().map_err(ReadError::from_engine)
     }
@@ -243,49 +246,50 @@ impl Environment {
         txn.id() == committed && !txn.env().is_retired()
     }
 
-    /// Keeps a transaction for the next who reads.
+    /// Keeps a transaction for the next reader.
     pub(crate) fn end_read(&self, txn: ReadTxn) {
-        // Nobody tells a process that only reads of the commits of another one, so it keeps none
-        // that would hold back what the next commit frees.
+        // A read-only process does not learn of the commits of another process, so it keeps no
+        // transaction that would retain the pages that the next commit frees.
         self.pool.give(txn, !self.is_read_only());
     }
 
-    /// Takes note of a commit.
+    /// Records a commit: updates the pool, and frees the slots of dead readers from time to time.
     pub(crate) fn committed(&self, env: &Env) {
         let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         // Relaxed: a snapshot that expires a moment later does no harm.
         self.last_commit.store(now, Ordering::Relaxed);
         self.pool.sweep(env.last_txn());
-        // Relaxed: one look too many does no harm.
+        // Relaxed: a superfluous search does no harm.
         let last_stale_check = self.last_stale_check.load(Ordering::Relaxed);
         if Duration::from_nanos(now.saturating_sub(last_stale_check)) > STALE_INTERVAL {
             self.last_stale_check.store(now, Ordering::Relaxed);
-            // A process that was killed while it read would hold its pages back for ever. If they
-            // cannot be told, the next look may do better.
+            // A process that was killed while it read would retain its pages for ever. If this
+            // search fails, the next may succeed.
             let _ = env.clear_stale_readers();
         }
     }
 
-    /// When a snapshot that begins at this moment expires, on the clock of `is_expired`.
+    /// Returns the expiry time of a snapshot that begins at this moment, on the clock of
+    /// `is_expired`.
     pub(crate) fn expiry(&self) -> u64 {
         let expiry = self.began.elapsed().checked_add(self.snapshot_age_max);
         expiry.and_then(|expiry| u64::try_from(expiry.as_nanos()).ok()).unwrap_or(u64::MAX)
     }
 
-    /// Whether there was a commit after that time: without one, an old snapshot costs nothing.
+    /// Whether a commit followed that time: without a commit, an old snapshot costs nothing.
     pub(crate) fn is_expired(&self, txn: &ReadTxn, expiry: u64) -> bool {
         self.last_commit.load(Ordering::Relaxed) > expiry && self.is_outdated(txn, expiry)
     }
 
-    /// The same where the last commit may be another process's, of which the time is not known: an
-    /// old snapshot that does not show it has expired.
+    /// Decides expiry where the last commit may be another process's, whose time is not known: an
+    /// old snapshot that does not show the last commit has expired.
     #[cold]
     fn is_outdated(&self, txn: &ReadTxn, expiry: u64) -> bool {
         !self.is_read_only()
             || (txn.id() != txn.env().last_txn() && self.began.elapsed().as_nanos() > expiry.into())
     }
 
-    /// How many commits the oldest snapshot is behind, here and in other processes.
+    /// Returns the number of commits since the oldest snapshot, here and in other processes.
     pub(crate) fn snapshot_lag(&self, env: &Env) -> Result<u64, ReadError> {
         let last = env.last_txn();
         let mut pins = Pins::read(self.claim.path()).to_vec();
@@ -297,7 +301,7 @@ impl Environment {
         Ok(snapshots.min().map_or(0, |oldest| last.saturating_sub(oldest)))
     }
 
-    /// Opens a named database, making it if it is not there; waits for a commit in that case.
+    /// Opens a named database, and creates it if it does not exist; creation waits for a commit.
     pub(crate) fn open_database(
         &self,
         name: &str,
@@ -319,7 +323,7 @@ impl Environment {
         let _suspension = self.deferred.suspend();
         self.deferred.wait().map_err(|_| DatabaseError::Recovering)?;
         let mut journal = self.journal();
-        // Somebody else may have made it while the lock was waited for.
+        // Another thread may have created it while this thread waited for the lock.
         if let Some(table_ref) = known() {
             return fits(table_ref);
         }
@@ -332,7 +336,8 @@ impl Environment {
         let table_ref = format::open_database(&env, name, kind, make)
             .map_err(DatabaseError::from_engine)?
             .ok_or_else(missing)?;
-        // Records name tables, so each is on the disk before the first record that may.
+        // Records name tables, so each table is on the disk before the first record that may name
+        // it.
         if let Some(journal) = &mut *journal {
             let failed = |error: io::Error| DatabaseError::Failed(error.to_string());
             journal.checkpoint(&env).map_err(failed)?;
@@ -342,7 +347,7 @@ impl Environment {
         Ok(table_ref)
     }
 
-    /// Begins a commit: nobody else makes one meanwhile.
+    /// Begins a commit, which excludes all others.
     pub(crate) fn commit<'e>(&'e self, env: &'e Arc<Env>) -> Result<Commit<'e>, lmdb::Error> {
         let mut journal = self.journal();
         let txn = env.begin_write()?;
@@ -351,12 +356,12 @@ impl Environment {
         Ok(Commit { environment: self, env, txn, log, last, reader_gate, journal })
     }
 
-    /// Whether what anyone is told of is on the disk.
+    /// Whether acknowledged writes are on the disk.
     pub(crate) fn is_durable(&self) -> bool {
         self.journal_config.is_some_and(|journal_config| journal_config.is_durable)
     }
 
-    /// Has everything that is committed on the disk, whatever was promised.
+    /// Flushes everything committed to the disk, also in a volatile store.
     pub(crate) fn sync(&self, env: &Arc<Env>) -> io::Result<()> {
         match &mut *self.journal() {
             Some(journal) => journal.sync(env),
@@ -364,20 +369,20 @@ impl Environment {
         }
     }
 
-    /// Makes room for who found none, if the journal takes some; whether it did.
+    /// Releases the pages pinned by the last checkpoint. Returns whether there were any.
     pub(crate) fn free_pages(&self, env: &Arc<Env>) -> bool {
         self.journal().as_mut().is_some_and(|journal| journal.free_pages(env))
     }
 
-    /// How many slots of readers are taken, here and by other processes, by those who read.
+    /// Returns the number of reader slots taken by snapshots, here and in other processes.
     pub(crate) fn readers(&self, env: &Env) -> u32 {
         env.readers().saturating_sub(self.journal_config.map_or(0, |_| journal::PINS))
     }
 
-    /// Leaves the data file whole by itself, after the last commit. If that cannot be, it is whole
-    /// together with the journal.
+    /// Makes the data file complete by itself, after the last commit. If that fails, the file is
+    /// complete together with the journal.
     pub(crate) fn close_journal(&self) {
-        // It stays, and keeps its slots of readers, which are not for snapshots.
+        // The journal stays, and keeps its reader slots, which are not for snapshots.
         if let (Some(journal), Some(env)) = (&mut *self.journal(), self.env()) {
             let _ = journal.close(&env);
         }
@@ -387,12 +392,12 @@ impl Environment {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The named databases, in order.
+    /// Returns the named databases, in order.
     pub(crate) fn databases(&self) -> Vec<(String, TableRef)> {
         self.named().iter().map(|(name, table_ref)| (name.clone(), *table_ref)).collect()
     }
 
-    /// What the table is called in the engine.
+    /// Returns the name of the table in the engine.
     pub(super) fn stored_name(&self, table: Table) -> Option<String> {
         if table == self.entries.table {
             return Some(format::ENTRIES.into());
@@ -406,15 +411,15 @@ impl Environment {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the engine has given up, reading included, until it is opened anew.
+    /// Whether the engine refuses everything, including reads, until it is reopened.
     pub(crate) fn needs_recovery(env: &Env) -> bool {
         matches!(env.begin_write(), Err(lmdb::Error::Panic))
     }
 
-    /// Closes the engine and opens it anew, once the last snapshot is dropped; meanwhile nothing
-    /// can be read. Asks every now and then whether to go on; `false` if not.
+    /// Closes the engine and reopens it once the last snapshot is dropped; meanwhile nothing can be
+    /// read. Polls `go_on`, and returns `false` if that is false.
     pub(crate) fn reopen(&self, go_on: impl Fn() -> bool) -> bool {
-        // It holds on to the engine.
+        // The journal holds the engine.
         drop(self.journal().take());
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(env) = self.set_current(None) {
@@ -442,7 +447,7 @@ impl Environment {
         }
     }
 
-    /// Opens the same tables under the same numbers, or nothing.
+    /// Opens the engine again, with the same tables under the same numbers; `None` if that fails.
     fn open_again(&self) -> Option<(Arc<Env>, Closed)> {
         let data_file = self.claim.path().join(DATA_FILE);
         let mut recovery = Recovery::to_write(self.claim.path()).ok()?;
@@ -453,7 +458,7 @@ impl Environment {
         let (env, closed) = Env::open(&self.claim, &self.settings).ok()?;
         let known = self.named().clone();
         let databases = format::open_databases(&env, self.claim.path(), false, &known).ok()?;
-        // The numbers are what handles hold, so their meaning must not change.
+        // Handles hold the numbers, so their meaning must not change.
         let same = databases.entries == self.entries
             && known.iter().all(|(name, table_ref)| databases.named.get(name) == Some(table_ref));
         if !same {
@@ -471,15 +476,15 @@ impl Environment {
         std::mem::replace(&mut *current, env)
     }
 
-    /// Copies the current state into a data file in `directory`, durably. It has its name only when
-    /// it is whole.
+    /// Copies the current state into a data file in `directory`, durably. The copy has its name
+    /// only when it is complete.
     pub(crate) fn copy_to(&self, directory: &Path) -> io::Result<()> {
         let recovering = |error: ReadError| io::Error::other(error.to_string());
         let there = || io::Error::from(io::ErrorKind::AlreadyExists);
         self.deferred.wait().map_err(recovering)?;
         let env = self.env().ok_or_else(|| recovering(ReadError::Recovering))?;
         private::create_directory(directory)?;
-        // Two copies at once into the same place would spoil each other.
+        // Two concurrent copies into the same directory would spoil each other.
         let claim = Claim::to_write(directory).map_err(|error| match error {
             OpenError::Io { source, .. } | OpenError::ReadOnly { source, .. } => source,
             OpenError::InUse { .. } => there(),
@@ -498,13 +503,13 @@ impl Environment {
             .and_then(|()| fs::rename(&draft, &path))
             .and_then(|()| sync_names(claim.path()));
         if copied.is_err() {
-            // The error that matters is the one above.
+            // The error of the copy matters, not this one.
             let _ = fs::remove_file(&draft);
         }
         copied
     }
 
-    /// Whether the disk has less room than that, as far as it tells, or files may not grow by it.
+    /// Whether the disk reports less free space than `bytes`, or the file size limit is lower.
     #[cfg(unix)]
     pub(crate) fn lacks_room(&self, bytes: u64) -> bool {
         let disk = rustix::fs::statvfs(self.claim.path());
@@ -515,40 +520,40 @@ impl Environment {
             })
     }
 
-    /// Where a write that found too little room is an error by itself, there is nothing to ask.
+    /// A partial write is an error of its own here, so there is nothing to check.
     #[cfg(not(unix))]
     pub(crate) fn lacks_room(&self, _: u64) -> bool {
         false
     }
 
-    /// The size of the journal, in bytes; nothing where there is none.
+    /// Returns the size of the journal, in bytes; 0 if there is none.
     pub(crate) fn journal_bytes(&self) -> Result<u64, ReadError> {
         journal::bytes(self.claim.path()).map_err(ReadError::Io)
     }
 
-    /// The size of the data file, in bytes.
+    /// Returns the size of the data file, in bytes.
     pub(crate) fn file_bytes(&self) -> Result<u64, ReadError> {
         let path = self.claim.path().join(DATA_FILE);
         fs::metadata(path).map(|metadata| metadata.len()).map_err(ReadError::Io)
     }
 }
 
-/// The directory in which a new data file is made.
+/// Name of the directory in which a new data file is created.
 const DRAFT: &str = "draft";
 
-/// What a copy is called before it is whole.
+/// Name of a copy before it is complete.
 const COPY_DRAFT: &str = "data.draft";
 
-/// The longest name of a database, in bytes.
+/// Longest name of a database, in bytes.
 const DATABASE_NAME_BYTES_MAX: usize = 500;
 
-/// How often commits look for readers whose processes are dead.
+/// Time between two searches for readers of dead processes.
 const STALE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often a writer that waits for snapshots to end looks whether the store is closed.
+/// Time between two polls of `go_on` while the writer waits for snapshots to end.
 const REOPEN_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Claims the directory, and the journal if there is one.
+/// Claims the directory, and locks the journal if there is one.
 fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Recovery>), OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
     if !options.read_only {
@@ -562,18 +567,18 @@ fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Recovery>
         let recovery = recovery.map_err(|source| OpenError::from_io(source, directory))?;
         let claim = match options {
             Options { read_only: false, .. } => Claim::to_write(directory)?,
-            // Pages that are written meanwhile would look damaged.
+            // Pages written during the check would look damaged.
             Options { check: true, .. } => Claim::to_read_alone(directory)?,
             _ => Claim::to_read(directory)?,
         };
-        // Otherwise it was made in between.
+        // Otherwise the journal was created in between.
         if recovery.is_some() || !Recovery::exists(directory) {
             return Ok((claim, recovery));
         }
     }
 }
 
-/// Goes through the gate to read, if there is nothing to recover, or somebody has who writes.
+/// Enters as a reader, if no recovery is needed or a writer has recovered the store.
 fn read_beside(
     mut recovery: Recovery,
     data_file: &Path,
@@ -589,7 +594,7 @@ fn read_beside(
     recovery.into_reader_gate().map_err(refused)
 }
 
-/// Recovers what the journal has, and begins it anew.
+/// Replays the journal, and starts it again.
 fn journal_of(
     env: &Arc<Env>,
     claim: &Claim,
@@ -615,8 +620,8 @@ impl Damage {
     }
 }
 
-/// Makes the data file, which has its name only once it is whole and on the disk: the engine could
-/// not open one of which only a part is there.
+/// Creates the data file, which has its name only once it is complete and on the disk: the engine
+/// could not open a partial file.
 fn make_data_file(claim: &Claim, directory: &Path, options: &Options) -> Result<(), OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
     let draft = claim.path().join(DRAFT);
@@ -624,7 +629,7 @@ fn make_data_file(claim: &Claim, directory: &Path, options: &Options) -> Result<
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     };
-    // A crash may have left one.
+    // A crash may have left a draft.
     remove_draft().and_then(|()| private::create_directory(&draft)).map_err(refused)?;
     let claim_draft = Claim::to_write(&draft)?;
     let settings = Settings { no_sync: false, write_map: false, ..options.settings() };
@@ -640,13 +645,13 @@ fn make_data_file(claim: &Claim, directory: &Path, options: &Options) -> Result<
         .map_err(refused)
 }
 
-/// Makes the names of new files durable, in the directory and of the directory itself: the engine
-/// flushes only what is inside the files.
+/// Makes the names of new files durable, and the name of the directory itself: the engine flushes
+/// only the contents of the files.
 #[cfg(unix)]
 fn sync_names(directory: &Path) -> io::Result<()> {
     for directory in [Some(directory), directory.parent()].into_iter().flatten() {
         match File::open(directory).and_then(|directory| directory.sync_all()) {
-            // A parent we may not look into was not made by us.
+            // A parent directory without read permission was not created by this store.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             other => other?,
         }
@@ -654,7 +659,7 @@ fn sync_names(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where directories cannot be flushed, the file system does so by itself.
+/// Where directories cannot be flushed, the file system makes names durable by itself.
 #[cfg(not(unix))]
 fn sync_names(_: &Path) -> io::Result<()> {
     Ok(())

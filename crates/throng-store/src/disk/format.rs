@@ -1,5 +1,5 @@
-//! The version of the layout on disk, and the check that refuses any other; and how databases are
-//! called there.
+//! The version of the layout on disk, the check that refuses any other version, and the stored
+//! names of databases.
 //!
 //! The table `format` holds two entries, little endian:
 //!
@@ -8,23 +8,24 @@
 //! | `version` | the layout's version, `u32`                                             |
 //! | `names`   | CRC-32 of the names of all tables, each followed by a zero              |
 //!
-//! Without the second one, a database whose name was damaged would be gone and never missed.
+//! Without the second entry, a database whose name was damaged would disappear unnoticed.
 //!
 //! The other tables:
 //!
 //! | name      | content                                                                 |
 //! |-----------|-------------------------------------------------------------------------|
-//! | `entries` | the default database, as if it were called so with a `+`                 |
+//! | `entries` | the default database, of the kind of a name with a `+`                   |
 //! | `+name`   | the database `name`, its values being records (see `record.rs`)         |
 //! | `-name`   | the same without checksums: values as they are                          |
 //! | `*name`   | the same with several values under a key, in order, without checksums   |
 //!
-//! A checksum in front of a value would order the values of a key by their checksums, and one
-//! behind it would change their order as well, so there is none where values have an order.
+//! A checksum in front of a value would order the values of a key by their checksums, and a
+//! checksum after a value would change their order as well, so ordered values have none.
 //!
-//! The version changes with any change to what older programs would misread: the databases, the
-//! records, the meaning of a key. A changed layout comes with a migration from the one before, if
-//! that was ever released; version 1, which had long checksums only and none of the names, was not.
+//! The version changes with any change to data that older programs would misread: the databases,
+//! the records, the meaning of a key. A changed layout comes with a migration from the version
+//! before, if that version was ever released; version 1, which had only long checksums and no
+//! `names`, was not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,19 +35,19 @@ use crate::OpenError;
 use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, Table, WriteTxn};
 
-/// The layout this program reads and writes.
+/// Layout version that this program reads and writes.
 const VERSION: u32 = 2;
 
-/// How many tables there are besides the named databases.
+/// Number of tables besides the named databases.
 pub(crate) const OWN_TABLES: u32 = 2;
 
 const FORMAT: &str = "format";
-/// The table of the default database.
+/// Name of the table of the default database.
 pub(crate) const ENTRIES: &str = "entries";
 const VERSION_KEY: &[u8] = b"version";
 pub(crate) const NAMES_KEY: &[u8] = b"names";
 
-/// The databases of an environment.
+/// Databases of an environment.
 #[derive(Debug)]
 pub(crate) struct Databases {
     pub(crate) entries: TableRef,
@@ -54,7 +55,7 @@ pub(crate) struct Databases {
 }
 
 impl Databases {
-    /// The table that is called so in the engine.
+    /// Returns the table with this name in the engine.
     pub(crate) fn table(&self, stored: &str) -> Option<Table> {
         if stored == ENTRIES {
             return Some(self.entries.table);
@@ -64,15 +65,16 @@ impl Databases {
     }
 }
 
-/// What a database's table is called in the engine.
+/// Returns the name of a database's table in the engine.
 pub(crate) fn stored_name(name: &str, kind: Kind) -> String {
     format!("{}{name}", kind.mark())
 }
 
-/// Opens all databases after checking the layout; makes the default one in an empty environment.
+/// Opens all databases after checking the layout; creates the default database in an empty
+/// environment.
 ///
-/// Tables are numbered as they are opened, so those that are `known` from before come first, in
-/// the order of their numbers.
+/// Tables are numbered as they are opened, so the tables `known` from before come first, in the
+/// order of their numbers.
 pub(crate) fn open_databases(
     env: &Arc<Env>,
     directory: &Path,
@@ -94,7 +96,7 @@ pub(crate) fn open_databases(
 
     let format = match env.open_table(FORMAT) {
         Ok(Some(format)) => format,
-        // The name exists but is an entry of someone's unnamed database.
+        // The name exists but is an entry in the unnamed database of another program.
         Ok(None) | Err(lmdb::Error::Incompatible) => return Err(foreign()),
         Err(error) => return Err(engine(error)),
     };
@@ -133,8 +135,8 @@ pub(crate) fn open_databases(
     Ok(Databases { entries, named })
 }
 
-/// What the table of that name holds: a database of that kind, or the format; `None` for what is
-/// none of ours.
+/// Returns the content of the table of that name: a database of some kind, or `Some(None)` for the
+/// format. `None` if the table is foreign.
 pub(crate) fn kind(stored: &str) -> Option<Option<Kind>> {
     match stored {
         FORMAT => Some(None),
@@ -143,7 +145,7 @@ pub(crate) fn kind(stored: &str) -> Option<Option<Kind>> {
     }
 }
 
-/// Opens a database by its name, making it if need be.
+/// Opens a database by its name, and creates it if `make` is true.
 pub(crate) fn open_database(
     env: &Env,
     name: &str,
@@ -156,7 +158,7 @@ pub(crate) fn open_database(
         let make = Make { duplicates: kind == Kind::Duplicates };
         table = Some(env.make_table(&stored, make, |txn| {
             let format = txn.open_table(FORMAT, None)?.ok_or_else(unmade)?;
-            tell_names(txn, format)
+            put_names_sum(txn, format)
         })?);
     }
     Ok(table.map(|table| TableRef { table, kind }))
@@ -167,7 +169,7 @@ fn make(env: &Env) -> Result<Databases, lmdb::Error> {
     let entries = env.make_table(ENTRIES, make, |txn| {
         let format = txn.open_table(FORMAT, Some(make))?.ok_or_else(unmade)?;
         txn.cursor_mut(format)?.put(VERSION_KEY, &VERSION.to_le_bytes(), Put::Over)?;
-        tell_names(txn, format)
+        put_names_sum(txn, format)
     })?;
     let entries = TableRef { table: entries, kind: Kind::Checked };
     Ok(Databases { entries, named: BTreeMap::new() })
@@ -177,13 +179,13 @@ fn unmade() -> lmdb::Error {
     lmdb::Error::Other("the engine made no database".into())
 }
 
-/// Has the format know the names that there are now.
-fn tell_names(txn: &mut WriteTxn<'_>, format: Table) -> Result<(), lmdb::Error> {
+/// Stores the checksum of the current names of all tables.
+fn put_names_sum(txn: &mut WriteTxn<'_>, format: Table) -> Result<(), lmdb::Error> {
     let sum = names_sum(&names(txn.cursor(ROOT)?)?);
     txn.cursor_mut(format)?.put(NAMES_KEY, &sum, Put::Over)
 }
 
-/// What is told of the names of all tables, in their order.
+/// Returns the checksum of the names of all tables, in their order.
 pub(crate) fn names_sum(names: &[String]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
     for name in names {
@@ -193,10 +195,10 @@ pub(crate) fn names_sum(names: &[String]) -> [u8; 4] {
     hasher.finalize().to_le_bytes()
 }
 
-/// What is wrong if it is not that.
-pub(crate) const NAMES_DAMAGED: &str = "the names of its databases are not those that were given";
+/// Error text for a wrong checksum of the names.
+pub(crate) const NAMES_DAMAGED: &str = "the names of its databases have a wrong checksum";
 
-/// The names of all tables; those that are no text cannot be ours, and count as foreign.
+/// Reads the names of all tables. A name that is not UTF-8 counts as foreign.
 fn names(mut tables: Cursor<'_>) -> Result<Vec<String>, lmdb::Error> {
     let mut names = Vec::new();
     let mut entry = tables.step(Move::First)?;
@@ -213,14 +215,14 @@ mod tests {
     use crate::Options;
     use crate::disk::claim::Claim;
 
-    /// An environment without a store around it, to put things into that no store would.
+    /// Opens an environment without a store, for entries that no store would write.
     fn open_bare(directory: &Path) -> (Arc<Env>, Claim) {
         let claim = Claim::to_write(directory).unwrap();
         let options = Options::default().map_bytes(1 << 20);
         (Env::open(&claim, &options.settings()).unwrap().0, claim)
     }
 
-    /// Puts one entry into a table, around the store.
+    /// Puts an entry into a table, bypassing the store.
     fn put(env: &Env, table: Option<&str>, key: &[u8], value: &[u8]) {
         let table: Table = match table {
             None => ROOT,
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_database_is_refused() {
+    fn a_foreign_database_is_refused() {
         let named = tempfile::tempdir().unwrap();
         let (env, _claim) = open_bare(named.path());
         put(&env, Some("theirs"), b"key", b"value");

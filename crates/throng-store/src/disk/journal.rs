@@ -1,10 +1,10 @@
-//! [`Journal`]: what makes a commit durable, in one flush of one file that is written in a row.
+//! [`Journal`]: makes a commit durable with a single flush of a file that is written sequentially.
 //!
-//! The engine alone needs two flushes for each commit, and the pages of a commit lie all over its
-//! file. So it does not flush at all; before each commit its changes go into the journal, and that
-//! is flushed. Every now and then the data file is flushed as well, behind the writer's back: a
-//! *checkpoint*. After a crash the data file is put back to the last checkpoint, and the records
-//! that follow are applied again.
+//! The engine alone needs two flushes for each commit, and the pages of a commit are scattered over
+//! its file. So the engine does not flush at all; before each commit its changes are written to the
+//! journal, and the journal is flushed. From time to time the data file is flushed as well, in the
+//! background: a *checkpoint*. After a crash the data file is restored to the last checkpoint, and
+//! the records that follow are applied again.
 //!
 //! ```text
 //! journal.0 │ head 40 │ 41 42 43 44 45 │                      checkpoint 45 begins: the data file
@@ -15,27 +15,28 @@
 //! ```
 //!
 //! A group of writes may be in the journal for a while before it is committed in the engine (see
-//! `deferred.rs`), so a checkpoint begins only where nothing is held back.
+//! `deferred.rs`), so a checkpoint begins only when no group is deferred.
 //!
-//! Where writes are to survive this process but not the loss of power, all is the same but that
-//! nothing is flushed: what was written, the system has.
+//! A volatile store, whose writes survive this process but not a power failure, works the same way
+//! without any flush: the operating system has the writes.
 //!
-//! What the data file is put back to must still be in it. The engine writes no page that a reader
-//! may see; so a read transaction is kept on the state of the last checkpoint, and only the two meta
-//! pages, which tell where that state begins, are overwritten. They are in the head.
+//! The state to which the data file is restored must still be in it. The engine does not overwrite
+//! a page that a reader may see; so a read transaction is kept on the state of the last checkpoint,
+//! and only the two meta pages, which point to that state, are overwritten. The head holds a copy
+//! of them.
 //!
 //! Invariants:
-//! - A record is durable before anyone is told or sees what it is about; and one that was rolled
-//!   back is gone before anyone is told that.
-//! - There is a head from the moment on at which the file `journal.0` has its name. A head is
-//!   overwritten only when the other one is durable and newer, and a record only when there is a
-//!   head that includes it.
-//! - The state of the newest head that may be durable, and of the one before while that is open, are
-//!   held by `pin` and `under_way`.
-//! - Records have numbers without gaps. One that is missing before one that is there was lost, and
-//!   so was a head that a record knows of; both are damage. Only the last record may be torn.
+//! - A record is durable before its callers are acknowledged and before readers see its changes; a
+//!   rolled-back record is erased before its callers learn of the failure.
+//! - A head exists from the moment at which the file `journal.0` has its name. A head is
+//!   overwritten only when the other head is durable and newer, and a record only when a head
+//!   includes it.
+//! - `pin` and `under_way` hold the state of the newest head that may be durable, and the state of
+//!   the head before until the newest is certainly durable.
+//! - Records have consecutive numbers. A missing record before an existing record is damage, and so
+//!   is a missing head that a record refers to. Only the last record may be torn.
 //!
-//! Who opens, here or in other processes, goes through the [`Recovery`].
+//! A store that is opened, in this or another process, goes through [`Recovery`].
 
 mod files;
 mod log;
@@ -61,43 +62,43 @@ use log::KEPT_BYTES_MAX;
 pub(crate) use log::Log;
 pub(crate) use recovery::Recovery;
 
-/// A journal that is being written.
+/// The journal of a store that is open for writing.
 #[derive(Debug)]
 pub(crate) struct Journal {
     files: [Arc<File>; 2],
-    /// To look at its meta pages.
+    /// The data file, for reading its meta pages.
     data: File,
     salt: u64,
-    /// Which file has the newest durable head. Records go there, or into the other one while a
-    /// checkpoint is under way.
+    /// Index of the file with the newest durable head. Records go to that file, or to the other
+    /// file while a checkpoint is in progress.
     head_at: usize,
-    /// Of that head.
+    /// Generation of the newest durable head.
     generation: u64,
-    /// Of the last record.
+    /// Number of the last record written.
     number: u64,
-    /// Of the last one that is committed in the engine.
+    /// Number of the last record committed in the engine.
     committed: u64,
-    /// Where the next record begins.
+    /// Offset of the next record.
     end: u64,
-    /// How long the files are.
+    /// Lengths of the files, in bytes.
     lengths: [u64; 2],
-    /// Holds the state of the newest durable head.
+    /// Read transaction that holds the state of the newest durable head.
     pin: ReadTxn,
-    /// The slot of readers for the next pin, taken for good.
+    /// Reader slot for the next pin, reserved for the life of the journal.
     spare: Option<IdleTxn>,
-    /// Holds the state of a checkpoint that is not durable yet.
+    /// Read transaction that holds the state of a checkpoint that is not durable yet.
     under_way: Option<ReadTxn>,
-    /// Where the commits of both are published.
+    /// Publishes the commits of both read transactions.
     pins: Pins,
-    /// The data file's size when the last checkpoint began.
+    /// Size of the used part of the data file when the last checkpoint began, in bytes.
     used_bytes: u64,
-    /// A checkpoint failed: what the system was to write it may have forgotten, so that only a
-    /// recovery is of use.
+    /// Whether a checkpoint failed. The operating system may have dropped the pages it failed to
+    /// write, so only a recovery helps.
     is_broken: bool,
     config: JournalConfig,
-    /// What the last record was written from: memory for the next one.
+    /// Empty buffer, reused for the next record.
     record: Vec<u8>,
-    /// Empty: memory for the next commit.
+    /// Empty log, reused for the next commit.
     log: Log,
     flusher: Flusher,
 }
@@ -105,44 +106,46 @@ pub(crate) struct Journal {
 /// Configuration of a journal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JournalConfig {
-    /// After so many bytes of records a checkpoint is due.
+    /// Bytes of records after which a checkpoint is due.
     pub(crate) checkpoint_bytes: u64,
-    /// Whether what is written is to survive the loss of power.
+    /// Whether writes must survive a power failure.
     pub(crate) is_durable: bool,
 }
 
-/// A record that was written.
+/// Result of writing a record.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     bytes: u64,
-    /// How long the disk took.
+    /// Time that the flush took.
     pub(crate) flush: Duration,
 }
 
-/// Why nothing was committed.
+/// Reason why nothing was committed.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The journal could not be written. Rolled back.
     Journal(io::Error),
-    /// Rolled back, unless the engine has given up.
+    /// The engine failed. Rolled back, unless the engine refuses further work.
     Engine(lmdb::Error),
-    /// It may or may not be durable: all must be opened anew.
+    /// The record may or may not be durable: the engine must be reopened.
     Unknown(io::Error),
-    /// A checkpoint failed before: all must be opened anew.
+    /// A checkpoint failed before: the engine must be reopened.
     Recovering,
 }
 
-/// How many slots of readers a journal takes.
+/// Number of reader slots that a journal takes.
 pub(crate) const PINS: u32 = 2;
 
-/// The data file may grow by so many times as much.
+/// The data file may grow by this multiple of `checkpoint_bytes` before a checkpoint is due.
 const GROWTH: u64 = 2;
 
-/// When records lie so many times behind, the writer waits for the checkpoint.
+/// The writer waits for the checkpoint in progress once the records exceed this multiple of
+/// `checkpoint_bytes`.
 const LAG_MAX: u64 = 8;
 
 impl Journal {
-    /// Begins to journal what is committed from now on; everything before is made durable first.
+    /// Starts the journal of all following commits; everything committed before is made durable
+    /// first.
     pub(crate) fn start(
         env: &Arc<Env>,
         claim: &Claim,
@@ -187,7 +190,7 @@ impl Journal {
         };
         journal.publish_pins();
         if newest.is_some() {
-            // That head has another salt, and the state of before what was applied since.
+            // The recovered head has another salt, and the state before the applied records.
             journal.checkpoint(env)?;
             for file in &journal.files {
                 file.unlock()?;
@@ -196,7 +199,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Makes durable what a group changed, before anyone is told; nothing if that is nothing.
+    /// Writes and flushes the group's record. Returns `None` if the group changed nothing.
     pub(crate) fn record(
         &mut self,
         env: &Arc<Env>,
@@ -214,7 +217,7 @@ impl Journal {
         });
         let bytes = record.len() as u64;
         let mut written = self.write(&record);
-        // A checkpoint needs no room, and afterwards there is some: that of the old records.
+        // A checkpoint needs no room, and frees the room of the old records.
         if written.as_ref().is_err_and(is_lack_of_room) && self.checkpoint(env).is_ok() {
             written = self.write(&record);
         }
@@ -230,7 +233,7 @@ impl Journal {
         Ok(Some(recorded))
     }
 
-    /// Makes sure that the last record is not found after a crash.
+    /// Erases the last record, so that recovery does not find it.
     pub(crate) fn take_back(&mut self, recorded: &Recorded) -> io::Result<()> {
         self.number -= 1;
         self.end -= recorded.bytes;
@@ -238,12 +241,12 @@ impl Journal {
         self.flush(self.current())
     }
 
-    /// An empty log for a commit.
+    /// Returns an empty log for a commit.
     pub(crate) fn take_log(&mut self) -> Log {
         mem::take(&mut self.log)
     }
 
-    /// Takes the log of a commit that has ended, which is empty then, for the next one.
+    /// Keeps the log of a completed commit, which is empty then, for the next commit.
     pub(crate) fn keep_log(&mut self, log: Log) {
         self.log = log;
     }
@@ -255,23 +258,23 @@ impl Journal {
         file.try_lock().is_ok().then_some(ReaderGate(file))
     }
 
-    /// Takes note that everything recorded is committed in the engine.
+    /// Marks everything recorded as committed in the engine, and begins a checkpoint if it is due.
     pub(crate) fn committed(&mut self, env: &Arc<Env>) {
         self.committed = self.number;
         if self.under_way.is_none() && self.is_due(env) {
-            // If it cannot begin now, it may after the next commit.
+            // If the checkpoint cannot begin, the next commit tries again.
             let _ = self.begin_checkpoint(env, self.config.is_durable);
         }
     }
 
-    /// Makes as durable as anything what was committed without a record.
+    /// Makes a checkpoint, which makes commits without a record as durable as the others.
     pub(crate) fn checkpoint(&mut self, env: &Arc<Env>) -> io::Result<()> {
         self.settle(true)?;
         self.begin_checkpoint(env, self.config.is_durable)?;
         self.settle(true)
     }
 
-    /// Has everything that is committed survive the loss of power, until the next commit at least.
+    /// Makes everything committed survive a power failure, until the next commit at least.
     pub(crate) fn sync(&mut self, env: &Arc<Env>) -> io::Result<()> {
         if self.config.is_durable {
             return Ok(());
@@ -282,29 +285,29 @@ impl Journal {
         self.files[1 - self.head_at].sync_data()
     }
 
-    /// Lets go of the pages that the engine holds for the last checkpoint; whether there were any.
+    /// Releases the pages pinned by the last checkpoint. Returns whether there were any.
     pub(crate) fn free_pages(&mut self, env: &Arc<Env>) -> bool {
         self.pin.id() != env.last_txn() && self.checkpoint(env).is_ok()
     }
 
-    /// Leaves a data file that is whole by itself, and a journal without records, which is short
-    /// again: who opens it reads it.
+    /// Closes the journal: leaves a data file that is complete by itself, and a short journal
+    /// without records, because the next opening reads the whole journal.
     pub(crate) fn close(&mut self, env: &Arc<Env>) -> io::Result<()> {
         self.checkpoint(env)?;
         for (file, length) in self.files.iter().zip(&mut self.lengths) {
             file.set_len(LENGTH_MIN)?;
             *length = LENGTH_MIN;
         }
-        // The old head is erased there.
+        // The other file holds the old head, which is erased.
         self.flush(&self.files[1 - self.head_at])
     }
 
-    /// Waits for the disk where that is wanted.
+    /// Flushes the file, if the store is durable.
     fn flush(&self, file: &File) -> io::Result<()> {
         if self.config.is_durable { file.sync_data() } else { Ok(()) }
     }
 
-    /// Where records go.
+    /// Returns the file for the next record.
     fn current(&self) -> &File {
         &self.files[self.current_at()]
     }
@@ -313,15 +316,15 @@ impl Journal {
         if self.under_way.is_some() { 1 - self.head_at } else { self.head_at }
     }
 
-    /// Writes a record behind the last one, which it does not yet count among them.
+    /// Writes a record after the last record, without counting it yet.
     fn write(&mut self, record: &[u8]) -> io::Result<()> {
         let at = self.current_at();
         let end = self.end + record.len() as u64;
         files::write_at(&self.files[at], record, self.end)?;
         if end > self.lengths[at] {
             self.lengths[at] = end;
-            // A file that grows takes far longer to flush than one that is overwritten; so it
-            // grows in large steps, of zeros. Without room for that, it goes without.
+            // A growing file takes far longer to flush than an overwritten file; so the file grows
+            // in large steps, of zeros. If there is no room for a step, the file does without it.
             let step = end.clamp(STEP_MIN, STEP_MAX);
             if files::write_at(&self.files[at], &vec![0; step as usize], end).is_ok() {
                 self.lengths[at] = end + step;
@@ -364,7 +367,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Takes note of the checkpoint under way, if there is one and it is done, or is waited for.
+    /// Completes the checkpoint in progress, if it is done. With `wait`, waits for it.
     fn settle(&mut self, wait: bool) -> io::Result<()> {
         if self.is_broken {
             return Err(io::Error::other("a checkpoint failed before"));
@@ -381,7 +384,7 @@ impl Journal {
         Ok(())
     }
 
-    /// From now on, what the pin holds is the newest state with a durable head.
+    /// Makes the state of `pin` the newest state with a durable head.
     fn adopt(&mut self, pin: ReadTxn) {
         self.spare = Some(mem::replace(&mut self.pin, pin).reset());
         self.generation += 1;
@@ -400,15 +403,15 @@ pub(crate) struct ReaderGate(Arc<File>);
 
 impl Drop for ReaderGate {
     fn drop(&mut self) {
-        // It ends with the file at the latest.
+        // The lock ends with the file at the latest.
         let _ = self.0.unlock();
     }
 }
 
-/// By how much a file grows at once, in bytes.
+/// Step by which a file grows, in bytes.
 const STEP_MIN: u64 = 64 << 10;
 const STEP_MAX: u64 = 4 << 20;
-/// How long a file is at least: a head and some records find room on a disk that is full.
+/// Minimum length of a file, so that a head and some records have room on a full disk.
 const LENGTH_MIN: u64 = RECORDS_START + STEP_MIN;
 
 fn salt() -> io::Result<u64> {
@@ -417,10 +420,10 @@ fn salt() -> io::Result<u64> {
     Ok(u64::from_le_bytes(salt))
 }
 
-/// The thread that waits for the disk while the writer goes on.
+/// The thread that flushes the data file while the writer continues.
 #[derive(Debug)]
 struct Flusher {
-    /// Taken to end the thread.
+    /// Channel of checkpoints to the thread; taken to end the thread.
     checkpoints: Option<Sender<(Arc<Env>, Checkpoint)>>,
     outcomes: Receiver<io::Result<()>>,
     thread: Option<JoinHandle<()>>,
@@ -434,7 +437,7 @@ struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Makes the new head the newest one. Everything it builds on is flushed already.
+    /// Makes the new head the newest head. Everything it builds on is flushed already.
     fn take(self, flush: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
         self.head.write(&self.new)?;
         flush(&self.new)?;
@@ -451,7 +454,7 @@ impl Flusher {
                 let flushed = env.sync().map_err(lmdb::Error::into_io);
                 let taken = flushed.and_then(|()| checkpoint.take(File::sync_data));
                 drop(env);
-                // Whoever does not listen any more has ended the journal.
+                // A receiver that is gone has ended the journal.
                 let _ = sender.send(taken);
             }
         };
@@ -466,7 +469,7 @@ impl Flusher {
         }
     }
 
-    /// What came of the checkpoint; nothing if that is not known yet and not waited for.
+    /// Returns the outcome of the checkpoint; `None` if it is not known yet and `wait` is false.
     fn outcome(&self, wait: bool) -> Option<io::Result<()>> {
         if wait {
             return Some(self.outcomes.recv().unwrap_or_else(|_| Err(gone())));
@@ -482,7 +485,8 @@ impl Flusher {
 impl Drop for Flusher {
     fn drop(&mut self) {
         self.checkpoints = None;
-        // It holds the engine while it flushes. If it died of a panic, that was told.
+        // The thread holds the engine while it flushes. A panic of the thread was reported by the
+        // panic hook.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -491,12 +495,13 @@ fn gone() -> io::Error {
     io::Error::other("the thread that flushes ended")
 }
 
-/// The names of the files.
+/// Names of the files.
 const NAMES: [&str; 2] = ["journal.0", "journal.1"];
-/// The name of the first one before it has a head.
+/// Name of the first file before it has a head.
 const DRAFT: &str = "journal.draft";
 
-/// Makes both files, the first one with a head. They are there from when that has its name.
+/// Creates both files, the first with a head. The journal exists from the moment at which the first
+/// file has its name.
 fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
     let make = |name: &str| private::create_file(&directory.join(name));
     let [first, second] = [make(DRAFT)?, make(NAMES[1])?];
@@ -510,7 +515,7 @@ fn make(directory: &Path, head: &Head) -> io::Result<[File; 2]> {
     Ok([first, second])
 }
 
-/// How many bytes the files take.
+/// Returns the size of both files, in bytes.
 pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
     let bytes_of = |name| match fs::metadata(directory.join(name)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),

@@ -1,10 +1,10 @@
-//! LMDB with a safe face: [`Env`], [`ReadTxn`], [`WriteTxn`], their cursors, and [`Error`].
+//! A safe interface to LMDB: [`Env`], [`ReadTxn`], [`WriteTxn`], their cursors, and [`Error`].
 //!
-//! The only unsafe code of this crate is in `lmdb/`. It is a layer of our own, because group
-//! commit and pooled snapshots need what wrappers hide: reset and renew, cursors that put with
-//! `MDB_APPEND`, flags by the call.
+//! The only unsafe code of this crate is in `lmdb/`. The crate has a layer of its own, because
+//! group commit and pooled snapshots need operations that wrappers hide: reset and renew, cursors
+//! that put with `MDB_APPEND`, and flags for each call.
 //!
-//! Who may touch what:
+//! Invariants:
 //!
 //! 1. An [`Env`] lives as long as any transaction of it: a [`ReadTxn`] and an [`IdleTxn`] hold it
 //!    by `Arc`, a [`WriteTxn`] by reference. So the map is there while something points into it.
@@ -20,8 +20,8 @@
 //!    a lock where the environment is read-only; it is never closed. A [`Table`] that a
 //!    transaction does not know is an error, not undefined: LMDB checks the number.
 //!
-//! LMDB trusts its file. A page that was damaged on the disk can send it astray, so what looks
-//! for damage in a suspect file does so in a process of its own.
+//! LMDB trusts its file. A page that was damaged on the disk can crash it or worse, so a program
+//! that searches a suspect file for damage does so in a separate process.
 
 mod cursor;
 mod env;
@@ -33,19 +33,19 @@ pub(crate) use env::{Closed, Env, Make, Settings};
 pub(crate) use error::Error;
 pub(crate) use txn::{IdleTxn, ReadTxn, WriteTxn};
 
-/// The number of an open table; good for every transaction begun after it was opened.
+/// Number of an open table; valid in every transaction begun after it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Table(pub(crate) u32);
 
-/// The table of the names of all others.
+/// The table with the names of all other tables.
 pub(crate) const ROOT: Table = Table(1);
 
-/// A pointer to bytes, as LMDB takes it.
+/// Returns a pointer to bytes, as LMDB expects it.
 fn borrowed(bytes: &[u8]) -> lmdb_master_sys::MDB_val {
     lmdb_master_sys::MDB_val { mv_size: bytes.len(), mv_data: bytes.as_ptr().cast_mut().cast() }
 }
 
-/// What LMDB is to fill in.
+/// Returns an empty value for LMDB to fill in.
 fn blank() -> lmdb_master_sys::MDB_val {
     lmdb_master_sys::MDB_val { mv_size: 0, mv_data: std::ptr::null_mut() }
 }

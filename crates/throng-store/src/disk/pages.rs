@@ -1,8 +1,9 @@
-//! The data file looked at page by page, without the engine, which trusts its file: a damaged page
-//! can send it anywhere in memory. Here every number is compared with its bounds before it is used.
+//! Checks the data file page by page, without the engine, which trusts its file: a damaged page can
+//! send the engine anywhere in memory. Here every number is compared with its bounds before it is
+//! used.
 //!
-//! The file is a row of pages of the same size. Numbers are in the machine's own order; a *word*
-//! is as long as an address.
+//! The file is a sequence of pages of the same size. Numbers are in the machine's byte order; a
+//! *word* is as long as an address.
 //!
 //! | page     | content                                                                      |
 //! |----------|------------------------------------------------------------------------------|
@@ -10,19 +11,19 @@
 //! | meta     | pages 0 and 1: magic and version (4 each), two words, the trees of the free pages and of the names, the last page, the number of the commit (a word each) |
 //! | branch   | lower and upper bound of its gap (2 each), offsets of nodes in order (2 each), the gap, nodes |
 //! | leaf     | the same                                                                     |
-//! | overflow | how many pages it spans (4), then a value                                    |
+//! | overflow | the number of pages it spans (4), then a value                               |
 //!
 //! A node has the length of its value (4), flags (2), the length of its key (2), the key, and the
 //! value or the page where that begins. In a branch the first six bytes are the child's page. A
 //! tree is described by padding (4), flags (2), depth (2), and in a word each the branch, leaf and
 //! overflow pages, the entries, and the root.
 //!
-//! What must hold, and is checked: of the two meta pages the newer one counts, and the older one is
-//! of the commit before; each page is used once, or free, at most; a tree has the depth and the
-//! numbers it is described with; keys ascend, within the bounds that the branches above set; each
-//! value is what its checksum says. What cannot be noticed: other bytes of the same order where there
-//! are no checksums, of the same length but for an odd byte, which takes as much room as an even one;
-//! and a file that was put back as a whole to what it was before.
+//! Checked properties: the newer of the two meta pages is valid, and the older belongs to the
+//! commit before; each page is used or free at most once; a tree has the depth and the counts of
+//! its description; keys ascend, within the bounds that the branches above set; each value matches
+//! its checksum. Undetectable damage: other bytes in the same order, where there are no checksums,
+//! of the same length but for an odd byte, which takes as much room as an even one; and a whole
+//! file restored to an earlier state.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -34,28 +35,28 @@ use crate::database::Kind;
 use crate::disk::format;
 use crate::disk::record;
 
-/// What a data file holds, from [`Store::check`](crate::Store::check).
+/// Result of a check of the data file, from [`Store::check`](crate::Store::check).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// The commit that the file shows.
+    /// Number of the commit that the file shows.
     pub commit: u64,
-    /// Keys in all databases; values, where there are several under a key.
+    /// Number of keys in all databases; of values, in databases with several values under a key.
     pub entries: u64,
-    /// Pages in use.
+    /// Number of pages in use.
     pub pages_used: u64,
-    /// Pages that the next commits use again.
+    /// Number of pages that the next commits will reuse.
     pub pages_free: u64,
-    /// Pages that are neither: a waste, but no damage.
+    /// Number of pages that are neither: wasted space, but no damage.
     pub pages_lost: u64,
 }
 
-/// Why a file cannot be used.
+/// Reason why a file cannot be used.
 #[derive(Debug)]
 pub(crate) enum Damage {
-    /// None of the engine's files.
+    /// The file is not a file of the engine.
     Foreign,
-    /// What is wrong.
+    /// Description of the damage.
     Found(String),
     Io(io::Error),
 }
@@ -72,7 +73,7 @@ impl From<io::Error> for Damage {
 impl Damage {
     pub(crate) fn into_io(self) -> io::Error {
         match self {
-            Damage::Foreign => io::Error::other("the data file is none"),
+            Damage::Foreign => io::Error::other("the file is not a data file"),
             Damage::Found(reason) => io::Error::other(reason),
             Damage::Io(error) => error,
         }
@@ -83,8 +84,8 @@ pub(crate) fn found(what: impl Into<String>) -> Damage {
     Damage::Found(what.into())
 }
 
-/// Looks at everything in the file, which nobody may write to meanwhile; with other meta pages than
-/// its own, if there are some to be put in their place.
+/// Checks the whole file, to which no process may write meanwhile; with the meta pages `instead` of
+/// its own, if they are given.
 pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport, Damage> {
     let mut file = File::open(path)?;
     let newest = match instead {
@@ -102,13 +103,13 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport,
         pages_used: 2,
         newest_free: None,
         names: Vec::new(),
-        names_told: Vec::new(),
+        stored_names_sum: Vec::new(),
     };
     walk.take(0, 2)?;
     walk.pages_used = 2;
     walk.tree(&newest.free, Content::Free)?;
     let entries = walk.tree(&newest.names, Content::Names)?;
-    if walk.names_told != format::names_sum(&walk.names) {
+    if walk.stored_names_sum != format::names_sum(&walk.names) {
         return Err(found(format::NAMES_DAMAGED));
     }
 
@@ -119,7 +120,7 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport,
     let known = walk.pages_used + walk.free.len();
     let pages = newest.page_last.saturating_add(1);
     if newest.page_last > 1 && !walk.is_known(newest.page_last) || known > pages {
-        return Err(found("the last page is not the last one in use"));
+        return Err(found("the last page is not the last page in use"));
     }
     Ok(CheckReport {
         commit: newest.commit as u64,
@@ -145,7 +146,7 @@ const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 const OVERFLOW: u16 = 0x04;
 const META: u16 = 0x08;
-/// A leaf of several values inside a node.
+/// A leaf with several values inside a node.
 const SUB_PAGE: u16 = 0x52;
 
 /// Flags of nodes.
@@ -157,12 +158,12 @@ const SEVERAL: u16 = 0x04;
 const WITH_SEVERAL: u16 = 0x04;
 const INTEGER_KEYS: u16 = 0x08;
 
-/// The root of a tree that is empty.
+/// Root of an empty tree.
 const NOWHERE: usize = usize::MAX;
-/// The engine's cursors are no deeper.
+/// Maximum depth of the engine's cursors.
 const DEPTH_MAX: u16 = 32;
 
-/// A piece of a page; whatever lies outside is damage.
+/// A slice of a page; an access outside of it is damage.
 #[derive(Clone, Copy)]
 struct Piece<'p>(&'p [u8]);
 
@@ -202,7 +203,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// Reads a description, and the padding in front of it.
+    /// Reads the description of a tree, and the padding in front of it.
     fn read(piece: Piece<'_>, start: usize) -> Result<(Tree, u32), Damage> {
         let word = |index: usize| piece.word(start + 8 + index * WORD_BYTES);
         let tree = Tree {
@@ -217,7 +218,7 @@ impl Tree {
         Ok((tree, piece.u32(start)?))
     }
 
-    /// As it is found to be, so far.
+    /// Returns the description with all counts at zero, to be filled by the walk.
     fn begun(&self) -> Tree {
         Tree { branches: 0, leaves: 0, overflows: 0, entries: 0, ..*self }
     }
@@ -232,7 +233,7 @@ struct Meta {
     commit: usize,
 }
 
-/// The two meta pages, as they begin.
+/// The beginnings of the two meta pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Metas {
     pub(crate) page_bytes: usize,
@@ -240,7 +241,7 @@ pub(crate) struct Metas {
 }
 
 impl Metas {
-    /// As they are in the file, whether they agree or not.
+    /// Reads the meta pages from the file, whether they agree or not.
     pub(crate) fn read(file: &mut File) -> Result<Metas, Damage> {
         let mut read = |start: usize| {
             let mut bytes = [0; META_BYTES];
@@ -253,23 +254,23 @@ impl Metas {
         Ok(Metas { page_bytes, pages: [first, read(page_bytes)?] })
     }
 
-    /// The newest commit that either of them is of, whether they agree or not.
+    /// Returns the newest commit of either meta page, whether they agree or not.
     pub(crate) fn commit_last(&self) -> u64 {
         let both = [0, 1].map(|number| meta(Piece(&self.pages[number]), number));
         both.into_iter().flatten().map(|meta| meta.commit as u64).max().unwrap_or(0)
     }
 
-    /// The number of the commit that they show.
+    /// Returns the number of the commit that the meta pages show.
     pub(crate) fn commit(&self) -> Result<u64, Damage> {
         Ok(self.newest()?.commit as u64)
     }
 
-    /// The one that counts, if they agree with each other.
+    /// Returns the newer meta page, if the two agree with each other.
     fn newest(&self) -> Result<Meta, Damage> {
         let [first, second] = [0, 1].map(|number| meta(Piece(&self.pages[number]), number));
         let (first, second) = (first?, second?);
         if second.page_bytes != first.page_bytes {
-            return Err(found("the meta pages differ in the size of pages"));
+            return Err(found("the meta pages have different page sizes"));
         }
         let is_new = first.commit == 0 && second.commit == 0;
         if !is_new
@@ -277,7 +278,7 @@ impl Metas {
                 || !first.commit.is_multiple_of(2)
                 || second.commit.is_multiple_of(2))
         {
-            return Err(found("the meta pages are not of commits that follow each other"));
+            return Err(found("the meta pages do not belong to consecutive commits"));
         }
         Ok(if second.commit > first.commit { second } else { first })
     }
@@ -292,7 +293,7 @@ fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
         || page.word(0)? != number
         || page.u16(WORD_BYTES + 2)? != META
     {
-        return Err(found("a meta page is none"));
+        return Err(found("a meta page has the wrong kind or version"));
     }
     let trees = start + 8 + 2 * WORD_BYTES;
     let (free, page_bytes) = Tree::read(page, trees)?;
@@ -300,7 +301,7 @@ fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
     let page_bytes = page_bytes as usize;
     let is_page_size = page_bytes.is_power_of_two() && (512..=64 << 10).contains(&page_bytes);
     if !is_page_size || free.flags != INTEGER_KEYS || names.flags != 0 || padding != 0 {
-        return Err(found("a meta page describes no trees"));
+        return Err(found("a meta page has invalid tree descriptions"));
     }
     let numbers = trees + 2 * TREE_BYTES;
     let page_last = page.word(numbers)?;
@@ -308,26 +309,26 @@ fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
     Ok(Meta { page_bytes, free, names, page_last, commit })
 }
 
-/// What the entries of a tree are.
+/// Type of the entries of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
     /// Lists of free pages under the numbers of commits.
     Free,
     /// Descriptions of trees under their names.
     Names,
-    /// Values under checksums.
+    /// Values with checksums.
     Checked,
     /// The format.
     Format,
-    /// Anything.
+    /// Arbitrary values.
     Plain,
     /// Several values under a key.
     Several,
-    /// Those values, as keys.
+    /// The several values of a key, as keys.
     Values,
 }
 
-/// One node of a leaf.
+/// A node of a leaf.
 struct Node<'p> {
     flags: u16,
     key: &'p [u8],
@@ -340,22 +341,23 @@ struct Walk {
     file: File,
     page_bytes: usize,
     page_last: usize,
-    /// How many pages the file is long.
+    /// Length of the file, in pages.
     file_pages: usize,
-    /// A bit for each of these.
+    /// Bit map of the used pages.
     used: Vec<u64>,
     free: BTreeSet<usize>,
     pages_used: usize,
-    /// The newest commit that made pages free.
+    /// The newest commit that freed pages.
     newest_free: Option<usize>,
-    /// Of the databases, in their order.
+    /// Names of the databases, in order.
     names: Vec<String>,
-    /// What the format says of these.
-    names_told: Vec<u8>,
+    /// Stored checksum of the names.
+    stored_names_sum: Vec<u8>,
 }
 
 impl Walk {
-    /// Walks a tree, compares it with its description, and counts what users put there.
+    /// Checks a tree, compares it with its description, and returns the number of entries that
+    /// users put there.
     fn tree(&mut self, tree: &Tree, content: Content) -> Result<u64, Damage> {
         let mut seen = tree.begun();
         let mut entries = 0;
@@ -364,10 +366,10 @@ impl Walk {
         } else if (1..=DEPTH_MAX).contains(&tree.depth) {
             entries = self.page(tree.root, tree.depth, content, &mut seen, None, None)?;
         } else {
-            return Err(found("a tree has no depth"));
+            return Err(found("a tree has an invalid depth"));
         }
         if seen != *tree {
-            return Err(found("a tree is not as it is described"));
+            return Err(found("a tree differs from its description"));
         }
         Ok(match content {
             Content::Free => 0,
@@ -376,7 +378,7 @@ impl Walk {
         })
     }
 
-    /// Walks a page and all below it, whose keys are not below `low` and are below `high`.
+    /// Checks a page and all pages below it. Their keys must be at least `low` and below `high`.
     fn page(
         &mut self,
         number: usize,
@@ -391,7 +393,7 @@ impl Walk {
         let page = Piece(&bytes);
         let kind = page.u16(WORD_BYTES + 2)?;
         if page.word(0)? != number || kind != if depth > 1 { BRANCH } else { LEAF } {
-            return Err(found("a page is of another place or kind"));
+            return Err(found("a page has the wrong number or kind"));
         }
         if kind == LEAF {
             seen.leaves += 1;
@@ -408,7 +410,7 @@ impl Walk {
             #[cfg(target_pointer_width = "64")]
             let child = child | (usize::from(page.u16(start + 4)?) << 32);
             let key = page.bytes(start + NODE_BYTES, page.u16(start + 6)?.into())?;
-            // The first has no lower bound of its own, whatever key it may have.
+            // The first child has no lower bound of its own, whatever its key.
             let key = if index == 0 { None } else { Some(sortable(key, content)?) };
             children.push((key, child));
         }
@@ -443,7 +445,7 @@ impl Walk {
         for start in nodes {
             let node = node(page, start)?;
             if node.key.is_empty() || node.key.len() > KEY_BYTES_MAX {
-                return Err(found("a key has no right length"));
+                return Err(found("a key has an invalid length"));
             }
             let key = sortable(node.key, content)?;
             if last.is_some_and(|last| last >= key)
@@ -458,7 +460,7 @@ impl Walk {
         Ok(entries)
     }
 
-    /// Looks at a value; how many entries users have in it, if it is a tree.
+    /// Checks a value; returns the number of user entries in it, if it is a tree.
     fn node(&mut self, node: &Node<'_>, content: Content, seen: &mut Tree) -> Result<u64, Damage> {
         let wrong = || found("a value is of the wrong kind");
         seen.entries += 1;
@@ -489,7 +491,7 @@ impl Walk {
                     return Err(wrong());
                 }
                 self.tree(&tree, Content::Values)?;
-                // Every value is one; the node itself was counted above.
+                // Every value counts; the node itself was counted above.
                 seen.entries += tree.entries.wrapping_sub(1);
             }
             _ => return Err(wrong()),
@@ -497,7 +499,7 @@ impl Walk {
         Ok(0)
     }
 
-    /// A database, by its name.
+    /// Checks a database, by its name.
     fn named(&mut self, node: &Node<'_>) -> Result<u64, Damage> {
         let tree = described(node)?;
         let name = std::str::from_utf8(node.key).map_err(|_| Damage::Foreign)?;
@@ -520,7 +522,7 @@ impl Walk {
         match content {
             Content::Free => self.list(key, value),
             Content::Format if key == format::NAMES_KEY => {
-                self.names_told = value.to_vec();
+                self.stored_names_sum = value.to_vec();
                 Ok(())
             }
             Content::Checked => match record::value(key, value) {
@@ -531,7 +533,7 @@ impl Walk {
         }
     }
 
-    /// A list of free pages: how many, then their numbers, descending.
+    /// Checks a list of free pages: their number, then the pages, descending.
     fn list(&mut self, key: &[u8], list: &[u8]) -> Result<(), Damage> {
         let commit = Piece(key).word(0)?;
         self.newest_free = self.newest_free.max(Some(commit));
@@ -542,7 +544,7 @@ impl Walk {
             let start = index.saturating_add(1).saturating_mul(WORD_BYTES);
             let page = list.word(start)?;
             if page >= above || page < 2 || page > self.page_last || self.is_known(page) {
-                return Err(found("a page is free that cannot be"));
+                return Err(found("the list of free pages has an invalid page"));
             }
             self.free.insert(page);
             above = page;
@@ -550,7 +552,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A value that has pages of its own; and how many.
+    /// Reads a value that has pages of its own; returns it with the number of its pages.
     fn overflow(&mut self, node: &Node<'_>) -> Result<(Vec<u8>, usize), Damage> {
         let number = Piece(node.value).word(0)?;
         self.in_file(number, 1)?;
@@ -559,7 +561,7 @@ impl Walk {
         let pages = header.u32(WORD_BYTES + 4)? as usize;
         let needed = (HEADER_BYTES - 1 + node.value_bytes) / self.page_bytes + 1;
         if header.word(0)? != number || header.u16(WORD_BYTES + 2)? != OVERFLOW || pages < needed {
-            return Err(found("a long value is not where it should be"));
+            return Err(found("a long value is missing from its page"));
         }
         self.take(number, pages)?;
         let mut value = self.read(number, HEADER_BYTES + node.value_bytes)?;
@@ -573,7 +575,7 @@ impl Walk {
             .ok_or_else(|| found("a page lies beyond the end of the file"))
     }
 
-    /// Marks pages as used; they must not be yet.
+    /// Marks pages as used. Fails if any of them is used or free already.
     fn take(&mut self, number: usize, pages: usize) -> Result<(), Damage> {
         for page in number..self.in_file(number, pages)? {
             if self.is_known(page) {
@@ -594,7 +596,7 @@ impl Walk {
     }
 
     fn read(&mut self, page: usize, bytes: usize) -> Result<Vec<u8>, Damage> {
-        // Within the file, which was checked, so neither product nor buffer is out of bounds.
+        // The range is within the file, as checked, so neither product nor buffer is out of bounds.
         let mut buffer = vec![0; bytes];
         self.file.seek(SeekFrom::Start(page as u64 * self.page_bytes as u64))?;
         self.file.read_exact(&mut buffer)?;
@@ -602,13 +604,14 @@ impl Walk {
     }
 }
 
-/// Where the nodes of a page begin, in order; they fill the page from its gap to the end.
+/// Returns the offsets of the nodes of a page, in order. The nodes must fill the page from its gap
+/// to the end.
 fn nodes(page: Piece<'_>, is_branch: bool) -> Result<Vec<usize>, Damage> {
     let lower = usize::from(page.u16(WORD_BYTES + 4)?);
     let upper = usize::from(page.u16(WORD_BYTES + 6)?);
     let end = page.0.len();
     if lower < HEADER_BYTES || !lower.is_multiple_of(2) || lower > upper || upper > end {
-        return Err(found("the gap of a page is none"));
+        return Err(found("a page has an invalid gap"));
     }
     let mut starts = Vec::with_capacity((lower - HEADER_BYTES) / 2);
     let mut extents = Vec::with_capacity(starts.capacity());
@@ -627,11 +630,11 @@ fn nodes(page: Piece<'_>, is_branch: bool) -> Result<Vec<usize>, Damage> {
     let mut next = upper;
     for (start, end) in extents {
         if start != next {
-            return Err(found("the nodes of a page do not follow each other"));
+            return Err(found("the nodes of a page are not contiguous"));
         }
         next = end;
     }
-    // Pages of several values may have an odd length.
+    // Pages with several values may have an odd length.
     if next.next_multiple_of(2) != end.next_multiple_of(2) {
         return Err(found("the nodes of a page do not fill it"));
     }
@@ -648,16 +651,16 @@ fn node<'p>(page: Piece<'p>, start: usize) -> Result<Node<'p>, Damage> {
     Ok(Node { flags, key, value_bytes, value })
 }
 
-/// The tree that a node describes.
+/// Returns the tree that a node describes.
 fn described(node: &Node<'_>) -> Result<Tree, Damage> {
     if node.value.len() != TREE_BYTES {
         return Err(found("the description of a tree has another length"));
     }
     let (tree, padding) = Tree::read(Piece(node.value), 0)?;
-    if padding == 0 { Ok(tree) } else { Err(found("a tree is not as it is described")) }
+    if padding == 0 { Ok(tree) } else { Err(found("a tree differs from its description")) }
 }
 
-/// A key whose bytes are in the order of the keys.
+/// Returns a form of the key whose byte order is the order of the keys.
 fn sortable(key: &[u8], content: Content) -> Result<Vec<u8>, Damage> {
     if content != Content::Free {
         return Ok(key.to_vec());

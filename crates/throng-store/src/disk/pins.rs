@@ -1,16 +1,16 @@
-//! [`Pins`]: which states of the data file the journal holds, for every process to see.
+//! [`Pins`]: the commits that the journal holds in the data file, published to all processes.
 //!
-//! LMDB's table of readers does not tell the two readers of the journal (see `journal.rs`) from
-//! snapshots. The writer therefore publishes the numbers of their commits in the file `LOCK`, and a
-//! process that looks for the oldest snapshot leaves them out.
+//! LMDB's table of readers does not distinguish the two readers of the journal (see `journal.rs`)
+//! from snapshots. The writer therefore publishes the numbers of their commits in the file `LOCK`,
+//! and a process that searches for the oldest snapshot leaves them out.
 //!
 //! | bytes | content                                                                    |
 //! |-------|----------------------------------------------------------------------------|
 //! | 0..8  | the commit of the last checkpoint, little endian                           |
 //! | 8..16 | the commit of the checkpoint under way, or 0                               |
 //!
-//! Nothing depends on them but a number in [`Stat`](crate::Stat): they are never flushed, errors are
-//! ignored, and what a crash leaves there is overwritten when the store is opened to write.
+//! Only a number in [`Stat`](crate::Stat) depends on the pins: they are never flushed, errors are
+//! ignored, and values left by a crash are overwritten when the store is opened for writing.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,14 +19,14 @@ use std::path::Path;
 use crate::disk::claim;
 use crate::disk::journal::PINS;
 
-/// See the module.
+/// The part of the lock file with the pinned commits; `None` for a reader.
 #[derive(Debug)]
 pub(crate) struct Pins(Option<File>);
 
 type Commits = [u64; PINS as usize];
 
 impl Pins {
-    /// For a store that writes, from its lock file.
+    /// Creates the pins of a store that writes, in its lock file.
     pub(crate) fn new(file: Option<File>) -> Pins {
         Pins(file)
     }
@@ -39,7 +39,8 @@ impl Pins {
         }
     }
 
-    /// The commits that the writer of the store in `directory` holds, as far as they are known.
+    /// Reads the commits that the writer of the store in `directory` holds, as far as they are
+    /// known.
     pub(crate) fn read(directory: &Path) -> Commits {
         let mut bytes = [[0; 8]; PINS as usize];
         let read = File::open(directory.join(claim::FILE_NAME))

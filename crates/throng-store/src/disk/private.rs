@@ -1,16 +1,16 @@
-//! Files and directories for their owner alone: mode 0600 and 0700, whatever the umask says.
+//! Files and directories that only their owner may use: mode 0600 and 0700, whatever the umask.
 //!
-//! A store holds whatever its program keeps, password hashes included, so no other user of the
+//! A store holds any data of its program, including password hashes, so no other user of the
 //! machine may read it. Existing files and directories keep the modes that their owner gave them:
 //! an owner may share a store with a group on purpose.
 //!
-//! Where the system has no modes, files get what their directory passes on to them.
+//! On a system without modes, files inherit their permissions from the directory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Makes the file anew, to read and write: empty, and with mode 0600 even if it was there.
+/// Creates the file for reading and writing: empty, and with mode 0600 even if it existed.
 pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(true);
@@ -19,7 +19,7 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens the file to read and write, and makes it with mode 0600 if it is missing.
+/// Opens the file for reading and writing, and creates it with mode 0600 if it does not exist.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -30,7 +30,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Makes the directory and the missing ones above it, each with mode 0700.
+/// Creates the directory and its missing parents, each with mode 0700.
 pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
     match make_directory(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -60,7 +60,7 @@ fn with_file_mode(options: &mut OpenOptions) -> &mut OpenOptions {
     std::os::unix::fs::OpenOptionsExt::mode(options, FILE_MODE)
 }
 
-/// Sets the mode of a file whose mode the umask, or an earlier owner of the name, made another.
+/// Sets the mode of a file whose mode differs because of the umask or an earlier file.
 #[cfg(unix)]
 fn close_file(file: &File) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_made_is_its_owners_and_an_existing_one_keeps_its_mode() {
+    fn a_created_file_is_private_and_an_existing_file_keeps_its_mode() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         open_file(&path).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_directory_that_is_made_is_its_owners() {
+    fn every_created_directory_is_private() {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let path = directory.path().join("above/below");

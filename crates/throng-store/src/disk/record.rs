@@ -1,4 +1,4 @@
-//! How one value lies in the engine: a checksum in front of it.
+//! The stored form of a value: a checksum in front of it.
 //!
 //! | a value of at most 32 bytes |                                                          |
 //! |-----------------------------|----------------------------------------------------------|
@@ -10,12 +10,12 @@
 //! | 0..4  | CRC-32 of the key followed by the value, little endian                         |
 //! | 4..   | the value                                                                      |
 //!
-//! Which of the two it is, the length tells: 34 bytes at most, or 37 at least. Entries of a few
-//! bytes come in hundreds of millions, where two bytes less are worth having; and so short a one is
-//! guarded well: disks guard 512 bytes by that sum. Either notices each change within two bytes of the
-//! value, and each of a single byte.
+//! The length distinguishes the two: at most 34 bytes, or at least 37. Entries of a few bytes come
+//! in hundreds of millions, where saving two bytes matters; and the short checksum protects such a
+//! short value well: disks protect 512 bytes with it. Either checksum detects each change within
+//! two bytes of the value, and each change of a single byte.
 //!
-//! The key is part of the sum, so a value that ended up under the wrong key is noticed as well.
+//! The checksum covers the key, so a value under the wrong key is detected as well.
 
 use std::ops::Deref;
 
@@ -23,14 +23,14 @@ use crc::{CRC_16_T10_DIF, Crc, Table};
 
 use crate::ReadError;
 
-/// The longest value under the short sum.
+/// Longest value with the short checksum.
 const SHORT_MAX: usize = 32;
 const SHORT_BYTES: usize = 2;
 const LONG_BYTES: usize = 4;
 
 static SHORT: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&CRC_16_T10_DIF);
 
-/// What belongs in front of a value.
+/// Checksum that is stored in front of a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     bytes: [u8; LONG_BYTES],
@@ -45,7 +45,7 @@ impl Deref for Header {
     }
 }
 
-/// The header that belongs in front of `value` under `key`.
+/// Returns the header of `value` under `key`.
 pub(crate) fn header(key: &[u8], value: &[u8]) -> Header {
     if value.len() <= SHORT_MAX {
         let mut digest = SHORT.digest();
@@ -60,12 +60,12 @@ pub(crate) fn header(key: &[u8], value: &[u8]) -> Header {
     Header { bytes: hasher.finalize().to_le_bytes(), length: LONG_BYTES }
 }
 
-/// The value inside a stored record, without a look at the checksum.
+/// Returns the value of a stored record, without verifying the checksum.
 pub(crate) fn unverified<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], ReadError> {
     split(record).map(|(_, value)| value).ok_or_else(|| damaged(key))
 }
 
-/// The value inside a stored record, if the record is what was written.
+/// Returns the value of a stored record, after verifying the checksum.
 pub(crate) fn value<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], ReadError> {
     match split(record) {
         Some((stored, value)) if *stored == *header(key, value) => Ok(value),
@@ -73,7 +73,7 @@ pub(crate) fn value<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], ReadEr
     }
 }
 
-/// A record's header and value, if there is one of such a length.
+/// Splits a record into header and value; `None` if no record has such a length.
 fn split(record: &[u8]) -> Option<(&[u8], &[u8])> {
     let is_short = record.len() <= SHORT_BYTES + SHORT_MAX;
     let (header, value) =
@@ -90,12 +90,12 @@ fn damaged(key: &[u8]) -> ReadError {
 mod tests {
     use super::*;
 
-    /// A record as it is stored.
+    /// Returns a record as it is stored.
     fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
         [&*header(key, value), value].concat()
     }
 
-    /// Changes two neighbouring bytes of a record in every way.
+    /// Changes two neighbouring bytes of a record in every possible way.
     fn assert_noticed(record: &mut [u8], at: usize) {
         for change in 1..=u16::MAX {
             let [low, high] = change.to_le_bytes();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_within_two_bytes_is_noticed() {
+    fn every_change_within_two_bytes_is_detected() {
         for bytes in [0, 1, 5, SHORT_MAX, SHORT_MAX + 1, 60] {
             let written: Vec<u8> = (0..bytes).map(|byte| (byte * 7) as u8).collect();
             let mut record = record(b"key", &written);
@@ -116,10 +116,11 @@ mod tests {
             assert_eq!(unverified(b"key", &record).unwrap(), written);
             assert!(value(b"kez", &record).is_err());
             assert!(value(b"key", &record[..1]).is_err());
-            // At these lengths also where one byte is of the sum and one of the value; not at all.
+            // At these lengths also across the border of checksum and value; no change goes
+            // undetected.
             (0..record.len() - 1).for_each(|at| assert_noticed(&mut record, at));
         }
-        // A byte by itself also in the sum and beside it, at each length.
+        // A single changed byte, also in the checksum and next to it, at each length.
         for bytes in 1..=SHORT_MAX + 8 {
             let mut record = record(b"key", &vec![3; bytes]);
             for at in 0..record.len() {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_says_by_its_length_which_sum_it_has() {
+    fn the_length_of_a_record_determines_its_checksum() {
         for bytes in 0..100 {
             let record = record(b"key", &vec![3; bytes]);
             let sum = if bytes <= 32 { 2 } else { 4 };

@@ -1,17 +1,17 @@
 //! The writer thread: group commit.
 //!
-//! It takes everything that waits, plans its changes (see `planner.rs`), applies it in
-//! key order in one transaction, makes it durable, wakes the tickets. Key order matters: neighbours
-//! share a leaf page, and each touched page is written once. Keys above all there are are appended,
-//! which fills pages to the end.
+//! The writer takes all queued requests, plans their changes (see `planner.rs`), applies them in
+//! key order in a single transaction, makes them durable, and wakes the tickets. Key order matters:
+//! neighbours share a leaf page, and each touched page is written once. Keys above all existing
+//! keys are appended, which fills pages to the end.
 //!
 //! A small group is deferred: its callers are acknowledged once it is in the journal, and the
 //! transaction stays open, so that several groups share a commit (see `deferred.rs`). The group is
 //! applied after the acknowledgement, while the callers make their next writes; if requests are
 //! queued already, it is applied together with them.
 //!
-//! When a group does not fit, it is halved until the batch that does not fit stands alone, so one
-//! large batch cannot spoil the small ones that happened to be queued beside it.
+//! When a group does not fit, it is halved until the batch that does not fit stands alone, so a
+//! large batch cannot spoil the small batches beside it.
 //!
 //! When the outcome of a commit is unknown, queued work is handed back and the engine is reopened.
 
@@ -36,7 +36,7 @@ use crate::write::queue::{Queue, Request, Taken};
 use crate::write::ticket::Work;
 use crate::{Batch, WriteError};
 
-/// What the writer has done so far. Plain counters: nothing is ordered by them.
+/// Counters of the writer's work. Plain counters: no other access is ordered by them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) commits: AtomicU64,
@@ -46,7 +46,7 @@ pub(crate) struct Counters {
 
 /// Runs on the writer thread until the queue is closed and drained.
 pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Counters) {
-    // Should this thread ever unwind, nobody may be left waiting.
+    // If this thread unwinds, no caller and no reader keeps waiting.
     struct Abandon<'q>(&'q Queue, &'q Deferred);
     impl Drop for Abandon<'_> {
         fn drop(&mut self) {
@@ -75,13 +75,13 @@ struct Writer<'w> {
     environment: &'w Environment,
     env: &'w Arc<Env>,
     counters: &'w Counters,
-    /// The engine has given up; see [`Failure::Unknown`].
+    /// Whether the engine refuses further work; see [`Failure::Unknown`].
     broken: bool,
     /// Groups that are acknowledged, but not visible to readers.
     open_commit: Option<OpenCommit<'w>>,
     /// Suspends deferring after it did not pay.
     backoff: Backoff,
-    /// How long the last commit waited for the disk.
+    /// Time that the last commit waited for the disk.
     flush: Duration,
     wakers: Vec<Waker>,
 }
@@ -105,7 +105,7 @@ impl<'w> OpenCommit<'w> {
     }
 }
 
-/// How much changes.
+/// Size of changes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     keys: usize,
@@ -123,7 +123,8 @@ impl Size {
     }
 }
 
-/// How long writes may be deferred. Another process that begins to read waits for as long.
+/// Longest time for which writes are deferred. Another process that begins to read waits for as
+/// long.
 const DEFER_MAX: Duration = Duration::from_millis(10);
 
 /// Pages that must be free before writes are deferred, because an acknowledged write cannot be refused
@@ -136,7 +137,7 @@ const ROOM_PAGES_MIN: u64 = 16 * KEYS_MAX as u64;
 const GROUPS_MIN: u32 = 4;
 const FLUSHES_MIN: u32 = 16;
 
-/// Why a group was not committed.
+/// Reason why a group was not committed.
 #[derive(Debug)]
 enum Failure {
     /// No room in the map or on the disk. Rolled back.
@@ -145,9 +146,9 @@ enum Failure {
     TooLarge(io::Error),
     /// Anything else that was rolled back.
     Failed(io::Error),
-    /// The engine had given up before.
+    /// The engine refused the work, because an earlier commit failed half-way.
     Recovering,
-    /// The very last step, switching to the new tree, failed half-way.
+    /// The last step, switching to the new tree, failed half-way.
     Unknown(io::Error),
 }
 
@@ -165,7 +166,8 @@ impl<'w> Writer<'w> {
         }
     }
 
-    /// Works until the queue is closed and drained, which it tells, or the engine has given up.
+    /// Works until the queue is closed and drained, which returns `true`, or until the engine
+    /// refuses further work.
     fn serve(&mut self, queue: &Queue) -> bool {
         let deferred = self.environment.deferred();
         let (mut group, mut spare) = (Vec::new(), Vec::new());
@@ -336,8 +338,8 @@ impl<'w> Writer<'w> {
         self.refuse(group, &failure);
     }
 
-    /// Does all the work of the group in one transaction. Returns how long the disk took, if there
-    /// was anything to do.
+    /// Does all the work of the group in a single transaction. Returns the time that the disk took,
+    /// if there was anything to do.
     fn transact(&self, group: &mut [Request]) -> Result<(Option<Duration>, Vec<Outcome>), Failure> {
         let mut outcomes = vec![Outcome::Applied; group.len()];
         let idle = group.iter().all(|request| match &request.work {
@@ -376,7 +378,7 @@ impl<'w> Writer<'w> {
         commit.record().map_err(|failed| Failure::of_commit(failed, self.env))
     }
 
-    /// Takes note of a group that is as durable as promised.
+    /// Counts and acknowledges a group that is as durable as promised.
     fn committed(
         &mut self,
         group: &mut Vec<Request>,
@@ -425,7 +427,7 @@ impl<'w> Writer<'w> {
 }
 
 impl Failure {
-    /// What the owner of one batch of the group is told.
+    /// Returns the error for the owner of one batch of the group.
     fn to_error(&self, batch: Batch) -> WriteError {
         match self {
             Failure::Full(source) | Failure::TooLarge(source) => {
@@ -437,8 +439,8 @@ impl Failure {
         }
     }
 
-    /// The engine takes a write of which only the beginning found room for an error of the disk; so
-    /// one of those counts as a lack of room where there is less than the group may need.
+    /// Reclassifies an error of the disk as a lack of room, if the disk has less room than the
+    /// group may need: the engine reports a partial write as an error of the disk.
     fn explained(self, environment: &Environment, group: &[Request]) -> Failure {
         match self {
             Failure::Failed(error)
@@ -451,12 +453,13 @@ impl Failure {
         }
     }
 
-    /// Sorts what became of a commit.
+    /// Classifies the failure of a commit.
     fn of_commit(failed: Failed, env: &Env) -> Failure {
         match failed {
             Failed::Journal(error) => Failure::of_io(error),
-            // The engine rolls a failed commit back, unless the failure hit the page that makes it
-            // the current one; then it refuses all further writes, by which this case is known.
+            // The engine rolls a failed commit back, unless the failure hit the meta page, which
+            // makes the commit the current one; then the engine refuses all further writes, and so
+            // this case is recognised.
             Failed::Engine(error) if Environment::needs_recovery(env) => {
                 Failure::Unknown(error.into_io())
             }
@@ -466,7 +469,7 @@ impl Failure {
         }
     }
 
-    /// Sorts an error of the engine that was followed by a roll-back.
+    /// Classifies an error of the engine that was followed by a roll-back.
     fn rolled_back(error: lmdb::Error) -> Failure {
         match error {
             lmdb::Error::TxnFull => Failure::TooLarge(error.into_io()),
@@ -483,8 +486,8 @@ impl Failure {
 /// `EIO`, which is 5 on every Unix.
 const SHORT_WRITE: i32 = 5;
 
-/// The most that a group may need on the disk, in bytes, roughly: besides the batches themselves
-/// the pages from the root to each leaf, and the free ones.
+/// Estimate of the most that a group may need on the disk, in bytes: besides the batches themselves
+/// the pages from the root to each leaf, and the list of free pages.
 fn room_for(group: &[Request]) -> u64 {
     let bytes = group.iter().map(|request| match &request.work {
         Work::Batch(batch) => batch.bytes() + batch.len() * (32 << 10),
@@ -493,7 +496,7 @@ fn room_for(group: &[Request]) -> u64 {
     (1 << 20) + bytes.sum::<usize>() as u64
 }
 
-/// `io::Error` cannot be cloned, and each batch of a group gets its own.
+/// Copies an `io::Error`, which cannot be cloned: each batch of a group gets its own.
 fn copy(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -508,7 +511,7 @@ mod tests {
     use crate::write::ticket::ticket;
 
     #[test]
-    fn errors_are_sorted_by_what_can_be_done() {
+    fn errors_are_classified_by_remedy() {
         let sorted = |error| match Failure::rolled_back(error) {
             Failure::Full(_) => "full",
             Failure::TooLarge(_) => "too large",

@@ -2,8 +2,8 @@
 //!
 //! | bytes      | content                                                         |
 //! |------------|-----------------------------------------------------------------|
-//! | 0..512     | a head, or anything else                                        |
-//! | 512..1024  | the same again                                                  |
+//! | 0..512     | a head, or arbitrary bytes                                      |
+//! | 512..1024  | a copy of the head                                              |
 //! | 4096..     | records, each from a multiple of 512 on                         |
 //!
 //! | head    |                                                                    |
@@ -24,26 +24,27 @@
 //! | 20..28  | the generation of the newest head when it was written              |
 //! | 28..    | the log (see `log.rs`)                                             |
 //!
-//! Numbers are little endian, but for those of the meta pages, which are the engine's. The salt is
-//! drawn anew whenever a store is opened: nobody can know it who writes values, and so no value
-//! looks like a record.
+//! Numbers are little endian, except in the meta pages, which are the engine's. The salt is a
+//! random number of each opening: a program that writes values cannot know it, so no value looks
+//! like a record.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::disk::pages::{META_BYTES, Metas};
 
-/// What a disk writes as one, at least: a record begins where no other one is overwritten.
+/// Size that a disk writes atomically, at least: records begin at a multiple of it, so writing a
+/// record overwrites no other.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// Where records begin.
+/// Offset of the first record.
 pub(super) const RECORDS_START: u64 = 4096;
 
 const MAGIC: &[u8; 8] = b"throngJ1";
 const HEAD_BYTES: usize = SECTOR_BYTES as usize;
 const RECORD_HEADER_BYTES: usize = 28;
 
-/// From which state of the data file on the records count.
+/// State of the data file to which the following records apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) salt: u64,
@@ -52,11 +53,11 @@ pub(super) struct Head {
     pub(super) metas: Metas,
 }
 
-/// One commit.
+/// The record of a single commit.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) number: u64,
-    /// Of the newest head when it was written.
+    /// Generation of the newest head when the record was written.
     pub(super) generation: u64,
     pub(super) log: Vec<u8>,
 }
@@ -95,19 +96,19 @@ impl Head {
         Some(Head { salt: word(8)?, generation: word(16)?, number: word(24)?, metas })
     }
 
-    /// Writes it; durable with the next flush.
+    /// Writes the head; it is durable with the next flush.
     pub(super) fn write(&self, file: &File) -> io::Result<()> {
         let bytes = self.to_bytes();
         write_at(file, &[bytes, bytes].concat(), 0)
     }
 
-    /// Overwrites one, which is durable with the next flush.
+    /// Erases the head of a file; the erasure is durable with the next flush.
     pub(super) fn erase(file: &File) -> io::Result<()> {
         write_at(file, &[0; 2 * HEAD_BYTES], 0)
     }
 }
 
-/// Leaves a record in `bytes` as it is written, in whole sectors; `log` appends its part.
+/// Stores a record in `bytes`, in whole sectors; `log` appends its part.
 pub(super) fn record(
     bytes: &mut Vec<u8>,
     salt: u64,
@@ -127,7 +128,7 @@ pub(super) fn record(
     bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES as usize), 0);
 }
 
-/// What is in one file.
+/// Contents of a file.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) head: Option<Head>,
@@ -144,7 +145,7 @@ impl Content {
         Ok(Content { head, bytes })
     }
 
-    /// All records under the salt that come after one, in the order in which they lie there.
+    /// Returns all records with this salt and a number above `after`, in the order of the file.
     pub(super) fn records(&self, salt: u64, after: u64) -> Vec<Record> {
         let mut records = Vec::new();
         let mut start = RECORDS_START as usize;
@@ -160,7 +161,7 @@ impl Content {
 
 fn parse(bytes: &[u8], salt: u64, after: u64) -> Option<Record> {
     let (number, generation) = (u64_at(bytes, 12)?, u64_at(bytes, 20)?);
-    // Before the sum over what may be the whole rest of the file.
+    // Compared first, because the checksum may cover the whole rest of the file.
     if number <= after {
         return None;
     }
@@ -183,13 +184,13 @@ fn u64_at(bytes: &[u8], start: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(start..)?.first_chunk()?))
 }
 
-/// Writes all of it at that place, wherever the file stands.
+/// Writes all bytes at `offset`, and ignores the file's position.
 #[cfg(unix)]
 pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
 }
 
-/// Writes all of it at that place, wherever the file stands.
+/// Writes all bytes at `offset`, and ignores the file's position.
 #[cfg(windows)]
 pub(crate) fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -240,7 +241,7 @@ mod tests {
             write_at(&file, &record, start).unwrap();
             start += record.len() as u64;
         }
-        // A value that looks like a record, to one who does not know the salt.
+        // A value that looks like a record to a reader without the salt.
         let inner = record(0, 1, 6, &|log| log.push(1));
         let outer = record(7, 1, 6, &|log| {
             log.resize(SECTOR_BYTES as usize - RECORD_HEADER_BYTES, 0);

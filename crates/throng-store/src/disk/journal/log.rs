@@ -1,44 +1,45 @@
-//! [`Log`]: the changes of one commit, as bytes that can be applied again.
+//! [`Log`]: the changes of a commit, as bytes that can be applied again.
 //!
-//! Each change is final: it says what a key holds afterwards, not what was asked for. So applying
-//! all changes since some moment again gives the same as applying them once, from whichever of the
-//! states in between one begins.
+//! Each change is final: it states the value that a key has afterwards, not the requested
+//! operation. So applying all changes since some moment twice has the same result as applying them
+//! once, starting from any of the states in between.
 //!
 //! | bytes       | content                                                             |
 //! |-------------|---------------------------------------------------------------------|
-//! | 4           | how many tables are named                                           |
-//! | each        | the length of the name (2), the name                                |
-//! | each change | what (1), the table, counted from 0 (4), the lengths of key (2) and value (4), the key, the value |
+//! | 4           | the number of tables                                                |
+//! | each table  | the length of the name (2), the name                                |
+//! | each change | the operation (1), the table, counted from 0 (4), the lengths of key (2) and value (4), the key, the value |
 //!
-//! Numbers are little endian. Tables have names here because their numbers are those of one run.
+//! Numbers are little endian. Tables are named here because their numbers are valid only in this
+//! run.
 //!
-//! The changes of a commit are planned here first, and applied from here, before or after it is
-//! recorded: so nothing is applied that a record could not say. What is told before it is applied
-//! must be such that it can be, whatever is stored.
+//! The changes of a commit are planned into the log first, and applied from it, before or after
+//! they are recorded: so nothing is applied that a record cannot express. A change that is
+//! acknowledged before it is applied must be applicable to any stored state.
 //!
-//! Invariant: of the changes the first `recorded` bytes are in the journal, and the first `applied`
-//! in the transaction, either being the longer.
+//! Invariant: the first `recorded` bytes of the changes are in the journal, and the first `applied`
+//! bytes are in the transaction; either may be the greater.
 
 use crate::disk::lmdb::{self, Put, Table, WriteCursor, WriteTxn};
 
-/// See the module.
+/// Changes of a commit, planned, recorded and applied.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     tables: Vec<Table>,
     changes: Vec<u8>,
-    /// How many bytes of the changes are in the journal.
+    /// Number of bytes of the changes that are in the journal.
     recorded: usize,
-    /// How many are applied to the transaction.
+    /// Number of bytes of the changes that are applied to the transaction.
     applied: usize,
 }
 
-/// How much memory is kept for the next commit, in bytes.
+/// Memory kept for the next commit, in bytes.
 pub(super) const KEPT_BYTES_MAX: usize = 1 << 20;
 
 const PUT: u8 = 1;
 const PUT_VALUE: u8 = 2;
 const DELETE: u8 = 3;
-/// The key with all its values.
+/// Deletes a key with all its values.
 const DELETE_ALL: u8 = 4;
 const DELETE_VALUE: u8 = 5;
 const CLEAR: u8 = 6;
@@ -48,7 +49,7 @@ impl Log {
         self.push(PUT, table, key, value);
     }
 
-    /// Beside the other values of the key.
+    /// Adds a value to the other values of the key.
     pub(crate) fn put_value(&mut self, table: Table, key: &[u8], value: &[u8]) {
         self.push(PUT_VALUE, table, key, [value, &[]]);
     }
@@ -62,7 +63,7 @@ impl Log {
         self.push(DELETE_VALUE, table, key, [value, &[]]);
     }
 
-    /// Removes all keys of the table. Applied at once, behind all that there is.
+    /// Removes all keys of the table. Applied at once, after all planned changes.
     pub(crate) fn clear(
         &mut self,
         table: Table,
@@ -75,16 +76,16 @@ impl Log {
         Ok(())
     }
 
-    /// Whether all of it is in the journal.
+    /// Whether all changes are in the journal.
     pub(super) fn is_recorded(&self) -> bool {
         self.recorded == self.changes.len()
     }
 
-    /// Appends what is not yet in the journal to `bytes`, each table under the name that is found
-    /// for it.
+    /// Appends the changes that are not in the journal to `bytes`; `name` returns the name of a
+    /// table.
     pub(super) fn write(&self, bytes: &mut Vec<u8>, name: impl Fn(Table) -> Option<String>) {
-        // A table is found by its number among those that are open, which all have names, of no
-        // more than 501 bytes; and LMDB counts tables in four bytes.
+        // Only open tables are looked up, which all have names, of at most 501 bytes; and LMDB
+        // counts tables in four bytes.
         bytes.extend_from_slice(&(self.tables.len() as u32).to_le_bytes());
         for table in &self.tables {
             let name = name(*table).unwrap_or_default();
@@ -94,13 +95,14 @@ impl Log {
         bytes.extend_from_slice(&self.changes[self.recorded..]);
     }
 
-    /// All of it is in the journal.
+    /// Marks all changes as recorded.
     pub(crate) fn recorded(&mut self) {
         self.recorded = self.changes.len();
         self.let_go();
     }
 
-    /// Forgets what is not in the journal, if none of it is applied; says whether it could.
+    /// Drops the changes that are not in the journal, if none of them is applied. Returns whether
+    /// that was possible.
     pub(crate) fn take_back(&mut self) -> bool {
         let can = self.applied <= self.recorded;
         if can {
@@ -109,15 +111,15 @@ impl Log {
         can
     }
 
-    /// Applies what is not applied yet, in key order: neighbours share pages, and keys above all
-    /// there are fill theirs to the end. After an error the transaction is of no use.
+    /// Applies the remaining changes, in key order: neighbours share pages, and keys above all
+    /// existing keys fill their pages to the end. After an error the transaction is of no use.
     pub(crate) fn apply(&mut self, txn: &mut WriteTxn<'_>) -> Result<(), lmdb::Error> {
         let mut rest = &self.changes[self.applied..];
         if rest.is_empty() {
             return Ok(());
         }
         let mut changes: Vec<_> = std::iter::from_fn(|| Change::take(&mut rest)).collect();
-        // A stable sort: among the changes of a key the order remains.
+        // A stable sort keeps the order of the changes of a key.
         changes.sort_by(|one, other| (one.table, one.key).cmp(&(other.table, other.key)));
         for of_table in changes.chunk_by(|one, other| one.table == other.table) {
             let Some(table) = of_table.first().and_then(|change| self.tables.get(change.table))
@@ -132,13 +134,14 @@ impl Log {
             let mut how = Put::Over;
             for of_key in of_table.chunk_by(|one, other| one.key == other.key) {
                 match of_key {
-                    // Of a key with one value, only that matters which it has in the end.
+                    // In a table with one value under each key, only the last change of a key
+                    // matters.
                     [.., change] if matches!(change.what, PUT | DELETE) => {
                         if how == Put::Over && last.as_deref().is_none_or(|last| change.key > last)
                         {
                             how = Put::Append;
                         }
-                        // Above all keys there are, there is nothing to delete.
+                        // Above all existing keys, there is nothing to delete.
                         if change.what == PUT || how == Put::Over {
                             change.apply(&mut cursor, how)?;
                         }
@@ -154,14 +157,14 @@ impl Log {
         Ok(())
     }
 
-    /// Makes it empty again once nobody needs it.
+    /// Empties the log once all changes are recorded and applied.
     fn let_go(&mut self) {
         if self.recorded == self.changes.len() && self.applied == self.changes.len() {
             self.clear_all();
         }
     }
 
-    /// Makes it empty, with its memory kept unless that is much.
+    /// Empties the log, and keeps its memory up to [`KEPT_BYTES_MAX`].
     fn clear_all(&mut self) {
         self.tables.clear();
         self.changes.clear();
@@ -179,7 +182,7 @@ impl Log {
         self.changes.reserve(11 + key.len() + value_bytes);
         self.changes.push(what);
         self.changes.extend_from_slice(&(number as u32).to_le_bytes());
-        // Keys and values have been checked against bounds that fit.
+        // The lengths fit: keys and values were checked by the batch.
         self.changes.extend_from_slice(&(key.len() as u16).to_le_bytes());
         self.changes.extend_from_slice(&(value_bytes as u32).to_le_bytes());
         for part in [key, value[0], value[1]] {
@@ -188,10 +191,10 @@ impl Log {
     }
 }
 
-/// Why a log cannot be applied.
+/// Reason why a log cannot be applied.
 #[derive(Debug)]
 pub(super) enum Unfit {
-    /// It is none, or names a table that is not there.
+    /// The bytes are not a log, or name a table that does not exist.
     Log,
     Engine(lmdb::Error),
 }
@@ -202,18 +205,18 @@ impl From<lmdb::Error> for Unfit {
     }
 }
 
-/// A change as it lies in a log.
+/// A change as stored in a log.
 #[derive(Clone, Copy, Debug)]
 struct Change<'l> {
     what: u8,
-    /// Its number among those of the log.
+    /// Index of the table in the log.
     table: usize,
     key: &'l [u8],
     value: &'l [u8],
 }
 
 impl<'l> Change<'l> {
-    /// The first of these, which no longer include it then.
+    /// Removes the first change from `bytes` and returns it.
     fn take(bytes: &mut &'l [u8]) -> Option<Change<'l>> {
         let what = number(bytes, 1)? as u8;
         let table = number(bytes, 4)?;
@@ -222,7 +225,7 @@ impl<'l> Change<'l> {
         Some(Change { what, table, key, value })
     }
 
-    /// Applies it by a cursor of its table, unless it is about the table as a whole.
+    /// Applies the change with a cursor of its table, unless it clears the table.
     fn apply(&self, cursor: &mut WriteCursor<'_>, how: Put) -> Result<(), lmdb::Error> {
         let Change { key, value, .. } = *self;
         match self.what {
@@ -234,7 +237,7 @@ impl<'l> Change<'l> {
     }
 }
 
-/// Applies what [`Log::write`] wrote, in the order in which it was written.
+/// Applies the bytes of [`Log::write`], in the order in which they were written.
 pub(super) fn apply(
     mut bytes: &[u8],
     txn: &mut WriteTxn<'_>,
@@ -284,10 +287,10 @@ mod tests {
     use crate::disk::claim::Claim;
     use crate::disk::lmdb::{Env, Make, Move};
 
-    /// What is done to a log.
+    /// A step of the test.
     #[derive(Clone, Debug)]
     enum Step {
-        /// In the table of one value under each key, or of several.
+        /// Puts a value into the table of one value under each key, or of several.
         Put(bool, u8, u8),
         Delete(bool, u8),
         DeleteValue(u8, u8),
@@ -311,7 +314,7 @@ mod tests {
         vec(step, 0..60)
     }
 
-    /// An environment with a table of one value under each key, and one of several.
+    /// Opens an environment with a table of one value under each key, and a table of several.
     fn open(directory: &Path) -> (Arc<Env>, [Table; 2], Claim) {
         let claim = Claim::to_write(directory).unwrap();
         let options = Options::default().map_bytes(1 << 20);
@@ -340,7 +343,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
         #[test]
-        fn what_is_recorded_comes_to_the_same_as_what_is_applied(steps in steps()) {
+        fn replaying_the_records_gives_the_applied_state(steps in steps()) {
             let directory = tempfile::tempdir().unwrap();
             let (env, tables, _claim) = open(directory.path());
             let table = |many: bool| tables[usize::from(many)];
@@ -358,7 +361,7 @@ mod tests {
                     Step::Put(false, key, value) => log.put(table(false), &[key], [&[7], &[value]]),
                     Step::Put(true, key, value) => log.put_value(table(true), &[key], &[value]),
                     Step::Delete(many, key) => log.delete(table(many), &[key], many),
-                    // The empty one is never there.
+                    // An empty value never exists.
                     Step::DeleteValue(key, 0) => log.delete_value(table(true), &[key], &[]),
                     Step::DeleteValue(key, value) => log.delete_value(table(true), &[key], &[value]),
                     Step::Clear(many) => log.clear(table(many), &mut txn).unwrap(),
@@ -390,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_something_else_is_refused() {
+    fn malformed_records_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let (env, tables, _claim) = open(directory.path());
         let mut log = Log::default();

@@ -1,4 +1,5 @@
-//! [`Recovery`]: how a store that was not closed is opened, and kept apart from others until then.
+//! [`Recovery`]: replays the journal of a store that was not closed, and keeps other processes out
+//! meanwhile.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -11,48 +12,48 @@ use super::log::{self, Unfit};
 use crate::disk::lmdb::{self, Env, Table};
 use crate::disk::pages::{Damage, Metas, found};
 
-/// Keeps those who open a store apart from one who recovers it.
+/// The journal's files while a store is opened, with the locks that keep processes apart.
 ///
 /// A writer locks the first file *before* it claims the directory, until it has recovered. A reader
-/// shares that lock while it looks whether there is something to recover, and finds either no
-/// writer, or one that has. From then on the reader shares a lock on the second file. So a writer
-/// that can lock that alone knows that nobody reads; and one that cannot knows that readers were
-/// there before it, and so that the system has not gone down since: then the data file needs not be
-/// put back, and must not, under their eyes.
+/// shares that lock while it checks whether a recovery is needed, and finds either no writer, or a
+/// writer that has recovered. From then on the reader shares a lock on the second file. So a writer
+/// that gets that lock exclusively knows that no process reads. A writer that does not get it knows
+/// that readers were there first, and so that the system has not gone down since: then the data
+/// file need not be restored, and must not be, because those processes read it.
 ///
-/// A writer that holds back what it has told of (see `deferred.rs`) locks the second file alone as
-/// well, so that no reader comes in before that is committed; and where it cannot, it holds nothing
-/// back, for who reads may have heard of it.
+/// A writer that defers acknowledged groups (see `deferred.rs`) also locks the second file
+/// exclusively, so that no reader comes in before the commit; if it does not get the lock, it
+/// defers nothing, because a process that reads may have learned of the writes.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub(super) files: [File; 2],
     pub(super) found: Option<Found>,
 }
 
-/// What a journal has to say.
+/// Contents of a journal.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Which file has the newest head.
+    /// Index of the file with the newest head.
     pub(super) at: usize,
     pub(super) head: Head,
-    /// What was committed since.
+    /// Logs of the records since that head.
     logs: Vec<Vec<u8>>,
-    /// The number of the last of these.
+    /// Number of the last of these records.
     pub(super) last: u64,
-    /// Whether the data file shows another state than that of the head.
+    /// Whether the data file shows another state than the state of the head.
     is_behind: bool,
 }
 
 impl Recovery {
-    /// Goes in to write, which waits for who recovers the store or looks at it; nothing if there is
-    /// no journal.
+    /// Locks the journal for writing, after waiting for processes that recover or inspect the
+    /// store; `None` if there is no journal.
     pub(crate) fn to_write(directory: &Path) -> io::Result<Option<Recovery>> {
         let open =
             |name: &str| OpenOptions::new().read(true).write(true).open(directory.join(name));
         Recovery::enter(open, File::lock)
     }
 
-    /// The same to read.
+    /// Locks the journal for reading; see [`to_write`](Recovery::to_write).
     pub(crate) fn to_read(directory: &Path) -> io::Result<Option<Recovery>> {
         Recovery::enter(|name: &str| File::open(directory.join(name)), File::lock_shared)
     }
@@ -69,12 +70,12 @@ impl Recovery {
         Ok(Some(Recovery { files: [first, open(NAMES[1])?], found: None }))
     }
 
-    /// Whether there is a journal, of one who did not find any.
+    /// Whether a journal exists. The caller found none before.
     pub(crate) fn exists(directory: &Path) -> bool {
         directory.join(NAMES[0]).exists()
     }
 
-    /// Reads what is there, and whether it fits the data file.
+    /// Reads the journal, and checks whether it fits the data file.
     pub(crate) fn inspect(&mut self, data_file: &Path) -> Result<(), Damage> {
         let [first, second] = &mut self.files;
         let contents = [Content::read(first)?, Content::read(second)?];
@@ -86,7 +87,7 @@ impl Recovery {
         let records = contents.iter().map(|content| content.records(head.salt, head.number));
         let mut records: Vec<_> = records.flatten().collect();
         records.sort_by_key(|record| record.number);
-        // Of a record that was taken back and one under the same number there is only one.
+        // A record that was taken back and a record with the same number are never both present.
         let mut last = head.number;
         for record in &records {
             last += 1;
@@ -99,7 +100,7 @@ impl Recovery {
         }
 
         let now = Metas::read(&mut File::open(data_file)?)?;
-        // Since then there were commits at most.
+        // Since the head there were only commits.
         if now.commit_last() < head.metas.commit()? {
             return Err(found("its journal belongs to another one, or a later state of it"));
         }
@@ -113,17 +114,17 @@ impl Recovery {
         Ok(())
     }
 
-    /// Whether the data file is not whole by itself.
+    /// Whether the data file is incomplete without the journal.
     pub(crate) fn is_needed(&self) -> bool {
         self.found.as_ref().is_some_and(|found| found.is_behind || !found.logs.is_empty())
     }
 
-    /// Lets go of everything but what the data file's meta pages are to be.
+    /// Releases the journal, and returns the meta pages that the data file must have.
     pub(crate) fn into_metas(self) -> Option<Metas> {
         self.found.map(|found| found.head.metas)
     }
 
-    /// Puts the data file back to the state of the head, unless somebody reads.
+    /// Restores the data file to the state of the head, unless another process reads.
     pub(crate) fn put_back(&mut self, data_file: &Path) -> io::Result<()> {
         let Some(found) = &mut self.found else { return Ok(()) };
         match self.files[1].try_lock() {
@@ -141,7 +142,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Applies what was committed since the head.
+    /// Applies the records since the head.
     pub(crate) fn apply(
         &mut self,
         env: &Arc<Env>,
@@ -150,11 +151,11 @@ impl Recovery {
     ) -> Result<(), Damage> {
         let engine = |error: lmdb::Error| Damage::Io(error.into_io());
         let Some(newest) = &mut self.found else { return Ok(()) };
-        // Nothing of this state may be overwritten before there is a head of a later one.
+        // No page of this state may be overwritten before a head of a later state exists.
         let _pin = env.begin_read().map_err(engine)?;
         if newest.is_behind {
-            // That of the head may have been, if nobody held it since the crash. The changes may
-            // be applied to this one just as well.
+            // The state of the head may be overwritten already, if no process held it since the
+            // crash. The changes may be applied to the current state just as well.
             env.sync().map_err(engine)?;
             let metas = Metas::read(&mut File::open(data_file)?)?;
             let generation = newest.head.generation + 1;
@@ -178,7 +179,8 @@ impl Recovery {
         txn.commit().map_err(engine)
     }
 
-    /// Lets go of the first file, and keeps the share of the second one for as long as it lives.
+    /// Releases the first file, and keeps the shared lock of the second file as long as the
+    /// returned file lives.
     pub(crate) fn into_reader_gate(self) -> io::Result<File> {
         let [first, second] = self.files;
         second.lock_shared()?;

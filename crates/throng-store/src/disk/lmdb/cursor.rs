@@ -1,4 +1,4 @@
-//! Cursors: [`Cursor`] walks a table, [`WriteCursor`] also changes it.
+//! Cursors: [`Cursor`] iterates over a table, [`WriteCursor`] also changes it.
 
 use std::ffi::c_uint;
 use std::marker::PhantomData;
@@ -9,17 +9,17 @@ use lmdb_master_sys as ffi;
 use super::txn::bytes;
 use super::{Error, Table, blank, borrowed};
 
-/// A place in a table, for as long as its transaction is borrowed.
+/// A position in a table, for as long as its transaction is borrowed.
 #[derive(Debug)]
 pub(crate) struct Cursor<'t> {
     cursor: NonNull<ffi::MDB_cursor>,
-    /// A borrow of the transaction; neither `Send` nor `Sync`.
+    /// Borrow of the transaction; the pointer makes the type neither `Send` nor `Sync`.
     txn: PhantomData<(&'t (), *mut ())>,
-    /// The page of the last key it came to; 0 before.
+    /// Address of the page of the last key; 0 before the first move.
     page: usize,
 }
 
-/// Where a [`Cursor`] shall go.
+/// Destination of a [`Cursor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     First,
@@ -27,10 +27,10 @@ pub(crate) enum Move {
     Next,
     Prev,
     Current,
-    /// Past the other values of this key.
+    /// The first value of the next key.
     NextKey,
     PrevKey,
-    /// Within the values of this key.
+    /// The first value of this key.
     FirstValue,
     LastValue,
     NextValue,
@@ -46,7 +46,7 @@ impl<'t> Cursor<'t> {
     /// The transaction is alive and stays borrowed for the lifetime.
     pub(super) unsafe fn open(txn: *mut ffi::MDB_txn, table: Table) -> Result<Cursor<'t>, Error> {
         let mut cursor = ptr::null_mut();
-        // SAFETY: the caller's; `cursor` is where the result goes.
+        // SAFETY: the caller guarantees the transaction; LMDB stores the result in `cursor`.
         let code = unsafe { ffi::mdb_cursor_open(txn, table.0 as c_uint, &mut cursor) };
         Error::check(code).map_err(Error::of_table)?;
         match NonNull::new(cursor) {
@@ -55,7 +55,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Moves; `None` where there is nothing. A cursor that stands nowhere has no current entry.
+    /// Moves; `None` if there is no entry. A cursor without a position has no current entry.
     pub(crate) fn step(&mut self, to: Move) -> Result<Option<Entry<'t>>, Error> {
         let operation = match to {
             Move::First => ffi::MDB_FIRST,
@@ -89,9 +89,9 @@ impl<'t> Cursor<'t> {
         self.get(borrowed(key), blank(), ffi::MDB_SET_RANGE)
     }
 
-    /// Moves to this very pair, in a table with several values under a key, none of them empty.
+    /// Moves to this pair, in a table with several values under a key, none of them empty.
     pub(crate) fn seek_pair(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-        // LMDB takes that for an error, depending on how many values there are.
+        // LMDB reports empty bytes as an error, depending on the number of values.
         if key.is_empty() || value.is_empty() {
             return Ok(false);
         }
@@ -109,14 +109,14 @@ impl<'t> Cursor<'t> {
             return self.seek(key);
         }
         let found = self.get(borrowed(key), borrowed(value), ffi::MDB_GET_BOTH_RANGE)?;
-        // LMDB leaves the key as it was given, which may not outlive this call.
+        // LMDB leaves the key pointing to the caller's bytes, which may not outlive this call.
         if found.is_some() { self.step(Move::Current) } else { Ok(None) }
     }
 
-    /// How many values the key has at which it stands.
+    /// Returns the number of values of the current key.
     pub(crate) fn values(&mut self) -> Result<u64, Error> {
         let mut count = 0;
-        // SAFETY: the cursor is open; `count` is where the result goes.
+        // SAFETY: the cursor is open (`self` owns it); LMDB stores the result in `count`.
         Error::check(unsafe { ffi::mdb_cursor_count(self.cursor.as_ptr(), &mut count) })?;
         Ok(count as u64)
     }
@@ -128,12 +128,12 @@ impl<'t> Cursor<'t> {
         operation: ffi::MDB_cursor_op,
     ) -> Result<Option<Entry<'t>>, Error> {
         let (given, is_current) = (key.mv_data, operation == ffi::MDB_GET_CURRENT);
-        // SAFETY: the cursor is open and its transaction is borrowed for 't, so what LMDB points
-        // to stays (invariant 4). It does not write to what was given.
+        // SAFETY: the cursor is open and its transaction is borrowed for 't, so the bytes that LMDB
+        // points to stay valid (invariant 4). LMDB does not write to the given key and value.
         unsafe {
             let cursor = self.cursor.as_ptr();
             match ffi::mdb_cursor_get(cursor, &mut key, &mut value, operation) {
-                // What LMDB answers of a cursor that stands nowhere.
+                // LMDB's error for a cursor without a position.
                 code if is_current && code == EINVAL => return Ok(None),
                 code => {
                     if !Error::check_found(code)? {
@@ -141,7 +141,7 @@ impl<'t> Cursor<'t> {
                     }
                 }
             }
-            // Within the values of a key, LMDB does not always name the key again.
+            // Between values of a key, LMDB does not always return the key.
             if key.mv_data == given && !is_current {
                 let mut unused = blank();
                 let again = ffi::MDB_GET_CURRENT;
@@ -154,11 +154,11 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Notes the page, and asks for all of it where a walk has just entered it.
+    /// Records the page of the key, and prefetches the whole page when a walk enters it.
     ///
-    /// A row is read with some hundred instructions, a sum over its value among them, so that no
-    /// processor looks ahead as far as the next row: without this each is waited for by itself.
-    /// What stays within a page asks for nothing.
+    /// Reading a row takes some hundred instructions, including the checksum of its value, so a
+    /// processor does not look ahead to the next row: without prefetching, each row is a separate
+    /// cache miss. A move within a page prefetches nothing.
     fn came_to(&mut self, key: &[u8], goes_on: bool) {
         let page = key.as_ptr().addr() & !(PREFETCH_BYTES - 1);
         if page == self.page {
@@ -173,22 +173,23 @@ impl<'t> Cursor<'t> {
 
 impl Drop for Cursor<'_> {
     fn drop(&mut self) {
-        // SAFETY: open, and closed once; the transaction is still alive (it is borrowed).
+        // SAFETY: the cursor is open, is closed once, and its transaction is still alive, because
+        // the cursor borrows it (invariant 4).
         unsafe { ffi::mdb_cursor_close(self.cursor.as_ptr()) }
     }
 }
 
-/// A [`Cursor`] that borrows its transaction alone. Keys that come in order are put without a
-/// search from the root.
+/// A [`Cursor`] with an exclusive borrow of its transaction. Keys in ascending order are put
+/// without a search from the root.
 #[derive(Debug)]
 pub(crate) struct WriteCursor<'t>(Cursor<'t>);
 
-/// How a [`WriteCursor`] puts.
+/// Mode of a put with a [`WriteCursor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// In place of what there is, or beside it in a table with several values under a key.
+    /// Replaces the value; in a table with several values under a key, adds to them.
     Over,
-    /// Above all keys there are; fills pages to the end instead of to the middle.
+    /// Appends above all existing keys; fills pages to the end instead of to the middle.
     Append,
 }
 
@@ -197,21 +198,22 @@ impl<'t> WriteCursor<'t> {
         WriteCursor(cursor)
     }
 
-    /// The largest key.
+    /// Returns the largest key.
     pub(crate) fn last_key(&mut self) -> Result<Option<&[u8]>, Error> {
         Ok(self.0.step(Move::Last)?.map(|(key, _)| key))
     }
 
-    /// Puts the value; where a key has several, beside them, unless it is there.
+    /// Puts the value; in a table with several values under a key, adds it unless it exists.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], how: Put) -> Result<(), Error> {
         let (mut key, mut value) = (borrowed(key), borrowed(value));
-        // SAFETY: the cursor is open and has its transaction alone; LMDB copies both.
+        // SAFETY: the cursor is open and borrows its transaction exclusively (invariant 4); LMDB
+        // copies key and value.
         Error::check(unsafe {
             ffi::mdb_cursor_put(self.0.cursor.as_ptr(), &mut key, &mut value, how.flags())
         })
     }
 
-    /// Removes the key with all its values, if it is there.
+    /// Removes the key with all its values, if it exists.
     pub(crate) fn delete(&mut self, key: &[u8], duplicates: bool) -> Result<(), Error> {
         match self.0.seek(key)? {
             Some(_) => self.delete_current(if duplicates { ffi::MDB_NODUPDATA } else { 0 }),
@@ -219,13 +221,14 @@ impl<'t> WriteCursor<'t> {
         }
     }
 
-    /// Removes this very pair, if it is there.
+    /// Removes this pair, if it exists.
     pub(crate) fn delete_value(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         if self.0.seek_pair(key, value)? { self.delete_current(0) } else { Ok(()) }
     }
 
     fn delete_current(&mut self, flags: c_uint) -> Result<(), Error> {
-        // SAFETY: the cursor is open, stands at an entry, and has its transaction alone.
+        // SAFETY: the cursor is open, is at an entry, and borrows its transaction exclusively
+        // (invariant 4).
         Error::check(unsafe { ffi::mdb_cursor_del(self.0.cursor.as_ptr(), flags) })
     }
 }
@@ -239,22 +242,23 @@ impl Put {
     }
 }
 
-/// The same number on every system that LMDB runs on.
+/// The error `EINVAL`, the same number on every system that LMDB supports.
 const EINVAL: i32 = 22;
 
-/// What is asked for together: the smallest page that LMDB has.
+/// Number of bytes to prefetch together: the smallest page of LMDB.
 const PREFETCH_BYTES: usize = 4096;
 
-/// Asks for the bytes from here on, which need not be there: that is a hint, not an access.
+/// Prefetches the page at this address, which need not be mapped: a prefetch is a hint, not an
+/// access.
 #[cfg(target_arch = "x86_64")]
 fn prefetch(page: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for line in (0..PREFETCH_BYTES).step_by(64) {
-        // SAFETY: the instruction never faults, whatever the address, and changes nothing.
+        // SAFETY: the instruction never faults, whatever the address, and changes no memory.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(page.wrapping_add(line).cast()) }
     }
 }
 
-/// There is no such hint for others in the language yet.
+/// Other architectures have no stable prefetch hint in Rust.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_: *const u8) {}

@@ -1,67 +1,68 @@
-//! [`Error`]: LMDB's codes, sorted by what this crate does about them.
+//! [`Error`]: LMDB's error codes, classified by this crate's reaction.
 
 use std::ffi::c_int;
 use std::io;
 
 use lmdb_master_sys as ffi;
 
-/// What LMDB answers when it does not do what it was asked.
+/// Error of a call of LMDB.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The key is there already, or is not above the last one where it was to be appended.
-    #[error("the key exists already")]
+    /// The key exists, or is not above the last key when it was to be appended.
+    #[error("the key already exists")]
     KeyExists,
-    /// The map is used up.
+    /// The map is full.
     #[error("the map is full")]
     MapFull,
-    /// The transaction has touched too many pages.
+    /// The transaction has changed too many pages.
     #[error("the transaction is too large")]
     TxnFull,
-    /// All slots of readers are taken.
-    #[error("all slots of readers are taken")]
+    /// All reader slots are taken.
+    #[error("all reader slots are taken")]
     ReadersFull,
-    /// All slots of tables are taken.
-    #[error("all slots of databases are taken")]
+    /// All table slots are taken.
+    #[error("all database slots are taken")]
     TablesFull,
     /// A commit failed half-way: every operation fails until the environment is reopened.
-    #[error("the environment must be opened anew")]
+    #[error("the environment must be reopened")]
     Panic,
-    /// The transaction does not know the table: it began before the table was made.
+    /// The transaction does not know the table, because it began before the table was created.
     #[error("the transaction does not know the database")]
     UnknownTable,
-    /// The table has other properties than asked for, or the name is no table.
-    #[error("the database has other properties")]
+    /// The table has other properties than requested, or the name is not a table.
+    #[error("the database has other properties than requested")]
     Incompatible,
-    /// The file is not what LMDB wrote.
+    /// The file is damaged.
     #[error("the data file is damaged: {0}")]
     Corrupt(String),
     /// The file was written by another version of LMDB.
     #[error("the data file was written by another version of LMDB")]
     Version,
-    /// The file is none of LMDB's.
-    #[error("the file is no data file")]
+    /// The file is not an LMDB file.
+    #[error("the file is not a data file")]
     NotData,
     /// The operating system refused.
     #[error(transparent)]
     Io(io::Error),
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Other(String),
 }
 
 impl Error {
-    /// Whether the code is success, or else which error.
+    /// Converts LMDB's return code to a result.
     pub(super) fn check(code: c_int) -> Result<(), Error> {
         if code == ffi::MDB_SUCCESS { Ok(()) } else { Err(Error::from_code(code)) }
     }
 
-    /// As [`check`](Error::check), with "not found" as `false`.
+    /// Converts LMDB's return code to a result, with "not found" as `false`; see
+    /// [`check`](Error::check).
     pub(super) fn check_found(code: c_int) -> Result<bool, Error> {
         if code == ffi::MDB_NOTFOUND { Ok(false) } else { Error::check(code).map(|()| true) }
     }
 
-    /// The error of a call whose only wrong argument can be the table: LMDB says so in general
-    /// terms where the transaction does not know the number.
+    /// Converts the error of a call whose only invalid argument can be the table: LMDB reports an
+    /// unknown table as an invalid argument.
     pub(super) fn of_table(error: Error) -> Error {
         match error {
             Error::Io(error) if error.kind() == io::ErrorKind::InvalidInput => Error::UnknownTable,
@@ -83,13 +84,13 @@ impl Error {
             ffi::MDB_PAGE_NOTFOUND => Error::Corrupt("a page is missing".into()),
             ffi::MDB_VERSION_MISMATCH => Error::Version,
             ffi::MDB_INVALID => Error::NotData,
-            // LMDB's own codes are negative, those of the system positive.
+            // LMDB's own codes are negative, the operating system's positive.
             code if code > 0 => Error::Io(io::Error::from_raw_os_error(code)),
             code => Error::Other(format!("the engine answered with its error {code}")),
         }
     }
 
-    /// For callers who shall not need to know the engine.
+    /// Converts the error for callers that do not know the engine.
     pub(crate) fn into_io(self) -> io::Error {
         match self {
             Error::Io(error) => error,

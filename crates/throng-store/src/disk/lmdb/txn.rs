@@ -1,4 +1,5 @@
-//! Transactions: [`ReadTxn`] over a frozen tree, [`IdleTxn`] that keeps its slot, [`WriteTxn`].
+//! Transactions: [`ReadTxn`] over a frozen tree, [`IdleTxn`] that keeps its reader slot,
+//! [`WriteTxn`].
 
 use std::ffi::c_uint;
 use std::marker::PhantomData;
@@ -12,23 +13,23 @@ use lmdb_master_sys as ffi;
 use super::env::open_in;
 use super::{Cursor, Env, Error, Make, Table, WriteCursor, blank, borrowed};
 
-/// A frozen view. It takes a slot of readers until it is dropped.
+/// A frozen view. Takes a reader slot until it is dropped.
 #[derive(Debug)]
 pub(crate) struct ReadTxn(Reader);
 
-/// A [`ReadTxn`] that sees nothing and holds nothing back, but keeps its slot: renewing it takes
-/// no lock.
+/// A reset [`ReadTxn`]: it sees nothing and retains no pages, but keeps its slot, so renewing it
+/// takes no lock.
 #[derive(Debug)]
 pub(crate) struct IdleTxn(Reader);
 
 #[derive(Debug)]
 struct Reader {
     txn: NonNull<ffi::MDB_txn>,
-    /// Invariant 1.
+    /// Keeps the environment open (invariant 1).
     env: Arc<Env>,
 }
 
-// SAFETY: invariant 3: with `MDB_NOTLS` a read transaction belongs to no thread.
+// SAFETY: with `MDB_NOTLS` a read transaction is bound to no thread (invariant 3).
 unsafe impl Send for Reader {}
 
 impl ReadTxn {
@@ -40,10 +41,11 @@ impl ReadTxn {
         }
     }
 
-    /// A transaction that the caller ends, in an environment that is open.
+    /// Begins a transaction that the caller must end, in an open environment.
     pub(super) fn begin_bare(env: *mut ffi::MDB_env) -> Result<*mut ffi::MDB_txn, Error> {
         let mut txn = ptr::null_mut();
-        // SAFETY: the environment is open, says the caller; `txn` is where the result goes.
+        // SAFETY: the caller guarantees that the environment is open; LMDB stores the result in
+        // `txn`.
         Error::check(unsafe {
             ffi::mdb_txn_begin(env, ptr::null_mut(), ffi::MDB_RDONLY, &mut txn)
         })?;
@@ -54,53 +56,58 @@ impl ReadTxn {
         &self.0.env
     }
 
-    /// The number of the commit it sees.
+    /// Returns the number of the commit that it sees.
     pub(crate) fn id(&self) -> u64 {
-        // SAFETY: the transaction is alive.
+        // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
+        // 1).
         unsafe { ffi::mdb_txn_id(self.0.txn.as_ptr()) as u64 }
     }
 
-    /// The value under the key. The key may have any length.
+    /// Returns the value under the key. The key may have any length.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        // SAFETY: the transaction is alive and ours; the bytes stay by invariant 4.
+        // SAFETY: the transaction is alive, because `self` owns it; the bytes stay valid by
+        // invariant 4.
         unsafe { get(self.0.txn.as_ptr(), table, key) }
     }
 
     pub(crate) fn cursor(&self, table: Table) -> Result<Cursor<'_>, Error> {
-        // SAFETY: the transaction is alive, and borrowed for as long as the cursor is.
+        // SAFETY: the transaction is alive, and the cursor's lifetime borrows it (invariant 4).
         unsafe { Cursor::open(self.0.txn.as_ptr(), table) }
     }
 
-    /// How many entries the table has.
+    /// Returns the number of entries in the table.
     pub(crate) fn len(&self, table: Table) -> Result<u64, Error> {
-        // SAFETY: the transaction is alive.
+        // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
+        // 1).
         unsafe { stat(self.0.txn.as_ptr(), table) }.map(|stat| stat.ms_entries as u64)
     }
 
-    /// How many bytes of pages the table has.
+    /// Returns the size of the table's pages, in bytes.
     pub(crate) fn bytes(&self, table: Table) -> Result<u64, Error> {
-        // SAFETY: the transaction is alive.
+        // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
+        // 1).
         let stat = unsafe { stat(self.0.txn.as_ptr(), table) }?;
         let pages = stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;
         Ok(pages as u64 * u64::from(stat.ms_psize))
     }
 
-    /// Lets go of what it sees.
+    /// Releases the view and keeps the slot.
     pub(crate) fn reset(self) -> IdleTxn {
-        // SAFETY: the transaction is alive, nothing borrows it, and only `renew` follows.
+        // SAFETY: the transaction is alive, nothing borrows it (`self` is consumed), and only
+        // `renew` follows.
         unsafe { ffi::mdb_txn_reset(self.0.txn.as_ptr()) };
         IdleTxn(self.0)
     }
 }
 
 impl IdleTxn {
-    /// Sees what is committed at this moment.
+    /// Renews the transaction, so that it sees the last commit.
     ///
     /// # Errors
     ///
-    /// The transaction is dropped then.
+    /// The engine's error; the transaction is dropped.
     pub(crate) fn renew(self) -> Result<ReadTxn, Error> {
-        // SAFETY: it was reset and nothing else (the type says so).
+        // SAFETY: the transaction was reset and not used since, as the type `IdleTxn` guarantees.
         Error::check(unsafe { ffi::mdb_txn_renew(self.0.txn.as_ptr()) })?;
         Ok(ReadTxn(self.0))
     }
@@ -112,24 +119,26 @@ impl IdleTxn {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // SAFETY: alive or reset, nothing borrows it, and aborted once. Cursors are closed: they
-        // borrow it.
+        // SAFETY: the transaction is alive or reset, is aborted once, and has no open cursors,
+        // because they would borrow it (invariant 4).
         unsafe { ffi::mdb_txn_abort(self.txn.as_ptr()) }
     }
 }
 
-/// The one transaction that writes. Rolled back unless committed.
+/// The write transaction. Rolled back unless committed.
 #[derive(Debug)]
 pub(crate) struct WriteTxn<'e> {
     txn: NonNull<ffi::MDB_txn>,
-    /// Invariant 1; and by the pointer neither `Send` nor `Sync` (invariant 3).
+    /// Borrow of the environment (invariant 1); the pointer makes the type neither `Send` nor
+    /// `Sync` (invariant 3).
     env: PhantomData<(&'e Env, *mut ())>,
 }
 
 impl<'e> WriteTxn<'e> {
     pub(super) fn begin(env: &'e Env) -> Result<WriteTxn<'e>, Error> {
         let mut txn = ptr::null_mut();
-        // SAFETY: the environment is open; `txn` is where the result goes.
+        // SAFETY: the environment is open (invariant 1: `env` is borrowed); LMDB stores the result
+        // in `txn`.
         Error::check(unsafe { ffi::mdb_txn_begin(env.as_ptr(), ptr::null_mut(), 0, &mut txn) })?;
         match NonNull::new(txn) {
             Some(txn) => Ok(WriteTxn { txn, env: PhantomData }),
@@ -141,8 +150,8 @@ impl<'e> WriteTxn<'e> {
         self.txn.as_ptr()
     }
 
-    /// Opens a table, making it if asked to; `None` if there is none. Others may use it once this
-    /// transaction is committed, and nobody if it is rolled back.
+    /// Opens a table, and creates it if `make` is given; `None` if it does not exist. Other
+    /// transactions may use it once this transaction is committed, and never if it is rolled back.
     pub(crate) fn open_table(
         &mut self,
         name: &str,
@@ -153,62 +162,69 @@ impl<'e> WriteTxn<'e> {
             Some(Make { duplicates: false }) => ffi::MDB_CREATE,
             None => 0,
         };
-        // SAFETY: the transaction is alive and ours, and the only one that writes (invariant 5).
+        // SAFETY: `self` owns the live transaction, and it is the only write transaction (invariant
+        // 5).
         unsafe { open_in(self.as_ptr(), name, flags) }
     }
 
-    /// The value under the key, as this transaction has it.
+    /// Returns the value under the key, including the writes of this transaction.
     pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        // SAFETY: the transaction is alive and ours; the bytes stay by invariant 4.
+        // SAFETY: the transaction is alive, because `self` owns it; the bytes stay valid by
+        // invariant 4.
         unsafe { get(self.as_ptr(), table, key) }
     }
 
-    /// A cursor to read with; nothing can be written while it is there.
+    /// Opens a cursor for reading; it borrows the transaction, so nothing is written meanwhile.
     pub(crate) fn cursor(&self, table: Table) -> Result<Cursor<'_>, Error> {
-        // SAFETY: the transaction is alive, and borrowed for as long as the cursor is. So nothing
-        // is written before the cursor is closed, and the bytes stay (invariant 4).
+        // SAFETY: the transaction is alive, and the cursor's lifetime borrows it. So nothing is
+        // written before the cursor is closed, and the bytes stay valid (invariant 4).
         unsafe { Cursor::open(self.as_ptr(), table) }
     }
 
-    /// A cursor to write with.
+    /// Opens a cursor for writing.
     pub(crate) fn cursor_mut(&mut self, table: Table) -> Result<WriteCursor<'_>, Error> {
-        // SAFETY: the transaction is alive, and borrowed alone for as long as the cursor is.
+        // SAFETY: the transaction is alive, and the cursor's lifetime borrows it exclusively
+        // (invariant 4).
         unsafe { Cursor::open(self.as_ptr(), table) }.map(WriteCursor::new)
     }
 
     /// Removes all entries of the table.
     pub(crate) fn clear(&mut self, table: Table) -> Result<(), Error> {
-        // SAFETY: the transaction is alive, nothing borrows it; the table is emptied, not closed.
+        // SAFETY: the transaction is alive, and `&mut self` excludes borrows (invariant 4); the
+        // table is emptied, not closed (invariant 5).
         Error::check(unsafe { ffi::mdb_drop(self.as_ptr(), table.0 as c_uint, 0) })
     }
 
-    /// Ends it for good. An error has rolled it back, unless the environment answers
+    /// Commits the transaction. An error has rolled it back, unless the environment returns
     /// [`Error::Panic`] afterwards.
     pub(crate) fn commit(self) -> Result<(), Error> {
         let txn = ManuallyDrop::new(self);
-        // SAFETY: the transaction is alive, nothing borrows it, and it is freed here only.
+        // SAFETY: the transaction is alive, nothing borrows it (`self` is consumed), and
+        // `ManuallyDrop` keeps `drop` from freeing it again.
         Error::check(unsafe { ffi::mdb_txn_commit(txn.as_ptr()) })
     }
 }
 
 impl Drop for WriteTxn<'_> {
     fn drop(&mut self) {
-        // SAFETY: alive, nothing borrows it; a committed one does not get here.
+        // SAFETY: the transaction is alive and nothing borrows it; `commit` never drops a committed
+        // transaction.
         unsafe { ffi::mdb_txn_abort(self.as_ptr()) }
     }
 }
 
 /// # Safety
 ///
-/// The transaction is alive, used by this thread alone, and the bytes stay for the lifetime.
+/// The transaction is alive, used only by this thread, and the bytes stay valid for the lifetime.
 unsafe fn get<'t>(
     txn: *mut ffi::MDB_txn,
     table: Table,
     key: &[u8],
 ) -> Result<Option<&'t [u8]>, Error> {
     let (mut key, mut value) = (borrowed(key), blank());
-    // SAFETY: the caller's; LMDB does not write to the key. What it points `value` to are so many
-    // bytes of the map or of a page of the transaction.
+    // SAFETY: the caller guarantees the transaction and the lifetime (invariant 4); LMDB does not
+    // write to the key, and points `value` to that many bytes of the map or of a page of the
+    // transaction.
     unsafe {
         let code = ffi::mdb_get(txn, table.0 as c_uint, &mut key, &mut value);
         Ok(Error::check_found(code).map_err(Error::of_table)?.then(|| bytes(&value)))
@@ -220,7 +236,8 @@ unsafe fn get<'t>(
 /// The transaction is alive.
 unsafe fn stat(txn: *mut ffi::MDB_txn, table: Table) -> Result<ffi::MDB_stat, Error> {
     let mut stat = MaybeUninit::<ffi::MDB_stat>::zeroed();
-    // SAFETY: the caller's; plain numbers, for which zero is a value, are filled in.
+    // SAFETY: the caller guarantees the transaction; LMDB fills in plain integers, for which zero
+    // is valid.
     unsafe {
         let code = ffi::mdb_stat(txn, table.0 as c_uint, stat.as_mut_ptr());
         Error::check(code).map_err(Error::of_table)?;
@@ -230,11 +247,12 @@ unsafe fn stat(txn: *mut ffi::MDB_txn, table: Table) -> Result<ffi::MDB_stat, Er
 
 /// # Safety
 ///
-/// LMDB has filled the value in, and what it points to stays for the lifetime.
+/// LMDB has filled in the value, and the bytes it points to stay valid for the lifetime.
 pub(super) unsafe fn bytes<'t>(value: &ffi::MDB_val) -> &'t [u8] {
     if value.mv_size == 0 {
         return &[];
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller guarantees that the pointer and the length describe valid bytes (invariant
+    // 4).
     unsafe { slice::from_raw_parts(value.mv_data.cast::<u8>(), value.mv_size) }
 }
