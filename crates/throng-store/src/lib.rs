@@ -30,8 +30,8 @@
 //!
 //! # Invariants
 //!
-//! - A [`Ticket`] resolves to `Ok` only after its batch is flushed to the disk, unless the store was
-//!   opened as [volatile](Durability::Volatile).
+//! - A [`Ticket`] resolves to `Ok` only after its batch is flushed to the disk, unless the store
+//!   was opened as [volatile](Durability::Volatile).
 //! - A [`Batch`] is present as a whole or not at all, after any crash.
 //! - [`Store::write`] never blocks on the disk: a full queue hands the batch back.
 //! - When a write times out, it is either cancelled or reported as in progress; the outcome is
@@ -128,7 +128,7 @@ mod tests {
             for link in here.split("](crate::").skip(1) {
                 let path = link.split(')').next().unwrap();
                 let name = path.rsplit("::").next().unwrap();
-                // Types begin with a capital, and are linked; functions are called.
+                // Types begin with a capital and are only linked; functions are called.
                 if name.starts_with(char::is_lowercase) {
                     assert!(
                         program.contains(&format!("{name}("))

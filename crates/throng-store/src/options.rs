@@ -155,8 +155,8 @@ impl Options {
         self
     }
 
-    /// Whether the data file is checked as [`Store::check`] does, before the engine opens it. Off by
-    /// default.
+    /// Whether the data file is checked as [`Store::check`] does, before the engine opens it. Off
+    /// by default.
     ///
     /// The engine trusts its file: damaged pages can make it crash the process. So check a file
     /// that was copied or restored, or that lies on a doubtful disk. Costs the time to read the

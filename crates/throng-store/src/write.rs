@@ -1,4 +1,4 @@
-//! The way of a write: from a caller's thread to the writer thread, and to the disk in a group.
+//! The path of a write: from the caller's thread to the writer thread, and in a group to the disk.
 //!
 //! ```text
 //! Batch, Update ─► queue ─► writer ─► planner ─► journal and LMDB (see `disk`)

@@ -1,4 +1,4 @@
-//! [`Claim`]: the claim of one open store on its data directory.
+//! [`Claim`]: the claim of an open store on its data directory.
 //!
 //! A store that writes holds an operating-system lock on the file `LOCK` inside the directory. The
 //! lock belongs to the open file, not to the path, so it holds against aliases of the directory and

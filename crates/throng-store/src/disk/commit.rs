@@ -1,4 +1,4 @@
-//! [`Commit`]: a commit under way, in the journal group by group and in LMDB at its end.
+//! [`Commit`]: a commit in progress, in the journal group by group and in LMDB at its end.
 
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;

@@ -251,8 +251,8 @@ impl Journal {
         self.log = log;
     }
 
-    /// Makes other processes wait before they read, as long as the returned guard lives. Returns `None`
-    /// if another process reads already.
+    /// Makes other processes wait before they read, as long as the returned guard lives. Returns
+    /// `None` if another process reads already.
     pub(crate) fn close_reader_gate(&self) -> Option<ReaderGate> {
         let file = self.files[1].clone();
         file.try_lock().is_ok().then_some(ReaderGate(file))

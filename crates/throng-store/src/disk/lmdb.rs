@@ -7,18 +7,18 @@
 //! Invariants:
 //!
 //! 1. An [`Env`] lives as long as any transaction of it: a [`ReadTxn`] and an [`IdleTxn`] hold it
-//!    by `Arc`, a [`WriteTxn`] by reference. So the map is there while something points into it.
+//!    by `Arc`, a [`WriteTxn`] by reference. So the map exists while pointers into it do.
 //! 2. The data file changes only through LMDB: an [`Env`] is opened with the claim on its
-//!    directory in hand, and without one it can only read. Nothing here can keep a stranger's
-//!    editor off the file; [`Store`](crate::Store) documents it.
-//! 3. Read transactions are made with `MDB_NOTLS`, so they may change threads; they are not `Sync`.
+//!    directory in hand, and without a claim for writing it can only read. Nothing here can keep
+//!    another program from changing the file; [`Store`](crate::Store) documents it.
+//! 3. Read transactions begin with `MDB_NOTLS`, so they may change threads; they are not `Sync`.
 //!    A [`WriteTxn`] holds a lock that belongs to its thread and is not even `Send`.
-//! 4. The bytes of a [`ReadTxn`] are of a frozen tree, and stay until the transaction is reset or
-//!    dropped. Those of a [`WriteTxn`] stay until its next write, so reading borrows it and
-//!    writing borrows it alone.
-//! 5. A table is opened in a write transaction, which excludes all others that open one, or under
-//!    a lock where the environment is read-only; it is never closed. A [`Table`] that a
-//!    transaction does not know is an error, not undefined: LMDB checks the number.
+//! 4. The bytes read in a [`ReadTxn`] belong to a frozen tree, and stay valid until the transaction
+//!    is reset or dropped. The bytes read in a [`WriteTxn`] stay valid until its next write, so
+//!    reading borrows it shared and writing borrows it exclusively.
+//! 5. A table is opened in a write transaction, which excludes all others that open a table, or
+//!    under a lock if the environment is read-only; it is never closed. A [`Table`] that a
+//!    transaction does not know is an error, not undefined behaviour: LMDB checks the number.
 //!
 //! LMDB trusts its file. A page that was damaged on the disk can crash it or worse, so a program
 //! that searches a suspect file for damage does so in a separate process.

@@ -7,7 +7,7 @@
 //! | bytes | content                                                                    |
 //! |-------|----------------------------------------------------------------------------|
 //! | 0..8  | the commit of the last checkpoint, little endian                           |
-//! | 8..16 | the commit of the checkpoint under way, or 0                               |
+//! | 8..16 | the commit of the checkpoint in progress, or 0                             |
 //!
 //! Only a number in [`Stat`](crate::Stat) depends on the pins: they are never flushed, errors are
 //! ignored, and values left by a crash are overwritten when the store is opened for writing.
@@ -31,7 +31,7 @@ impl Pins {
         Pins(file)
     }
 
-    /// Publishes the commits that are held.
+    /// Publishes the commits that the journal holds.
     pub(crate) fn publish(&self, commits: Commits) {
         if let Some(file) = &self.0 {
             let bytes = commits.map(u64::to_le_bytes).concat();

@@ -93,7 +93,7 @@ impl Pool {
     /// A thread that creates a database commits beside the writer, so the two may arrive here in
     /// either order.
     pub(crate) fn sweep(&self, committed: u64) {
-        // Release: see `committed`.
+        // Release: pairs with the load in `committed`.
         let before = self.committed.fetch_max(committed, Ordering::Release);
         let committed = committed.max(before);
         for shelf in &self.shelves {

@@ -320,7 +320,7 @@ impl Batch {
         header[0] = code as u8;
         header[1] = table_ref.kind as u8;
         header[2..6].copy_from_slice(&table_ref.table.0.to_le_bytes());
-        // The lengths were checked: at most 511, and 16 MiB.
+        // The lengths were checked: at most 511 bytes for a key, and 16 MiB for a value.
         header[6..8].copy_from_slice(&(key.len() as u16).to_le_bytes());
         header[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
         self.buffer.reserve(HEADER_BYTES + key.len() + value.len());

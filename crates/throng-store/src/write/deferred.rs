@@ -2,8 +2,8 @@
 //!
 //! A commit of LMDB writes every page on the way from the root to each leaf it changed, and a few
 //! writes share few of these pages; so the writer keeps its transaction open over several groups.
-//! Each group is in the journal before its callers are acknowledged, so a crash loses nothing; but a
-//! snapshot shows only committed groups. A reader that needs the whole state *requests a commit*
+//! Each group is in the journal before its callers are acknowledged, so a crash loses nothing; but
+//! a snapshot shows only committed groups. A reader that needs the whole state *requests a commit*
 //! and waits for it. A reader of a single key does not wait unless that key is deferred.
 //!
 //! ```text
@@ -117,7 +117,8 @@ impl Deferred {
             if *failed {
                 return Err(ReadError::Recovering);
             }
-            // Relaxed: waking orders it for a writer that sleeps, and a writer that runs polls anyway.
+            // Relaxed: waking orders it for a writer that sleeps, and a writer that runs polls
+            // anyway.
             self.commit_requested.store(true, Ordering::Relaxed);
             self.writer_waker.wake();
             failed = self.changed.wait(failed).unwrap_or_else(PoisonError::into_inner);
@@ -125,8 +126,8 @@ impl Deferred {
         Ok(())
     }
 
-    /// Keeps the writer from deferring groups while the guard lives, for a thread that commits beside
-    /// the writer.
+    /// Keeps the writer from deferring groups while the guard lives, for a thread that commits
+    /// beside the writer.
     pub(crate) fn suspend(&self) -> Suspension<'_> {
         // Relaxed here and below: the count affects only how long threads wait for each other.
         self.suspensions.fetch_add(1, Ordering::Relaxed);
@@ -157,8 +158,8 @@ impl Deferred {
         self.end(false);
     }
 
-    /// Marks the deferred groups as in the journal only, until the engine is reopened. Waiting readers
-    /// return with an error.
+    /// Marks the deferred groups as in the journal only, until the engine is reopened. Waiting
+    /// readers return with an error.
     pub(crate) fn fail(&self) {
         *self.lock() = true;
         self.changed.notify_all();

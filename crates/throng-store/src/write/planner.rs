@@ -86,7 +86,7 @@ impl<'w, 'e> ChangePlanner<'w, 'e> {
         let batches = group.iter().filter_map(Request::batch);
         let mut operations: Vec<Operation<'_>> =
             batches.flat_map(|batch| batch.operations(entries)).collect();
-        // A stable sort: among equal keys the order of arrival remains.
+        // A stable sort keeps the order of arrival among equal keys.
         operations.sort_by(|one, other| (one.0.table, one.1).cmp(&(other.0.table, other.1)));
 
         if operations.iter().any(|(.., change)| matches!(change, Change::Add(_))) {

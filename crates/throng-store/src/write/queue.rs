@@ -218,8 +218,8 @@ impl Queue {
         Taken::Group
     }
 
-    /// Sleeps until `wanted` requests are queued, `until` has passed, or the writer is woken for another
-    /// reason.
+    /// Sleeps until `wanted` requests are queued, `until` has passed, or the writer is woken for
+    /// another reason.
     fn sleep<'q>(
         &'q self,
         mut waiting: MutexGuard<'q, Waiting>,

@@ -6,7 +6,7 @@
 //! waker, a batch being dropped) runs.
 //!
 //! ```text
-//!  queued ──(the writer takes it)──► under way ──► done ──(polled)──► taken
+//!  queued ──(the writer takes it)──► in progress ──► done ──(polled)──► taken
 //!     └──(cancelled)──► cancelled
 //! ```
 //!

@@ -113,8 +113,8 @@ struct Size {
 }
 
 impl Size {
-    /// The most that may be deferred: few pages, so that a reader that requests a commit does not wait
-    /// for long.
+    /// The most that may be deferred: few pages, so that a reader that requests a commit does not
+    /// wait for long.
     const MAX: Size = Size { keys: KEYS_MAX, bytes: 1 << 20 };
 
     fn plus(self, other: Size) -> Option<Size> {
@@ -127,13 +127,13 @@ impl Size {
 /// long.
 const DEFER_MAX: Duration = Duration::from_millis(10);
 
-/// Pages that must be free before writes are deferred, because an acknowledged write cannot be refused
-/// later: for each key its leaf and the pages on the way there, four times over.
+/// Pages that must be free before writes are deferred, because an acknowledged write cannot be
+/// refused later: for each key its leaf and the pages on the way there, four times over.
 const ROOM_PAGES_MIN: u64 = 16 * KEYS_MAX as u64;
 
 /// Groups that must share a commit before a reader requests it, so that deferring pays: the reader
-/// waits for the pages to be written. The second constant applies where commits flush, and the reader
-/// waits for that as well.
+/// waits for the pages to be written. The second constant applies where commits flush, and the
+/// reader waits for that as well.
 const GROUPS_MIN: u32 = 4;
 const FLUSHES_MIN: u32 = 16;
 
@@ -240,8 +240,8 @@ impl<'w> Writer<'w> {
         }
     }
 
-    /// Applies the deferred groups while their callers make their next writes. A failure here repeats
-    /// in [`publish`](Writer::publish).
+    /// Applies the deferred groups while their callers make their next writes. A failure here
+    /// repeats in [`publish`](Writer::publish).
     fn apply_deferred(&mut self) -> Result<(), lmdb::Error> {
         self.open_commit.as_mut().map_or(Ok(()), |open| open.commit.txn().map(drop))
     }

@@ -270,7 +270,7 @@ impl Env {
     }
 
     pub(crate) fn is_retired(&self) -> bool {
-        // Acquire: see `retire`.
+        // Acquire: pairs with the store in `retire`.
         self.retired.load(Ordering::Acquire)
     }
 }

@@ -41,7 +41,7 @@ pub(crate) enum Error {
     /// The file is not an LMDB file.
     #[error("the file is not a data file")]
     NotData,
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error(transparent)]
     Io(io::Error),
     /// Any other error.
