@@ -132,9 +132,9 @@ const DEFER_MAX: Duration = Duration::from_millis(10);
 const ROOM_PAGES_MIN: u64 = 16 * KEYS_MAX as u64;
 
 /// Groups that must share a commit before a reader requests it, so that deferring pays: the reader
-/// waits for the pages to be written. The second constant applies where commits flush, and the
-/// reader waits for that as well.
+/// waits for the pages to be written.
 const GROUPS_MIN: u32 = 4;
+/// Limit in place of [`GROUPS_MIN`] where commits flush, and the reader waits for that as well.
 const FLUSHES_MIN: u32 = 16;
 
 /// Reason why a group was not committed.
