@@ -53,6 +53,10 @@ pub enum CallError<T> {
     /// that processes wait for directly: not through a [`ReplyTo`](crate::ReplyTo) that was passed
     /// on, nor inside a set of futures that polls only those which were woken. What else a turn waits
     /// for at the same time, as in a `select!`, does not count.
+    ///
+    /// The page [`deadlock`](crate::guide::deadlock) of the guide has examples and remedies.
+    #[doc(alias = "deadlock")]
+    #[doc(alias = "call cycle")]
     #[error("the call would wait for itself")]
     Cycle(Option<T>),
     /// No reply came in time.
