@@ -1,4 +1,4 @@
-//! The guide: pages of prose and examples. Every example of throng is run as a test.
+//! The guide: pages of prose and examples. Every example that needs no other library is run as a test.
 //!
 //! Learning throng:
 //!
@@ -11,6 +11,7 @@
 //! For readers who know another system, with a table from its names to throng's:
 //!
 //! - [`erlang`]: Erlang, Elixir and OTP
+//! - [`kameo`], [`ractor`], [`actix`]: actor libraries in Rust
 
 #[doc = include_str!("guide/tutorial.md")]
 pub mod tutorial {}
@@ -38,3 +39,12 @@ pub mod costs {}
 #[doc(alias = "elixir")]
 #[doc(alias = "otp")]
 pub mod erlang {}
+
+#[doc = include_str!("guide/kameo.md")]
+pub mod kameo {}
+
+#[doc = include_str!("guide/ractor.md")]
+pub mod ractor {}
+
+#[doc = include_str!("guide/actix.md")]
+pub mod actix {}
