@@ -40,7 +40,7 @@ pub enum EntityError {
     #[error("the turn was not committed: {0}")]
     NotCommitted(#[source] CommitError),
     /// The outcome of the commit is unknown: the turn's changes were kept as a whole or not at all.
-    /// The node must be opened again.
+    /// The store recovers by itself; then the entity's state shows which.
     #[error("the turn may or may not have been committed: {0}")]
     Unknown(#[source] WriteError),
     /// The process ended before it replied. The turn's changes were kept as a whole or not at all;

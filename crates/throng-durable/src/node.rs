@@ -161,7 +161,8 @@ impl NodeStat {
 }
 
 impl Options {
-    /// Sets the time without a message after which an entity is passivated. 60 s by default.
+    /// Sets the time without a message through an [`Entity`](crate::Entity) after which an entity is
+    /// passivated. Timers and hooks do not extend it. 60 s by default.
     #[must_use]
     pub fn idle_after(mut self, idle_after: Duration) -> Options {
         self.idle_after = idle_after;

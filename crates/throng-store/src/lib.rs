@@ -43,8 +43,9 @@
 //!   unless the database was created [without](DatabaseOptions::without_checksums) checksums or
 //!   holds [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit whose outcome is unknown, the store recovers by itself.
-//! - Readers never see a write that is not durable. All changes are flushed to a journal first;
-//!   after a crash, the next opening for writing applies the changes that the data file lacks.
+//! - Readers never see a write that is not durable, unless the store is volatile: changes are
+//!   flushed to a journal before they are visible. After a crash, the next opening for writing
+//!   applies the changes that the data file lacks.
 //! - Once a ticket has resolved, every later read sees its write (external consistency).
 //! - A data file is complete from the moment it has its name; after a crash, it is complete
 //!   together with the journal beside it. Copy both, or make a [`backup`](Store::backup), which

@@ -57,7 +57,7 @@ pub struct Stat {
     pub map_bytes: u64,
     /// Number of batches made durable since the store was opened.
     pub batches: u64,
-    /// Number of groups, each with its own disk flush, that these batches took.
+    /// Number of groups that these batches took. A durable store flushes the disk once for each.
     pub commits: u64,
     /// Largest number of snapshots alive at the same time, including snapshots of other processes
     /// and snapshots kept for reuse.
