@@ -70,6 +70,20 @@ fn run(path: &str) -> String {
 }
 
 #[test]
+fn a_device_that_crashes_is_started_again() {
+    let output = run(env!("CARGO_BIN_EXE_device_fleet"));
+    let expected = "\
+1000 devices report
+device-7 panicked: device 7 has a fault
+1000 devices report
+1000 devices supervised
+1000 devices in the group
+device-7 is another process: true
+";
+    assert_eq!(output, expected);
+}
+
+#[test]
 fn the_worker_pool_loses_no_job() {
     let output = run(env!("CARGO_BIN_EXE_worker_pool"));
     assert_eq!(output, "4 workers\n100 jobs, 9592 primes\n");
