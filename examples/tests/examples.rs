@@ -84,6 +84,18 @@ device-7 is another process: true
 }
 
 #[test]
+fn an_order_comes_to_each_of_its_ends() {
+    let output = run(env!("CARGO_BIN_EXE_state_machine"));
+    let expected = "\
+kept: [Placed, Paid, Shipped, Closed]
+forgotten: [Placed, Expired]
+forgotten: an order that is Expired does not take this
+sold out: [Placed, Paid, Refunded]
+";
+    assert_eq!(output, expected);
+}
+
+#[test]
 fn the_worker_pool_loses_no_job() {
     let output = run(env!("CARGO_BIN_EXE_worker_pool"));
     assert_eq!(output, "4 workers\n100 jobs, 9592 primes\n");
