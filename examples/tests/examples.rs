@@ -42,6 +42,11 @@ impl Program {
         (program, address.to_owned())
     }
 
+    /// Sends the signal of Ctrl-C.
+    fn interrupt(&self) {
+        signal("INT", self.child.id());
+    }
+
     /// Waits for a successful end and returns the rest of the output.
     fn output(mut self) -> String {
         let mut rest = String::new();
@@ -77,6 +82,83 @@ fn signal(name: &str, id: u32) {
 /// Runs a program to its end and returns its output.
 fn run(path: &str) -> String {
     Program::start(path).output()
+}
+
+/// A connection for one HTTP request.
+struct Request(TcpStream);
+
+impl Request {
+    /// Sends the head of a request, with the length of a body that is sent later.
+    fn head(address: &str, line: &str, length: usize, header: &str) -> Request {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = format!(
+            "{line} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\
+             content-length: {length}\r\n{header}\r\n"
+        );
+        socket.write_all(head.as_bytes()).unwrap();
+        Request(socket)
+    }
+
+    /// Waits for the status and the body of the response.
+    fn response(mut self) -> (u16, String) {
+        let mut response = String::new();
+        self.0.read_to_string(&mut response).unwrap();
+        let (head, body) = response.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+}
+
+fn request(address: &str, line: &str, body: &str) -> (u16, String) {
+    let mut request = Request::head(address, line, body.len(), "");
+    request.0.write_all(body.as_bytes()).unwrap();
+    request.response()
+}
+
+#[test]
+fn a_service_maps_calls_without_a_reply_to_statuses() {
+    let (server, address) = Program::serve(env!("CARGO_BIN_EXE_axum_service"));
+    let request = |line, body| request(&address, line, body);
+    let (status, reason) = request("DELETE /queues/jobs/head", "");
+    assert_eq!((status, &*reason), (404, "no such queue"));
+    assert_eq!(request("POST /queues/jobs", "one").0, 201);
+    assert_eq!(request("POST /queues/jobs", "two").0, 201);
+    assert_eq!(request("GET /queues/jobs", "").1, r#"{"items":2,"waiting":0}"#);
+    assert_eq!(request("DELETE /queues/jobs/head", ""), (200, "one".to_owned()));
+    assert_eq!(request("DELETE /queues/jobs/head", ""), (200, "two".to_owned()));
+    let (status, reason) = request("DELETE /queues/jobs/head?wait_ms=20", "");
+    assert_eq!((status, &*reason), (504, "no reply in time"));
+    // No item goes to a request whose time is up.
+    assert_eq!(request("POST /queues/jobs", "three").0, 201);
+    assert_eq!(request("DELETE /queues/jobs/head", ""), (200, "three".to_owned()));
+
+    for _ in 0..100 {
+        assert_eq!(request("POST /queues/full", "item").0, 201);
+    }
+    assert_eq!(request("POST /queues/full", "item").0, 429);
+    server.interrupt();
+    assert_eq!(server.output(), "2 stopped, 0 abandoned\n");
+}
+
+#[test]
+fn a_service_that_shuts_down_finishes_the_requests_it_has_begun() {
+    let (server, address) = Program::serve(env!("CARGO_BIN_EXE_axum_service"));
+    assert_eq!(request(&address, "POST /queues/jobs", "one").0, 201);
+    assert_eq!(request(&address, "DELETE /queues/jobs/head", "").0, 200);
+    let take = Request::head(&address, "DELETE /queues/jobs/head", 0, "");
+    while request(&address, "GET /queues/jobs", "").1 != r#"{"items":0,"waiting":1}"# {}
+    let mut put = Request::head(&address, "POST /queues/jobs", 3, "expect: 100-continue\r\n");
+    let mut goes_on = [0; 25];
+    put.0.read_exact(&mut goes_on).unwrap();
+    assert_eq!(&goes_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+
+    server.interrupt();
+    // It accepts no more.
+    while TcpStream::connect(&address).is_ok() {}
+    put.0.write_all(b"two").unwrap();
+    assert_eq!(put.response().0, 201);
+    assert_eq!(take.response(), (200, "two".to_owned()));
+    assert_eq!(server.output(), "1 stopped, 0 abandoned\n");
 }
 
 /// A client of the chat.

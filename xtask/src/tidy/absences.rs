@@ -20,11 +20,14 @@ struct Confined {
 
 const HTTP: &[&str] = &["throng-server", "social", "throng-cli"];
 
+/// An example shows a service to copy, on axum alone.
+const HTTP_OR_EXAMPLES: &[&str] = &["throng-server", "social", "throng-cli", "throng-examples"];
+
 const CONFINED: &[Confined] = &[
     Confined { library: "heed", to: &["throng-store"], in_tests: false },
     Confined { library: "heed3", to: &["throng-store"], in_tests: false },
     Confined { library: "lmdb-master-sys", to: &["throng-store"], in_tests: false },
-    Confined { library: "axum", to: HTTP, in_tests: true },
+    Confined { library: "axum", to: HTTP_OR_EXAMPLES, in_tests: true },
     Confined { library: "hyper", to: HTTP, in_tests: true },
     Confined { library: "hyper-util", to: HTTP, in_tests: true },
     Confined { library: "http", to: HTTP, in_tests: true },
