@@ -246,6 +246,20 @@ device-7 is another process: true
 }
 
 #[test]
+fn a_bank_completes_after_a_restart_what_was_half_done() {
+    let output = run(env!("CARGO_BIN_EXE_durable_bank"));
+    let expected = "\
+ann 1021, bob 975, carl 1013, dora 991, in all 4000
+5000 from ann to bob: the balance is 1021
+50 from ann to bob: withdrawn, then the node stops
+ann 971, bob 975, carl 1013, dora 991, in all 3950
+the node starts: 1 transfer completed
+ann 971, bob 1025, carl 1013, dora 991, in all 4000
+";
+    assert_eq!(output, expected);
+}
+
+#[test]
 fn an_order_comes_to_each_of_its_ends() {
     let output = run(env!("CARGO_BIN_EXE_state_machine"));
     let expected = "\
