@@ -46,8 +46,8 @@ impl Device {
         let _ = self.station.reading(self.id, self.readings);
     }
 
-    /// Breaks the device: what a bug would do.
-    #[message(send)]
+    /// Panics, as a bug would.
+    #[message]
     fn break_down(&mut self) {
         panic!("device {} has a fault", self.id);
     }
@@ -125,8 +125,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{} devices report", reports.all_report(DEVICES).await?);
 
         let device = runtime.whereis::<Device>("device-7").ok_or("device-7 does not run")?;
-        device.break_down()?;
-        println!("device-7 {}", device.pid().exited().await);
+        if let Err(error) = device.break_down().await {
+            println!("device-7: {error}");
+        }
 
         println!("{} devices report", reports.all_report(DEVICES + 1).await?);
         println!("{} devices supervised", fleet.count_children().await?.active);

@@ -236,7 +236,7 @@ fn a_device_that_crashes_is_started_again() {
     let output = run(env!("CARGO_BIN_EXE_device_fleet"));
     let expected = "\
 1000 devices report
-device-7 panicked: device 7 has a fault
+device-7: the process exited before it replied: panicked: device 7 has a fault
 1000 devices report
 1000 devices supervised
 1000 devices in the group
