@@ -98,12 +98,12 @@ type Failure = (StatusCode, String);
 /// Maps a call without a reply to the status that tells the client what it can do next.
 fn no_reply<T>(error: CallError<T>) -> Failure {
     let status = match &error {
-        // It exited before the call: there is no such resource.
+        // The process has exited: there is no such resource.
         CallError::NoProcess(_) => StatusCode::NOT_FOUND,
         // A full mailbox, or the budget of all mailboxes is used up: try again later.
         CallError::Overloaded(_) => StatusCode::SERVICE_UNAVAILABLE,
         CallError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
-        // It failed while it handled the call, which is no business of the client's.
+        // The process failed; the details are not for the client.
         _ => {
             eprintln!("a call failed: {error}");
             return (StatusCode::INTERNAL_SERVER_ERROR, "internal error".to_owned());
@@ -132,10 +132,8 @@ fn find_or_open(runtime: &RuntimeHandle, name: &str) -> Result<Address<Queue>, F
     }
 }
 
-type Runtimes = State<RuntimeHandle>;
-
 async fn put(
-    State(runtime): Runtimes,
+    State(runtime): State<RuntimeHandle>,
     Path(name): Path<String>,
     item: String,
 ) -> Result<StatusCode, Failure> {
@@ -147,7 +145,7 @@ async fn put(
 }
 
 async fn take(
-    State(runtime): Runtimes,
+    State(runtime): State<RuntimeHandle>,
     Path(name): Path<String>,
     Query(Wait { wait_ms }): Query<Wait>,
 ) -> Result<String, Failure> {
@@ -156,7 +154,7 @@ async fn take(
 }
 
 async fn status(
-    State(runtime): Runtimes,
+    State(runtime): State<RuntimeHandle>,
     Path(name): Path<String>,
 ) -> Result<Json<Status>, Failure> {
     find(&runtime, &name)?.status().within(DEADLINE).await.map(Json).map_err(no_reply)

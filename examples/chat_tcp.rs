@@ -158,7 +158,7 @@ fn main() -> Result<(), Failure> {
             let accepted = listener.accept().await;
             let Ok((socket, _)) = accepted.inspect_err(|error| eprintln!("not accepted: {error}"))
             else {
-                // As when file descriptors run out: a connection must end first.
+                // File descriptors may have run out: a connection must end first.
                 sleep(Duration::from_millis(50)).await;
                 continue;
             };

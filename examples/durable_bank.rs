@@ -36,7 +36,7 @@ impl Durable for Account {
 /// Money on its way to another account.
 #[derive(Clone, Serialize, Deserialize)]
 struct Transfer {
-    /// Chosen by the caller, who uses it again if it repeats the transfer.
+    /// Id from the caller, which repeats a transfer under the same id.
     id: String,
     to: String,
     amount: u64,
@@ -104,7 +104,7 @@ async fn transfer(node: Node, from: &str, transfer: Transfer) -> Result<(), Fail
     complete(&node, from, transfer).await
 }
 
-/// Does what is left of a transfer after the withdrawal.
+/// Completes a transfer after its withdrawal.
 async fn complete(node: &Node, from: &str, transfer: Transfer) -> Result<(), Failure> {
     let Transfer { id, to, amount } = transfer;
     node.entity::<Account>(to).call(Deposit { id: id.clone(), amount }).await??;

@@ -52,12 +52,13 @@ impl Order {
         self.enter(State::Placed, cx);
     }
 
-    /// Takes the payment; the error is the state that does not allow it. So for `ship`.
+    /// Takes the payment. The error is the state that does not allow it.
     #[message]
     fn pay(&mut self, cx: &mut Context<Self>) -> Result<(), State> {
         self.advance(State::Placed, State::Paid, cx)
     }
 
+    /// Sends the goods. The error is the state that does not allow it.
     #[message]
     fn ship(&mut self, cx: &mut Context<Self>) -> Result<(), State> {
         self.advance(State::Paid, State::Shipped, cx)
