@@ -117,8 +117,8 @@ run("sleep", #{count := Count, seconds := Seconds}) ->
     Tally = atomics:new(3, [{signed, false}]),
     Driver = self(),
     Start = clock(),
-    Night = {Tally, Driver, Count, Start, Seconds},
-    Processes = sleep_all(0, Night, []),
+    Timing = {Tally, Driver, Count, Start, Seconds},
+    Processes = sleep_all(0, Timing, []),
     receive all_timed_out -> ok after Seconds * 1000 + 300_000 -> ok end,
     Finished = clock(),
     {[{peak_rss_bytes, peak_resident_bytes()}, {finished_s, (Finished - Start) / 1.0e9}],
@@ -171,9 +171,9 @@ stop_all(Processes, Chunk, Stopped) ->
 
 %% What a process closes over is one pointer.
 sleep_all(Count, {_, _, Count, _, _}, Processes) -> Processes;
-sleep_all(Value, Night, Processes) ->
-    Process = spawn(fun() -> sleep(Value, Night) end),
-    sleep_all(Value + 1, Night, [Process | Processes]).
+sleep_all(Value, Timing, Processes) ->
+    Process = spawn(fun() -> sleep(Value, Timing) end),
+    sleep_all(Value + 1, Timing, [Process | Processes]).
 
 sleep(Value, {Tally, Driver, Count, Start, Seconds}) ->
     receive wake -> ok

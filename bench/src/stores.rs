@@ -18,7 +18,7 @@ pub(crate) use directory::Directory;
 pub(crate) use fjall::Fjall;
 pub(crate) use heed::Heed;
 pub(crate) use redb::Redb;
-pub(crate) use throng::{Throng, UnderWay};
+pub(crate) use throng::{PutsInFlight, Throng};
 
 use crate::peer::{Peer, Threads};
 use crate::settings::{Key, Kind, Settings};
@@ -75,7 +75,7 @@ pub(crate) const fn peer(
 
 /// How a store is to be opened.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening {
+pub(crate) struct OpenOptions {
     pub(crate) durable: bool,
     /// Whether throng's values have checksums.
     pub(crate) checksums: bool,
@@ -86,10 +86,10 @@ pub(crate) struct Opening {
 /// How large the map is where it is written, for the file takes its size at once, as a hole.
 const WRITE_MAP_BYTES: usize = 20 << 30;
 
-impl Opening {
+impl OpenOptions {
     /// As the settings of a workload say that has the first two of the keys above.
-    pub(crate) fn of(settings: &Settings) -> Opening {
-        Opening {
+    pub(crate) fn of(settings: &Settings) -> OpenOptions {
+        OpenOptions {
             durable: settings.word("durability") == "durable",
             checksums: settings.word("checksums") == "on",
             write_map: settings.special_words().any(|word| word == "write"),
@@ -113,7 +113,7 @@ pub(crate) trait Engine: Sized + Sync {
         Self: 'e;
 
     /// Opens a new store in an empty directory.
-    fn open(directory: &Path, opening: Opening) -> io::Result<Self>;
+    fn open(directory: &Path, options: OpenOptions) -> io::Result<Self>;
 
     /// Writes entries, in key order and no key twice, in one transaction; waits until they are what
     /// the opening promises.
@@ -128,16 +128,16 @@ pub(crate) trait Engine: Sized + Sync {
 }
 
 /// A closure that is shown the key and the value of an entry.
-pub(crate) trait Look: FnMut(&[u8], &[u8]) {}
+pub(crate) trait Visit: FnMut(&[u8], &[u8]) {}
 
-impl<F: FnMut(&[u8], &[u8])> Look for F {}
+impl<F: FnMut(&[u8], &[u8])> Visit for F {}
 
 /// What one thread reads by.
 pub(crate) trait Read {
     /// Looks at the value under a key.
-    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R>;
+    fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R>;
 
     /// Looks at the entries from a key on, in order, at most so many, all of one moment; how many
     /// there were.
-    fn scan(&mut self, from: &[u8], limit: u64, look: impl Look) -> io::Result<u64>;
+    fn scan(&mut self, from: &[u8], limit: u64, visit: impl Visit) -> io::Result<u64>;
 }

@@ -3,7 +3,7 @@
 //! A handler of tellus is a plain function, and only it has the context by which children are
 //! spawned. So that the workload's order, clocks and checks are the same for all runtimes, the
 //! driver is an actor that polls the workload's future in its handler: on the first message, on each
-//! wake, and on each reply, which come to it as messages. What needs the context is an [`Errand`]
+//! wake, and on each reply, which come to it as messages. What needs the context is an [`ContextTask`]
 //! that the future leaves with the handler, which does it and polls on, without another message.
 
 use std::future::poll_fn;
@@ -30,12 +30,12 @@ pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
 /// When the threads cannot be started, or what the workload says.
 pub(crate) fn drive<F: Work>(
     settings: &Settings,
-    workload: impl FnOnce(Desk, Settings) -> F + Send + 'static,
+    workload: impl FnOnce(DriverHandle, Settings) -> F + Send + 'static,
 ) -> Measured {
     let settings_inside = settings.clone();
     super::tokio::runtime(settings)?.block_on(async {
         let (done, outcome) = oneshot::channel();
-        let begin: Begin = Box::new(|desk| Box::pin(workload(desk, settings_inside)));
+        let begin: StartWork = Box::new(|driver| Box::pin(workload(driver, settings_inside)));
         let _system = ActorSystem::new(Driver(Mutex::new(Some((begin, done)))));
         outcome.await.map_err(io::Error::other)?
     })
@@ -43,13 +43,13 @@ pub(crate) fn drive<F: Work>(
 
 /// The workload's side of the driver.
 #[derive(Clone)]
-pub(crate) struct Desk {
-    driver: ActorRef<Step>,
-    errand: Arc<Mutex<Option<Errand>>>,
+pub(crate) struct DriverHandle {
+    driver: ActorRef<DriverMessage>,
+    task: Arc<Mutex<Option<ContextTask>>>,
     reply: Arc<Mutex<Option<u64>>>,
 }
 
-impl Desk {
+impl DriverHandle {
     /// Spawns a child of the driver.
     pub(crate) async fn spawn<A>(&self, actor: A) -> ActorRef<A::Message>
     where
@@ -58,14 +58,14 @@ impl Desk {
         A::State: Send + 'static,
     {
         let spawned = Arc::new(Mutex::new(None));
-        let place = spawned.clone();
-        *lock(&self.errand) =
-            Some(Box::new(move |context| *lock(&place) = Some(context.spawn(actor))));
+        let slot = spawned.clone();
+        *lock(&self.task) =
+            Some(Box::new(move |context| *lock(&slot) = Some(context.spawn(actor))));
         take(&spawned).await
     }
 
-    /// Whom a callee tells its reply, as [`Step::Reply`].
-    pub(crate) fn driver(&self) -> ActorRef<Step> {
+    /// Whom a callee tells its reply, as [`DriverMessage::Reply`].
+    pub(crate) fn address(&self) -> ActorRef<DriverMessage> {
         self.driver.clone()
     }
 
@@ -76,7 +76,7 @@ impl Desk {
 }
 
 /// What the driver is told.
-pub(crate) enum Step {
+pub(crate) enum DriverMessage {
     /// The future may go on.
     Wake,
     /// The reply to what the future has asked.
@@ -84,59 +84,59 @@ pub(crate) enum Step {
 }
 
 /// What has to be done with the driver's context.
-type Errand = Box<dyn FnOnce(&ActorContext<Step>) + Send>;
-type Begun = Pin<Box<dyn Work>>;
-type Begin = Box<dyn FnOnce(Desk) -> Begun + Send>;
+type ContextTask = Box<dyn FnOnce(&ActorContext<DriverMessage>) + Send>;
+type WorkFuture = Pin<Box<dyn Work>>;
+type StartWork = Box<dyn FnOnce(DriverHandle) -> WorkFuture + Send>;
 type Done = oneshot::Sender<Measured>;
 
-struct Driver(Mutex<Option<(Begin, Done)>>);
+struct Driver(Mutex<Option<(StartWork, Done)>>);
 
 /// The workload under way.
-struct Driving {
-    work: Begun,
-    desk: Desk,
+struct DriverState {
+    work: WorkFuture,
+    driver: DriverHandle,
     waker: Waker,
     done: Done,
 }
 
 impl Actor for Driver {
-    type Message = Step;
+    type Message = DriverMessage;
     type Timers = Untimed;
-    type State = Driving;
+    type State = DriverState;
     type Error = io::Error;
 
-    fn init(&self, context: &ActorContext<Step>) -> io::Result<Driving> {
+    fn init(&self, context: &ActorContext<DriverMessage>) -> io::Result<DriverState> {
         let (begin, done) = lock(&self.0)
             .take()
             .ok_or_else(|| io::Error::other("the driver was started once more"))?;
         let driver = context.self_ref().clone();
-        let waker = Waker::from(Arc::new(Wakes(driver.clone())));
-        driver.tell(Step::Wake);
-        let desk = Desk { driver, errand: Arc::default(), reply: Arc::default() };
-        Ok(Driving { work: begin(desk.clone()), desk, waker, done })
+        let waker = Waker::from(Arc::new(DriverWaker(driver.clone())));
+        driver.tell(DriverMessage::Wake);
+        let driver = DriverHandle { driver, task: Arc::default(), reply: Arc::default() };
+        Ok(DriverState { work: begin(driver.clone()), driver, waker, done })
     }
 
     fn receive(
         &self,
-        context: &ActorContext<Step>,
-        incoming: Incoming<Step>,
-        mut driving: Driving,
-    ) -> io::Result<Control<Driving>> {
-        if let Incoming::Message(Step::Reply(value)) = incoming {
-            *lock(&driving.desk.reply) = Some(value);
+        context: &ActorContext<DriverMessage>,
+        incoming: Incoming<DriverMessage>,
+        mut state: DriverState,
+    ) -> io::Result<Control<DriverState>> {
+        if let Incoming::Message(DriverMessage::Reply(value)) = incoming {
+            *lock(&state.driver.reply) = Some(value);
         }
         loop {
-            match driving.work.as_mut().poll(&mut Context::from_waker(&driving.waker)) {
+            match state.work.as_mut().poll(&mut Context::from_waker(&state.waker)) {
                 Poll::Ready(outcome) => {
                     // Whoever started the driver waits for it, or the program is over.
-                    let _ = driving.done.send(outcome);
+                    let _ = state.done.send(outcome);
                     return Ok(Control::Stop);
                 }
                 Poll::Pending => {
-                    let errand = lock(&driving.desk.errand).take();
-                    match errand {
-                        Some(errand) => errand(context),
-                        None => return Ok(Control::Continue(driving)),
+                    let task = lock(&state.driver.task).take();
+                    match task {
+                        Some(task) => task(context),
+                        None => return Ok(Control::Continue(state)),
                     }
                 }
             }
@@ -144,17 +144,17 @@ impl Actor for Driver {
     }
 }
 
-struct Wakes(ActorRef<Step>);
+struct DriverWaker(ActorRef<DriverMessage>);
 
-impl Wake for Wakes {
+impl Wake for DriverWaker {
     fn wake(self: Arc<Self>) {
-        self.0.tell(Step::Wake);
+        self.0.tell(DriverMessage::Wake);
     }
 }
 
 /// Waits until something lies there; the driver polls after everything that could put it there.
-async fn take<T>(place: &Mutex<Option<T>>) -> T {
-    poll_fn(|_| lock(place).take().map_or(Poll::Pending, Poll::Ready)).await
+async fn take<T>(slot: &Mutex<Option<T>>) -> T {
+    poll_fn(|_| lock(slot).take().map_or(Poll::Pending, Poll::Ready)).await
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
-use super::{Engine, Look, Opening, Read, View};
+use super::{Engine, OpenOptions, Read, View, Visit};
 
 /// One keyspace.
 pub(crate) struct Fjall {
@@ -20,11 +20,11 @@ pub(crate) struct Fjall {
 impl Engine for Fjall {
     type Reader<'e> = Reader<'e>;
 
-    fn open(directory: &Path, opening: Opening) -> io::Result<Fjall> {
+    fn open(directory: &Path, options: OpenOptions) -> io::Result<Fjall> {
         let open = || {
             let database = Database::builder(directory).open()?;
             let entries = database.keyspace("entries", KeyspaceCreateOptions::default)?;
-            Ok(Fjall { database, entries, durable: opening.durable })
+            Ok(Fjall { database, entries, durable: options.durable })
         };
         open().map_err(|error: fjall::Error| io::Error::other(error))
     }
@@ -61,15 +61,15 @@ pub(crate) struct Reader<'e> {
 }
 
 impl Read for Reader<'_> {
-    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+    fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
         let value = match &self.frozen {
             Some(snapshot) => snapshot.get(&self.fjall.entries, key),
             None => self.fjall.entries.get(key),
         };
-        Ok(look(value.map_err(io::Error::other)?.as_deref()))
+        Ok(visit(value.map_err(io::Error::other)?.as_deref()))
     }
 
-    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, mut visit: impl Visit) -> io::Result<u64> {
         let range = match &self.frozen {
             Some(snapshot) => snapshot.range(&self.fjall.entries, from..),
             None => self.fjall.entries.range(from..),
@@ -77,7 +77,7 @@ impl Read for Reader<'_> {
         let mut rows = 0;
         for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
             let (key, value) = entry.into_inner().map_err(io::Error::other)?;
-            look(&key, &value);
+            visit(&key, &value);
             rows += 1;
         }
         Ok(rows)

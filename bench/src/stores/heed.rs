@@ -11,7 +11,7 @@ use std::path::Path;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoTxn, WithTls};
 
-use super::{Engine, Look, Opening, Read, View, WRITE_MAP_BYTES};
+use super::{Engine, OpenOptions, Read, View, Visit, WRITE_MAP_BYTES};
 
 /// As much as may be mapped, which is no memory and no disk.
 const MAP_BYTES: usize = 1 << 38;
@@ -25,22 +25,22 @@ pub(crate) struct Heed {
 impl Heed {
     /// The one unsafe block of this program.
     #[allow(unsafe_code)]
-    fn open_env(directory: &Path, opening: Opening) -> heed::Result<Env<WithTls>> {
-        let mut options = EnvOpenOptions::new();
-        options.map_size(MAP_BYTES).max_readers(256);
-        if opening.write_map {
-            options.map_size(WRITE_MAP_BYTES);
+    fn open_env(directory: &Path, options: OpenOptions) -> heed::Result<Env<WithTls>> {
+        let mut env_options = EnvOpenOptions::new();
+        env_options.map_size(MAP_BYTES).max_readers(256);
+        if options.write_map {
+            env_options.map_size(WRITE_MAP_BYTES);
         }
         // SAFETY: the directory was made for this run, so nobody else maps or changes the file.
         // Without syncs it may be damaged when the machine goes down; it is not read afterwards.
         unsafe {
-            if !opening.durable {
-                options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC);
-                if opening.write_map {
-                    options.flags(EnvFlags::WRITE_MAP);
+            if !options.durable {
+                env_options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC);
+                if options.write_map {
+                    env_options.flags(EnvFlags::WRITE_MAP);
                 }
             }
-            options.open(directory)
+            env_options.open(directory)
         }
     }
 }
@@ -48,8 +48,8 @@ impl Heed {
 impl Engine for Heed {
     type Reader<'e> = Reader;
 
-    fn open(directory: &Path, opening: Opening) -> io::Result<Heed> {
-        let env = Heed::open_env(directory, opening).map_err(io::Error::other)?;
+    fn open(directory: &Path, options: OpenOptions) -> io::Result<Heed> {
+        let env = Heed::open_env(directory, options).map_err(io::Error::other)?;
         let env: &'static Env<WithTls> = Box::leak(Box::new(env));
         let entries = env
             .write_txn()
@@ -115,17 +115,17 @@ impl Reader {
 }
 
 impl Read for Reader {
-    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
-        self.within(|txn| Ok(look(self.entries.get(txn, key)?)))
+    fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+        self.within(|txn| Ok(visit(self.entries.get(txn, key)?)))
     }
 
-    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, mut visit: impl Visit) -> io::Result<u64> {
         self.within(|txn| {
             let mut rows = 0;
             let range = self.entries.range(txn, &(Bound::Included(from), Bound::Unbounded))?;
             for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
                 let (key, value) = entry?;
-                look(key, value);
+                visit(key, value);
                 rows += 1;
             }
             Ok(rows)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use redb::{Database, Durability, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
-use super::{Engine, Look, Opening, Read, View};
+use super::{Engine, OpenOptions, Read, View, Visit};
 
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
 
@@ -24,10 +24,10 @@ impl Redb {
 impl Engine for Redb {
     type Reader<'e> = Reader<'e>;
 
-    fn open(directory: &Path, opening: Opening) -> io::Result<Redb> {
+    fn open(directory: &Path, options: OpenOptions) -> io::Result<Redb> {
         let database =
             Database::create(directory.join("entries.redb")).map_err(io::Error::other)?;
-        let durability = if opening.durable { Durability::Immediate } else { Durability::None };
+        let durability = if options.durable { Durability::Immediate } else { Durability::None };
         let redb = Redb { database, durability };
         // So that there is a table to read.
         redb.commit::<&[u8], &[u8]>(&[])?;
@@ -81,19 +81,19 @@ impl Reader<'_> {
 }
 
 impl Read for Reader<'_> {
-    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+    fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
         self.within(|table| {
             let value = table.get(key)?;
-            Ok(look(value.as_ref().map(|value| value.value())))
+            Ok(visit(value.as_ref().map(|value| value.value())))
         })
     }
 
-    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
+    fn scan(&mut self, from: &[u8], limit: u64, mut visit: impl Visit) -> io::Result<u64> {
         self.within(|table| {
             let mut rows = 0;
             for entry in table.range(from..)?.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
                 let (key, value) = entry?;
-                look(key.value(), value.value());
+                visit(key.value(), value.value());
                 rows += 1;
             }
             Ok(rows)

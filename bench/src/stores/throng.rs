@@ -10,8 +10,8 @@ use throng_store::{
     Ticket,
 };
 
-use super::{Engine, Look, Opening, Read, View, WRITE_MAP_BYTES};
-use crate::workloads::records::Role;
+use super::{Engine, OpenOptions, Read, View, Visit, WRITE_MAP_BYTES};
+use crate::workloads::records::RoleStats;
 
 /// The default database, or one without checksums.
 pub(crate) struct Throng {
@@ -20,9 +20,9 @@ pub(crate) struct Throng {
 }
 
 /// The options for a workload that has as many batches waiting at most.
-pub(crate) fn options(opening: Opening, batches: u64) -> Options {
-    let durability = if opening.durable { Durability::Durable } else { Durability::Volatile };
-    let least = match opening.write_map {
+fn store_options(options: OpenOptions, batches: u64) -> Options {
+    let durability = if options.durable { Durability::Durable } else { Durability::Volatile };
+    let least = match options.write_map {
         true => Options::default().write_map(true).map_bytes(WRITE_MAP_BYTES),
         false => Options::default(),
     };
@@ -35,13 +35,17 @@ pub(crate) fn options(opening: Opening, batches: u64) -> Options {
 
 impl Throng {
     /// Opens a new store for so many batches waiting at most.
-    pub(crate) fn open_for(directory: &Path, opening: Opening, batches: u64) -> io::Result<Throng> {
-        let store = options(opening, batches).open(directory).map_err(io::Error::other)?;
-        let plain = if opening.checksums {
+    pub(crate) fn open_for(
+        directory: &Path,
+        options: OpenOptions,
+        batches: u64,
+    ) -> io::Result<Throng> {
+        let store = store_options(options, batches).open(directory).map_err(io::Error::other)?;
+        let plain = if options.checksums {
             None
         } else {
-            let options = DatabaseOptions::new().without_checksums();
-            Some(store.database_with("plain", &options).map_err(io::Error::other)?)
+            let unchecked = DatabaseOptions::new().without_checksums();
+            Some(store.database_with("plain", &unchecked).map_err(io::Error::other)?)
         };
         Ok(Throng { store, plain })
     }
@@ -55,22 +59,22 @@ impl Throng {
     }
 
     /// A view of this moment that may go to another thread.
-    pub(crate) fn freeze(&self) -> io::Result<Follow> {
+    pub(crate) fn snapshot_reader(&self) -> io::Result<ThrongReader> {
         let snapshot = self.store.snapshot().map_err(io::Error::other)?;
-        Ok(Follow { sight: Sight::Frozen(snapshot), plain: self.plain.clone() })
+        Ok(ThrongReader { source: ReadSource::Frozen(snapshot), plain: self.plain.clone() })
     }
 
     /// A reader that may go to another thread.
-    pub(crate) fn follow(&self) -> Follow {
-        Follow { sight: Sight::Latest(self.store.reader()), plain: self.plain.clone() }
+    pub(crate) fn latest_reader(&self) -> ThrongReader {
+        ThrongReader { source: ReadSource::Latest(self.store.reader()), plain: self.plain.clone() }
     }
 }
 
 impl Engine for Throng {
-    type Reader<'e> = Follow;
+    type Reader<'e> = ThrongReader;
 
-    fn open(directory: &Path, opening: Opening) -> io::Result<Throng> {
-        Throng::open_for(directory, opening, 0)
+    fn open(directory: &Path, options: OpenOptions) -> io::Result<Throng> {
+        Throng::open_for(directory, options, 0)
     }
 
     fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> io::Result<()> {
@@ -85,21 +89,21 @@ impl Engine for Throng {
     }
 
     /// Follows in either case: what is fresh is not taken anew.
-    fn reader(&self, _: View) -> io::Result<Follow> {
-        Ok(self.follow())
+    fn reader(&self, _: View) -> io::Result<ThrongReader> {
+        Ok(self.latest_reader())
     }
 }
 
 /// Puts of one process that are under way, each with the time when it was handed over.
-pub(crate) struct UnderWay {
+pub(crate) struct PutsInFlight {
     tickets: VecDeque<(Instant, Ticket)>,
-    most: u64,
+    limit: u64,
 }
 
-impl UnderWay {
+impl PutsInFlight {
     /// None yet, and never more than so many while more are put.
-    pub(crate) fn at_most(most: u64) -> UnderWay {
-        UnderWay { tickets: VecDeque::new(), most }
+    pub(crate) fn at_most(limit: u64) -> PutsInFlight {
+        PutsInFlight { tickets: VecDeque::new(), limit }
     }
 
     /// Puts one more, once there is room for it; with room for one only, waits for it as well.
@@ -111,13 +115,13 @@ impl UnderWay {
         engine: &Throng,
         key: &[u8],
         value: &[u8],
-        role: &mut Role,
+        role: &mut RoleStats,
     ) -> io::Result<()> {
         let clock = Instant::now();
         let ticket = engine.store.write(engine.put(Batch::new(), key, value));
         self.tickets.push_back((clock, ticket));
-        while self.tickets.len() as u64 >= self.most {
-            self.settle_one(role).await?;
+        while self.tickets.len() as u64 >= self.limit {
+            self.wait_for_oldest(role).await?;
         }
         Ok(())
     }
@@ -126,52 +130,52 @@ impl UnderWay {
     ///
     /// # Errors
     /// When one has failed.
-    pub(crate) async fn settle(&mut self, role: &mut Role) -> io::Result<()> {
+    pub(crate) async fn wait_for_all(&mut self, role: &mut RoleStats) -> io::Result<()> {
         while !self.tickets.is_empty() {
-            self.settle_one(role).await?;
+            self.wait_for_oldest(role).await?;
         }
         Ok(())
     }
 
     /// Waits for the oldest.
-    async fn settle_one(&mut self, role: &mut Role) -> io::Result<()> {
+    async fn wait_for_oldest(&mut self, role: &mut RoleStats) -> io::Result<()> {
         let Some((clock, ticket)) = self.tickets.pop_front() else { return Ok(()) };
         ticket.await.map_err(io::Error::other)?;
-        role.took(clock.elapsed());
+        role.record(clock.elapsed());
         role.attempts += 1;
         Ok(())
     }
 }
 
 /// A reader of whichever database is used.
-pub(crate) struct Follow {
-    sight: Sight,
+pub(crate) struct ThrongReader {
+    source: ReadSource,
     plain: Option<Database>,
 }
 
 /// What it sees.
-enum Sight {
+enum ReadSource {
     /// Each time what is there.
     Latest(Reader),
     /// One moment.
     Frozen(Snapshot),
 }
 
-impl Read for Follow {
-    fn get<R>(&mut self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
-        let value = match (&mut self.sight, &self.plain) {
-            (Sight::Latest(reader), None) => reader.get(key),
-            (Sight::Latest(reader), Some(plain)) => reader.get_in(plain, key),
-            (Sight::Frozen(snapshot), None) => snapshot.get(key),
-            (Sight::Frozen(snapshot), Some(plain)) => plain.get(snapshot, key),
+impl Read for ThrongReader {
+    fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
+        let value = match (&mut self.source, &self.plain) {
+            (ReadSource::Latest(reader), None) => reader.get(key),
+            (ReadSource::Latest(reader), Some(plain)) => reader.get_in(plain, key),
+            (ReadSource::Frozen(snapshot), None) => snapshot.get(key),
+            (ReadSource::Frozen(snapshot), Some(plain)) => plain.get(snapshot, key),
         };
-        Ok(look(value.map_err(io::Error::other)?))
+        Ok(visit(value.map_err(io::Error::other)?))
     }
 
-    fn scan(&mut self, from: &[u8], limit: u64, mut look: impl Look) -> io::Result<u64> {
-        let snapshot = match &mut self.sight {
-            Sight::Latest(reader) => reader.view().map_err(io::Error::other)?,
-            Sight::Frozen(snapshot) => snapshot,
+    fn scan(&mut self, from: &[u8], limit: u64, mut visit: impl Visit) -> io::Result<u64> {
+        let snapshot = match &mut self.source {
+            ReadSource::Latest(reader) => reader.view().map_err(io::Error::other)?,
+            ReadSource::Frozen(snapshot) => snapshot,
         };
         let range = match &self.plain {
             None => snapshot.range(from..),
@@ -180,7 +184,7 @@ impl Read for Follow {
         let mut rows = 0;
         for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
             let (key, value) = entry.map_err(|error: ReadError| io::Error::other(error))?;
-            look(key, value);
+            visit(key, value);
             rows += 1;
         }
         Ok(rows)

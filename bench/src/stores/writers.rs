@@ -12,10 +12,10 @@ use std::thread::{self, Thread};
 use std::time::Instant;
 
 use super::Engine;
-use crate::workloads::records::{Key, Role};
+use crate::workloads::records::{Key, RoleStats};
 
 /// What is to be committed, for the writer of that number.
-struct Order {
+struct PendingPut {
     key: Key,
     value: Vec<u8>,
     writer: usize,
@@ -29,10 +29,10 @@ struct Progress {
 }
 
 /// Where writers leave what they write.
-pub(crate) struct Desk<'e, E> {
+pub(crate) struct Committer<'e, E> {
     engine: &'e E,
     /// Not for a store that brings writers together itself.
-    orders: Option<Sender<Order>>,
+    pending: Option<Sender<PendingPut>>,
     progress: &'e [Progress],
     failed: &'e AtomicBool,
 }
@@ -41,19 +41,19 @@ pub(crate) struct Desk<'e, E> {
 ///
 /// # Errors
 /// What a commit failed with, or the body.
-pub(crate) fn with_desk<E: Engine, R>(
+pub(crate) fn with_committer<E: Engine, R>(
     engine: &E,
     writers: usize,
-    body: impl FnOnce(&Desk<'_, E>) -> io::Result<R>,
+    body: impl FnOnce(&Committer<'_, E>) -> io::Result<R>,
 ) -> io::Result<R> {
     let progress: Vec<Progress> = (0..writers).map(|_| Progress::default()).collect();
     let failed = AtomicBool::new(false);
     let failure = Mutex::new(None);
     let result = thread::scope(|scope| {
-        let mut orders = None;
+        let mut pending = None;
         if !engine.groups() {
             let (sender, receiver) = mpsc::channel();
-            orders = Some(sender);
+            pending = Some(sender);
             let (progress, failed, failure) = (&progress[..], &failed, &failure);
             scope.spawn(move || {
                 if let Err(error) = commit_all(engine, &receiver, progress) {
@@ -63,7 +63,7 @@ pub(crate) fn with_desk<E: Engine, R>(
                 }
             });
         }
-        body(&Desk { engine, orders, progress: &progress, failed: &failed })
+        body(&Committer { engine, pending, progress: &progress, failed: &failed })
     });
     match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
         Some(error) => Err(error),
@@ -74,12 +74,12 @@ pub(crate) fn with_desk<E: Engine, R>(
 /// The committing thread.
 fn commit_all<E: Engine>(
     engine: &E,
-    orders: &Receiver<Order>,
+    pending: &Receiver<PendingPut>,
     progress: &[Progress],
 ) -> io::Result<()> {
     let (mut group, mut writers) = (Vec::new(), Vec::new());
-    while let Ok(first) = orders.recv() {
-        for Order { key, value, writer } in std::iter::once(first).chain(orders.try_iter()) {
+    while let Ok(first) = pending.recv() {
+        for PendingPut { key, value, writer } in std::iter::once(first).chain(pending.try_iter()) {
             group.push((key, value));
             writers.push(writer);
         }
@@ -104,9 +104,9 @@ fn wake(progress: &[Progress]) {
     progress.iter().filter_map(|writer| writer.thread.get()).for_each(Thread::unpark);
 }
 
-/// One writer's place at a desk.
-pub(crate) struct Seat<'d, E> {
-    desk: &'d Desk<'d, E>,
+/// One writer's place at a committer.
+pub(crate) struct WriterHandle<'d, E> {
+    committer: &'d Committer<'d, E>,
     writer: usize,
     /// When each of those under way was left; the first is the oldest.
     under_way: std::collections::VecDeque<Instant>,
@@ -114,52 +114,62 @@ pub(crate) struct Seat<'d, E> {
     inflight: usize,
 }
 
-impl<'e, E: Engine> Desk<'e, E> {
+impl<'e, E: Engine> Committer<'e, E> {
     /// The place of the writer of that number, on its own thread, who has at most so many entries
     /// under way.
-    pub(crate) fn seat(&'e self, writer: usize, inflight: u64) -> Seat<'e, E> {
+    pub(crate) fn writer_handle(&'e self, writer: usize, inflight: u64) -> WriterHandle<'e, E> {
         self.progress[writer].thread.get_or_init(thread::current);
         let inflight = usize::try_from(inflight).unwrap_or(usize::MAX);
-        Seat { desk: self, writer, under_way: Default::default(), settled: 0, inflight }
+        WriterHandle {
+            committer: self,
+            writer,
+            under_way: Default::default(),
+            settled: 0,
+            inflight,
+        }
     }
 }
 
-impl<E: Engine> Seat<'_, E> {
+impl<E: Engine> WriterHandle<'_, E> {
     /// Writes an entry and waits until no more than the others are under way, noting for each that
     /// is done how long it took.
     ///
     /// # Errors
     /// When a commit has failed.
-    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, role: &mut Role) -> io::Result<()> {
+    pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, role: &mut RoleStats) -> io::Result<()> {
         let begun = Instant::now();
-        let Some(orders) = &self.desk.orders else {
-            self.desk.engine.commit(&[(key, value)])?;
-            role.took(begun.elapsed());
+        let Some(pending) = &self.committer.pending else {
+            self.committer.engine.commit(&[(key, value)])?;
+            role.record(begun.elapsed());
             return Ok(());
         };
         let gone = |_| io::Error::other("the committing thread is gone");
-        orders.send(Order { key, value, writer: self.writer }).map_err(gone)?;
+        pending.send(PendingPut { key, value, writer: self.writer }).map_err(gone)?;
         self.under_way.push_back(begun);
-        self.settle(self.inflight - 1, role)
+        self.wait_until_at_most(self.inflight - 1, role)
     }
 
     /// Waits until no more than so many are under way.
     ///
     /// # Errors
     /// When a commit has failed.
-    pub(crate) fn settle(&mut self, rest: usize, role: &mut Role) -> io::Result<()> {
+    pub(crate) fn wait_until_at_most(
+        &mut self,
+        rest: usize,
+        role: &mut RoleStats,
+    ) -> io::Result<()> {
         loop {
             // Acquire: see where it is added to.
-            let done = self.desk.progress[self.writer].done.load(Ordering::Acquire);
+            let done = self.committer.progress[self.writer].done.load(Ordering::Acquire);
             for _ in mem::replace(&mut self.settled, done)..done {
-                role.took(
+                role.record(
                     self.under_way.pop_front().map_or_else(Default::default, |at| at.elapsed()),
                 );
             }
             if self.under_way.len() <= rest {
                 return Ok(());
             }
-            if self.desk.failed.load(Ordering::Acquire) {
+            if self.committer.failed.load(Ordering::Acquire) {
                 return Err(io::Error::other("a commit has failed"));
             }
             thread::park();

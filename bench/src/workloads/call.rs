@@ -61,8 +61,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
             runtimes::ractor::drive(settings, |settings| measure_on(Ractor, settings))
         }),
         runtimes::tellus::peer(|settings| {
-            runtimes::tellus::drive(settings, |desk, settings| {
-                measure_on(Tellus { desk }, settings)
+            runtimes::tellus::drive(settings, |driver, settings| {
+                measure_on(Tellus { driver }, settings)
             })
         }),
         runtimes::erlang::PEER,

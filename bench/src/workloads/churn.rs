@@ -57,7 +57,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
             runtimes::ractor::drive(settings, |settings| measure(Ractor, settings))
         }),
         runtimes::tellus::peer(|settings| {
-            runtimes::tellus::drive(settings, |desk, settings| measure(Tellus { desk }, settings))
+            runtimes::tellus::drive(settings, |driver, settings| {
+                measure(Tellus { driver }, settings)
+            })
         }),
         runtimes::erlang::PEER,
     ],

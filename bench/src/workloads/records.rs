@@ -122,7 +122,7 @@ impl Values {
 }
 
 /// What those who did the same came to, all together.
-pub(crate) struct Role {
+pub(crate) struct RoleStats {
     pub(crate) attempts: u64,
     /// What was not as it must be.
     pub(crate) wrong: u64,
@@ -131,21 +131,21 @@ pub(crate) struct Role {
     latencies: Histogram<u64>,
 }
 
-impl Role {
+impl RoleStats {
     /// # Errors
     /// When there can be no histogram.
-    pub(crate) fn new() -> io::Result<Role> {
+    pub(crate) fn new() -> io::Result<RoleStats> {
         let (attempts, wrong, time) = (0, 0, Duration::ZERO);
-        Ok(Role { attempts, wrong, time, latencies: latency::histogram()? })
+        Ok(RoleStats { attempts, wrong, time, latencies: latency::histogram()? })
     }
 
     /// Notes how long an attempt took.
-    pub(crate) fn took(&mut self, time: Duration) {
+    pub(crate) fn record(&mut self, time: Duration) {
         self.latencies.saturating_record(time.as_nanos() as u64);
     }
 
     /// Notes how long each of so many attempts took that were made as one.
-    pub(crate) fn took_each(&mut self, time: Duration, attempts: u64) {
+    pub(crate) fn record_many(&mut self, time: Duration, attempts: u64) {
         self.latencies.saturating_record_n(time.as_nanos() as u64, attempts);
     }
 
@@ -153,7 +153,7 @@ impl Role {
     ///
     /// # Errors
     /// Never, for all histograms are alike.
-    pub(crate) fn join(&mut self, other: &Role) -> io::Result<()> {
+    pub(crate) fn merge(&mut self, other: &RoleStats) -> io::Result<()> {
         self.attempts += other.attempts;
         self.wrong += other.wrong;
         self.time = self.time.max(other.time);

@@ -79,7 +79,7 @@ impl Share {
 
 /// How a runtime does the steps, with its receiver started already; called in one of its
 /// processes.
-trait Post {
+trait SendSteps {
     /// Starts a process that sends its share to the receiver.
     async fn start_sender(&self, share: Share);
 
@@ -89,7 +89,7 @@ trait Post {
 }
 
 /// The workload's order, clocks and checks.
-async fn measure<P: Post>(post: P, settings: Settings) -> io::Result<Outcome> {
+async fn measure<S: SendSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     let senders = settings.get("senders");
     let share = |sender: u64| (u128::from(count) * u128::from(sender) / u128::from(senders)) as u64;
@@ -97,10 +97,10 @@ async fn measure<P: Post>(post: P, settings: Settings) -> io::Result<Outcome> {
 
     let clock = Instant::now();
     for sender in 0..senders {
-        post.start_sender(Share { values: share(sender)..share(sender + 1), clock }).await;
+        steps.start_sender(Share { values: share(sender)..share(sender + 1), clock }).await;
     }
     SENDERS_DONE.complete().await;
-    let sum = post.sum().await;
+    let sum = steps.sum().await;
     let delivered = clock.elapsed();
 
     let each = 1.0 / count as f64;

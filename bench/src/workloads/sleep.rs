@@ -54,31 +54,31 @@ pub(crate) const WORKLOAD: Workload = Workload {
 
 static TIMED_OUT: Tally = Tally::new();
 static EARLY: Tally = Tally::new();
-static NIGHT: OnceLock<Night> = OnceLock::new();
+static TIMING: OnceLock<Timing> = OnceLock::new();
 
 /// When the first process was started, and how long each waits; a static, so that no process holds
 /// either.
-struct Night {
+struct Timing {
     begun: Instant,
-    patience: Duration,
+    timeout: Duration,
 }
 
-fn night() -> &'static Night {
-    NIGHT.get_or_init(|| panic!("the driver says how long to wait before it starts anything"))
+fn timing() -> &'static Timing {
+    TIMING.get_or_init(|| panic!("the driver says how long to wait before it starts anything"))
 }
 
 /// How long a process waits.
-fn patience() -> Duration {
-    night().patience
+fn receive_timeout() -> Duration {
+    timing().timeout
 }
 
 /// What each process holds: one number, by which it also counts itself.
 struct State(u64);
 
 impl State {
-    /// What a process does when its patience is over.
+    /// What a process does when its timeout is over.
     fn time_out(&self) {
-        if night().begun.elapsed() < patience() {
+        if timing().begun.elapsed() < receive_timeout() {
             EARLY.add(self.0);
         }
         TIMED_OUT.add(self.0);
@@ -86,25 +86,25 @@ impl State {
 }
 
 /// How a runtime starts its processes; called in one of them.
-trait Sleepers {
+trait SleepSteps {
     /// What keeps them reachable, and sees them through.
     type Kept;
 
-    /// Starts a process that holds each state and waits for [`patience`].
+    /// Starts a process that holds each state and waits for [`receive_timeout`].
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept;
 }
 
 /// The workload's order, clock and checks.
-async fn measure<S: Sleepers>(sleepers: S, settings: Settings) -> io::Result<Outcome> {
+async fn measure<S: SleepSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     TIMED_OUT.arm(count);
     let begun = Instant::now();
-    let patience = Duration::from_secs(settings.get("seconds"));
-    if NIGHT.set(Night { begun, patience }).is_err() {
+    let timeout = Duration::from_secs(settings.get("seconds"));
+    if TIMING.set(Timing { begun, timeout }).is_err() {
         return Err(io::Error::other("the workload runs once in a program"));
     }
 
-    let kept = sleepers.start((0..count).map(State)).await;
+    let kept = steps.start((0..count).map(State)).await;
     TIMED_OUT.complete().await;
     let finished = begun.elapsed();
     drop(kept);

@@ -75,7 +75,7 @@ impl Drop for State {
 }
 
 /// How a runtime does the steps; called in one of its processes.
-trait Crowd {
+trait SpawnSteps {
     /// What reaches one process.
     type Address;
 
@@ -90,18 +90,18 @@ trait Crowd {
 }
 
 /// The workload's order, clocks and checks.
-async fn measure<C: Crowd>(crowd: C, settings: Settings) -> io::Result<Outcome> {
+async fn measure<S: SpawnSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     let firsts = || (0..count).step_by(ADDRESS_BLOCK as usize);
     let below = |first: u64| first.saturating_add(ADDRESS_BLOCK).min(count);
-    let mut processes: Vec<Vec<C::Address>> =
+    let mut processes: Vec<Vec<S::Address>> =
         firsts().map(|first| memory::resident_vec((below(first) - first) as usize)).collect();
     let resident_before = memory::resident_bytes()?;
 
     let spawning = Instant::now();
     for (block, first) in processes.iter_mut().zip(firsts()) {
         for value in first..below(first) {
-            block.push(crowd.spawn(State(value)).await);
+            block.push(steps.spawn(State(value)).await);
         }
     }
     let spawned = spawning.elapsed();
@@ -111,7 +111,7 @@ async fn measure<C: Crowd>(crowd: C, settings: Settings) -> io::Result<Outcome> 
         counted += slice.len() as u64;
         COUNTED.arm(counted);
         for process in slice {
-            crowd.count(process);
+            steps.count(process);
         }
         COUNTED.complete().await;
     }
@@ -127,7 +127,7 @@ async fn measure<C: Crowd>(crowd: C, settings: Settings) -> io::Result<Outcome> 
             stopped += slice as u64;
             EXITED.arm(stopped);
             for process in left.by_ref().take(slice) {
-                crowd.stop(process);
+                steps.stop(process);
             }
             EXITED.complete().await;
         }

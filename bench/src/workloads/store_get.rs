@@ -15,7 +15,7 @@ use std::io;
 use std::time::Instant;
 
 use super::Workload;
-use super::records::{Random, Role, rate};
+use super::records::{Random, RoleStats, rate};
 use super::store_read::{self, Entries};
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
@@ -57,10 +57,10 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
         Ok([getting.all(0, gets, samples)?, getting.all(1, gets, samples)?])
     })?;
 
-    let (mut hits, mut misses) = (Role::new()?, Role::new()?);
+    let (mut hits, mut misses) = (RoleStats::new()?, RoleStats::new()?);
     for [of_hits, of_misses] in &read.results {
-        hits.join(of_hits)?;
-        misses.join(of_misses)?;
+        hits.merge(of_hits)?;
+        misses.merge(of_misses)?;
     }
     let threads = settings.workers as f64;
     let mut outcome = Outcome::default();
@@ -85,8 +85,8 @@ struct Getting<'g, R> {
 
 impl<R: Read> Getting<'_, R> {
     /// Gets so often among the even numbers and one more each, and then so often again for samples.
-    fn all(&mut self, odd: u64, gets: u64, samples: u64) -> io::Result<Role> {
-        let mut role = Role::new()?;
+    fn all(&mut self, odd: u64, gets: u64, samples: u64) -> io::Result<RoleStats> {
+        let mut role = RoleStats::new()?;
         let clock = Instant::now();
         for _ in 0..gets {
             let number = self.pick(odd);
@@ -98,7 +98,7 @@ impl<R: Read> Getting<'_, R> {
             let number = self.pick(odd);
             let clock = Instant::now();
             let right = self.get(number)?;
-            role.took(clock.elapsed());
+            role.record(clock.elapsed());
             role.wrong += u64::from(!right);
         }
         Ok(role)

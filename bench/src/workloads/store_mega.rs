@@ -25,10 +25,10 @@ use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::Workload;
-use super::records::{Key as RecordKey, Random, Role, Values, rate, scattered};
+use super::records::{Key as RecordKey, Random, RoleStats, Values, rate, scattered};
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, Opening, Read, Redb, View};
+use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-mega",
@@ -215,15 +215,15 @@ impl Writing {
 struct Reading {
     plan: Plan,
     n: u64,
-    hits: Role,
-    misses: Role,
+    hits: RoleStats,
+    misses: RoleStats,
     random: Random,
 }
 
 impl Reading {
     fn new(plan: Plan, reader: u64) -> io::Result<Reading> {
         let random = Random::new(100 + reader);
-        Ok(Reading { plan, n: 0, hits: Role::new()?, misses: Role::new()?, random })
+        Ok(Reading { plan, n: 0, hits: RoleStats::new()?, misses: RoleStats::new()?, random })
     }
 
     /// Gets once.
@@ -235,7 +235,7 @@ impl Reading {
         let found = reader.get(&key, |value| value.map(|value| is_value(number, value)))?;
         let role = if found.is_some() { &mut self.hits } else { &mut self.misses };
         if let Some(clock) = clock {
-            role.took(clock.elapsed());
+            role.record(clock.elapsed());
         }
         role.attempts += 1;
         role.wrong +=
@@ -260,12 +260,12 @@ struct Listing {
     plan: Plan,
     lister: u64,
     passes: u64,
-    rows: Role,
+    rows: RoleStats,
 }
 
 impl Listing {
     fn new(plan: Plan, lister: u64) -> io::Result<Listing> {
-        Ok(Listing { plan, lister, passes: 0, rows: Role::new()? })
+        Ok(Listing { plan, lister, passes: 0, rows: RoleStats::new()? })
     }
 
     /// Goes once over its rows.
@@ -306,7 +306,7 @@ impl Listing {
         if found == limit && pass.rows < most {
             return Ok(true);
         }
-        self.rows.took(pass.clock.elapsed());
+        self.rows.record(pass.clock.elapsed());
         let least = most.min(self.plan.loaded() - self.plan.listed_from(self.lister) + 1);
         self.rows.wrong += pass.wrong + u64::from(pass.rows < least);
         self.rows.attempts += pass.rows;
@@ -333,30 +333,37 @@ struct Pass {
 }
 
 /// What all three roles came to.
-struct Roles {
-    puts: Role,
-    hits: Role,
-    misses: Role,
-    rows: Role,
+struct StatsByRole {
+    puts: RoleStats,
+    hits: RoleStats,
+    misses: RoleStats,
+    rows: RoleStats,
     passes: u64,
     wall: Duration,
 }
 
-impl Roles {
-    fn new() -> io::Result<Roles> {
-        let role = Role::new;
+impl StatsByRole {
+    fn new() -> io::Result<StatsByRole> {
+        let role = RoleStats::new;
         let (wall, passes) = (Duration::ZERO, 0);
-        Ok(Roles { puts: role()?, hits: role()?, misses: role()?, rows: role()?, passes, wall })
+        Ok(StatsByRole {
+            puts: role()?,
+            hits: role()?,
+            misses: role()?,
+            rows: role()?,
+            passes,
+            wall,
+        })
     }
 
     fn add_reading(&mut self, reading: &Reading) -> io::Result<()> {
-        self.hits.join(&reading.hits)?;
-        self.misses.join(&reading.misses)
+        self.hits.merge(&reading.hits)?;
+        self.misses.merge(&reading.misses)
     }
 
     fn add_listing(&mut self, listing: &Listing) -> io::Result<()> {
         self.passes += listing.passes;
-        self.rows.join(&listing.rows)
+        self.rows.merge(&listing.rows)
     }
 
     fn report(&self, plan: Plan, engine: &impl Engine) -> io::Result<Outcome> {
@@ -434,10 +441,10 @@ fn check_all(plan: Plan, engine: &impl Engine) -> io::Result<(u64, u64)> {
 /// The store, loaded.
 fn prepare<E: Engine>(
     settings: &Settings,
-    open: impl FnOnce(&Directory, Opening) -> io::Result<E>,
+    open: impl FnOnce(&Directory, OpenOptions) -> io::Result<E>,
 ) -> io::Result<(Directory, E)> {
     let directory = Directory::make(settings)?;
-    let engine = open(&directory, Opening::of(settings))?;
+    let engine = open(&directory, OpenOptions::of(settings))?;
     load(Plan::of(settings), &engine)?;
     Ok((directory, engine))
 }

@@ -19,10 +19,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Workload;
-use super::records::{Key as RecordKey, Role, Values};
+use super::records::{Key as RecordKey, RoleStats, Values};
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, Opening, Read, Redb, View};
+use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-put",
@@ -82,7 +82,12 @@ impl Entries {
     }
 
     /// What was measured, and whether everything is there.
-    fn report(&self, puts: &Role, wall: Duration, engine: &impl Engine) -> io::Result<Outcome> {
+    fn report(
+        &self,
+        puts: &RoleStats,
+        wall: Duration,
+        engine: &impl Engine,
+    ) -> io::Result<Outcome> {
         let mut outcome = Outcome::default();
         outcome.metric("wall_s", wall.as_secs_f64());
         puts.report(&mut outcome, "put");
@@ -103,9 +108,9 @@ impl Entries {
 /// How a thread does it, with a store that leaves batches to its users.
 fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let directory = Directory::make(settings)?;
-    let engine = E::open(directory.path(), Opening::of(settings))?;
+    let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let entries = Entries::of(settings);
-    let mut puts = Role::new()?;
+    let mut puts = RoleStats::new()?;
     let mut batch = Vec::new();
     let begun = Instant::now();
     let mut next = 0;
@@ -116,7 +121,7 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
         batch.extend((next..end).map(|number| (entries.key(number), entries.value(number))));
         batch.sort_unstable_by_key(|entry| entry.0);
         engine.commit(&batch)?;
-        puts.took_each(clock.elapsed(), end - next);
+        puts.record_many(clock.elapsed(), end - next);
         puts.attempts += end - next;
         next = end;
     }

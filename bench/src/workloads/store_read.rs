@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::records::{Key as RecordKey, Role, Values, rate};
+use super::records::{Key as RecordKey, RoleStats, Values, rate};
 use crate::settings::{Key, Kind, Settings};
-use crate::stores::writers::{Desk, with_desk};
-use crate::stores::{Directory, Engine, Opening};
+use crate::stores::writers::{Committer, with_committer};
+use crate::stores::{Directory, Engine, OpenOptions};
 
 /// How many threads write meanwhile.
 pub(super) const WRITERS: Key = Key {
@@ -75,18 +75,18 @@ pub(super) fn on_threads<E: Engine, R: Send>(
     read: impl Fn(&E, &Entries, u64) -> io::Result<R> + Sync,
 ) -> io::Result<Read<R>> {
     let directory = Directory::make(settings)?;
-    let engine = E::open(directory.path(), Opening::of(settings))?;
+    let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let entries = Entries { count: settings.count, values: Values::of(200..=500) };
     entries.load(&engine)?;
     let (writers, pace) = (settings.get(WRITERS.name), settings.get(PACE.name));
-    let apart = (pace > 0).then(|| Duration::from_secs(writers).div_f64(pace as f64));
-    with_desk(&engine, writers as usize, |desk| {
-        let (enough, puts) = (AtomicBool::new(false), AtomicU64::new(0));
+    let interval = (pace > 0).then(|| Duration::from_secs(writers).div_f64(pace as f64));
+    with_committer(&engine, writers as usize, |committer| {
+        let (stop, puts) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
-            let (enough, puts, entries, engine, read) = (&enough, &puts, &entries, &engine, &read);
+            let (stop, puts, entries, engine, read) = (&stop, &puts, &entries, &engine, &read);
             let writing: Vec<_> = (0..writers)
                 .map(|writer| {
-                    scope.spawn(move || write(desk, writer, apart, entries, enough, puts))
+                    scope.spawn(move || write(committer, writer, interval, entries, stop, puts))
                 })
                 .collect();
             let (begun, puts_before) = (Instant::now(), puts.load(Ordering::Relaxed));
@@ -99,7 +99,7 @@ pub(super) fn on_threads<E: Engine, R: Send>(
                 .collect();
             let wall = begun.elapsed();
             let puts = puts.load(Ordering::Relaxed) - puts_before;
-            enough.store(true, Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
             for thread in writing {
                 thread.join().unwrap_or_else(|_| Err(panicked()))?;
             }
@@ -108,26 +108,26 @@ pub(super) fn on_threads<E: Engine, R: Send>(
     })
 }
 
-/// Puts until it is enough, one so long after the other, or at once.
+/// Puts until `stop` is set, one so long after the other, or at once.
 fn write<E: Engine>(
-    desk: &Desk<'_, E>,
+    committer: &Committer<'_, E>,
     writer: u64,
-    apart: Option<Duration>,
+    interval: Option<Duration>,
     entries: &Entries,
-    enough: &AtomicBool,
+    stop: &AtomicBool,
     puts: &AtomicU64,
 ) -> io::Result<()> {
-    let mut seat = desk.seat(writer as usize, 1);
-    let mut role = Role::new()?;
+    let mut writer_handle = committer.writer_handle(writer as usize, 1);
+    let mut role = RoleStats::new()?;
     // Ten digits each: room for a hundred writers.
     let mut number = writer * 100_000_000;
-    while !enough.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();
         let value = entries.value(number).to_vec();
-        seat.put(RecordKey::numbered(b"put", number), value, &mut role)?;
+        writer_handle.put(RecordKey::numbered(b"put", number), value, &mut role)?;
         puts.fetch_add(1, Ordering::Relaxed);
         number += 1;
-        if let Some(rest) = apart.and_then(|apart| apart.checked_sub(begun.elapsed())) {
+        if let Some(rest) = interval.and_then(|interval| interval.checked_sub(begun.elapsed())) {
             thread::sleep(rest);
         }
     }

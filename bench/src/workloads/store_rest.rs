@@ -16,11 +16,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Workload;
-use super::records::{Key as RecordKey, Random, Role, rate, scattered};
+use super::records::{Key as RecordKey, Random, RoleStats, rate, scattered};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, Opening, Read, Redb, Throng, View};
+use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, Throng, View};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-rest",
@@ -44,7 +44,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
 };
 
 /// How often the memory is looked at while entries are loaded.
-const LOOK: Duration = Duration::from_millis(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The entry of that number.
 fn entry(number: u64) -> (RecordKey, [u8; 16]) {
@@ -55,13 +55,13 @@ fn entry(number: u64) -> (RecordKey, [u8; 16]) {
 
 fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let directory = Directory::make(settings)?;
-    let engine = E::open(directory.path(), Opening::of(settings))?;
+    let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let begun = Instant::now();
-    let peak = beside_a_watch(|| load(settings, &engine))?;
+    let peak = with_memory_sampler(|| load(settings, &engine))?;
     let loaded = begun.elapsed();
     let (anonymous, disk) = (memory::anonymous_bytes()?, directory.disk_bytes()?);
 
-    let mut gets = Role::new()?;
+    let mut gets = RoleStats::new()?;
     let mut random = Random::new(1);
     let mut reader = engine.reader(View::Frozen)?;
     let getting = Instant::now();
@@ -69,7 +69,7 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
         let (key, due) = entry(random.below(settings.count));
         let clock = Instant::now();
         let right = reader.get(&key, |value| value == Some(&due))?;
-        gets.took(clock.elapsed());
+        gets.record(clock.elapsed());
         gets.wrong += u64::from(!right);
         gets.attempts += 1;
     }
@@ -102,20 +102,21 @@ fn load(settings: &Settings, engine: &impl Engine) -> io::Result<()> {
 }
 
 /// Does the work; the most anonymous memory that was seen meanwhile.
-fn beside_a_watch(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
+fn with_memory_sampler(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let watch = scope.spawn(|| {
+        let sampler = scope.spawn(|| {
             let mut peak = 0;
             while !done.load(Ordering::Relaxed) {
                 peak = peak.max(memory::anonymous_bytes()?);
-                thread::sleep(LOOK);
+                thread::sleep(SAMPLE_INTERVAL);
             }
             Ok(peak)
         });
         let result = work();
         done.store(true, Ordering::Relaxed);
-        let peak = watch.join().unwrap_or_else(|_| Err(io::Error::other("the watch panicked")));
+        let peak =
+            sampler.join().unwrap_or_else(|_| Err(io::Error::other("the memory sampler panicked")));
         result.and(peak)
     })
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Instant;
 
 use super::Workload;
-use super::records::Role;
+use super::records::RoleStats;
 use super::store_read;
 use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
@@ -45,13 +45,13 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
             due.add(&entries.key(number), entries.value(number));
         }
         let mut reader = engine.reader(View::Frozen)?;
-        let mut role = Role::new()?;
+        let mut role = RoleStats::new()?;
         for _ in 0..passes {
             let mut sum = Sum::default();
             let clock = Instant::now();
             let rows = reader.scan(&from, entries.count, |key, value| sum.add(key, value))?;
             let took = clock.elapsed();
-            role.took(took);
+            role.record(took);
             role.time += took;
             role.attempts += rows;
             role.wrong += u64::from(sum != due);
@@ -59,9 +59,9 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
         Ok(role)
     })?;
 
-    let mut rows = Role::new()?;
+    let mut rows = RoleStats::new()?;
     for role in &read.results {
-        rows.join(role)?;
+        rows.merge(role)?;
     }
     let threads = settings.workers as u64;
     let mut outcome = Outcome::default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Nothing that works takes this long; what is lost must not hang the benchmark.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Counts processes and adds up their values; a static, so that no process holds a pointer to it.
 ///
@@ -48,7 +48,7 @@ impl Tally {
     /// Waits until the armed count is there, or until it is clear that it never will be.
     pub(crate) async fn complete(&self) {
         // Whether it came in time shows in the count, which the workload checks.
-        let _ = tokio::time::timeout(PATIENCE, self.complete.notified()).await;
+        let _ = tokio::time::timeout(TIMEOUT, self.complete.notified()).await;
     }
 
     /// How many were counted so far.

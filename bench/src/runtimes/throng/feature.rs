@@ -1,9 +1,9 @@
 //! What throng's processes may be given beside their work, so that its cost is seen: the setting
 //! `feature` of the workloads that have one.
 //!
-//! Each is in use and not only switched on, and [`Equipment::check`] proves it afterwards.
+//! Each is in use and not only switched on, and [`Fixture::check`] proves it afterwards.
 //! Supervised processes are reached by their [`Child`] handles, all others by their [`Address`]es;
-//! so a workload is generic in what [reaches](Reach) its processes.
+//! so a workload is generic in what [reaches](SendTarget) its processes.
 
 mod scraper;
 
@@ -50,7 +50,7 @@ static DOWNS: Tally = Tally::new();
 static CHILDREN: Tally = Tally::new();
 
 /// What reaches a process.
-pub(crate) trait Reach<P: Process>: Clone + Send + Sync + 'static {
+pub(crate) trait SendTarget<P: Process>: Clone + Send + Sync + 'static {
     /// Sends a message.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ pub(crate) trait Reach<P: Process>: Clone + Send + Sync + 'static {
     fn address(&self) -> Option<Address<P>>;
 }
 
-impl<P: Process> Reach<P> for Address<P> {
+impl<P: Process> SendTarget<P> for Address<P> {
     fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
         Address::send(*self, message)
     }
@@ -78,7 +78,7 @@ impl<P: Process> Reach<P> for Address<P> {
     }
 }
 
-impl<P: Process> Reach<P> for Child<P> {
+impl<P: Process> SendTarget<P> for Child<P> {
     fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
         Child::send(self, message)
     }
@@ -93,12 +93,12 @@ impl<P: Process> Reach<P> for Child<P> {
 }
 
 /// Some processes and what they were given.
-pub(crate) struct Equipment<R> {
+pub(crate) struct Fixture<R> {
     processes: Vec<R>,
-    given: Given,
+    feature: Feature,
 }
 
-enum Given {
+enum Feature {
     /// Nothing, or what shows in the workload's own checks.
     Plain,
     Monitor,
@@ -106,13 +106,13 @@ enum Given {
     Scraper(Scraper),
 }
 
-/// Whether the settings ask for supervised processes: those of [`Equipment::supervise`], and not of
-/// [`Equipment::start`].
+/// Whether the settings ask for supervised processes: those of [`Fixture::supervise`], and not of
+/// [`Fixture::start`].
 pub(crate) fn is_supervised(settings: &Settings) -> bool {
     settings.word(KEY.name) == SUPERVISOR
 }
 
-impl<P: Process> Equipment<Address<P>> {
+impl<P: Process> Fixture<Address<P>> {
     /// Starts so many processes that are sent to, with what the settings ask for; each with room for
     /// `capacity` messages if its mailbox is to be bounded. There must be room for [`PROCESSES`]
     /// more.
@@ -133,20 +133,23 @@ impl<P: Process> Equipment<Address<P>> {
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let bound = (feature == BOUNDED).then(|| MailboxBound::new(capacity, Overflow::Reject));
         let processes: Vec<_> = (0..count).map(|_| start(runtime, bound, make())).collect();
-        let given = match feature {
+        let feature = match feature {
             MONITOR => {
                 let pids = processes.iter().map(|process| process.pid()).collect();
-                super::start(runtime, Watcher).call(Watch(pids)).await.map_err(io::Error::other)?;
-                Given::Monitor
+                super::start(runtime, MonitoringProcess)
+                    .call(MonitorAll(pids))
+                    .await
+                    .map_err(io::Error::other)?;
+                Feature::Monitor
             }
-            METRICS => Given::Scraper(Scraper::start(runtime)?),
-            _ => Given::Plain,
+            METRICS => Feature::Scraper(Scraper::start(runtime)?),
+            _ => Feature::Plain,
         };
-        Ok(Equipment { processes, given })
+        Ok(Fixture { processes, feature })
     }
 }
 
-impl<P: Process> Equipment<Child<P>> {
+impl<P: Process> Fixture<Child<P>> {
     /// Has a supervisor start so many processes that are sent to. There must be room for
     /// [`PROCESSES`] more.
     ///
@@ -170,11 +173,11 @@ impl<P: Process> Equipment<Child<P>> {
             });
             processes.push(supervisor.spawn_child(child).await.map_err(io::Error::other)?);
         }
-        Ok(Equipment { processes, given: Given::Supervisor })
+        Ok(Fixture { processes, feature: Feature::Supervisor })
     }
 }
 
-impl<R> Equipment<R> {
+impl<R> Fixture<R> {
     /// The processes themselves.
     pub(crate) fn processes(&self) -> &[R] {
         &self.processes
@@ -185,13 +188,13 @@ impl<R> Equipment<R> {
     /// `handled` messages at least.
     pub(crate) async fn check<P: Process>(self, started: u64, handled: u64, outcome: &mut Outcome)
     where
-        R: Reach<P>,
+        R: SendTarget<P>,
     {
         let count = self.processes.len() as u64;
-        let addresses = self.processes.iter().filter_map(Reach::address);
-        match self.given {
-            Given::Plain => {}
-            Given::Monitor => {
+        let addresses = self.processes.iter().filter_map(SendTarget::address);
+        match self.feature {
+            Feature::Plain => {}
+            Feature::Monitor => {
                 DOWNS.arm(count);
                 for address in addresses {
                     address.stop();
@@ -199,7 +202,7 @@ impl<R> Equipment<R> {
                 DOWNS.complete().await;
                 outcome.check("monitors that told of an exit", DOWNS.count(), count);
             }
-            Given::Supervisor => {
+            Feature::Supervisor => {
                 CHILDREN.arm(2 * count);
                 for address in addresses {
                     address.kill();
@@ -207,7 +210,7 @@ impl<R> Equipment<R> {
                 CHILDREN.complete().await;
                 outcome.check("starts and restarts of children", CHILDREN.count(), 2 * count);
             }
-            Given::Scraper(scraper) => {
+            Feature::Scraper(scraper) => {
                 // Its own process is one more than the workload knows of.
                 scraper.check(started + PROCESSES, handled, outcome).await;
             }
@@ -227,22 +230,22 @@ fn start<P: Process>(
     }
 }
 
-struct Watcher;
+struct MonitoringProcess;
 
-impl Process for Watcher {
+impl Process for MonitoringProcess {
     async fn down(&mut self, _: Down, _: &mut Context<Self>) {
         DOWNS.add(1);
     }
 }
 
-struct Watch(Vec<Pid>);
+struct MonitorAll(Vec<Pid>);
 
-impl Message for Watch {
+impl Message for MonitorAll {
     type Reply = ();
 }
 
-impl Handle<Watch> for Watcher {
-    async fn handle(&mut self, Watch(pids): Watch, cx: &mut Context<Self>) {
+impl Handle<MonitorAll> for MonitoringProcess {
+    async fn handle(&mut self, MonitorAll(pids): MonitorAll, cx: &mut Context<Self>) {
         for pid in pids {
             cx.monitor(pid);
         }

@@ -7,7 +7,7 @@ use super::{Callee, Callees, measure};
 use crate::outcome::Outcome;
 use crate::runtimes::{
     self,
-    throng::feature::{self, Equipment, Reach},
+    throng::feature::{self, Fixture, SendTarget},
 };
 use crate::settings::Settings;
 
@@ -21,26 +21,25 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
         count + feature::PROCESSES,
         move |runtime, settings| async move {
             if feature::is_supervised(&settings) {
-                let equipment = Equipment::supervise(&runtime, count, || Server(Callee)).await?;
-                measure_with(equipment, settings).await
+                let fixture = Fixture::supervise(&runtime, count, || Server(Callee)).await?;
+                measure_with(fixture, settings).await
             } else {
-                let equipment =
-                    Equipment::start(&runtime, &settings, count, CAPACITY, || Server(Callee))
-                        .await?;
-                measure_with(equipment, settings).await
+                let fixture =
+                    Fixture::start(&runtime, &settings, count, CAPACITY, || Server(Callee)).await?;
+                measure_with(fixture, settings).await
             }
         },
     )
 }
 
-async fn measure_with<R: Reach<Server<Callee>>>(
-    equipment: Equipment<R>,
+async fn measure_with<R: SendTarget<Server<Callee>>>(
+    fixture: Fixture<R>,
     settings: Settings,
 ) -> io::Result<Outcome> {
     let (callees, calls) = (settings.get("callees"), settings.count + settings.get("samples"));
-    let mut outcome = measure(Throng { callees: equipment.processes().to_vec() }, settings).await?;
+    let mut outcome = measure(Throng { callees: fixture.processes().to_vec() }, settings).await?;
     // The driver and the callees; each was called once before the clock.
-    equipment.check(1 + callees, callees + calls, &mut outcome).await;
+    fixture.check(1 + callees, callees + calls, &mut outcome).await;
     Ok(outcome)
 }
 
@@ -48,7 +47,7 @@ struct Throng<R> {
     callees: Vec<R>,
 }
 
-impl<R: Reach<Server<Callee>>> Callees for Throng<R> {
+impl<R: SendTarget<Server<Callee>>> Callees for Throng<R> {
     async fn call(&self, callee: usize, value: u64) -> Option<u64> {
         self.callees[callee].call(Request(value)).await.ok()
     }

@@ -5,7 +5,7 @@ use std::io;
 
 use actix::{Actor, Addr, Context, Handler, Message};
 
-use super::{Post, Share, measure};
+use super::{SendSteps, Share, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -72,7 +72,7 @@ impl Handler<Go> for Sender {
     }
 }
 
-impl Post for Actix {
+impl SendSteps for Actix {
     async fn start_sender(&self, share: Share) {
         Sender { receiver: self.receiver.clone() }.start().do_send(Go(share));
     }

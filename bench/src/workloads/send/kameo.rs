@@ -7,7 +7,7 @@ use kameo::Actor;
 use kameo::actor::ActorRef;
 use kameo::message::{Context, Message};
 
-use super::{Post, Share, measure};
+use super::{SendSteps, Share, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -82,7 +82,7 @@ impl Message<Go> for Sender {
     }
 }
 
-impl Post for Kameo {
+impl SendSteps for Kameo {
     async fn start_sender(&self, share: Share) {
         let sender = runtimes::kameo::start(Sender { receiver: self.receiver.clone() });
         // A sender that was not told to go is missing in the senders' count.

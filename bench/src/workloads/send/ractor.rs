@@ -4,7 +4,7 @@ use std::io;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use super::{Post, Share, measure};
+use super::{SendSteps, Share, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -79,7 +79,7 @@ impl Actor for Sender {
     }
 }
 
-impl Post for Ractor {
+impl SendSteps for Ractor {
     async fn start_sender(&self, share: Share) {
         let sender = Sender { receiver: self.receiver.clone() };
         // A sender that was not told to go is missing in the senders' count.

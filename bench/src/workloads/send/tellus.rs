@@ -5,20 +5,20 @@ use std::io;
 
 use tellus::{Actor, ActorContext, ActorRef, Control, Incoming, Untimed};
 
-use super::{Post, Share, measure};
+use super::{SendSteps, Share, measure};
 use crate::outcome::Outcome;
-use crate::runtimes::{self, tellus::Step};
+use crate::runtimes::{self, tellus::DriverMessage};
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::tellus::drive(settings, move |desk, settings| async move {
-        let receiver = desk.spawn(Receiver).await;
-        measure(Tellus { desk, receiver }, settings).await
+    runtimes::tellus::drive(settings, move |driver, settings| async move {
+        let receiver = driver.spawn(Receiver).await;
+        measure(Tellus { driver, receiver }, settings).await
     })
 }
 
 struct Tellus {
-    desk: runtimes::tellus::Desk,
+    driver: runtimes::tellus::DriverHandle,
     receiver: ActorRef<Entry>,
 }
 
@@ -26,7 +26,7 @@ struct Receiver;
 
 enum Entry {
     Add(u64),
-    Sum(ActorRef<Step>),
+    Sum(ActorRef<DriverMessage>),
 }
 
 impl Actor for Receiver {
@@ -47,7 +47,7 @@ impl Actor for Receiver {
     ) -> Result<Control<u64>, Infallible> {
         match incoming {
             Incoming::Message(Entry::Add(value)) => sum = sum.wrapping_add(value),
-            Incoming::Message(Entry::Sum(asker)) => asker.tell(Step::Reply(sum)),
+            Incoming::Message(Entry::Sum(asker)) => asker.tell(DriverMessage::Reply(sum)),
             Incoming::Terminated(_) => {}
         }
         Ok(Control::Continue(sum))
@@ -83,13 +83,13 @@ impl Actor for Sender {
     }
 }
 
-impl Post for Tellus {
+impl SendSteps for Tellus {
     async fn start_sender(&self, share: Share) {
-        self.desk.spawn(Sender { receiver: self.receiver.clone() }).await.tell(Go(share));
+        self.driver.spawn(Sender { receiver: self.receiver.clone() }).await.tell(Go(share));
     }
 
     async fn sum(self) -> Option<u64> {
-        self.receiver.tell(Entry::Sum(self.desk.driver()));
-        Some(self.desk.reply().await)
+        self.receiver.tell(Entry::Sum(self.driver.address()));
+        Some(self.driver.reply().await)
     }
 }

@@ -4,12 +4,12 @@ use std::io;
 
 use throng::{Context, Handle, Message, Process, RuntimeHandle};
 
-use super::super::tally::PATIENCE;
-use super::{Post, Share, measure};
+use super::super::tally::TIMEOUT;
+use super::{SendSteps, Share, measure};
 use crate::outcome::Outcome;
 use crate::runtimes::{
     self,
-    throng::feature::{self, Equipment, Reach},
+    throng::feature::{self, Fixture, SendTarget},
 };
 use crate::settings::Settings;
 
@@ -18,28 +18,28 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
         let receiver = || Receiver { sum: 0 };
         if feature::is_supervised(&settings) {
-            let equipment = Equipment::supervise(&runtime, 1, receiver).await?;
-            measure_with(equipment, runtime, settings).await
+            let fixture = Fixture::supervise(&runtime, 1, receiver).await?;
+            measure_with(fixture, runtime, settings).await
         } else {
             let capacity = settings.count + 1;
-            let equipment = Equipment::start(&runtime, &settings, 1, capacity, receiver).await?;
-            measure_with(equipment, runtime, settings).await
+            let fixture = Fixture::start(&runtime, &settings, 1, capacity, receiver).await?;
+            measure_with(fixture, runtime, settings).await
         }
     })
 }
 
-async fn measure_with<R: Reach<Receiver>>(
-    equipment: Equipment<R>,
+async fn measure_with<R: SendTarget<Receiver>>(
+    fixture: Fixture<R>,
     runtime: RuntimeHandle,
     settings: Settings,
 ) -> io::Result<Outcome> {
     let (senders, messages) = (settings.get("senders"), settings.count);
-    let [receiver] = equipment.processes() else {
+    let [receiver] = fixture.processes() else {
         return Err(io::Error::other("there is one receiver"));
     };
     let mut outcome = measure(Throng { runtime, receiver: receiver.clone() }, settings).await?;
     // The driver, the receiver and the senders; each sender is told to go.
-    equipment.check(2 + senders, senders + messages, &mut outcome).await;
+    fixture.check(2 + senders, senders + messages, &mut outcome).await;
     Ok(outcome)
 }
 
@@ -82,7 +82,7 @@ struct Sender<R> {
     receiver: R,
 }
 
-impl<R: Reach<Receiver>> Process for Sender<R> {}
+impl<R: SendTarget<Receiver>> Process for Sender<R> {}
 
 struct Go(Share);
 
@@ -90,7 +90,7 @@ impl Message for Go {
     type Reply = ();
 }
 
-impl<R: Reach<Receiver>> Handle<Go> for Sender<R> {
+impl<R: SendTarget<Receiver>> Handle<Go> for Sender<R> {
     async fn handle(&mut self, Go(share): Go, _: &mut Context<Self>) {
         share.send_all(|value| {
             // A message that found nobody is missing in the sum.
@@ -99,7 +99,7 @@ impl<R: Reach<Receiver>> Handle<Go> for Sender<R> {
     }
 }
 
-impl<R: Reach<Receiver>> Post for Throng<R> {
+impl<R: SendTarget<Receiver>> SendSteps for Throng<R> {
     async fn start_sender(&self, share: Share) {
         let sender = Sender { receiver: self.receiver.clone() };
         // A sender that was not told to go is missing in the senders' count.
@@ -107,6 +107,6 @@ impl<R: Reach<Receiver>> Post for Throng<R> {
     }
 
     async fn sum(self) -> Option<u64> {
-        self.receiver.call(Sum).within(PATIENCE).await.ok()
+        self.receiver.call(Sum).within(TIMEOUT).await.ok()
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 
-use super::{Post, Share, measure};
+use super::{SendSteps, Share, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -34,7 +34,7 @@ impl Tokio {
     }
 }
 
-impl Post for Tokio {
+impl SendSteps for Tokio {
     async fn start_sender(&self, share: Share) {
         let mailbox = self.mailbox.clone();
         tokio::spawn(async move {

@@ -8,16 +8,16 @@ use std::convert::Infallible;
 use tellus::{Actor, ActorContext, ActorRef, Control, Incoming, Untimed};
 
 use super::{Host, Service};
-use crate::runtimes::tellus::{Desk, Step};
+use crate::runtimes::tellus::{DriverHandle, DriverMessage};
 
 pub(in super::super) struct Tellus {
-    pub(in super::super) desk: Desk,
+    pub(in super::super) driver: DriverHandle,
 }
 
 struct Server<S>(S);
 
 pub(in super::super) enum Request {
-    Call { value: u64, caller: ActorRef<Step> },
+    Call { value: u64, caller: ActorRef<DriverMessage> },
     Stop,
 }
 
@@ -39,7 +39,7 @@ impl<S: Service> Actor for Server<S> {
     ) -> Result<Control<()>, Infallible> {
         match incoming {
             Incoming::Message(Request::Call { value, caller }) => {
-                caller.tell(Step::Reply(self.0.reply(value)));
+                caller.tell(DriverMessage::Reply(self.0.reply(value)));
             }
             Incoming::Message(Request::Stop) => return Ok(Control::Stop),
             Incoming::Terminated(_) => {}
@@ -52,12 +52,12 @@ impl Host for Tellus {
     type Address<S: Service> = ActorRef<Request>;
 
     async fn start<S: Service>(&self, service: S) -> ActorRef<Request> {
-        self.desk.spawn(Server(service)).await
+        self.driver.spawn(Server(service)).await
     }
 
     async fn call<S: Service>(&self, process: &ActorRef<Request>, value: u64) -> Option<u64> {
-        process.tell(Request::Call { value, caller: self.desk.driver() });
-        Some(self.desk.reply().await)
+        process.tell(Request::Call { value, caller: self.driver.address() });
+        Some(self.driver.reply().await)
     }
 
     fn stop<S: Service>(&self, process: ActorRef<Request>) {

@@ -5,7 +5,7 @@ use std::io;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context};
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -20,14 +20,14 @@ impl Actor for State {
     type Context = Context<Self>;
 
     fn started(&mut self, cx: &mut Context<Self>) {
-        cx.run_later(patience(), |state, cx| {
+        cx.run_later(receive_timeout(), |state, cx| {
             state.time_out();
             cx.stop();
         });
     }
 }
 
-impl Sleepers for Actix {
+impl SleepSteps for Actix {
     type Kept = Vec<Addr<State>>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {

@@ -8,7 +8,7 @@ use kameo::actor::{ActorRef, WeakActorRef};
 use kameo::mailbox::{MailboxReceiver, Signal};
 use tokio::time::timeout;
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -32,7 +32,7 @@ impl Actor for State {
         _: WeakActorRef<Self>,
         mailbox: &mut MailboxReceiver<Self>,
     ) -> Result<Option<Signal<Self>>, Infallible> {
-        Ok(match timeout(patience(), mailbox.recv()).await {
+        Ok(match timeout(receive_timeout(), mailbox.recv()).await {
             Ok(signal) => signal,
             Err(_) => {
                 self.time_out();
@@ -43,7 +43,7 @@ impl Actor for State {
     }
 }
 
-impl Sleepers for Kameo {
+impl SleepSteps for Kameo {
     type Kept = Vec<ActorRef<State>>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {

@@ -5,7 +5,7 @@ use std::io;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -30,7 +30,7 @@ impl Actor for Sleeper {
         myself: ActorRef<TimeOut>,
         state: State,
     ) -> Result<State, ActorProcessingErr> {
-        myself.send_after(patience(), || TimeOut);
+        myself.send_after(receive_timeout(), || TimeOut);
         Ok(state)
     }
 
@@ -46,7 +46,7 @@ impl Actor for Sleeper {
     }
 }
 
-impl Sleepers for Ractor {
+impl SleepSteps for Ractor {
     type Kept = Vec<ActorRef<TimeOut>>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {

@@ -5,17 +5,17 @@ use std::io;
 
 use tellus::{Actor, ActorContext, ActorRef, Control, Incoming, Timed};
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::tellus::drive(settings, |desk, settings| measure(Tellus { desk }, settings))
+    runtimes::tellus::drive(settings, |driver, settings| measure(Tellus { driver }, settings))
 }
 
 struct Tellus {
-    desk: runtimes::tellus::Desk,
+    driver: runtimes::tellus::DriverHandle,
 }
 
 pub(super) struct TimeOut;
@@ -27,7 +27,7 @@ impl Actor for State {
     type Error = Infallible;
 
     fn init(&self, context: &ActorContext<TimeOut, Timed>) -> Result<(), Infallible> {
-        context.start_timer("patience", TimeOut, patience());
+        context.start_timer("timeout", TimeOut, receive_timeout());
         Ok(())
     }
 
@@ -44,13 +44,13 @@ impl Actor for State {
     }
 }
 
-impl Sleepers for Tellus {
+impl SleepSteps for Tellus {
     type Kept = Vec<ActorRef<TimeOut>>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {
         let mut addresses = Vec::new();
         for state in states {
-            addresses.push(self.desk.spawn(state).await);
+            addresses.push(self.driver.spawn(state).await);
         }
         addresses
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use throng::{Address, Context, ExitReason, Process, RuntimeHandle};
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -21,7 +21,7 @@ struct Throng {
 
 impl Process for State {
     async fn started(&mut self, cx: &mut Context<Self>) {
-        cx.receive_timeout(patience());
+        cx.receive_timeout(receive_timeout());
     }
 
     async fn timeout(&mut self, cx: &mut Context<Self>) {
@@ -30,7 +30,7 @@ impl Process for State {
     }
 }
 
-impl Sleepers for Throng {
+impl SleepSteps for Throng {
     type Kept = Vec<Address<State>>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {

@@ -4,7 +4,7 @@ use std::io;
 
 use throng::{Address, AsyncProcess, Inbox, Message, RuntimeHandle};
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -28,7 +28,7 @@ impl Message for Wake {
 impl Throng {
     fn start(&self, state: State) -> Address<AsyncProcess<Wake>> {
         let begin = async move |mut inbox: Inbox<Wake>| {
-            if inbox.recv_timeout(patience()).await.is_none() {
+            if inbox.recv_timeout(receive_timeout()).await.is_none() {
                 state.time_out();
             }
         };
@@ -39,7 +39,7 @@ impl Throng {
     }
 }
 
-impl Sleepers for Throng {
+impl SleepSteps for Throng {
     type Kept = Vec<Address<AsyncProcess<Wake>>>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {

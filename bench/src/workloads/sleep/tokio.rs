@@ -5,7 +5,7 @@ use std::io;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -18,7 +18,7 @@ struct Tokio;
 
 struct Wake;
 
-impl Sleepers for Tokio {
+impl SleepSteps for Tokio {
     type Kept = Vec<UnboundedSender<Wake>>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept {
@@ -29,7 +29,7 @@ impl Sleepers for Tokio {
 fn start(state: State) -> UnboundedSender<Wake> {
     let (sender, mut mailbox) = unbounded_channel();
     tokio::spawn(async move {
-        if timeout(patience(), mailbox.recv()).await.is_err() {
+        if timeout(receive_timeout(), mailbox.recv()).await.is_err() {
             state.time_out();
         }
     });

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use tokio::task::unconstrained;
 use tokio::time::sleep;
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -17,12 +17,12 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
 
 struct Tokio;
 
-impl Sleepers for Tokio {
+impl SleepSteps for Tokio {
     type Kept = Vec<()>;
 
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Vec<()> {
         let naps = states.map(|state| async move {
-            sleep(patience()).await;
+            sleep(receive_timeout()).await;
             state.time_out();
         });
         // With a budget of polls, as tasks have it, `join_all` would poll all N again for every 128.

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::time::sleep;
 
-use super::{Sleepers, State, measure, patience};
+use super::{SleepSteps, State, measure, receive_timeout};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -15,13 +15,13 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
 
 struct Tokio;
 
-impl Sleepers for Tokio {
+impl SleepSteps for Tokio {
     type Kept = ();
 
     async fn start(self, states: impl Iterator<Item = State> + Send) {
         for state in states {
             tokio::spawn(async move {
-                sleep(patience()).await;
+                sleep(receive_timeout()).await;
                 state.time_out();
             });
         }

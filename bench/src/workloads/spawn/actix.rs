@@ -4,7 +4,7 @@ use std::io;
 
 use actix::{Actor, Addr, Context, Handler, Message};
 
-use super::{Crowd, State, measure};
+use super::{SpawnSteps, State, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -31,7 +31,7 @@ impl Handler<Count> for State {
     }
 }
 
-impl Crowd for Actix {
+impl SpawnSteps for Actix {
     type Address = Addr<State>;
 
     async fn spawn(&self, state: State) -> Self::Address {

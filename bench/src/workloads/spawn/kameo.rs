@@ -7,7 +7,7 @@ use kameo::Actor;
 use kameo::actor::ActorRef;
 use kameo::message::{Context, Message};
 
-use super::{Crowd, State, measure};
+use super::{SpawnSteps, State, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -37,7 +37,7 @@ impl Message<Count> for State {
     }
 }
 
-impl Crowd for Kameo {
+impl SpawnSteps for Kameo {
     type Address = ActorRef<State>;
 
     async fn spawn(&self, state: State) -> Self::Address {

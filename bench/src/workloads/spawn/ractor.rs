@@ -4,7 +4,7 @@ use std::io;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use super::{Crowd, State, measure};
+use super::{SpawnSteps, State, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -43,7 +43,7 @@ impl Actor for Counter {
     }
 }
 
-impl Crowd for Ractor {
+impl SpawnSteps for Ractor {
     type Address = ActorRef<Count>;
 
     async fn spawn(&self, state: State) -> Self::Address {

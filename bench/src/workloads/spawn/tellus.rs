@@ -6,17 +6,17 @@ use std::io;
 
 use tellus::{Actor, ActorContext, ActorRef, Control, Incoming, Untimed};
 
-use super::{Crowd, State, measure};
+use super::{SpawnSteps, State, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::tellus::drive(settings, |desk, settings| measure(Tellus { desk }, settings))
+    runtimes::tellus::drive(settings, |driver, settings| measure(Tellus { driver }, settings))
 }
 
 struct Tellus {
-    desk: runtimes::tellus::Desk,
+    driver: runtimes::tellus::DriverHandle,
 }
 
 pub(super) enum Request {
@@ -51,11 +51,11 @@ impl Actor for State {
     }
 }
 
-impl Crowd for Tellus {
+impl SpawnSteps for Tellus {
     type Address = ActorRef<Request>;
 
     async fn spawn(&self, state: State) -> Self::Address {
-        self.desk.spawn(state).await
+        self.driver.spawn(state).await
     }
 
     fn count(&self, process: &Self::Address) {

@@ -4,7 +4,7 @@ use std::io;
 
 use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 
-use super::{Crowd, State, measure};
+use super::{SpawnSteps, State, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -33,7 +33,7 @@ impl Handle<Count> for State {
     }
 }
 
-impl Crowd for Throng {
+impl SpawnSteps for Throng {
     type Address = Address<State>;
 
     async fn spawn(&self, state: State) -> Self::Address {

@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::{Crowd, State, measure};
+use super::{SpawnSteps, State, measure};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -17,7 +17,7 @@ struct Tokio;
 
 struct Count;
 
-impl Crowd for Tokio {
+impl SpawnSteps for Tokio {
     type Address = UnboundedSender<Count>;
 
     async fn spawn(&self, state: State) -> Self::Address {

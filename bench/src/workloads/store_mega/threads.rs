@@ -5,21 +5,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
-use super::super::records::Role;
-use super::{LISTERS, Listing, Plan, READERS, Reading, Roles, WRITERS, Writing, prepare};
+use super::super::records::RoleStats;
+use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, Writing, prepare};
 use crate::outcome::Outcome;
 use crate::settings::Settings;
-use crate::stores::writers::{Desk, with_desk};
+use crate::stores::writers::{Committer, with_committer};
 use crate::stores::{Engine, View};
 
 pub(super) fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let plan = Plan::of(settings);
-    let (_directory, engine) = prepare(settings, |at, opening| E::open(at.path(), opening))?;
-    let roles = with_desk(&engine, WRITERS as usize, |desk| measure(plan, &engine, desk))?;
+    let (_directory, engine) = prepare(settings, |at, options| E::open(at.path(), options))?;
+    let roles =
+        with_committer(&engine, WRITERS as usize, |committer| measure(plan, &engine, committer))?;
     roles.report(plan, &engine)
 }
 
-fn measure<E: Engine>(plan: Plan, engine: &E, desk: &Desk<'_, E>) -> io::Result<Roles> {
+fn measure<E: Engine>(
+    plan: Plan,
+    engine: &E,
+    committer: &Committer<'_, E>,
+) -> io::Result<StatsByRole> {
     let writing = AtomicU64::new(WRITERS);
     let begun = Instant::now();
     thread::scope(|scope| {
@@ -27,7 +32,7 @@ fn measure<E: Engine>(plan: Plan, engine: &E, desk: &Desk<'_, E>) -> io::Result<
         let writers: Vec<_> = (1..=WRITERS)
             .map(|writer| {
                 scope.spawn(move || {
-                    let result = write(plan, writer, desk, begun);
+                    let result = write(plan, writer, committer, begun);
                     writing.fetch_sub(1, Ordering::Relaxed);
                     result
                 })
@@ -66,9 +71,9 @@ fn measure<E: Engine>(plan: Plan, engine: &E, desk: &Desk<'_, E>) -> io::Result<
                 })
             })
             .collect();
-        let mut roles = Roles::new()?;
+        let mut roles = StatsByRole::new()?;
         for writer in writers {
-            roles.puts.join(&ended(writer)?)?;
+            roles.puts.merge(&ended(writer)?)?;
         }
         for reader in readers {
             roles.add_reading(&ended(reader)?)?;
@@ -84,17 +89,17 @@ fn measure<E: Engine>(plan: Plan, engine: &E, desk: &Desk<'_, E>) -> io::Result<
 fn write<E: Engine>(
     plan: Plan,
     writer: u64,
-    desk: &Desk<'_, E>,
+    committer: &Committer<'_, E>,
     begun: Instant,
-) -> io::Result<Role> {
-    let mut role = Role::new()?;
+) -> io::Result<RoleStats> {
+    let mut role = RoleStats::new()?;
     let mut writing = Writing::new(plan, writer);
-    let mut seat = desk.seat(writer as usize - 1, plan.inflight);
+    let mut writer_handle = committer.writer_handle(writer as usize - 1, plan.inflight);
     for n in 1..=plan.count {
         let (key, value) = writing.entry(n);
-        seat.put(key, value, &mut role)?;
+        writer_handle.put(key, value, &mut role)?;
     }
-    seat.settle(0, &mut role)?;
+    writer_handle.wait_until_at_most(0, &mut role)?;
     role.attempts = plan.count;
     role.time = begun.elapsed();
     Ok(role)

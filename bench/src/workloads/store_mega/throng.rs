@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 
-use super::super::records::Role;
-use super::{LISTERS, Listing, Plan, READERS, Reading, Roles, WRITERS, Writing, prepare};
+use super::super::records::RoleStats;
+use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, Writing, prepare};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
-use crate::stores::{Throng, UnderWay};
+use crate::stores::{PutsInFlight, Throng};
 
 /// Nothing that works takes this long.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// A reader's gets between two looks whether others want to run: some tens of microseconds.
 const GETS_PER_TURN: u64 = 64;
@@ -30,8 +30,8 @@ const ROWS_PER_TURN: u64 = 256;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let plan = Plan::of(settings);
-    let (_directory, engine) = prepare(settings, |directory, opening| {
-        Throng::open_for(directory.path(), opening, WRITERS * plan.inflight)
+    let (_directory, engine) = prepare(settings, |directory, options| {
+        Throng::open_for(directory.path(), options, WRITERS * plan.inflight)
     })?;
     let engine = Arc::new(engine);
     runtimes::throng::drive(settings, WRITERS + READERS + LISTERS, move |runtime, _| async move {
@@ -39,16 +39,20 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     })
 }
 
-async fn measure(plan: Plan, engine: &Arc<Throng>, runtime: &RuntimeHandle) -> io::Result<Roles> {
-    let crew = Crew {
+async fn measure(
+    plan: Plan,
+    engine: &Arc<Throng>,
+    runtime: &RuntimeHandle,
+) -> io::Result<StatsByRole> {
+    let shared = Shared {
         plan,
         engine: engine.clone(),
         writing: Arc::new(AtomicU64::new(WRITERS)),
         begun: Instant::now(),
     };
-    let writers = (1..=WRITERS).map(|number| crew.start(runtime, number, Writer));
-    let readers = (1..=READERS).map(|number| crew.start(runtime, number, Reader));
-    let listers = (1..=LISTERS).map(|number| crew.start(runtime, number, Lister));
+    let writers = (1..=WRITERS).map(|number| shared.start(runtime, number, Writer));
+    let readers = (1..=READERS).map(|number| shared.start(runtime, number, Reader));
+    let listers = (1..=LISTERS).map(|number| shared.start(runtime, number, Lister));
     let (writers, readers, listers): (Vec<_>, Vec<_>, Vec<_>) =
         (writers.collect(), readers.collect(), listers.collect());
     let (writers, readers, listers) = tokio::join!(
@@ -56,9 +60,9 @@ async fn measure(plan: Plan, engine: &Arc<Throng>, runtime: &RuntimeHandle) -> i
         join_all(readers.iter().map(go)),
         join_all(listers.iter().map(go)),
     );
-    let mut roles = Roles::new()?;
+    let mut roles = StatsByRole::new()?;
     for writer in writers {
-        roles.puts.join(&writer?)?;
+        roles.puts.merge(&writer?)?;
     }
     for reader in readers {
         roles.add_reading(&reader?)?;
@@ -66,13 +70,13 @@ async fn measure(plan: Plan, engine: &Arc<Throng>, runtime: &RuntimeHandle) -> i
     for lister in listers {
         roles.add_listing(&lister?)?;
     }
-    roles.wall = crew.begun.elapsed();
+    roles.wall = shared.begun.elapsed();
     Ok(roles)
 }
 
 /// What each process has.
 #[derive(Clone)]
-struct Crew {
+struct Shared {
     plan: Plan,
     engine: Arc<Throng>,
     /// How many writers are not done.
@@ -81,20 +85,25 @@ struct Crew {
 }
 
 /// One of them, and what it does.
-struct Member<D> {
-    crew: Crew,
+struct RoleProcess<D> {
+    shared: Shared,
     number: u64,
-    duty: std::marker::PhantomData<D>,
+    role: std::marker::PhantomData<D>,
 }
 
 struct Writer;
 struct Reader;
 struct Lister;
 
-impl Crew {
-    fn start<D: Duty>(&self, runtime: &RuntimeHandle, number: u64, _: D) -> Address<Member<D>> {
-        let duty = std::marker::PhantomData;
-        runtimes::throng::start(runtime, Member { crew: self.clone(), number, duty })
+impl Shared {
+    fn start<D: RoleWork>(
+        &self,
+        runtime: &RuntimeHandle,
+        number: u64,
+        _: D,
+    ) -> Address<RoleProcess<D>> {
+        let role = std::marker::PhantomData;
+        runtimes::throng::start(runtime, RoleProcess { shared: self.clone(), number, role })
     }
 
     /// Whether a reader or lister goes on that has done its share, or not.
@@ -104,13 +113,13 @@ impl Crew {
 }
 
 /// What a process does when it is told to.
-trait Duty: Send + Sync + 'static {
+trait RoleWork: Send + Sync + 'static {
     type Result: Send + 'static;
 
-    fn run(crew: &Crew, number: u64) -> impl Future<Output = io::Result<Self::Result>> + Send;
+    fn run(shared: &Shared, number: u64) -> impl Future<Output = io::Result<Self::Result>> + Send;
 }
 
-impl<D: Duty> Process for Member<D> {}
+impl<D: RoleWork> Process for RoleProcess<D> {}
 
 struct Go<R>(std::marker::PhantomData<fn() -> R>);
 
@@ -118,83 +127,83 @@ impl<R: Send + 'static> Message for Go<R> {
     type Reply = io::Result<R>;
 }
 
-impl<D: Duty> Handle<Go<D::Result>> for Member<D> {
+impl<D: RoleWork> Handle<Go<D::Result>> for RoleProcess<D> {
     async fn handle(&mut self, _: Go<D::Result>, _: &mut Context<Self>) -> io::Result<D::Result> {
-        D::run(&self.crew, self.number).await
+        D::run(&self.shared, self.number).await
     }
 }
 
-async fn go<D: Duty>(member: &Address<Member<D>>) -> io::Result<D::Result> {
+async fn go<D: RoleWork>(process: &Address<RoleProcess<D>>) -> io::Result<D::Result> {
     let go = Go(std::marker::PhantomData);
-    match member.call(go).within(PATIENCE).await {
+    match process.call(go).within(TIMEOUT).await {
         Ok(result) => result,
         Err(error) => Err(io::Error::other(format!("a process did not answer: {error:?}"))),
     }
 }
 
-impl Duty for Writer {
-    type Result = Role;
+impl RoleWork for Writer {
+    type Result = RoleStats;
 
-    async fn run(crew: &Crew, number: u64) -> io::Result<Role> {
-        let Crew { plan, engine, writing, begun } = crew;
-        let mut role = Role::new()?;
+    async fn run(shared: &Shared, number: u64) -> io::Result<RoleStats> {
+        let Shared { plan, engine, writing, begun } = shared;
+        let mut role = RoleStats::new()?;
         let mut entries = Writing::new(*plan, number);
-        let mut under_way = UnderWay::at_most(plan.inflight);
+        let mut puts = PutsInFlight::at_most(plan.inflight);
         for n in 1..=plan.count {
             let (key, value) = entries.entry(n);
-            under_way.put(engine, &key, &value, &mut role).await?;
+            puts.put(engine, &key, &value, &mut role).await?;
         }
-        under_way.settle(&mut role).await?;
+        puts.wait_for_all(&mut role).await?;
         writing.fetch_sub(1, Ordering::Relaxed);
         role.time = begun.elapsed();
         Ok(role)
     }
 }
 
-impl Duty for Reader {
+impl RoleWork for Reader {
     type Result = Reading;
 
-    async fn run(crew: &Crew, number: u64) -> io::Result<Reading> {
-        let mut reading = Reading::new(crew.plan, number)?;
-        let mut reader = crew.engine.follow();
+    async fn run(shared: &Shared, number: u64) -> io::Result<Reading> {
+        let mut reading = Reading::new(shared.plan, number)?;
+        let mut reader = shared.engine.latest_reader();
         let mut gets: u64 = 0;
-        while crew.goes_on(reading.is_done()) {
+        while shared.goes_on(reading.is_done()) {
             reading.get(&mut reader)?;
             gets += 1;
             if let Some(pause) = reading.pause() {
                 tokio::time::sleep(pause).await;
             } else if gets.is_multiple_of(GETS_PER_TURN) {
-                give_way().await;
+                yield_now().await;
             }
         }
-        reading.hits.time = crew.begun.elapsed();
+        reading.hits.time = shared.begun.elapsed();
         Ok(reading)
     }
 }
 
-impl Duty for Lister {
+impl RoleWork for Lister {
     type Result = Listing;
 
-    async fn run(crew: &Crew, number: u64) -> io::Result<Listing> {
-        let mut listing = Listing::new(crew.plan, number)?;
-        while crew.goes_on(listing.is_done()) {
-            let (mut frozen, mut pass) = (crew.engine.freeze()?, listing.begin_pass());
-            while listing.go_on(&mut pass, &mut frozen, ROWS_PER_TURN)? {
-                give_way().await;
+    async fn run(shared: &Shared, number: u64) -> io::Result<Listing> {
+        let mut listing = Listing::new(shared.plan, number)?;
+        while shared.goes_on(listing.is_done()) {
+            let (mut reader, mut pass) = (shared.engine.snapshot_reader()?, listing.begin_pass());
+            while listing.go_on(&mut pass, &mut reader, ROWS_PER_TURN)? {
+                yield_now().await;
             }
-            drop(frozen);
-            give_way().await;
+            drop(reader);
+            yield_now().await;
         }
-        listing.rows.time = crew.begun.elapsed();
+        listing.rows.time = shared.begun.elapsed();
         Ok(listing)
     }
 }
 
 /// Lets the other processes of the worker run.
-async fn give_way() {
-    let mut gave_way = false;
+async fn yield_now() {
+    let mut yielded = false;
     poll_fn(|cx| {
-        if std::mem::replace(&mut gave_way, true) {
+        if std::mem::replace(&mut yielded, true) {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();

@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use throng::{Context, Handle, Message, Process};
 
-use super::super::records::Role;
+use super::super::records::RoleStats;
 use super::Entries;
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
-use crate::stores::{Directory, Opening, Throng, UnderWay};
+use crate::stores::{Directory, OpenOptions, PutsInFlight, Throng};
 
 /// Nothing that works takes this long.
-const PATIENCE: Duration = Duration::from_secs(3600);
+const TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let directory = Directory::make(settings)?;
     let (processes, inflight) = (settings.get("processes"), settings.get("inflight"));
     let waiting = processes.saturating_mul(inflight);
-    let engine = Throng::open_for(directory.path(), Opening::of(settings), waiting)?;
+    let engine = Throng::open_for(directory.path(), OpenOptions::of(settings), waiting)?;
     let shared = Arc::new((engine, Entries::of(settings)));
     runtimes::throng::drive(settings, processes, move |runtime, _| async move {
         let begun = Instant::now();
@@ -32,11 +32,11 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
                 runtimes::throng::start(&runtime, putter)
             })
             .collect();
-        let told = putters.iter().map(|putter| async { putter.call(Go).within(PATIENCE).await });
-        let mut puts = Role::new()?;
+        let told = putters.iter().map(|putter| async { putter.call(Go).within(TIMEOUT).await });
+        let mut puts = RoleStats::new()?;
         for role in join_all(told).await {
             let role = role.map_err(|error| io::Error::other(format!("{error:?}")))?;
-            puts.join(&role?)?;
+            puts.merge(&role?)?;
         }
         let wall = begun.elapsed();
         puts.time = wall;
@@ -56,19 +56,19 @@ impl Process for Putter {}
 struct Go;
 
 impl Message for Go {
-    type Reply = io::Result<Role>;
+    type Reply = io::Result<RoleStats>;
 }
 
 impl Handle<Go> for Putter {
-    async fn handle(&mut self, _: Go, _: &mut Context<Self>) -> io::Result<Role> {
+    async fn handle(&mut self, _: Go, _: &mut Context<Self>) -> io::Result<RoleStats> {
         let (engine, entries) = &*self.shared;
-        let mut role = Role::new()?;
-        let mut under_way = UnderWay::at_most(self.inflight);
+        let mut role = RoleStats::new()?;
+        let mut puts = PutsInFlight::at_most(self.inflight);
         for number in entries.of_process(self.number) {
             let (key, value) = (entries.key(number), entries.value(number));
-            under_way.put(engine, &key, value, &mut role).await?;
+            puts.put(engine, &key, value, &mut role).await?;
         }
-        under_way.settle(&mut role).await?;
+        puts.wait_for_all(&mut role).await?;
         Ok(role)
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use throng::{Address, AsyncProcess, Inbox, Message, ReplyTo, RuntimeHandle};
 
 use crate::outcome::Outcome;
-use crate::workloads::tally::PATIENCE;
+use crate::workloads::tally::TIMEOUT;
 
 /// More often than anybody scrapes, so that the cost is seen if there is one.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ impl Scraper {
     /// Adds what the texts show, where `processes` have been started in all, and none has exited.
     pub(super) async fn check(self, processes: u64, handled: u64, outcome: &mut Outcome) {
         let finish = |texts| Finish { handled, texts };
-        let texts = self.0.ask(finish).within(2 * PATIENCE).await.unwrap_or_default();
+        let texts = self.0.ask(finish).within(2 * TIMEOUT).await.unwrap_or_default();
         let scrapes: Vec<Scrape> = texts.iter().map(|text| Scrape::of(text)).collect();
         let fell = scrapes.windows(2).filter(|two| !two[1].may_follow(&two[0])).count();
         let last = scrapes.last().copied().unwrap_or_default();
@@ -68,7 +68,7 @@ async fn scrape(mut inbox: Inbox<Finish>, runtime: RuntimeHandle) {
     // reply.
     let begun = Instant::now();
     let mut last = runtime.metrics().to_prometheus();
-    while Scrape::of(&last).turns < handled && begun.elapsed() < PATIENCE {
+    while Scrape::of(&last).turns < handled && begun.elapsed() < TIMEOUT {
         let _ = inbox.recv_timeout(Duration::from_millis(1)).await;
         last = runtime.metrics().to_prometheus();
     }
