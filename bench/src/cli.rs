@@ -1,7 +1,7 @@
-//! The command line: what may be asked for, and the exit status.
+//! The command line and the exit status.
 //!
-//! 0: everything that ran is verified, and something ran. 1: a check failed, a peer crashed, or no
-//! runtime is on this machine. 2: something was asked for that does not exist.
+//! 0: at least one runtime ran, and every row is verified. 1: a check failed, a peer crashed, or no
+//! runtime could run. 2: a usage error.
 
 use std::process::ExitCode;
 use std::thread;
@@ -26,9 +26,9 @@ struct Cli {
 enum Command {
     /// Measure a workload on some runtimes
     Run(Run),
-    /// Show the workloads, their settings, metrics and runtimes
+    /// List the workloads with their settings, metrics and runtimes
     List,
-    /// Run a workload once in this process and print its line
+    /// Run a workload once in this process and print its line of JSON
     #[command(hide = true)]
     Peer {
         runtime: String,
@@ -41,10 +41,10 @@ enum Command {
 struct Run {
     #[command(flatten)]
     work: Work,
-    /// Runtimes to measure, separated by commas [default: all that know the workload]
+    /// Runtimes to measure, separated by commas [default: every runtime of the workload]
     #[arg(long, value_name = "RUNTIME", value_delimiter = ',')]
     runtime: Vec<String>,
-    /// Counted runs per runtime, after one that is not counted
+    /// Counted runs per runtime, after a warm-up run that is not counted
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     runs: u64,
     /// Print one line of JSON per runtime instead of a table
@@ -55,46 +55,46 @@ struct Run {
 /// A workload with its settings.
 #[derive(Args)]
 struct Work {
-    /// What to measure; see `list`
+    /// Workload to measure; see `list`
     workload: String,
-    /// How many processes or messages [default: the workload's]
+    /// Number of processes, messages or entries [default: set by the workload; see `list`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Worker threads [default: the number of cores]
     #[arg(long, value_name = "W", value_parser = clap::value_parser!(u16).range(1..))]
     workers: Option<u16>,
-    /// A setting of the workload; see `list`
+    /// Setting of the workload; may be repeated; see `list`
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
-/// Something was asked for that does not exist; each says what does.
+/// Names a workload, runtime, setting or value that does not exist, and lists the existing ones.
 #[derive(Debug, thiserror::Error)]
 enum UsageError {
-    #[error("unknown workload `{name}`; there are {}", listed(workloads::ALL.iter().map(|w| w.name)))]
+    #[error("unknown workload `{name}`; known: {}", listed(workloads::ALL.iter().map(|w| w.name)))]
     Workload { name: String },
     #[error(
-        "unknown runtime `{name}`; `{}` is known for {}",
+        "unknown runtime `{name}`; `{}` runs on {}",
         workload.name,
         listed(workload.peers.iter().map(|peer| peer.runtime))
     )]
     Runtime { name: String, workload: &'static Workload },
     #[error(
-        "unknown key `{name}`; `{}` has {}",
+        "unknown setting `{name}`; the settings of `{}` are {}",
         workload.name,
         listed(workload.keys.iter().map(|key| key.name))
     )]
     Key { name: String, workload: &'static Workload },
-    #[error("`{value}` is no value of `{}`, which is {}", key.name, key.kind)]
+    #[error("invalid value `{value}` for `{}`; expected {}", key.name, key.kind)]
     Value { value: String, key: &'static Key },
     #[error(
-        "`{setting}` is no setting; it takes KEY=VALUE with a key of {}",
+        "invalid setting `{setting}`; expected KEY=VALUE, where KEY is one of {}",
         listed(workload.keys.iter().map(|key| key.name))
     )]
     Setting { setting: String, workload: &'static Workload },
 }
 
-/// Runs what the command line asks for.
+/// Runs the command.
 pub(crate) fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) => run.request().map(|request| measure(&request, run.json)),
@@ -153,7 +153,7 @@ impl Work {
         Ok((workload, settings))
     }
 
-    /// The child's side of a run.
+    /// Runs the workload once in this process: the child's side of a run.
     fn run_here(&self, runtime: &str) -> Result<ExitCode, UsageError> {
         let (workload, settings) = self.settings()?;
         let peer = find_peer(workload, runtime)?;
@@ -167,7 +167,7 @@ impl Work {
                 Ok(ExitCode::FAILURE)
             }
             None => {
-                eprintln!("{runtime}: is not in this program");
+                eprintln!("{runtime}: not part of this program");
                 Ok(ExitCode::FAILURE)
             }
         }
@@ -193,7 +193,7 @@ fn measure(request: &Request, json: bool) -> ExitCode {
         }
     }
     if rows.is_empty() {
-        eprintln!("error: none of these runtimes could run");
+        eprintln!("error: no runtime could run");
     }
     if rows.is_empty() || rows.iter().any(|row| !row.failures.is_empty()) {
         ExitCode::FAILURE

@@ -1,10 +1,11 @@
-//! Runs the peers in turn and sums up what they said.
+//! Runs the peers in turn and summarizes their results.
 //!
-//! - Each run is a fresh process, one at a time, so nothing is inherited from the run before.
-//! - Runs are interleaved: every peer has its n-th run before any has its (n+1)-th, so that a noisy
-//!   minute of the machine falls on all of them. The first round warms up and is not counted.
-//! - Nothing that went wrong is dropped: a failed check, a crash or garbled output in any run, the
-//!   warm-up included, makes the row unverified.
+//! - Each run is a fresh process, and runs never overlap, so a run inherits nothing from the run
+//!   before.
+//! - Runs are interleaved: every peer has its n-th run before any peer has its (n+1)-th, so that
+//!   noise on the machine affects all of them. The first round is a warm-up and is not counted.
+//! - Failures are never dropped: a failed check, a crash or garbled output in any run, the warm-up
+//!   included, makes the row unverified.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -13,28 +14,28 @@ use crate::peer::{Peer, RunError};
 use crate::settings::Settings;
 use crate::workloads::Workload;
 
-/// What is to be measured.
+/// A request to measure a workload on some peers.
 pub(crate) struct Request {
     pub(crate) workload: &'static Workload,
     pub(crate) peers: Vec<&'static Peer>,
     pub(crate) settings: Settings,
-    /// Counted runs per peer, at least 1.
+    /// Number of counted runs per peer, at least 1.
     pub(crate) runs: u64,
 }
 
-/// What the runs of one runtime came to.
+/// The results of a runtime's runs.
 pub(crate) struct Row {
     pub(crate) peer: &'static Peer,
-    /// As the runtime says itself; `None` if no run came to its end.
+    /// The version that the peer reports; `None` if no run completed.
     pub(crate) version: Option<String>,
     pub(crate) workers: usize,
-    /// One per metric of the workload, in its order; empty if no counted run came to its end.
+    /// A summary of each metric, in the workload's order; empty if no counted run completed.
     pub(crate) metrics: Vec<Summary>,
-    /// In words; empty means verified.
+    /// Descriptions of all failures; empty means verified.
     pub(crate) failures: Vec<String>,
 }
 
-/// One metric over the counted runs.
+/// Statistics of a metric over the counted runs.
 pub(crate) struct Summary {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -43,8 +44,8 @@ pub(crate) struct Summary {
     pub(crate) max: f64,
 }
 
-/// Measures everything that was requested; the runtimes that are not on this machine, or do not
-/// know what a setting asks for, have no row, and are named on standard error.
+/// Runs all requested peers and returns a row for each. A runtime that is not installed, or does
+/// not support a setting's value, has no row and is named on standard error.
 pub(crate) fn measure(request: &Request) -> Vec<Row> {
     let progress = progress_bar((request.runs + 1) * request.peers.len() as u64);
     let mut runs: Vec<PeerRuns> = request.peers.iter().map(|peer| PeerRuns::new(peer)).collect();
@@ -59,7 +60,7 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
                         progress.suspend(|| eprintln!("{runtime}: {error}"));
                         peer_runs.left_out = true;
                     }
-                    Err(error) => peer_runs.failures.push(in_full(&error)),
+                    Err(error) => peer_runs.failures.push(with_sources(&error)),
                 }
             }
             progress.inc(1);
@@ -72,11 +73,11 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
 /// The runs of one peer so far.
 struct PeerRuns {
     peer: &'static Peer,
-    /// Nothing of this peer can run here.
+    /// Whether the peer cannot run: it is absent or does not support a setting's value.
     left_out: bool,
-    /// The line of the latest run, for its version and workers.
+    /// The line of the latest run, which has the version and the number of workers.
     latest: Option<Line>,
-    /// The counted lines.
+    /// The metrics of the counted runs.
     counted: Vec<serde_json::Map<String, serde_json::Value>>,
     failures: Vec<String>,
 }
@@ -115,7 +116,7 @@ impl PeerRuns {
 }
 
 impl Summary {
-    /// `None` if there are no values; they must be sorted.
+    /// Summarizes sorted values; returns `None` if there are none.
     fn of(name: &'static str, unit: &'static str, sorted: &[f64]) -> Option<Self> {
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         let middle = sorted.len() / 2;
@@ -128,20 +129,20 @@ impl Summary {
     }
 }
 
-/// Shown only when standard error is a terminal.
+/// A progress bar, drawn only if standard error is a terminal.
 fn progress_bar(runs: u64) -> ProgressBar {
     let progress = ProgressBar::new(runs);
-    // A template that does not parse would cost the looks, not the run.
+    // A template that does not parse affects the appearance only.
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})") {
         progress.set_style(style);
     }
     progress
 }
 
-/// An error with the errors that caused it.
-fn in_full(error: &dyn std::error::Error) -> String {
+/// Formats an error with the chain of its sources.
+fn with_sources(error: &dyn std::error::Error) -> String {
     match error.source() {
-        Some(source) => format!("{error}: {}", in_full(source)),
+        Some(source) => format!("{error}: {}", with_sources(source)),
         None => error.to_string(),
     }
 }

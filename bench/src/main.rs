@@ -6,12 +6,12 @@
 //!                  └─→ report (a table, or a JSON line per runtime)
 //! ```
 //!
-//! - A workload is what is done, measured and checked: `workloads/W.rs`. How a runtime does it:
-//!   `workloads/W/R.rs`. How that runtime is started: `runtimes/R.rs`. How a store is used:
-//!   `stores/S.rs`.
+//! - `workloads/W.rs` defines a workload: its work, its metrics and its checks. `workloads/W/R.rs`
+//!   implements the workload's steps on runtime R; `runtimes/R.rs` starts that runtime;
+//!   `stores/S.rs` adapts a store.
 //! - Every measured run is a fresh process that prints one line of JSON; the harness cannot tell a
 //!   peer compiled into this program from one written in another language.
-//! - A runtime never states its own success: the workload does, from what it counted.
+//! - A runtime never reports its own success: the workload does, from its own counts.
 
 #![deny(unsafe_code)] // opening LMDB is unsafe, in `stores/heed.rs` and nowhere else
 

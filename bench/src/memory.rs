@@ -1,41 +1,43 @@
-//! This process's memory as the Linux kernel accounts it.
+//! Memory of this process, as the Linux kernel accounts for it.
 
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
 
-/// Resident memory now, in bytes.
+/// Current resident memory, in bytes.
 ///
-/// Walks the page tables, so it is exact (`statm` lags by what each core has yet to report) and
-/// takes milliseconds when much is resident: never call it while a clock runs.
+/// The kernel walks the page tables, so the number is exact (`statm` lags by the changes that each
+/// core has yet to report). The call takes milliseconds when much memory is resident: never make it
+/// while a clock runs.
 ///
 /// # Errors
-/// When there is no `/proc/self/smaps_rollup`, as outside Linux.
+/// If there is no `/proc/self/smaps_rollup`, as outside Linux.
 pub(crate) fn resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/smaps_rollup", "Rss:")
 }
 
-/// The most memory that was ever resident, in bytes.
+/// Peak resident memory since the start of the process, in bytes.
 ///
 /// # Errors
-/// When there is no `/proc/self/status`, as outside Linux.
+/// If there is no `/proc/self/status`, as outside Linux.
 pub(crate) fn peak_resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "VmHWM:")
 }
 
-/// Resident memory now that is not a file's, in bytes; lags by what each core has yet to report.
+/// Current resident memory that is not mapped from a file, in bytes; lags by the changes that each
+/// core has yet to report.
 ///
 /// # Errors
-/// When there is no `/proc/self/status`, as outside Linux.
+/// If there is no `/proc/self/status`, as outside Linux.
 pub(crate) fn anonymous_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "RssAnon:")
 }
 
-/// An empty vector whose memory is resident already, so that filling it neither faults nor counts
-/// as growth.
+/// Allocates an empty vector whose memory is resident from the start, so that filling it causes no
+/// page fault and no growth of resident memory.
 pub(crate) fn resident_vec<T>(capacity: usize) -> Vec<T> {
-    // The optimiser may not see allocation and zeroing together: it would ask for zeroed memory,
-    // which the kernel gives without making it resident.
+    // The black box keeps the optimiser from merging the allocation and the zeroing into a request
+    // for zeroed memory, which the kernel grants without making it resident.
     let mut vec = std::hint::black_box(Vec::with_capacity(capacity));
     vec.spare_capacity_mut().fill_with(MaybeUninit::zeroed);
     std::hint::black_box(vec.spare_capacity_mut());

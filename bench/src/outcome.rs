@@ -1,16 +1,16 @@
-//! What one run found: the line of JSON that every peer prints, in whatever language it is written.
+//! The result of a run: the line of JSON that every peer prints, in any language.
 //!
 //! ```json
 //! {"version":"1.54.1","workers":2,"metrics":{"send_ns":31.5,"delivered_ns":50.2},"failures":[]}
 //! ```
 //!
-//! `workers` is what the runtime really used; `failures` says in words what the workload's check
-//! of its own answer found wrong, so an empty list means verified.
+//! `workers` is the number of threads that the runtime actually used. `failures` describes each
+//! failed check of the workload's result; an empty list means verified.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 
-/// A run's line of output.
+/// The line that a run prints.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Line {
@@ -20,7 +20,7 @@ pub(crate) struct Line {
     pub(crate) failures: Vec<String>,
 }
 
-/// What a workload measured and what it found wrong, while it runs.
+/// Metrics and failed checks, collected while a workload runs.
 #[derive(Default)]
 pub(crate) struct Outcome {
     metrics: Map<String, serde_json::Value>,
@@ -28,19 +28,19 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Notes a measured value, in the unit the workload declared for it.
+    /// Records a measured value, in the metric's unit.
     pub(crate) fn metric(&mut self, name: &str, value: f64) {
         self.metrics.insert(name.to_owned(), value.into());
     }
 
-    /// Notes a failure unless what was found is what was due.
-    pub(crate) fn check(&mut self, what: &str, found: u64, due: u64) {
-        if found != due {
-            self.failures.push(format!("{what}: {found} instead of {due}"));
+    /// Records a failure unless the found number is the expected one.
+    pub(crate) fn check(&mut self, name: &str, found: u64, expected: u64) {
+        if found != expected {
+            self.failures.push(format!("{name}: {found} instead of {expected}"));
         }
     }
 
-    /// The line to print for a runtime of this version that used this many workers.
+    /// Converts the outcome into the line of a runtime of this version that used `workers` threads.
     pub(crate) fn into_line(self, version: &str, workers: usize) -> Line {
         Line {
             version: version.to_owned(),

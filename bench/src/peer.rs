@@ -1,9 +1,9 @@
-//! A peer: one runtime's way to do one workload, run as a process of its own that prints a
+//! A peer: the implementation of a workload on a runtime, run as a separate process that prints a
 //! [`Line`].
 //!
-//! Every peer takes the same arguments: `WORKLOAD --count N --workers W --set KEY=VALUE…`. One
-//! compiled into this program is this program again, under a hidden subcommand; one in another
-//! language is a script and the interpreter that must be on the machine.
+//! Every peer takes the same arguments: `WORKLOAD --count N --workers W --set KEY=VALUE…`. For a
+//! peer compiled into this program the process is this program again, with a hidden subcommand; a
+//! peer in another language is a script, run by an interpreter that must be installed.
 
 use std::env;
 use std::io;
@@ -14,61 +14,60 @@ use crate::outcome::{Line, Outcome};
 use crate::settings::Settings;
 use crate::workloads::Workload;
 
-/// A runtime by the name of its row, and how it does the workload that lists this peer.
+/// A runtime, by the name of its row, and its implementation of the workload that lists this peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) runtime: &'static str,
     pub(crate) program: Program,
-    /// The words beyond each key's first that this peer does the workload by.
+    /// The values of word keys that this peer supports besides each key's default.
     pub(crate) words: &'static [&'static str],
 }
 
-/// Where a peer's code is.
+/// The program that a peer runs.
 #[derive(Debug)]
 pub(crate) enum Program {
-    /// In this program.
+    /// A function of this program.
     Here { version: &'static str, threads: Threads, run: fn(&Settings) -> io::Result<Outcome> },
-    /// In a script of `bench/peers`, for an interpreter that is looked for in `PATH`.
+    /// A script in `bench/peers`, for an interpreter that is searched for in `PATH`.
     Script {
         interpreter: &'static str,
         script: &'static str,
-        /// What the interpreter has to be told beside the arguments.
+        /// Environment variables for the interpreter, in addition to the arguments.
         environment: fn(&Settings) -> Vec<(&'static str, String)>,
     },
 }
 
-/// On how many threads a runtime runs its processes.
+/// The number of threads on which a runtime runs its processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Threads {
-    /// As many as the settings say.
+    /// [`Settings::workers`] threads.
     Workers,
-    /// One, whatever the settings say.
+    /// A single thread, regardless of the settings.
     One,
 }
 
-/// Why a run has no line.
+/// A run that produced no line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
-    /// The runtime is not on this machine: nothing was run, and nothing is wrong.
-    #[error("absent: there is no `{interpreter}`")]
+    /// The runtime is not installed: nothing was run, and nothing is wrong.
+    #[error("absent: `{interpreter}` is not installed")]
     Absent { interpreter: &'static str },
-    /// The runtime has nothing that would do what a setting asks for: nothing was run, and nothing
-    /// is wrong.
-    #[error("unsupported: it has no `{word}` for this")]
+    /// The peer does not support the value of a setting: nothing was run, and nothing is wrong.
+    #[error("unsupported: this runtime has no `{word}` for this workload")]
     Unsupported { word: &'static str },
     /// The peer could not be started.
     #[error("could not be started")]
     Start(#[source] io::Error),
-    /// The peer ended without saying what it measured; its standard error says why.
-    #[error("ended with {0} instead of a result")]
+    /// The peer failed without a result; its standard error has the reason.
+    #[error("failed without a result ({0})")]
     Died(ExitStatus),
-    /// The peer printed something else than one line with the workload's metrics.
-    #[error("printed no result but {output:?}: {reason}")]
+    /// The peer printed something other than a line with exactly the workload's metrics.
+    #[error("printed {output:?} instead of a result: {reason}")]
     Garbled { output: String, reason: String },
 }
 
 impl Peer {
-    /// A peer that is in this program.
+    /// Creates a peer that is a function of this program.
     pub(crate) const fn here(
         runtime: &'static str,
         version: &'static str,
@@ -78,12 +77,12 @@ impl Peer {
         Peer { runtime, program: Program::Here { version, threads, run }, words: &[] }
     }
 
-    /// This peer under another name: a second way to do the same workload with the same runtime.
+    /// Renames the peer: for a second implementation of a workload on the same runtime.
     pub(crate) const fn named(self, runtime: &'static str) -> Peer {
         Peer { runtime, ..self }
     }
 
-    /// This peer, which knows these words too.
+    /// Sets the values of word keys that the peer supports besides each key's default.
     pub(crate) const fn knowing(self, words: &'static [&'static str]) -> Peer {
         Peer { words, ..self }
     }
@@ -91,7 +90,7 @@ impl Peer {
     /// Runs the workload once in a fresh process and waits for its line.
     ///
     /// # Errors
-    /// See [`RunError`]. A failed verification is not an error: the line tells of it.
+    /// See [`RunError`]. A failed verification is not an error: the line reports it.
     pub(crate) fn run(&self, workload: &Workload, settings: &Settings) -> Result<Line, RunError> {
         if let Some(word) = settings.special_words().find(|word| !self.words.contains(word)) {
             return Err(RunError::Unsupported { word });
@@ -116,10 +115,11 @@ impl Peer {
         parse(&String::from_utf8_lossy(&output.stdout), workload)
     }
 
-    /// The child's side of [`Peer::run`], for a peer that is in this program.
+    /// Runs the workload in this process: the child's side of [`Peer::run`]. Returns `None` for a
+    /// peer that is a script.
     ///
     /// # Errors
-    /// What kept the workload from running. `None` for a peer that is not in this program.
+    /// If the workload could not run.
     pub(crate) fn run_here(&self, settings: &Settings) -> Option<io::Result<Line>> {
         let Program::Here { version, threads, run } = &self.program else { return None };
         let workers = match threads {
@@ -146,17 +146,17 @@ impl Peer {
     }
 }
 
-/// A peer's output as its line, which must have each of the workload's metrics and no other.
+/// Parses a peer's output, which must have each of the workload's metrics and no other.
 fn parse(output: &str, workload: &Workload) -> Result<Line, RunError> {
     let garbled = |reason: String| RunError::Garbled { output: output.to_owned(), reason };
     let line: Line = serde_json::from_str(output).map_err(|error| garbled(error.to_string()))?;
     for metric in workload.metrics() {
         if !line.metrics.get(metric.name).is_some_and(serde_json::Value::is_f64) {
-            return Err(garbled(format!("{} is not there, or not a float", metric.name)));
+            return Err(garbled(format!("the metric {} is missing or not a float", metric.name)));
         }
     }
     if line.metrics.len() != workload.metrics().count() {
-        return Err(garbled("there are metrics that the workload does not have".to_owned()));
+        return Err(garbled("there are metrics that the workload does not define".to_owned()));
     }
     Ok(line)
 }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_garbled() {
+    fn output_that_is_no_json_is_garbled() {
         let workload = workloads::find("send").expect("the workload exists");
         assert!(matches!(parse("hello", workload), Err(RunError::Garbled { .. })));
     }

@@ -1,4 +1,4 @@
-//! The rows for readers: a table, or one line of JSON per runtime.
+//! Formats the rows: a table, or a line of JSON per runtime.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use crate::harness::{Request, Row, Summary};
 use crate::peer::Program;
 
-/// The runtime that the others are compared to.
+/// The runtime that the table's ratios refer to.
 const SUBJECT: &str = "throng";
 
-/// The allocator of this program, hence of every runtime that is in it.
+/// The allocator of this program, and so of every runtime compiled into it.
 const ALLOCATOR: &str = if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" };
 
 #[derive(Serialize)]
@@ -22,7 +22,7 @@ struct JsonRow<'a> {
     verified: bool,
 }
 
-/// One runtime's row as a line of JSON.
+/// Formats a row as a line of JSON.
 pub(crate) fn json_line(request: &Request, row: &Row) -> String {
     let metrics = row.metrics.iter().map(|summary| {
         let Summary { name, unit, median, min, max } = summary;
@@ -40,7 +40,7 @@ pub(crate) fn json_line(request: &Request, row: &Row) -> String {
     json!(row).to_string()
 }
 
-/// Everything that the row depends on beside the runtime.
+/// All parameters of a row: everything its figures depend on besides the runtime and the machine.
 fn params(request: &Request, row: &Row) -> Map<String, Value> {
     let mut params = Map::new();
     params.insert("count".to_owned(), request.settings.count.into());
@@ -53,7 +53,8 @@ fn params(request: &Request, row: &Row) -> Map<String, Value> {
     params
 }
 
-/// All rows as a table: per metric, each runtime's median, spread, and ratio to throng.
+/// Formats all rows as a table: per metric, each runtime's median, minimum, maximum, and ratio to
+/// throng.
 pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
     let mut lines = vec![vec![
         "metric".to_owned(),
@@ -88,7 +89,7 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
 fn heading(request: &Request, rows: &[Row]) -> String {
     let mut heading = format!("{}: {}\n", request.workload.name, request.workload.about);
     for row in rows {
-        let version = row.version.as_deref().unwrap_or("of unknown version");
+        let version = row.version.as_deref().unwrap_or("(unknown version)");
         let params: Vec<String> =
             params(request, row).iter().map(|(key, value)| format!("{key}={value}")).collect();
         let verified = if row.failures.is_empty() { "verified" } else { "NOT VERIFIED" };
@@ -105,7 +106,7 @@ fn find<'a>(row: &'a Row, metric: &str) -> Option<&'a Summary> {
     row.metrics.iter().find(|summary| summary.name == metric)
 }
 
-/// Three digits of precision or more, thousands grouped.
+/// Formats a number with a decimal below 100 and with grouped thousands above.
 fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.1}");
@@ -121,7 +122,7 @@ fn number(value: f64) -> String {
     grouped
 }
 
-/// Columns two spaces apart, the first two flush left, numbers flush right.
+/// Aligns columns two spaces apart: the first two flush left, the numbers flush right.
 fn aligned(lines: &[Vec<String>]) -> String {
     let width = |column: usize| {
         lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! How each runtime is started, and how the workload's driver becomes one of its processes.
+//! The runtimes: each file starts a runtime and runs the workload's driver as a process of it.
 
 pub(crate) mod actix;
 pub(crate) mod erlang;
@@ -12,10 +12,10 @@ use std::io;
 
 use crate::outcome::Outcome;
 
-/// The outcome of a workload, or the reason there is none.
+/// The outcome of a workload, or the error that prevented it.
 pub(crate) type Measured = io::Result<Outcome>;
 
-/// A workload's driver, once it has its settings.
+/// A workload's driver, as a future.
 pub(crate) trait Work: Future<Output = Measured> + Send + 'static {}
 
 impl<F: Future<Output = Measured> + Send + 'static> Work for F {}

@@ -1,8 +1,8 @@
-//! What one run is asked to do, the same for every runtime.
+//! The settings of a run, the same for every runtime.
 
 use std::fmt;
 
-/// A workload's own setting: its name, what it may be, and what it means.
+/// A workload's own setting: its name, its possible values, and its meaning.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
@@ -10,21 +10,21 @@ pub(crate) struct Key {
     pub(crate) about: &'static str,
 }
 
-/// What a setting may be.
+/// The possible values of a setting, and its default.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// A positive number, this one unless `--set` gives another.
+    /// A positive number; the field is the default.
     Number(u64),
-    /// A number that may be zero, this one unless `--set` gives another.
+    /// A number, possibly zero; the field is the default.
     Count(u64),
-    /// Any text, none unless `--set` gives some.
+    /// Any text; empty by default.
     Text,
-    /// One of these words, the first unless `--set` gives another. A runtime that does not know the
-    /// word says so by [`Peer::knowing`](crate::peer::Peer::knowing); each knows the first.
+    /// A word of this list; the first is the default. Every peer supports the first word, and
+    /// declares the others it supports with [`Peer::knowing`](crate::peer::Peer::knowing).
     Word(&'static [&'static str]),
 }
 
-/// What a setting is.
+/// The value of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Value {
     Number(u64),
@@ -33,7 +33,7 @@ pub(crate) enum Value {
 }
 
 impl Kind {
-    /// What the setting is unless `--set` says.
+    /// The value without `--set`.
     pub(crate) fn default(self) -> Value {
         match self {
             Kind::Number(number) | Kind::Count(number) => Value::Number(number),
@@ -42,12 +42,12 @@ impl Kind {
         }
     }
 
-    /// A value written out; `None` if the setting may not be that.
+    /// Parses a value; returns `None` if the setting does not allow it.
     pub(crate) fn parse(self, text: &str) -> Option<Value> {
         match self {
             Kind::Number(_) => text.parse().ok().filter(|&number| number > 0).map(Value::Number),
             Kind::Count(_) => text.parse().ok().map(Value::Number),
-            // Kept until the end: there is one for each time that it is given.
+            // Leaked: at most once per `--set` argument.
             Kind::Text => Some(Value::Text(text.to_owned().leak())),
             Kind::Word(words) => {
                 words.iter().find(|word| **word == text).map(|word| Value::Word(word))
@@ -62,7 +62,7 @@ impl fmt::Display for Kind {
             Kind::Number(_) => f.write_str("a positive number"),
             Kind::Count(_) => f.write_str("a number"),
             Kind::Text => f.write_str("a text"),
-            Kind::Word(words) => f.write_str(&words.join(", ")),
+            Kind::Word(words) => write!(f, "one of {}", words.join(", ")),
         }
     }
 }
@@ -85,12 +85,13 @@ impl From<Value> for serde_json::Value {
     }
 }
 
-/// How much work, on how many threads, with which of the workload's own settings.
+/// The amount of work, the number of threads, and the workload's own settings.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// Processes or messages; the workload says which. At least 1.
+    /// Number of units of work, at least 1; [`Workload::counts`](crate::workloads::Workload) names
+    /// the unit.
     pub(crate) count: u64,
-    /// Threads that run processes, for the runtimes that have a choice. At least 1.
+    /// Number of threads that run processes, at least 1; ignored by a runtime with a fixed number.
     pub(crate) workers: usize,
     keys: Vec<(&'static Key, Value)>,
 }
@@ -101,14 +102,14 @@ impl Settings {
         Self { count, workers, keys: keys.iter().map(|key| (key, key.kind.default())).collect() }
     }
 
-    /// Gives a key another value, which is one that the key's kind has parsed.
+    /// Sets a key to a value that the key's kind has parsed.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         for (_, current) in self.keys.iter_mut().filter(|(key, _)| key.name == name) {
             *current = value;
         }
     }
 
-    /// The number that one of the workload's keys is set to.
+    /// The value of a number key.
     ///
     /// # Panics
     /// If the workload did not declare the key as a number.
@@ -119,7 +120,7 @@ impl Settings {
         }
     }
 
-    /// The word that one of the workload's keys is set to.
+    /// The value of a word key.
     ///
     /// # Panics
     /// If the workload did not declare the key as a word.
@@ -130,7 +131,7 @@ impl Settings {
         }
     }
 
-    /// The text that one of the workload's keys is set to; empty unless it was.
+    /// The value of a text key; empty by default.
     ///
     /// # Panics
     /// If the workload did not declare the key as a text.
@@ -141,12 +142,12 @@ impl Settings {
         }
     }
 
-    /// Every key's name with its value, in the order of declaration.
+    /// The name and value of every key, in the order of declaration.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (&'static str, Value)> {
         self.keys.iter().map(|(key, value)| (key.name, *value))
     }
 
-    /// The numbers among the values.
+    /// The values of all number keys.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
         self.keys().filter_map(|(_, value)| match value {
             Value::Number(number) => Some(number),
@@ -154,7 +155,7 @@ impl Settings {
         })
     }
 
-    /// The words that are not their key's first.
+    /// The values of all word keys that are not set to their default.
     pub(crate) fn special_words(&self) -> impl Iterator<Item = &'static str> {
         self.keys.iter().filter_map(|(key, value)| match value {
             Value::Word(word) if *value != key.kind.default() => Some(*word),

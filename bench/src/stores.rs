@@ -1,8 +1,8 @@
-//! The stores that are compared: what the store workloads need of each, and where its files lie.
+//! The compared stores behind the interface that the store workloads need, and their directories.
 //!
-//! Each is used as someone who knows it would: transactions in key order, readers of the kind that
-//! is cheapest for the work, caches as large as their defaults. How several writers come together
-//! in one transaction is [`writers`]' part, for the stores that leave it to their users.
+//! Each store is used as its expert users would: transactions in key order, the cheapest kind of
+//! reader for the work, caches of default size. For the stores that leave group commit to their
+//! users, [`writers`] does it.
 
 mod directory;
 mod fjall;
@@ -23,36 +23,36 @@ pub(crate) use throng::{PutsInFlight, Throng};
 use crate::peer::{Peer, Threads};
 use crate::settings::{Key, Kind, Settings};
 
-/// What a commit promises, in the workloads where that is the point of them.
+/// The guarantee of a commit, in the workloads that are durable by default.
 pub(crate) const DURABILITY: Key = Key {
     name: "durability",
     kind: Kind::Word(&["durable", "volatile"]),
-    about: "whether a write that is done is on the disk, or with the operating system",
+    about: "whether a completed write is on the disk, or only with the operating system",
 };
 
-/// Whether throng's values have checksums that each read compares; no other store has any.
+/// Whether throng's values have checksums, which each read verifies; affects no other store.
 pub(crate) const CHECKSUMS: Key = Key {
     name: "checksums",
     kind: Kind::Word(&["on", "off"]),
-    about: "whether each value in throng has a checksum, which each read compares",
+    about: "whether each value in throng has a checksum, which each read verifies",
 };
 
-/// Whether the mapped stores write through their map.
+/// Whether the memory-mapped stores write through their map.
 pub(crate) const MAP: Key = Key {
     name: "map",
     kind: Kind::Word(&["read", "write"]),
-    about: "whether a mapped store also writes through its map, where it is volatile",
+    about: "whether a memory-mapped store that is volatile also writes through its map",
 };
 
-/// Every word of the store workloads: all stores know all of them.
+/// The values of the store workloads' word keys that every store supports.
 pub(crate) const WORDS: &[&str] =
     &["durable", "volatile", "random", "premade", "once", "whole", "on", "off"];
 
-/// The words of those that are mapped.
+/// The values of the store workloads' word keys that the memory-mapped stores support.
 pub(crate) const MAPPED_WORDS: &[&str] =
     &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "write"];
 
-/// All four, for what each does on threads alone.
+/// The peers of all four stores, for a workload that uses threads in each of them.
 pub(crate) const fn peers(
     [throng, heed, redb, fjall]: [fn(&Settings) -> io::Result<crate::outcome::Outcome>; 4],
 ) -> [Peer; 4] {
@@ -64,7 +64,7 @@ pub(crate) const fn peers(
     ]
 }
 
-/// A peer that is a store in this program, and runs on as many threads as its workload has it.
+/// The peer of a store. The workload decides the number of threads.
 pub(crate) const fn peer(
     store: &'static str,
     version: &'static str,
@@ -73,21 +73,22 @@ pub(crate) const fn peer(
     Peer::here(store, version, Threads::Workers, run).knowing(WORDS)
 }
 
-/// How a store is to be opened.
+/// Options for opening a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenOptions {
     pub(crate) durable: bool,
     /// Whether throng's values have checksums.
     pub(crate) checksums: bool,
-    /// Whether LMDB writes through its map; where it is volatile only.
+    /// Whether LMDB writes through its map; takes effect only if the store is volatile.
     pub(crate) write_map: bool,
 }
 
-/// How large the map is where it is written, for the file takes its size at once, as a hole.
+/// Size of a map that is written through: the file has the map's size from the start, as a hole.
 const WRITE_MAP_BYTES: usize = 20 << 30;
 
 impl OpenOptions {
-    /// As the settings of a workload say that has the first two of the keys above.
+    /// Reads the options from the settings of a workload that has [`DURABILITY`] or its own key of
+    /// that name, and [`CHECKSUMS`].
     pub(crate) fn of(settings: &Settings) -> OpenOptions {
         OpenOptions {
             durable: settings.word("durability") == "durable",
@@ -97,16 +98,16 @@ impl OpenOptions {
     }
 }
 
-/// What a reader sees.
+/// The state that a reader sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// With each get, everything that was committed before it.
+    /// Each get sees all earlier commits.
     Latest,
-    /// One moment, for as long as the reader lives, in the stores where that costs less.
+    /// Every get sees the same snapshot, if the store reads a snapshot more cheaply.
     Frozen,
 }
 
-/// A store that is open.
+/// An open store.
 pub(crate) trait Engine: Sized + Sync {
     type Reader<'e>: Read
     where
@@ -115,29 +116,29 @@ pub(crate) trait Engine: Sized + Sync {
     /// Opens a new store in an empty directory.
     fn open(directory: &Path, options: OpenOptions) -> io::Result<Self>;
 
-    /// Writes entries, in key order and no key twice, in one transaction; waits until they are what
-    /// the opening promises.
+    /// Writes entries in a transaction and waits until they are as durable as the options ask for.
+    /// The entries must be in key order, without duplicate keys.
     fn commit<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, entries: &[(K, V)]) -> io::Result<()>;
 
-    /// Whether threads that commit one entry each had better do it by themselves: the store brings
-    /// them together, or has nothing to gain from that.
+    /// Whether threads should commit their entries directly: the store groups commits itself, or
+    /// gains nothing from grouping.
     fn groups(&self) -> bool;
 
-    /// A reader for one thread.
+    /// Creates a reader for a thread.
     fn reader(&self, view: View) -> io::Result<Self::Reader<'_>>;
 }
 
-/// A closure that is shown the key and the value of an entry.
+/// A closure that receives the key and the value of each entry.
 pub(crate) trait Visit: FnMut(&[u8], &[u8]) {}
 
 impl<F: FnMut(&[u8], &[u8])> Visit for F {}
 
-/// What one thread reads by.
+/// A thread's read access to a store.
 pub(crate) trait Read {
-    /// Looks at the value under a key.
+    /// Passes the value of a key to `visit`.
     fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R>;
 
-    /// Looks at the entries from a key on, in order, at most so many, all of one moment; how many
-    /// there were.
+    /// Passes at most `limit` entries, from a key on and in order, to `visit`. All entries are of
+    /// the same snapshot. Returns the number of entries.
     fn scan(&mut self, from: &[u8], limit: u64, visit: impl Visit) -> io::Result<u64>;
 }

@@ -1,9 +1,9 @@
-//! The workloads: what each does, what it measures, and which runtimes can do it.
+//! The workloads: their work, their metrics, and the runtimes that implement them.
 //!
 //! A workload's file holds its definition and everything that must be the same for every runtime:
-//! the order of work, the clocks and the checks. The files below it, or below `service` for those
-//! that call services, say how one runtime does each step. To add a workload, add its file, one file
-//! per runtime, and a line in [`ALL`].
+//! the order of work, the clocks and the checks. Each file below it, or below `service` for the
+//! workloads that call services, implements the steps on a runtime. To add a workload, add its
+//! file, a file per runtime, and a line in [`ALL`].
 
 pub(crate) mod call;
 pub(crate) mod churn;
@@ -24,29 +24,29 @@ pub(crate) mod tally;
 use crate::peer::Peer;
 use crate::settings::Key;
 
-/// One thing that runtimes can be compared by.
+/// A benchmark that several runtimes implement.
 #[derive(Debug)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// What `--count` counts.
+    /// Name of the unit that `--count` counts.
     pub(crate) counts: &'static str,
-    /// How many of those unless `--count` says.
+    /// Default of `--count`.
     pub(crate) count: u64,
     pub(crate) keys: &'static [Key],
-    /// The names of the measured quantities, in the order of the table, separated by white space.
+    /// Names of the metrics, in the order of the table, separated by white space.
     pub(crate) metrics: &'static str,
     pub(crate) peers: &'static [Peer],
 }
 
-/// A measured quantity; less is better, except for rates, whose unit is `1/s`.
+/// A measured quantity. Lower is better, except for rates, whose unit is `1/s`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
 }
 
 impl Metric {
-    /// The unit, which the name ends in or contains.
+    /// The unit, derived from the end of the name: `1/s`, `ns`, `s`, or else `bytes`.
     pub(crate) fn unit(self) -> &'static str {
         let ends: [(&str, &str); 3] = [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s")];
         let end = ends.iter().find(|(end, _)| self.name.ends_with(end));
@@ -54,7 +54,7 @@ impl Metric {
     }
 }
 
-/// Every workload, in the order in which they are listed.
+/// All workloads, in the order of `list`.
 pub(crate) const ALL: &[&Workload] = &[
     &spawn::WORKLOAD,
     &send::WORKLOAD,
@@ -68,23 +68,23 @@ pub(crate) const ALL: &[&Workload] = &[
     &store_rest::WORKLOAD,
 ];
 
-/// The workload of this name.
+/// Finds a workload by its name.
 pub(crate) fn find(name: &str) -> Option<&'static Workload> {
     ALL.iter().copied().find(|workload| workload.name == name)
 }
 
 impl Workload {
-    /// The measured quantities, in the order of the table.
+    /// The metrics, in the order of the table.
     pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> + use<> {
         self.metrics.split_whitespace().map(|name| Metric { name })
     }
 
-    /// The workload's setting of this name.
+    /// Finds a setting of the workload by its name.
     pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.name == name)
     }
 
-    /// How this runtime does the workload.
+    /// Finds the workload's peer for a runtime.
     pub(crate) fn peer(&self, runtime: &str) -> Option<&'static Peer> {
         self.peers.iter().find(|peer| peer.runtime == runtime)
     }

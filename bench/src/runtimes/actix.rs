@@ -1,5 +1,5 @@
-//! actix with its one arbiter: an actor lives on the thread of the arbiter that started it, and
-//! `System` has one.
+//! actix with a single arbiter: an actor stays on the thread of the arbiter that started it, and
+//! `System` has a single arbiter.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
-/// The actix peer that runs like this.
+/// Creates the actix peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("actix", env!("VERSION_ACTIX"), Threads::One, run)
 }
@@ -18,7 +18,7 @@ pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
 /// Starts the system and runs the workload as the handler of an actor.
 ///
 /// # Errors
-/// What the workload says.
+/// If the driver dies or the workload fails.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
     let work = Drive(Box::pin(work(settings.clone())));
     System::new().block_on(async { Driver.start().send(work).await.map_err(io::Error::other)? })

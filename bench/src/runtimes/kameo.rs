@@ -1,5 +1,5 @@
-//! kameo on tokio as `#[tokio::main]` starts that, with the number of workers set; every mailbox is
-//! unbounded, where kameo's default is one of 64 messages.
+//! kameo on tokio as `#[tokio::main]` starts it, with the number of workers set. Every mailbox is
+//! unbounded; kameo's default is a bound of 64 messages.
 
 use std::convert::Infallible;
 use std::io;
@@ -14,7 +14,7 @@ use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
-/// The kameo peer that runs like this.
+/// Creates the kameo peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("kameo", env!("VERSION_KAMEO"), Threads::Workers, run)
 }
@@ -22,7 +22,7 @@ pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
 /// Starts the runtime and runs the workload as the handler of an actor.
 ///
 /// # Errors
-/// When the threads cannot be started, or what the workload says.
+/// If the threads cannot be started, the driver dies, or the workload fails.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
     let work = Drive(Box::pin(work(settings.clone())));
     super::tokio::runtime(settings)?.block_on(async {

@@ -1,4 +1,4 @@
-//! ractor on tokio as `#[tokio::main]` starts that, with the number of workers set.
+//! ractor on tokio as `#[tokio::main]` starts it, with the number of workers set.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
-/// The ractor peer that runs like this.
+/// Creates the ractor peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("ractor", env!("VERSION_RACTOR"), Threads::Workers, run)
 }
@@ -18,7 +18,7 @@ pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
 /// Starts the runtime and runs the workload as the handler of an actor.
 ///
 /// # Errors
-/// When the threads or the driver cannot be started, or what the workload says.
+/// If the threads cannot be started, the driver dies, or the workload fails.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
     let workload = Box::pin(work(settings.clone()));
     super::tokio::runtime(settings)?.block_on(async {
@@ -34,7 +34,7 @@ pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) ->
 /// Starts an actor without a name or a supervisor.
 ///
 /// # Panics
-/// When its start fails, which that of no actor here does.
+/// If the actor's start fails; no actor of the benchmarks fails to start.
 pub(crate) async fn start<A: Actor>(actor: A, arguments: A::Arguments) -> ActorRef<A::Msg> {
     match Actor::spawn(None, actor, arguments).await {
         Ok((address, _)) => address,
@@ -64,7 +64,7 @@ impl Actor for Driver {
         Drive { workload, done }: Drive,
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
-        // Whoever asked waits for it, or the program is over.
+        // The send fails only if `drive` no longer waits, at the end of the program.
         let _ = done.send(workload.await);
         Ok(())
     }

@@ -1,10 +1,11 @@
-//! tellus on tokio as `#[tokio::main]` starts that, with the number of workers set.
+//! tellus on tokio as `#[tokio::main]` starts it, with the number of workers set.
 //!
-//! A handler of tellus is a plain function, and only it has the context by which children are
-//! spawned. So that the workload's order, clocks and checks are the same for all runtimes, the
-//! driver is an actor that polls the workload's future in its handler: on the first message, on each
-//! wake, and on each reply, which come to it as messages. What needs the context is an [`ContextTask`]
-//! that the future leaves with the handler, which does it and polls on, without another message.
+//! A handler in tellus is a plain function, and only the handler has the context that can spawn
+//! children. To share the workload's order, clocks and checks with the other runtimes, the driver
+//! is an actor that polls the workload's future in its handler: on the first message, on each wake
+//! and on each reply, all of which are messages to the driver. An operation that needs the context
+//! is a [`ContextTask`], which the future leaves with the handler. The handler runs the task and
+//! polls the future again, without another message.
 
 use std::future::poll_fn;
 use std::io;
@@ -19,7 +20,7 @@ use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
-/// The tellus peer that runs like this.
+/// Creates the tellus peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("tellus", env!("VERSION_TELLUS"), Threads::Workers, run)
 }
@@ -27,7 +28,7 @@ pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
 /// Starts the runtime and runs the workload as an actor.
 ///
 /// # Errors
-/// When the threads cannot be started, or what the workload says.
+/// If the threads cannot be started, the driver dies, or the workload fails.
 pub(crate) fn drive<F: Work>(
     settings: &Settings,
     workload: impl FnOnce(DriverHandle, Settings) -> F + Send + 'static,
@@ -41,7 +42,7 @@ pub(crate) fn drive<F: Work>(
     })
 }
 
-/// The workload's side of the driver.
+/// The workload's handle to the driver.
 #[derive(Clone)]
 pub(crate) struct DriverHandle {
     driver: ActorRef<DriverMessage>,
@@ -64,26 +65,26 @@ impl DriverHandle {
         take(&spawned).await
     }
 
-    /// Whom a callee tells its reply, as [`DriverMessage::Reply`].
+    /// The driver's address, to which a callee sends its reply as [`DriverMessage::Reply`].
     pub(crate) fn address(&self) -> ActorRef<DriverMessage> {
         self.driver.clone()
     }
 
-    /// The next reply.
+    /// Waits for the next reply.
     pub(crate) async fn reply(&self) -> u64 {
         take(&self.reply).await
     }
 }
 
-/// What the driver is told.
+/// A message to the driver.
 pub(crate) enum DriverMessage {
-    /// The future may go on.
+    /// The workload's future was woken.
     Wake,
-    /// The reply to what the future has asked.
+    /// The reply to a call of the workload.
     Reply(u64),
 }
 
-/// What has to be done with the driver's context.
+/// An operation that needs the driver's context.
 type ContextTask = Box<dyn FnOnce(&ActorContext<DriverMessage>) + Send>;
 type WorkFuture = Pin<Box<dyn Work>>;
 type StartWork = Box<dyn FnOnce(DriverHandle) -> WorkFuture + Send>;
@@ -91,7 +92,7 @@ type Done = oneshot::Sender<Measured>;
 
 struct Driver(Mutex<Option<(StartWork, Done)>>);
 
-/// The workload under way.
+/// State of the driver: the running workload.
 struct DriverState {
     work: WorkFuture,
     driver: DriverHandle,
@@ -106,9 +107,8 @@ impl Actor for Driver {
     type Error = io::Error;
 
     fn init(&self, context: &ActorContext<DriverMessage>) -> io::Result<DriverState> {
-        let (begin, done) = lock(&self.0)
-            .take()
-            .ok_or_else(|| io::Error::other("the driver was started once more"))?;
+        let (begin, done) =
+            lock(&self.0).take().ok_or_else(|| io::Error::other("the driver was started twice"))?;
         let driver = context.self_ref().clone();
         let waker = Waker::from(Arc::new(DriverWaker(driver.clone())));
         driver.tell(DriverMessage::Wake);
@@ -128,7 +128,7 @@ impl Actor for Driver {
         loop {
             match state.work.as_mut().poll(&mut Context::from_waker(&state.waker)) {
                 Poll::Ready(outcome) => {
-                    // Whoever started the driver waits for it, or the program is over.
+                    // The send fails only if `drive` no longer waits, at the end of the program.
                     let _ = state.done.send(outcome);
                     return Ok(Control::Stop);
                 }
@@ -152,7 +152,8 @@ impl Wake for DriverWaker {
     }
 }
 
-/// Waits until something lies there; the driver polls after everything that could put it there.
+/// Waits for a value in a slot and takes it. The driver polls the future after every event that can
+/// fill a slot.
 async fn take<T>(slot: &Mutex<Option<T>>) -> T {
     poll_fn(|_| lock(slot).take().map_or(Poll::Pending, Poll::Ready)).await
 }

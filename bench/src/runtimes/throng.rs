@@ -1,4 +1,5 @@
-//! throng as its builder starts it, with the number of workers and the process limit set.
+//! throng as its builder starts it by default, with the number of workers and the process limit
+//! set.
 
 pub(crate) mod feature;
 
@@ -12,19 +13,19 @@ use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
-/// No workload takes this long; a call needs some deadline.
+/// Deadline of the call that runs the workload; no workload reaches it.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
-/// The throng peer that runs like this.
+/// Creates the throng peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("throng", env!("VERSION_THRONG"), Threads::Workers, run)
 }
 
-/// Starts the runtime, with room for this many processes beside the driver, and runs the workload as
-/// the handler of a process.
+/// Starts the runtime, with room for `processes` processes besides the driver, and runs the workload
+/// as the handler of a process.
 ///
 /// # Errors
-/// When the runtime cannot be started, or what the workload says.
+/// If the runtime cannot be started, the driver dies, or the workload fails.
 pub(crate) fn drive<F: Work>(
     settings: &Settings,
     processes: u64,
@@ -45,10 +46,10 @@ pub(crate) fn drive<F: Work>(
     })
 }
 
-/// Starts a process, for which [`drive`] was told to leave room.
+/// Starts a process, which the process limit given to [`drive`] must include.
 ///
 /// # Panics
-/// When there is no room after all.
+/// If the process limit is reached.
 pub(crate) fn start<P: Process>(runtime: &RuntimeHandle, process: P) -> Address<P> {
     match runtime.spawn(process) {
         Ok(address) => address,

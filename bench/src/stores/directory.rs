@@ -1,4 +1,4 @@
-//! Where a store's files lie while a workload runs.
+//! The directory of a store's files while a workload runs.
 
 use std::env;
 use std::fs;
@@ -10,37 +10,38 @@ use tempfile::TempDir;
 
 use crate::settings::{Key, Kind, Settings};
 
-/// The setting that says where.
+/// The setting for the parent of the directory.
 pub(crate) const KEY: Key = Key {
     name: "dir",
     kind: Kind::Text,
-    about: "where the data lies, in a directory of its own [default: beside this program]",
+    about: "the parent of the directory for the data [default: the directory of this program]",
 };
 
-/// An empty directory, which is removed with everything in it when it is dropped.
+/// A temporary directory, removed with its contents on drop.
 #[derive(Debug)]
 pub(crate) struct Directory(TempDir);
 
 impl Directory {
-    /// The setting that says where.
+    /// The setting for the parent of the directory.
     pub(crate) const KEY: Key = KEY;
 
-    /// Makes one where the settings say, or beside this program, whose disk is the one it is built
-    /// on. Says so on standard error if that is memory: then a flush costs nothing.
+    /// Creates a directory inside the parent that the settings name; by default beside this
+    /// program, on the disk it was built on. Warns on standard error if the parent's file system is
+    /// in memory, where a flush costs nothing.
     ///
     /// # Errors
-    /// When there is no such place, or none that can be written.
+    /// If the parent does not exist or is not writable.
     pub(crate) fn make(settings: &Settings) -> io::Result<Directory> {
-        let place = match settings.text(KEY.name) {
+        let parent = match settings.text(KEY.name) {
             "" => match env::current_exe()?.parent() {
                 Some(parent) => parent.to_owned(),
                 None => env::current_dir()?,
             },
             given => PathBuf::from(given),
         };
-        let directory = tempfile::Builder::new().prefix("bench-store-").tempdir_in(&place)?;
-        if is_memory(&place)? {
-            eprintln!("{} is in memory: what is durable there costs no flush", place.display());
+        let directory = tempfile::Builder::new().prefix("bench-store-").tempdir_in(&parent)?;
+        if is_memory(&parent)? {
+            eprintln!("warning: {} is in memory, where a flush costs nothing", parent.display());
         }
         Ok(Directory(directory))
     }
@@ -49,16 +50,16 @@ impl Directory {
         self.0.path()
     }
 
-    /// How much of the disk the files in it take.
+    /// Size of the disk blocks that the directory's files occupy.
     ///
     /// # Errors
-    /// When they cannot be looked at.
+    /// If the directory cannot be read.
     pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
         disk_bytes(self.path())
     }
 }
 
-/// Blocks that are really there: a file may have holes.
+/// Size of all allocated blocks, in bytes; holes in a file do not count.
 fn disk_bytes(path: &Path) -> io::Result<u64> {
     let metadata = fs::symlink_metadata(path)?;
     let mut bytes = metadata.blocks() * 512;
@@ -70,7 +71,7 @@ fn disk_bytes(path: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Whether the innermost mount that a path is on keeps its files in memory.
+/// Whether the innermost mount of a path keeps its files in memory.
 fn is_memory(path: &Path) -> io::Result<bool> {
     let path = path.canonicalize()?;
     let mounts = fs::read_to_string("/proc/self/mounts")?;
@@ -81,7 +82,7 @@ fn is_memory(path: &Path) -> io::Result<bool> {
             Some((fields.next()?, fields.next()?))
         })
         .filter(|(point, _)| path.starts_with(point))
-        // Of several on one point the last is on top.
+        // `max_by_key` returns the last of several maxima: the topmost mount on that point.
         .max_by_key(|(point, _)| point.len())
         .map(|(_, kind)| kind);
     Ok(matches!(kind, Some("tmpfs" | "ramfs")))
@@ -92,12 +93,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_on_the_disk_is_counted_through_all_levels() {
+    fn blocks_are_counted_in_all_subdirectories() {
         let directory = tempfile::tempdir().expect("there is room for a directory");
         let empty = disk_bytes(directory.path()).expect("it is there");
         fs::create_dir(directory.path().join("inner")).expect("there is room");
         fs::write(directory.path().join("inner/file"), vec![1; 1 << 20]).expect("there is room");
-        // Not every file system has given out the blocks at once.
+        // Some file systems allocate the blocks only on a flush.
         fs::File::open(directory.path().join("inner/file"))
             .and_then(|file| file.sync_all())
             .expect("it can be flushed");

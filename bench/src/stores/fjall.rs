@@ -1,7 +1,7 @@
-//! fjall as it opens by default: a log-structured merge tree with a journal.
+//! fjall with its default options: a log-structured merge tree with a journal.
 //!
-//! What is durable is flushed with `fdatasync`, which is enough for its journal. Without that its
-//! own lock brings threads together, and so each inserts by itself.
+//! A durable commit is flushed with `fdatasync`, which suffices for fjall's journal. In volatile
+//! mode each thread inserts directly: fjall's own lock serializes them.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Sn
 
 use super::{Engine, OpenOptions, Read, View, Visit};
 
-/// One keyspace.
+/// A database with a single keyspace.
 pub(crate) struct Fjall {
     database: Database,
     entries: Keyspace,
@@ -54,7 +54,7 @@ impl Engine for Fjall {
     }
 }
 
-/// A snapshot for as long as it lives, or none.
+/// Reads from a snapshot that lives as long as the reader, or from the latest state if it has none.
 pub(crate) struct Reader<'e> {
     fjall: &'e Fjall,
     frozen: Option<Snapshot>,

@@ -1,8 +1,9 @@
-//! heed, used directly: LMDB with what its users tune by hand.
+//! heed, used directly: LMDB with the tuning that its users do by hand.
 //!
-//! Key order within a transaction; appends above the last key; readers in their thread's slot, so
-//! that beginning one takes no lock; and a map that never has to grow. The environment is leaked:
-//! a run opens one, and its databases borrow from it.
+//! The tuning: puts in key order within a transaction; appends above the last key; read
+//! transactions in their thread's reader slot, so that starting a transaction takes no lock; and a
+//! map that never has to grow. The environment is leaked: a run opens a single environment, and its
+//! databases borrow from it.
 
 use std::io;
 use std::ops::Bound;
@@ -13,17 +14,17 @@ use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, PutFlags, RoT
 
 use super::{Engine, OpenOptions, Read, View, Visit, WRITE_MAP_BYTES};
 
-/// As much as may be mapped, which is no memory and no disk.
+/// Size of the map: address space only, neither memory nor disk.
 const MAP_BYTES: usize = 1 << 38;
 
-/// The unnamed database of an environment.
+/// An environment with its unnamed database.
 pub(crate) struct Heed {
     env: &'static Env<WithTls>,
     entries: Database<'static, Bytes, Bytes>,
 }
 
 impl Heed {
-    /// The one unsafe block of this program.
+    /// Opens an environment. Contains the only unsafe block of this program.
     #[allow(unsafe_code)]
     fn open_env(directory: &Path, options: OpenOptions) -> heed::Result<Env<WithTls>> {
         let mut env_options = EnvOpenOptions::new();
@@ -31,8 +32,9 @@ impl Heed {
         if options.write_map {
             env_options.map_size(WRITE_MAP_BYTES);
         }
-        // SAFETY: the directory was made for this run, so nobody else maps or changes the file.
-        // Without syncs it may be damaged when the machine goes down; it is not read afterwards.
+        // SAFETY: `Directory::make` created the directory for this run, so no other process or
+        // environment maps or changes the file. Without syncs a crash of the machine may damage the
+        // file, but no later run reads it.
         unsafe {
             if !options.durable {
                 env_options.flags(EnvFlags::NO_SYNC | EnvFlags::NO_META_SYNC);
@@ -60,7 +62,7 @@ impl Engine for Heed {
             })
             .map_err(io::Error::other)?
             .commit()
-            .ok_or_else(|| io::Error::other("the database was not made"))?;
+            .ok_or_else(|| io::Error::other("the database was not created"))?;
         Ok(Heed { env, entries })
     }
 
@@ -94,7 +96,7 @@ impl Engine for Heed {
     }
 }
 
-/// A transaction for as long as it lives, or one for each use.
+/// Reads in a transaction that lives as long as the reader, or in a new transaction for each read.
 pub(crate) struct Reader {
     env: &'static Env<WithTls>,
     entries: Database<'static, Bytes, Bytes>,

@@ -1,4 +1,4 @@
-//! redb as it opens by default.
+//! redb with its default options.
 
 use std::io;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{Engine, OpenOptions, Read, View, Visit};
 
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
 
-/// One table.
+/// A database with a single table.
 pub(crate) struct Redb {
     database: Database,
     durability: Durability,
@@ -29,7 +29,7 @@ impl Engine for Redb {
             Database::create(directory.join("entries.redb")).map_err(io::Error::other)?;
         let durability = if options.durable { Durability::Immediate } else { Durability::None };
         let redb = Redb { database, durability };
-        // So that there is a table to read.
+        // The empty commit creates the table, which readers require.
         redb.commit::<&[u8], &[u8]>(&[])?;
         Ok(redb)
     }
@@ -61,7 +61,7 @@ impl Engine for Redb {
     }
 }
 
-/// A table of one transaction for as long as it lives, or one for each use.
+/// Reads in a transaction that lives as long as the reader, or in a new transaction for each read.
 pub(crate) struct Reader<'e> {
     redb: &'e Redb,
     frozen: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,

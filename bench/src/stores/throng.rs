@@ -1,4 +1,4 @@
-//! throng's store as it opens by default, beside the settings that a workload is about.
+//! throng's store with its default options, except for the options that a workload sets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,13 +13,13 @@ use throng_store::{
 use super::{Engine, OpenOptions, Read, View, Visit, WRITE_MAP_BYTES};
 use crate::workloads::records::RoleStats;
 
-/// The default database, or one without checksums.
+/// A store that uses its default database, or a database without checksums.
 pub(crate) struct Throng {
     pub(crate) store: Store,
     plain: Option<Database>,
 }
 
-/// The options for a workload that has as many batches waiting at most.
+/// The store's options for a workload with at most `batches` batches in the queue.
 fn store_options(options: OpenOptions, batches: u64) -> Options {
     let durability = if options.durable { Durability::Durable } else { Durability::Volatile };
     let least = match options.write_map {
@@ -34,7 +34,7 @@ fn store_options(options: OpenOptions, batches: u64) -> Options {
 }
 
 impl Throng {
-    /// Opens a new store for so many batches waiting at most.
+    /// Opens a new store with room for `batches` batches in its queue.
     pub(crate) fn open_for(
         directory: &Path,
         options: OpenOptions,
@@ -50,7 +50,7 @@ impl Throng {
         Ok(Throng { store, plain })
     }
 
-    /// A batch with one more put.
+    /// Adds a put to a batch.
     pub(crate) fn put(&self, batch: Batch, key: &[u8], value: &[u8]) -> Batch {
         match &self.plain {
             None => batch.put(key, value),
@@ -58,13 +58,13 @@ impl Throng {
         }
     }
 
-    /// A view of this moment that may go to another thread.
+    /// Creates a reader of the current snapshot, which may move to another thread.
     pub(crate) fn snapshot_reader(&self) -> io::Result<ThrongReader> {
         let snapshot = self.store.snapshot().map_err(io::Error::other)?;
         Ok(ThrongReader { source: ReadSource::Frozen(snapshot), plain: self.plain.clone() })
     }
 
-    /// A reader that may go to another thread.
+    /// Creates a reader of the latest state, which may move to another thread.
     pub(crate) fn latest_reader(&self) -> ThrongReader {
         ThrongReader { source: ReadSource::Latest(self.store.reader()), plain: self.plain.clone() }
     }
@@ -88,28 +88,30 @@ impl Engine for Throng {
         true
     }
 
-    /// Follows in either case: what is fresh is not taken anew.
+    /// Reads the latest state for both views: throng's reader keeps its snapshot while that is
+    /// current, so following the latest state costs no new snapshot.
     fn reader(&self, _: View) -> io::Result<ThrongReader> {
         Ok(self.latest_reader())
     }
 }
 
-/// Puts of one process that are under way, each with the time when it was handed over.
+/// A process's puts in flight, each with the time at which it was submitted.
 pub(crate) struct PutsInFlight {
     tickets: VecDeque<(Instant, Ticket)>,
     limit: u64,
 }
 
 impl PutsInFlight {
-    /// None yet, and never more than so many while more are put.
+    /// Creates an empty set that [`put`](Self::put) keeps below `limit`.
     pub(crate) fn at_most(limit: u64) -> PutsInFlight {
         PutsInFlight { tickets: VecDeque::new(), limit }
     }
 
-    /// Puts one more, once there is room for it; with room for one only, waits for it as well.
+    /// Submits a put, then waits until fewer than `limit` are in flight; with a limit of 1 it waits
+    /// for this put.
     ///
     /// # Errors
-    /// When a put before has failed, or this one.
+    /// If this put or an earlier put failed.
     pub(crate) async fn put(
         &mut self,
         engine: &Throng,
@@ -126,10 +128,10 @@ impl PutsInFlight {
         Ok(())
     }
 
-    /// Waits for all of them.
+    /// Waits for all puts in flight.
     ///
     /// # Errors
-    /// When one has failed.
+    /// If a put failed.
     pub(crate) async fn wait_for_all(&mut self, role: &mut RoleStats) -> io::Result<()> {
         while !self.tickets.is_empty() {
             self.wait_for_oldest(role).await?;
@@ -137,7 +139,7 @@ impl PutsInFlight {
         Ok(())
     }
 
-    /// Waits for the oldest.
+    /// Waits for the oldest put in flight, and records its latency.
     async fn wait_for_oldest(&mut self, role: &mut RoleStats) -> io::Result<()> {
         let Some((clock, ticket)) = self.tickets.pop_front() else { return Ok(()) };
         ticket.await.map_err(io::Error::other)?;
@@ -147,17 +149,17 @@ impl PutsInFlight {
     }
 }
 
-/// A reader of whichever database is used.
+/// A reader of the default database or of the database without checksums.
 pub(crate) struct ThrongReader {
     source: ReadSource,
     plain: Option<Database>,
 }
 
-/// What it sees.
+/// The state that a reader reads.
 enum ReadSource {
-    /// Each time what is there.
+    /// The latest state at each read.
     Latest(Reader),
-    /// One moment.
+    /// The same snapshot at each read.
     Frozen(Snapshot),
 }
 

@@ -1,7 +1,8 @@
-//! Threads that each write one entry at a time, and how they come together in one transaction.
+//! Group commit for threads that each write an entry at a time.
 //!
-//! A store that leaves this to its users gets a thread that takes all that waits, sorts it, and
-//! commits it as one: as throng's own writer does, without what else that one can do.
+//! A store that leaves group commit to its users gets a committing thread, which takes all pending
+//! puts, sorts them, and commits them in a transaction. throng's own writer does the same, with
+//! further features.
 
 use std::io;
 use std::mem;
@@ -14,33 +15,34 @@ use std::time::Instant;
 use super::Engine;
 use crate::workloads::records::{Key, RoleStats};
 
-/// What is to be committed, for the writer of that number.
+/// A put that waits for its commit, with the number of its writer.
 struct PendingPut {
     key: Key,
     value: Vec<u8>,
     writer: usize,
 }
 
-/// How far one writer has got.
+/// Number of a writer's completed puts, and the thread to wake after each commit.
 #[derive(Default)]
 struct Progress {
     done: AtomicU64,
     thread: OnceLock<Thread>,
 }
 
-/// Where writers leave what they write.
+/// The writers' access to group commit.
 pub(crate) struct Committer<'e, E> {
     engine: &'e E,
-    /// Not for a store that brings writers together itself.
+    /// The queue of the committing thread; `None` if the writers commit directly.
     pending: Option<Sender<PendingPut>>,
     progress: &'e [Progress],
     failed: &'e AtomicBool,
 }
 
-/// Runs `body` beside a committing thread, for so many writers, which must all have ended with it.
+/// Runs `body` with a committing thread for `writers` writers, all of which must end before `body`
+/// returns.
 ///
 /// # Errors
-/// What a commit failed with, or the body.
+/// If a commit or `body` fails.
 pub(crate) fn with_committer<E: Engine, R>(
     engine: &E,
     writers: usize,
@@ -71,7 +73,7 @@ pub(crate) fn with_committer<E: Engine, R>(
     }
 }
 
-/// The committing thread.
+/// The loop of the committing thread.
 fn commit_all<E: Engine>(
     engine: &E,
     pending: &Receiver<PendingPut>,
@@ -88,7 +90,7 @@ fn commit_all<E: Engine>(
         engine.commit(&group)?;
         group.clear();
         for &writer in &writers {
-            // Release: the entry is there for whoever sees the number.
+            // Release: the load in `wait_until_at_most` that sees the number sees the commit too.
             progress[writer].done.fetch_add(1, Ordering::Release);
         }
         for writer in writers.drain(..) {
@@ -104,38 +106,32 @@ fn wake(progress: &[Progress]) {
     progress.iter().filter_map(|writer| writer.thread.get()).for_each(Thread::unpark);
 }
 
-/// One writer's place at a committer.
+/// A writer's handle to the committer.
 pub(crate) struct WriterHandle<'d, E> {
     committer: &'d Committer<'d, E>,
     writer: usize,
-    /// When each of those under way was left; the first is the oldest.
-    under_way: std::collections::VecDeque<Instant>,
-    settled: u64,
-    inflight: usize,
+    /// Times at which the puts in flight were submitted, the oldest first.
+    in_flight: std::collections::VecDeque<Instant>,
+    done: u64,
+    limit: usize,
 }
 
 impl<'e, E: Engine> Committer<'e, E> {
-    /// The place of the writer of that number, on its own thread, who has at most so many entries
-    /// under way.
+    /// Creates the handle of a writer, which has at most `inflight` puts in flight. Call it on the
+    /// writer's own thread.
     pub(crate) fn writer_handle(&'e self, writer: usize, inflight: u64) -> WriterHandle<'e, E> {
         self.progress[writer].thread.get_or_init(thread::current);
-        let inflight = usize::try_from(inflight).unwrap_or(usize::MAX);
-        WriterHandle {
-            committer: self,
-            writer,
-            under_way: Default::default(),
-            settled: 0,
-            inflight,
-        }
+        let limit = usize::try_from(inflight).unwrap_or(usize::MAX);
+        WriterHandle { committer: self, writer, in_flight: Default::default(), done: 0, limit }
     }
 }
 
 impl<E: Engine> WriterHandle<'_, E> {
-    /// Writes an entry and waits until no more than the others are under way, noting for each that
-    /// is done how long it took.
+    /// Submits a put, then waits until fewer than the limit are in flight. Records the latency of
+    /// each completed put.
     ///
     /// # Errors
-    /// When a commit has failed.
+    /// If a commit failed.
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, role: &mut RoleStats) -> io::Result<()> {
         let begun = Instant::now();
         let Some(pending) = &self.committer.pending else {
@@ -143,34 +139,34 @@ impl<E: Engine> WriterHandle<'_, E> {
             role.record(begun.elapsed());
             return Ok(());
         };
-        let gone = |_| io::Error::other("the committing thread is gone");
+        let gone = |_| io::Error::other("the committing thread has ended");
         pending.send(PendingPut { key, value, writer: self.writer }).map_err(gone)?;
-        self.under_way.push_back(begun);
-        self.wait_until_at_most(self.inflight - 1, role)
+        self.in_flight.push_back(begun);
+        self.wait_until_at_most(self.limit - 1, role)
     }
 
-    /// Waits until no more than so many are under way.
+    /// Waits until at most `rest` puts are in flight.
     ///
     /// # Errors
-    /// When a commit has failed.
+    /// If a commit failed.
     pub(crate) fn wait_until_at_most(
         &mut self,
         rest: usize,
         role: &mut RoleStats,
     ) -> io::Result<()> {
         loop {
-            // Acquire: see where it is added to.
+            // Acquire: pairs with the releasing addition in `commit_all`.
             let done = self.committer.progress[self.writer].done.load(Ordering::Acquire);
-            for _ in mem::replace(&mut self.settled, done)..done {
+            for _ in mem::replace(&mut self.done, done)..done {
                 role.record(
-                    self.under_way.pop_front().map_or_else(Default::default, |at| at.elapsed()),
+                    self.in_flight.pop_front().map_or_else(Default::default, |at| at.elapsed()),
                 );
             }
-            if self.under_way.len() <= rest {
+            if self.in_flight.len() <= rest {
                 return Ok(());
             }
             if self.committer.failed.load(Ordering::Acquire) {
-                return Err(io::Error::other("a commit has failed"));
+                return Err(io::Error::other("a commit failed"));
             }
             thread::park();
         }

@@ -1,15 +1,16 @@
-//! `call`: one process calls another M times, each call after the reply to the one before.
+//! `call`: a process calls another process M times, each call after the reply to the previous call.
 //!
 //! ```text
 //! driver   call every callee once │ call × M             │ (clock, call, clock) × samples
 //!                                 ├ round_trip_ns, mean ─┤ p50_ns, p99_ns
 //! ```
 //!
-//! - A call carries a `u64` and its reply is that plus one, checked every time.
-//! - With several callees each call goes to a random one, by the same generator in every runtime;
-//!   each was called before, so that no first touch is measured.
-//! - The percentiles come from calls of their own, since reading the clock around each would
-//!   burden the mean; the reading, some 20 ns, is in them.
+//! - A call carries a `u64`; its reply is that number plus one, and every reply is checked.
+//! - With several callees each call goes to a random callee, chosen by the same generator in every
+//!   runtime. Each callee was called once before the clock starts, so that no first touch of its
+//!   memory is measured.
+//! - The percentiles come from separate calls, since reading the clock around each call would add
+//!   to the mean. The percentiles include that reading, some 20 ns.
 
 mod throng;
 
@@ -29,19 +30,19 @@ use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "call",
-    about: "M calls from one process to another, one after the other, each reply checked",
+    about: "M sequential calls from one process to another, each reply checked",
     counts: "calls",
     count: 2_000_000,
     keys: &[
         Key {
             name: "callees",
             kind: Kind::Number(1),
-            about: "how many processes there are to call; each call picks one at random",
+            about: "number of processes that are called; each call picks a random process",
         },
         Key {
             name: "samples",
             kind: Kind::Number(200_000),
-            about: "how many further calls are timed one by one, for the percentiles",
+            about: "number of further calls, each timed separately for the percentiles",
         },
         runtimes::throng::feature::KEY,
     ],
@@ -69,13 +70,13 @@ pub(crate) const WORKLOAD: Workload = Workload {
     ],
 };
 
-/// A runtime's callees, started already; used in one of its processes.
+/// A runtime's callees, which are running; used in a process of the runtime.
 trait Callees {
-    /// Calls one of them with a value and awaits its reply; `None` if none came.
+    /// Calls a callee with a value and awaits its reply; returns `None` if no reply came.
     async fn call(&self, callee: usize, value: u64) -> Option<u64>;
 }
 
-/// What the callees of a runtime that has nothing else to offer than services are.
+/// The callees of a runtime, as plain services without features.
 struct Hosted<H: Host> {
     host: H,
     callees: Vec<H::Address<Callee>>,
@@ -87,7 +88,7 @@ impl<H: Host> Callees for Hosted<H> {
     }
 }
 
-/// What each callee has.
+/// The service of each callee.
 struct Callee;
 
 impl Service for Callee {
@@ -105,7 +106,7 @@ async fn measure_on<H: Host>(host: H, settings: Settings) -> io::Result<Outcome>
     measure(Hosted { host, callees }, settings).await
 }
 
-/// The workload's order, clocks and checks.
+/// Drives the workload: its order, clocks and checks.
 async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outcome> {
     let callee_count = settings.get("callees");
     let samples = settings.get("samples");
@@ -138,7 +139,7 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
     Ok(outcome)
 }
 
-/// Random indices below a bound: xorshift64*, always from the same seed.
+/// Random indices below a bound: xorshift64* with a fixed seed.
 struct Pick {
     state: u64,
     bound: u64,

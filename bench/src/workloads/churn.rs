@@ -1,4 +1,4 @@
-//! `churn`: spawn a process, call it once, make it exit; N times, one after the other.
+//! `churn`: spawn a process, call it once, make it exit; N times in sequence.
 //!
 //! ```text
 //! driver   cycle × warmup, wait for exits │ RSS │ cycle × N, wait for exits │ RSS
@@ -7,8 +7,9 @@
 //!
 //! - The driver awaits the reply of each process but not its exit; all exits are awaited within the
 //!   clock.
-//! - A process replies with the number it was called with plus the number it holds.
-//! - What grows over N cycles, beyond what the warm-up needed, is memory that a dead process keeps.
+//! - A process replies with the sum of the call's number and its own number.
+//! - Growth of resident memory over N cycles, beyond the memory that the warm-up needed, is memory
+//!   that dead processes keep.
 
 use std::io;
 use std::time::Instant;
@@ -29,13 +30,13 @@ use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "churn",
-    about: "spawn a process, call it, make it exit; N times, one after the other",
+    about: "spawn a process, call it, make it exit; N times in sequence",
     counts: "cycles",
     count: 1_000_000,
     keys: &[Key {
         name: "warmup",
         kind: Kind::Number(10_000),
-        about: "how many cycles come before the clock and the first look at the memory",
+        about: "number of cycles before the clock starts and memory is first measured",
     }],
     metrics: "cycle_ns rss_growth_bytes",
     peers: &[
@@ -65,12 +66,13 @@ pub(crate) const WORKLOAD: Workload = Workload {
     ],
 };
 
-/// Beside the process that is called there may be some whose exit is still under way.
+/// Process limit: besides the process that is called, processes may exist whose exit is not
+/// complete.
 const ALIVE_MAX: u64 = 1_000_000;
 
 static EXITED: Tally = Tally::new();
 
-/// What each process holds.
+/// The state of each process: a number, which the process adds to [`EXITED`] when it exits.
 struct State(u64);
 
 impl Service for State {
@@ -85,7 +87,7 @@ impl Drop for State {
     }
 }
 
-/// The workload's order, clocks and checks.
+/// Drives the workload: its order, clocks and checks.
 async fn measure<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
     let warmup = settings.get("warmup");
     let cycles = warmup + settings.count;
@@ -106,8 +108,8 @@ async fn measure<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// One cycle for each of the values, then waits until all processes so far have exited; the number
-/// of correct replies.
+/// Runs a cycle for each value, then waits until all processes so far have exited. Returns the
+/// number of correct replies.
 async fn cycle_all<H: Host>(host: &H, values: std::ops::Range<u64>) -> u64 {
     let mut replies = 0;
     EXITED.arm(values.end);

@@ -1,4 +1,4 @@
-//! Histograms of latencies, and what is told of them.
+//! Histograms of latencies, and the percentiles reported from them.
 
 use std::io;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use hdrhistogram::Histogram;
 
 use crate::outcome::Outcome;
 
-/// Nothing takes longer than any runtime would wait for it.
+/// Upper end of the range: longer than the time limit of any call in the workloads.
 const LATENCY_MAX: Duration = Duration::from_secs(3600);
 
-/// An empty histogram of nanoseconds, to three digits. It has its whole range from the start, for
-/// recording what saturates it does not make it grow.
+/// Creates an empty histogram of nanoseconds with three significant digits. Its range is fixed from
+/// the start, since a saturating record does not extend the range.
 ///
 /// # Errors
-/// Never, since the range is one that a histogram can have.
+/// Never: the range and the precision are valid constants.
 pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
 }
 
-/// Notes the percentiles as `…p50_ns`, `…p99_ns` and `…p999_ns`.
+/// Adds the percentiles to an outcome as `…p50_ns`, `…p99_ns` and `…p999_ns`.
 pub(crate) fn report(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>) {
     for (name, quantile) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
         outcome.metric(&format!("{prefix}{name}_ns"), latencies.value_at_quantile(quantile) as f64);
@@ -31,8 +31,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_slow_counts_as_slow() {
-        let mut latencies = histogram().expect("the range is one that a histogram can have");
+    fn a_slow_value_is_recorded_in_full() {
+        let mut latencies = histogram().expect("the range is valid");
         for nanoseconds in [100, 5_000, 7_000_000_000] {
             latencies.saturating_record(nanoseconds);
         }

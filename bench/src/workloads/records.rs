@@ -1,5 +1,5 @@
-//! What the store workloads have in common: keys without allocations, values that can be checked
-//! without being kept, random numbers, and what one role of a workload came to.
+//! Shared parts of the store workloads: keys without allocations, values that can be checked
+//! without being kept, random numbers, and the statistics of a role.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,22 +11,23 @@ use hdrhistogram::Histogram;
 use super::latency;
 use crate::outcome::Outcome;
 
-/// The longest key of any of these workloads.
+/// Length of the longest key in the store workloads.
 const KEY_BYTES_MAX: usize = 24;
 
-/// A short key.
+/// A key of at most [`KEY_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// Zero behind the key, so that the order is that of the keys, of which none has zeros.
+    /// The key, padded with zeros. No key contains a zero byte, so the derived order is that of the
+    /// keys.
     bytes: [u8; KEY_BYTES_MAX],
     len: u8,
 }
 
 impl Key {
-    /// The key written so.
+    /// Formats a key.
     ///
     /// # Panics
-    /// When it is too long: a workload's keys never are.
+    /// If the text is longer than [`KEY_BYTES_MAX`]; no workload's key is.
     pub(crate) fn new(text: fmt::Arguments<'_>) -> Key {
         let mut bytes = [0; KEY_BYTES_MAX];
         let mut rest = &mut bytes[..];
@@ -37,7 +38,8 @@ impl Key {
         Key { bytes, len }
     }
 
-    /// A short prefix and a number of ten digits, for loops in which formatting would show.
+    /// Builds a key from a short prefix and a number of ten digits, for loops in which formatting
+    /// would be a noticeable cost.
     pub(crate) fn numbered(prefix: &[u8], number: u64) -> Key {
         const DIGITS: usize = 10;
         let mut bytes = [0; KEY_BYTES_MAX];
@@ -65,7 +67,7 @@ impl AsRef<[u8]> for Key {
     }
 }
 
-/// Random numbers: xorshift64*, the same from the same seed.
+/// A generator of random numbers: xorshift64*, deterministic for a seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -80,13 +82,13 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// One below a bound.
+    /// Returns a random number below a bound.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 }
 
-/// A number that looks random and is always the same for a number: splitmix64.
+/// Hashes a number with splitmix64.
 pub(crate) fn scattered(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -94,7 +96,8 @@ pub(crate) fn scattered(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A value for each number, cut from the same noise: so nobody has to make or keep them.
+/// A value for each number: a slice of a shared buffer of noise, so that no value has to be made or
+/// kept.
 pub(crate) struct Values {
     noise: Vec<u8>,
     least: usize,
@@ -104,7 +107,7 @@ pub(crate) struct Values {
 const NOISE_BYTES: usize = 1 << 16;
 
 impl Values {
-    /// Values of so many bytes.
+    /// Creates values whose lengths are in the range.
     pub(crate) fn of(bytes: std::ops::RangeInclusive<usize>) -> Values {
         let mut random = Random::new(1);
         let words = (NOISE_BYTES + bytes.end()).div_ceil(8);
@@ -112,7 +115,7 @@ impl Values {
         Values { noise, least: *bytes.start(), spread: bytes.end() - bytes.start() + 1 }
     }
 
-    /// The value of that number.
+    /// The value of a number.
     pub(crate) fn get(&self, number: u64) -> &[u8] {
         let mixed = scattered(number);
         let start = mixed as usize % NOISE_BYTES;
@@ -121,38 +124,40 @@ impl Values {
     }
 }
 
-/// What those who did the same came to, all together.
+/// Combined statistics of all threads or processes with the same role.
 pub(crate) struct RoleStats {
     pub(crate) attempts: u64,
-    /// What was not as it must be.
+    /// Number of wrong results.
     pub(crate) wrong: u64,
-    /// From the first one's start to the last one's end.
+    /// Time from the first start to the last end.
     pub(crate) time: Duration,
     latencies: Histogram<u64>,
 }
 
 impl RoleStats {
+    /// Creates empty statistics.
+    ///
     /// # Errors
-    /// When there can be no histogram.
+    /// Never: see [`latency::histogram`].
     pub(crate) fn new() -> io::Result<RoleStats> {
         let (attempts, wrong, time) = (0, 0, Duration::ZERO);
         Ok(RoleStats { attempts, wrong, time, latencies: latency::histogram()? })
     }
 
-    /// Notes how long an attempt took.
+    /// Records the latency of an attempt.
     pub(crate) fn record(&mut self, time: Duration) {
         self.latencies.saturating_record(time.as_nanos() as u64);
     }
 
-    /// Notes how long each of so many attempts took that were made as one.
+    /// Records the same latency for several attempts that were made together.
     pub(crate) fn record_many(&mut self, time: Duration, attempts: u64) {
         self.latencies.saturating_record_n(time.as_nanos() as u64, attempts);
     }
 
-    /// Adds what another came to, at the same time.
+    /// Merges the statistics of a thread or process that ran at the same time.
     ///
     /// # Errors
-    /// Never, for all histograms are alike.
+    /// Never: all histograms have the same range.
     pub(crate) fn merge(&mut self, other: &RoleStats) -> io::Result<()> {
         self.attempts += other.attempts;
         self.wrong += other.wrong;
@@ -160,24 +165,24 @@ impl RoleStats {
         self.latencies.add(&other.latencies).map_err(io::Error::other)
     }
 
-    /// Attempts in a second of its own time.
+    /// Attempts per second of the role's own time.
     pub(crate) fn per_second(&self) -> f64 {
         rate(self.attempts, self.time)
     }
 
-    /// Notes the rate as `NAMEs_per_s`, and the percentiles.
+    /// Adds the rate, as `NAMEs_per_s`, and the percentiles to an outcome.
     pub(crate) fn report(&self, outcome: &mut Outcome, name: &str) {
         outcome.metric(&format!("{name}s_per_s"), self.per_second());
         self.report_percentiles(outcome, name);
     }
 
-    /// Notes the percentiles of what one attempt takes.
+    /// Adds the percentiles of an attempt's latency to an outcome.
     pub(crate) fn report_percentiles(&self, outcome: &mut Outcome, name: &str) {
         latency::report(outcome, &format!("{name}_"), &self.latencies);
     }
 }
 
-/// How often something happens in a second.
+/// Number of events per second.
 pub(crate) fn rate(times: u64, time: Duration) -> f64 {
     times as f64 / time.as_secs_f64().max(1e-9)
 }

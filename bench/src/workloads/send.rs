@@ -1,4 +1,5 @@
-//! `send`: M messages of one `u64`, from one process (or `senders` of them) to one other.
+//! `send`: M messages, each a `u64`, from a process (or from `senders` processes) to another
+//! process.
 //!
 //! ```text
 //! driver    start senders │                      wait │ ask the receiver for its sum
@@ -7,11 +8,11 @@
 //!           ├───────────────────────────── delivered_ns ┤
 //! ```
 //!
-//! - The values are 0…M−1, each sent once, so the sum shows that none was lost or doubled.
-//! - Mailboxes are unbounded and nobody waits for the receiver: how far it falls behind is up to
-//!   the runtime, and `delivered_ns` has it all.
-//! - A sender reads the clock itself when it is done, so that the driver's wake-up is not in
-//!   `send_ns`.
+//! - The values are 0…M−1, each sent once, so the sum shows that no message was lost or duplicated.
+//! - Mailboxes are unbounded and no sender waits for the receiver: the receiver's backlog depends
+//!   on the runtime, and `delivered_ns` includes its processing.
+//! - Each sender reads the clock itself when it is done, so `send_ns` does not include the wake-up
+//!   of the driver.
 
 mod actix;
 mod kameo;
@@ -40,7 +41,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Key {
             name: "senders",
             kind: Kind::Number(1),
-            about: "how many processes send; each sends its share of the messages",
+            about: "number of processes that send; each sends its share of the messages",
         },
         runtimes::throng::feature::KEY,
     ],
@@ -59,14 +60,14 @@ pub(crate) const WORKLOAD: Workload = Workload {
 static SENDERS_DONE: Tally = Tally::new();
 static LAST_DONE_NS: AtomicU64 = AtomicU64::new(0);
 
-/// One sender's share of the messages.
+/// A sender's share of the messages.
 struct Share {
     values: Range<u64>,
     clock: Instant,
 }
 
 impl Share {
-    /// What a sender process does.
+    /// Sends all values and reports the sender as done; called in the sender's process.
     fn send_all(self, mut send: impl FnMut(u64)) {
         let count = self.values.end - self.values.start;
         for value in self.values {
@@ -77,18 +78,18 @@ impl Share {
     }
 }
 
-/// How a runtime does the steps, with its receiver started already; called in one of its
-/// processes.
+/// A runtime's implementation of the steps. The receiver is already running. Called in a process of
+/// the runtime.
 trait SendSteps {
-    /// Starts a process that sends its share to the receiver.
+    /// Starts a process that sends a share to the receiver.
     async fn start_sender(&self, share: Share);
 
-    /// Has the receiver confirm the sum of all it received, after every sender is done; `None` if
-    /// it cannot.
+    /// Asks the receiver for the sum of all received values, after every sender is done; returns
+    /// `None` if no reply came.
     async fn sum(self) -> Option<u64>;
 }
 
-/// The workload's order, clocks and checks.
+/// Drives the workload: its order, clocks and checks.
 async fn measure<S: SendSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     let senders = settings.get("senders");
@@ -107,7 +108,7 @@ async fn measure<S: SendSteps>(steps: S, settings: Settings) -> io::Result<Outco
     let mut outcome = Outcome::default();
     outcome.metric("send_ns", LAST_DONE_NS.load(Ordering::Relaxed) as f64 * each);
     outcome.metric("delivered_ns", delivered.as_nanos() as f64 * each);
-    outcome.check("receivers that answered", u64::from(sum.is_some()), 1);
+    outcome.check("receivers that replied", u64::from(sum.is_some()), 1);
     outcome.check("the sum received", sum.unwrap_or_default(), sum_below(count));
     outcome.check("senders that finished", SENDERS_DONE.count(), senders);
     outcome.check("messages sent", SENDERS_DONE.sum(), count);

@@ -6,9 +6,9 @@
 //!             ├───────────────────── finished_s ─────────────────────┤
 //! ```
 //!
-//! - Nobody sends anything: each receive must end by its time-out, and none before its time.
-//! - Whatever keeps a process reachable is kept until the end, so that a message could come.
-//! - The rows that only sleep have no mailbox: they are what others call a million tasks.
+//! - No messages are sent: each receive must end by its time-out, and never early.
+//! - Every address is kept until the end, so that a message could still arrive.
+//! - The rows that only sleep have no mailbox; many comparisons call such tasks "a million tasks".
 
 mod actix;
 mod kameo;
@@ -33,10 +33,14 @@ use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "sleep",
-    about: "N processes that wait for a message with a time-out, until all have timed out",
+    about: "N processes wait for a message with a time-out, until all have timed out",
     counts: "processes",
     count: 1_000_000,
-    keys: &[Key { name: "seconds", kind: Kind::Number(10), about: "how long each process waits" }],
+    keys: &[Key {
+        name: "seconds",
+        kind: Kind::Number(10),
+        about: "seconds after which each process times out",
+    }],
     metrics: "peak_rss_bytes finished_s",
     peers: &[
         runtimes::throng::peer(throng::run),
@@ -56,27 +60,27 @@ static TIMED_OUT: Tally = Tally::new();
 static EARLY: Tally = Tally::new();
 static TIMING: OnceLock<Timing> = OnceLock::new();
 
-/// When the first process was started, and how long each waits; a static, so that no process holds
-/// either.
+/// The start of the clock, and the time-out of each process. A static, so that no process holds
+/// either value.
 struct Timing {
     begun: Instant,
     timeout: Duration,
 }
 
 fn timing() -> &'static Timing {
-    TIMING.get_or_init(|| panic!("the driver says how long to wait before it starts anything"))
+    TIMING.get_or_init(|| panic!("the driver sets the timing before it starts any process"))
 }
 
-/// How long a process waits.
+/// The time-out of each process's receive.
 fn receive_timeout() -> Duration {
     timing().timeout
 }
 
-/// What each process holds: one number, by which it also counts itself.
+/// The state of each process: a number, which the process adds to the tally when it times out.
 struct State(u64);
 
 impl State {
-    /// What a process does when its timeout is over.
+    /// Counts the process as timed out; called when its receive has timed out.
     fn time_out(&self) {
         if timing().begun.elapsed() < receive_timeout() {
             EARLY.add(self.0);
@@ -85,16 +89,17 @@ impl State {
     }
 }
 
-/// How a runtime starts its processes; called in one of them.
+/// A runtime's implementation of the step that starts the processes; called in a process of the
+/// runtime.
 trait SleepSteps {
-    /// What keeps them reachable, and sees them through.
+    /// The addresses that keep the processes reachable and alive.
     type Kept;
 
-    /// Starts a process that holds each state and waits for [`receive_timeout`].
+    /// Starts a process for each state, which waits for a message for [`receive_timeout`].
     async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept;
 }
 
-/// The workload's order, clock and checks.
+/// Drives the workload: its order, clock and checks.
 async fn measure<S: SleepSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     TIMED_OUT.arm(count);

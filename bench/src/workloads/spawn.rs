@@ -1,4 +1,4 @@
-//! `spawn`: N live processes, each holding one `u64` and its own mailbox.
+//! `spawn`: N live processes, each with a `u64` and its own mailbox.
 //!
 //! ```text
 //! driver   spawn × N │ message × chunk, wait until counted, … │ RSS │ stop × chunk, wait for exits, …
@@ -6,12 +6,12 @@
 //!          ├──────────────────────────────────────── ready_ns ┤
 //! ```
 //!
-//! - The driver is itself a process; the addresses it collects are memory that was resident before
-//!   the clock and the RSS baseline.
+//! - The driver is itself a process; the memory for the addresses it collects is resident before
+//!   the clock starts and the RSS baseline is taken.
 //! - A process counts itself when it handles its message, so `ready_ns` proves that it ran.
-//! - An exit is observed when the process's state has been dropped.
-//! - At most `chunk` messages are in flight, also of those that stop a process: neither
-//!   `bytes_per_process` nor `peak_rss_bytes` has a backlog in it.
+//! - An exit counts as observed when the process's state has been dropped.
+//! - At most `chunk` messages are in flight, including requests to stop: neither
+//!   `bytes_per_process` nor `peak_rss_bytes` includes a backlog.
 
 mod actix;
 mod kameo;
@@ -32,13 +32,13 @@ use crate::settings::{Key, Kind, Settings};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "spawn",
-    about: "N live processes, each holding one u64: start, count themselves, stop",
+    about: "N live processes, each with a u64: start, count themselves, stop",
     counts: "processes",
     count: 1_000_000,
     keys: &[Key {
         name: "chunk",
         kind: Kind::Number(4096),
-        about: "how many processes are sent a message, or stopped, before the driver waits for them",
+        about: "number of processes to send a message to, or to stop, before the driver waits",
     }],
     metrics: "spawn_ns ready_ns bytes_per_process peak_rss_bytes exit_ns",
     peers: &[
@@ -52,17 +52,18 @@ pub(crate) const WORKLOAD: Workload = Workload {
     ],
 };
 
-/// How many addresses the driver keeps in one piece of memory: what it needs no more, it gives back.
+/// Number of addresses in a block of the driver's memory; the driver frees each block once its
+/// processes are stopped.
 const ADDRESS_BLOCK: u64 = 1 << 20;
 
 static COUNTED: Tally = Tally::new();
 static EXITED: Tally = Tally::new();
 
-/// What each process holds: one number, by which it also counts itself.
+/// The state of each process: a number, which the process adds to each tally it counts itself in.
 struct State(u64);
 
 impl State {
-    /// What a process does with its message.
+    /// Counts the process; called when it handles its message.
     fn count(&self) {
         COUNTED.add(self.0);
     }
@@ -74,22 +75,22 @@ impl Drop for State {
     }
 }
 
-/// How a runtime does the steps; called in one of its processes.
+/// A runtime's implementation of the steps; called in a process of the runtime.
 trait SpawnSteps {
-    /// What reaches one process.
+    /// The address of a process.
     type Address;
 
-    /// Starts a process that holds this state.
+    /// Starts a process with a state.
     async fn spawn(&self, state: State) -> Self::Address;
 
-    /// Sends a process the message on which it counts itself.
+    /// Sends the message on which a process counts itself.
     fn count(&self, process: &Self::Address);
 
     /// Makes a process exit.
     fn stop(&self, process: Self::Address);
 }
 
-/// The workload's order, clocks and checks.
+/// Drives the workload: its order, clocks and checks.
 async fn measure<S: SpawnSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     let firsts = || (0..count).step_by(ADDRESS_BLOCK as usize);

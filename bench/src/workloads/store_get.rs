@@ -1,15 +1,15 @@
-//! `store-get`: each of W threads gets entries at random that are there, then others that are not.
+//! `store-get`: each of W threads gets random keys that exist, then random keys that do not.
 //!
 //! ```text
-//! load │ W × (get × M, all there │ get × M, none there │ (clock, get, clock) × samples, of each)
-//!      │                         ┊  ... 16 × put, again and again, if asked for
+//! load │ W × ( hits: get × M, (clock, get, clock) × samples │ misses: the same )
+//!      │ writers × put, in a loop                           ┊
 //! ```
 //!
-//! - Each value is compared with what was put, in full; the keys that are not there lie between
-//!   those that are.
-//! - `hits_per_s` and `misses_per_s` are of one thread, `gets_per_s` of all together.
-//! - heed and redb read in one transaction per thread, and so do not see what is written meanwhile;
-//!   throng's reader sees with each get all that was committed before it.
+//! - Each value is compared in full with the value that was put. The missing keys lie between the
+//!   existing keys.
+//! - `hits_per_s` and `misses_per_s` are rates per thread, `gets_per_s` is the rate of all threads.
+//! - heed and redb use a read transaction per thread and fjall a snapshot per thread, and so do not
+//!   see concurrent writes; each get of throng's reader sees all earlier commits.
 
 use std::io;
 use std::time::Instant;
@@ -23,19 +23,19 @@ use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, Vi
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-get",
-    about: "threads get entries of 200 to 500 bytes at random, hits and misses apart, all checked",
+    about: "threads get random entries of 200 to 500 bytes, first hits, then misses, all checked",
     counts: "entries in the store",
     count: 1_000_000,
     keys: &[
         Key {
             name: "gets",
             kind: Kind::Number(1_000_000),
-            about: "how many hits, and how many misses, each thread asks for",
+            about: "number of hits, and also of misses, that each thread asks for",
         },
         Key {
             name: "samples",
             kind: Kind::Number(200_000),
-            about: "how many further gets of each kind are timed one by one",
+            about: "number of further gets of each kind, each timed separately",
         },
         store_read::WRITERS,
         store_read::PACE,
@@ -76,7 +76,7 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// One thread.
+/// A reading thread.
 struct Getting<'g, R> {
     reader: &'g mut R,
     entries: &'g Entries,
@@ -84,7 +84,8 @@ struct Getting<'g, R> {
 }
 
 impl<R: Read> Getting<'_, R> {
-    /// Gets so often among the even numbers and one more each, and then so often again for samples.
+    /// Makes `gets` gets, then `samples` gets that are timed separately. With `odd` 0 every number
+    /// is even, a hit; with `odd` 1 every number is odd, a miss.
     fn all(&mut self, odd: u64, gets: u64, samples: u64) -> io::Result<RoleStats> {
         let mut role = RoleStats::new()?;
         let clock = Instant::now();
@@ -108,7 +109,7 @@ impl<R: Read> Getting<'_, R> {
         2 * self.random.below(self.entries.count) + odd
     }
 
-    /// Whether there is what should be there.
+    /// Gets a number's entry; returns whether the result is right.
     fn get(&mut self, number: u64) -> io::Result<bool> {
         let due = number.is_multiple_of(2).then(|| self.entries.value(number));
         self.reader.get(&self.entries.key(number), |value| value == due)

@@ -1,5 +1,5 @@
-//! `store-mega`: the benchmark of elmdb's many processes. 16 writers, 20 readers and 8 listers share
-//! one store, into which four times as many entries as each writer puts were loaded before.
+//! `store-mega`: elmdb's benchmark of many processes. 16 writers, 20 readers and 8 listers share a
+//! store, which is loaded beforehand with four times as many entries as each writer puts.
 //!
 //! ```text
 //! load │ 16 × put × N                                      │ check everything
@@ -8,15 +8,17 @@
 //!      ├──────────────────────────────────────── wall_s ───┤
 //! ```
 //!
-//! - Sizes follow from N as the original's do from its 250,000: keys, what is asked, where listers
-//!   begin. Its values are longer than it says, for it pads them by a length that it takes wrongly;
-//!   ours are as long as its.
-//! - A writer puts one entry at a time, and waits for it, unless `inflight` says otherwise.
-//! - The rates `original_…` are by its formulas: each role's work, and of the gets only the hits, by
-//!   the wall clock of all three. The others are attempts by the role's own time.
-//! - `values=premade` takes the making of random values out of the writers' time; `roles=whole` lets
-//!   readers and listers go on until the writers are done.
-//! - Every hit, row and rate of misses is checked as it comes, and in the end every entry.
+//! - The keys, the requested keys and the listers' starting points scale with N as the original's
+//!   do with its 250,000. The original's values are longer than it states, because it computes the
+//!   length of the padding wrongly; the values here are as long as the original's.
+//! - A writer puts an entry and waits for it before the next, unless `inflight` is above 1.
+//! - The rates `original_…` use the original's formulas: each role's work divided by the wall time
+//!   of all three roles, counting only the hits among the gets. The other rates divide a role's
+//!   attempts by its own time.
+//! - `values=premade` takes the generation of random values out of the writers' time; with
+//!   `roles=whole` readers and listers continue until the writers are done.
+//! - Every hit and row is checked as it is read, and so is every miss of a key that is certain to
+//!   exist or to be absent. Every entry is checked at the end.
 
 mod threads;
 mod throng;
@@ -33,28 +35,28 @@ use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Red
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-mega",
     about: "16 writers, 20 readers and 8 listers share a store, each result checked",
-    counts: "puts of each writer, and gets of each reader",
+    counts: "puts per writer, and gets per reader",
     count: 250_000,
     keys: &[
         Key {
             name: "durability",
             kind: Kind::Word(&["volatile", "durable"]),
-            about: "whether a put that is done is with the operating system, or on the disk",
+            about: "whether a completed put is only with the operating system, or on the disk",
         },
         Key {
             name: "values",
             kind: Kind::Word(&["random", "premade"]),
-            about: "whether a writer makes each value as it goes, letter by letter",
+            about: "whether writers generate each value during the run, or use premade noise",
         },
         Key {
             name: "roles",
             kind: Kind::Word(&["once", "whole"]),
-            about: "whether readers and listers do their share, or go on as long as writers do",
+            about: "whether readers and listers do a fixed share, or run as long as the writers",
         },
         Key {
             name: "inflight",
             kind: Kind::Number(1),
-            about: "how many puts of one writer may be under way",
+            about: "maximum number of puts in flight per writer",
         },
         stores::CHECKSUMS,
         stores::MAP,
@@ -79,17 +81,17 @@ const READERS: u64 = 20;
 const LISTERS: u64 = 8;
 const PASSES: u64 = 5;
 
-/// A reader pauses for one to three milliseconds after so many gets.
+/// Number of gets after which a reader pauses for one to three milliseconds.
 const GETS_BETWEEN_PAUSES: u64 = 5_000;
 
-/// One get in so many is timed by itself, so that reading the clock burdens few; odd, so that each
-/// of the four kinds has its turn.
+/// Number of gets per timed get, so that few gets pay for reading the clock. Odd, so that all four
+/// kinds of get are sampled.
 const GETS_PER_SAMPLE: u64 = 7;
 
-/// Writers' keys have numbers from this times their number on.
+/// Distance between the first numbers of two writers' keys: writer w starts at w times this.
 const WRITER_STRIDE: u64 = 10_000_000;
 
-/// What the settings come to.
+/// The workload's parameters, derived from the settings.
 #[derive(Clone, Copy)]
 struct Plan {
     count: u64,
@@ -116,12 +118,13 @@ impl Plan {
         (self.loaded() / 10).max(1)
     }
 
-    /// Where the lister of that number, from 1 on, begins.
+    /// Number of the first row of a lister; listers are numbered from 1.
     fn listed_from(&self, lister: u64) -> u64 {
         (lister * self.loaded() / LISTERS).max(1)
     }
 
-    /// What a reader asks for at its `n`th get, from 1 on, and whether it must, or cannot, be there.
+    /// The key and its number of a reader's `n`th get, counted from 1, and whether the key must
+    /// exist (`Some(true)`), cannot exist (`Some(false)`) or may exist (`None`).
     fn asked(&self, n: u64) -> (RecordKey, u64, Option<bool>) {
         match n % 4 {
             0 => (loaded_key(n + 1), n + 1, Some(true)),
@@ -147,14 +150,14 @@ fn writer_key(writer: u64, number: u64) -> RecordKey {
     RecordKey::new(format_args!("mega_w{writer}_key{number:010}"))
 }
 
-/// Makes values.
+/// A generator of values.
 struct Maker {
     random: Random,
     premade: Option<Values>,
 }
 
-/// What the original's values are longer than it says, on average.
-const OVERLONG: u64 = 30;
+/// Average number of bytes by which the original's values exceed their stated length.
+const EXCESS_BYTES: u64 = 30;
 
 impl Maker {
     fn new(seed: u64, premade: bool) -> Maker {
@@ -162,9 +165,9 @@ impl Maker {
         Maker { random: Random::new(seed), premade }
     }
 
-    /// The value of that number, which says so, of about so many bytes.
+    /// Makes the value of a number, which contains the number, of about `nominal` bytes.
     fn make(&mut self, number: u64, nominal: u64) -> Vec<u8> {
-        let bytes = (nominal + OVERLONG) as usize;
+        let bytes = (nominal + EXCESS_BYTES) as usize;
         let mut value = Vec::with_capacity(bytes);
         if let Some(premade) = &self.premade {
             value.extend_from_slice(format!("val{number}_").as_bytes());
@@ -185,7 +188,7 @@ impl Maker {
     }
 }
 
-/// Whether this is a value of that number.
+/// Whether a value belongs to a number.
 fn is_value(number: u64, value: &[u8]) -> bool {
     let Some(rest) = value.strip_prefix(b"val") else { return false };
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit());
@@ -193,7 +196,7 @@ fn is_value(number: u64, value: &[u8]) -> bool {
     found == number && value.len() > 150
 }
 
-/// What a writer, from 1 on, puts.
+/// A writer's entries; writers are numbered from 1.
 struct Writing {
     writer: u64,
     maker: Maker,
@@ -204,14 +207,14 @@ impl Writing {
         Writing { writer, maker: Maker::new(writer, plan.premade) }
     }
 
-    /// What it puts as its `n`th, from 1 on.
+    /// Makes the writer's `n`th entry, counted from 1.
     fn entry(&mut self, n: u64) -> (RecordKey, Vec<u8>) {
         let number = self.writer * WRITER_STRIDE + n;
         (writer_key(self.writer, number), self.maker.make(number, 200 + n % 300))
     }
 }
 
-/// A reader under way.
+/// State of a running reader.
 struct Reading {
     plan: Plan,
     n: u64,
@@ -226,7 +229,7 @@ impl Reading {
         Ok(Reading { plan, n: 0, hits: RoleStats::new()?, misses: RoleStats::new()?, random })
     }
 
-    /// Gets once.
+    /// Makes the next get and checks its result.
     fn get(&mut self, reader: &mut impl Read) -> io::Result<()> {
         self.n = self.n % self.plan.count + 1;
         let (key, number, due) = self.plan.asked(self.n);
@@ -243,19 +246,19 @@ impl Reading {
         Ok(())
     }
 
-    /// Whether its share is done.
+    /// Whether the reader's share is done.
     fn is_done(&self) -> bool {
         self.n == self.plan.count
     }
 
-    /// For how long it now pauses, if it does.
+    /// The length of the pause after the latest get, if the reader pauses.
     fn pause(&mut self) -> Option<Duration> {
         let pauses = self.n.is_multiple_of(GETS_BETWEEN_PAUSES);
         pauses.then(|| Duration::from_millis(1 + self.random.below(3)))
     }
 }
 
-/// A lister under way.
+/// State of a running lister.
 struct Listing {
     plan: Plan,
     lister: u64,
@@ -268,7 +271,7 @@ impl Listing {
         Ok(Listing { plan, lister, passes: 0, rows: RoleStats::new()? })
     }
 
-    /// Goes once over its rows.
+    /// Makes a whole pass over the lister's rows.
     fn pass(&mut self, reader: &mut impl Read) -> io::Result<()> {
         let mut pass = self.begin_pass();
         while self.go_on(&mut pass, reader, u64::MAX)? {}
@@ -281,14 +284,14 @@ impl Listing {
         Pass { from: loaded_key(number).to_vec(), number, rows, wrong, last, clock: Instant::now() }
     }
 
-    /// Goes over the next rows of the pass, so many at most; whether there may be more.
+    /// Reads the next rows of the pass, at most `rows`; returns whether there may be more.
     fn go_on(&mut self, pass: &mut Pass, reader: &mut impl Read, rows: u64) -> io::Result<bool> {
         let most = self.plan.rows_max();
         let limit = rows.min(most - pass.rows);
         let Pass { from, number, wrong, last, .. } = pass;
         let found = reader.scan(&from.clone(), limit, |key, value| {
-            // As long as there are loaded ones, each follows on the one before; behind them the
-            // writers' come, which follow each other in some order.
+            // The loaded rows have consecutive numbers. The writers' rows come after them; their
+            // keys only have to ascend.
             if *number <= self.plan.loaded() {
                 *wrong += u64::from(*key != *loaded_key(*number) || !is_value(*number, value));
                 *number += 1;
@@ -300,7 +303,7 @@ impl Listing {
             from.clear();
             from.extend_from_slice(key);
         })?;
-        // The next one behind that key.
+        // The smallest key above the last key read.
         from.push(0);
         pass.rows += found;
         if found == limit && pass.rows < most {
@@ -319,20 +322,20 @@ impl Listing {
     }
 }
 
-/// A lister's pass under way.
+/// State of a lister's running pass.
 struct Pass {
-    /// The key that it goes on from.
+    /// The key from which the pass continues.
     from: Vec<u8>,
-    /// Of the loaded row that comes next, as long as there is one.
+    /// Number of the next loaded row; beyond the loaded rows once all have been read.
     number: u64,
     rows: u64,
     wrong: u64,
-    /// The last key that was not loaded.
+    /// The last key read that a writer put.
     last: Option<RecordKey>,
     clock: Instant,
 }
 
-/// What all three roles came to.
+/// Statistics of all three roles.
 struct StatsByRole {
     puts: RoleStats,
     hits: RoleStats,
@@ -388,22 +391,22 @@ impl StatsByRole {
         for (name, times) in original {
             outcome.metric(&format!("original_{name}_per_s"), rate(times, self.wall));
         }
-        outcome.check("puts that were done", self.puts.attempts, WRITERS * plan.count);
+        outcome.check("completed puts", self.puts.attempts, WRITERS * plan.count);
         outcome.check("wrong hits", self.hits.wrong, 0);
         outcome.check("wrong misses", self.misses.wrong, 0);
         outcome.check("wrong rows", self.rows.wrong, 0);
         if !plan.whole {
-            outcome.check("gets that were done", gets, READERS * plan.count);
-            outcome.check("passes that were done", self.passes, LISTERS * PASSES);
+            outcome.check("completed gets", gets, READERS * plan.count);
+            outcome.check("completed passes", self.passes, LISTERS * PASSES);
         }
         let (rows, wrong) = check_all(plan, engine)?;
-        outcome.check("entries in the end", rows, plan.loaded() + WRITERS * plan.count);
-        outcome.check("wrong entries in the end", wrong, 0);
+        outcome.check("entries at the end", rows, plan.loaded() + WRITERS * plan.count);
+        outcome.check("wrong entries at the end", wrong, 0);
         Ok(outcome)
     }
 }
 
-/// Loads what is there before the clock starts.
+/// Loads the entries that exist before the clock starts.
 fn load(plan: Plan, engine: &impl Engine) -> io::Result<()> {
     const BATCH: u64 = 1_000;
     let mut maker = Maker::new(scattered(0), plan.premade);
@@ -418,7 +421,7 @@ fn load(plan: Plan, engine: &impl Engine) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads everything; how many entries there are, and how many are not what they should be.
+/// Reads all entries; returns the number of entries and the number of wrong entries.
 fn check_all(plan: Plan, engine: &impl Engine) -> io::Result<(u64, u64)> {
     let mut writers: Vec<u64> = (1..=WRITERS).collect();
     writers.sort_by_key(|&writer| writer_key(writer, 0));
@@ -438,7 +441,7 @@ fn check_all(plan: Plan, engine: &impl Engine) -> io::Result<(u64, u64)> {
     Ok((rows, wrong))
 }
 
-/// The store, loaded.
+/// Opens a store in a new directory and loads it.
 fn prepare<E: Engine>(
     settings: &Settings,
     open: impl FnOnce(&Directory, OpenOptions) -> io::Result<E>,
@@ -454,7 +457,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_says_its_number_and_no_other() {
+    fn a_value_belongs_to_its_number_and_no_other() {
         for premade in [false, true] {
             let mut maker = Maker::new(1, premade);
             let value = maker.make(160_000_017, 200);
@@ -466,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn at_the_original_size_the_original_is_asked() {
+    fn at_the_original_size_the_keys_are_the_originals() {
         let plan = Plan { count: 250_000, inflight: 1, premade: false, whole: false };
         assert_eq!(&*plan.asked(4).0, b"key0000000005");
         assert_eq!(&*plan.asked(250_000 - 3).0, b"mega_w1_key0010249998");

@@ -1,17 +1,17 @@
-//! `store-put`: P processes put entries of 200 to 500 bytes, each in the order of its own keys, and
-//! none waits for one before it has `inflight` more under way.
+//! `store-put`: P processes put entries of 200 to 500 bytes. Each process puts in the order of its
+//! own keys, and waits for its oldest put only when `inflight` of its puts are in flight.
 //!
 //! ```text
-//! P × put, at most `inflight` of each under way │ check everything
+//! P × put, at most `inflight` of each in flight │ check everything
 //! ├──────────────────────────────────── wall_s ─┤
 //! ```
 //!
-//! - The peers have no processes: one thread takes the same entries in turn from each of the P
-//!   sequences, sorts so many as `batch` says, and commits them as one. So no store has neighbours
-//!   in a transaction that another does not have.
-//! - A put takes from when it is handed over until it is what `durability` says; a batch's from when
-//!   its sorting begins.
-//! - The values are cut from noise, which costs nothing, and all are compared in the end.
+//! - The other stores have no processes: a single thread takes the same entries round-robin from
+//!   the P sequences, sorts `batch` entries, and commits them in a transaction. So no store has
+//!   more neighbouring keys in a transaction than another.
+//! - The latency of a put lasts from its submission until it is as durable as the setting
+//!   `durability` asks for; the puts of a batch start together, before the batch is sorted.
+//! - The values are slices of noise, which cost nothing to make, and all are compared at the end.
 
 mod throng;
 
@@ -26,20 +26,20 @@ use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Red
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-put",
-    about: "many processes put entries of 200 to 500 bytes without waiting for each, all checked",
+    about: "many processes put entries of 200 to 500 bytes, many puts in flight, all checked",
     counts: "puts",
     count: 1_000_000,
     keys: &[
-        Key { name: "processes", kind: Kind::Number(64), about: "how many processes put" },
+        Key { name: "processes", kind: Kind::Number(64), about: "number of processes that put" },
         Key {
             name: "inflight",
             kind: Kind::Number(256),
-            about: "how many puts of one process may be under way",
+            about: "maximum number of puts in flight per process",
         },
         Key {
             name: "batch",
             kind: Kind::Number(1_000),
-            about: "how many puts the other stores commit as one",
+            about: "number of puts per transaction in the other stores",
         },
         stores::DURABILITY,
         stores::CHECKSUMS,
@@ -54,7 +54,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     ],
 };
 
-/// The entries, of which the process P puts those whose number leaves P over.
+/// The entries. Process p of P puts the entries whose number is p modulo P.
 struct Entries {
     count: u64,
     processes: u64,
@@ -76,12 +76,12 @@ impl Entries {
         self.values.get(number)
     }
 
-    /// The numbers of one process' entries.
+    /// The numbers of a process's entries.
     fn of_process(&self, process: u64) -> impl Iterator<Item = u64> + use<> {
         (process..self.count).step_by(self.processes as usize)
     }
 
-    /// What was measured, and whether everything is there.
+    /// Reports the metrics, and checks that every entry is in the store.
     fn report(
         &self,
         puts: &RoleStats,
@@ -98,14 +98,14 @@ impl Entries {
                 due.next().is_some_and(|due| *self.key(due) == *key && self.value(due) == value);
             wrong += u64::from(!right);
         })?;
-        outcome.check("puts that were done", puts.attempts, self.count);
-        outcome.check("entries in the end", rows, self.count);
-        outcome.check("wrong entries in the end", wrong, 0);
+        outcome.check("completed puts", puts.attempts, self.count);
+        outcome.check("entries at the end", rows, self.count);
+        outcome.check("wrong entries at the end", wrong, 0);
         Ok(outcome)
     }
 }
 
-/// How a thread does it, with a store that leaves batches to its users.
+/// Runs the workload on a store that leaves batching to its users, in a single thread.
 fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let directory = Directory::make(settings)?;
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;

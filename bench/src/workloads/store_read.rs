@@ -1,5 +1,5 @@
-//! What `store-get` and `store-scan` have in common: the entries they read, the threads that read,
-//! and those that write meanwhile.
+//! Shared parts of `store-get` and `store-scan`: the entries they read, the reading threads, and
+//! the concurrent writing threads.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,22 +11,22 @@ use crate::settings::{Key, Kind, Settings};
 use crate::stores::writers::{Committer, with_committer};
 use crate::stores::{Directory, Engine, OpenOptions};
 
-/// How many threads write meanwhile.
+/// The setting for the number of threads that write concurrently.
 pub(super) const WRITERS: Key = Key {
     name: "writers",
     kind: Kind::Count(0),
-    about: "how many threads put other entries meanwhile, each waiting for its put",
+    about: "number of threads that concurrently put other entries, each waiting for its put",
 };
 
-/// How many puts they make, so that what readers lose can be compared between stores that write at
-/// different speeds.
+/// The setting for the writers' rate, so that the slowdown of readers can be compared between
+/// stores that write at different speeds.
 pub(super) const PACE: Key = Key {
     name: "pace",
     kind: Kind::Count(0),
-    about: "how many entries a second they put at most, all together; 0: as many as they can",
+    about: "maximum puts per second of all writers together; 0: no maximum",
 };
 
-/// What is read: entries of 200 to 500 bytes under the even numbers.
+/// The entries that are read: 200 to 500 bytes each, with even numbers.
 pub(super) struct Entries {
     pub(super) count: u64,
     values: Values,
@@ -41,7 +41,7 @@ impl Entries {
         self.values.get(number)
     }
 
-    /// The numbers that there are entries for, in order.
+    /// The numbers of all entries, in order.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
         (0..self.count).map(|index| 2 * index)
     }
@@ -59,17 +59,18 @@ impl Entries {
     }
 }
 
-/// What came of it.
+/// The results of the threads.
 pub(super) struct Read<R> {
-    /// Of each reading thread.
+    /// The result of each reading thread.
     pub(super) results: Vec<R>,
-    /// From the start of the first to the end of the last.
+    /// Time from the start of the first reading thread to the end of the last.
     pub(super) wall: Duration,
+    /// The writers' rate during that time.
     pub(super) puts_per_second: f64,
 }
 
-/// Loads the entries and runs `read` on as many threads as there are workers, with the number of
-/// each, beside those who write.
+/// Loads the entries and runs `read`, with the number of the thread, on as many threads as there
+/// are workers, concurrently with the writing threads.
 pub(super) fn on_threads<E: Engine, R: Send>(
     settings: &Settings,
     read: impl Fn(&E, &Entries, u64) -> io::Result<R> + Sync,
@@ -108,7 +109,7 @@ pub(super) fn on_threads<E: Engine, R: Send>(
     })
 }
 
-/// Puts until `stop` is set, one so long after the other, or at once.
+/// Puts in a loop until `stop` is set, at the given interval or without pauses.
 fn write<E: Engine>(
     committer: &Committer<'_, E>,
     writer: u64,
@@ -119,7 +120,7 @@ fn write<E: Engine>(
 ) -> io::Result<()> {
     let mut writer_handle = committer.writer_handle(writer as usize, 1);
     let mut role = RoleStats::new()?;
-    // Ten digits each: room for a hundred writers.
+    // A key has ten digits: room for a hundred writers.
     let mut number = writer * 100_000_000;
     while !stop.load(Ordering::Relaxed) {
         let begun = Instant::now();

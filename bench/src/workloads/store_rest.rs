@@ -1,14 +1,13 @@
-//! `store-rest`: many small entries, loaded in order, and what they cost at rest.
+//! `store-rest`: many small entries, loaded in order, and their cost in disk and memory at rest.
 //!
 //! ```text
 //! load N in batches │ memory, disk │ get × M at random
 //! ├───── loads_per_s┤              ├───────── gets_per_s
 //! ```
 //!
-//! - A key has ten bytes and a value sixteen, of random bits: nothing can be compressed.
-//! - Anonymous memory is what the program has of its own; pages of the data file that the system
-//!   keeps for it can be had back at any time. The peak is the most that was seen, some two hundred
-//!   times a second.
+//! - A key has ten bytes, and a value has sixteen bytes of random bits, which do not compress.
+//! - Anonymous memory is the program's own; the system can reclaim cached pages of the data file at
+//!   any time. The peak is the largest of about two hundred samples per second.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,16 +23,16 @@ use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Red
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-rest",
-    about: "N entries of ten and sixteen bytes loaded in order: disk, memory, gets",
+    about: "N entries (key 10 bytes, value 16 bytes) loaded in order: disk, memory, gets",
     counts: "entries",
     count: 100_000_000,
     keys: &[
         Key {
             name: "batch",
             kind: Kind::Number(10_000),
-            about: "how many entries are committed as one",
+            about: "number of entries per transaction",
         },
-        Key { name: "gets", kind: Kind::Number(1_000_000), about: "how many are got in the end" },
+        Key { name: "gets", kind: Kind::Number(1_000_000), about: "number of gets after the load" },
         stores::DURABILITY,
         stores::CHECKSUMS,
         Directory::KEY,
@@ -43,10 +42,10 @@ pub(crate) const WORKLOAD: Workload = Workload {
     peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 
-/// How often the memory is looked at while entries are loaded.
+/// Interval at which memory is sampled while entries are loaded.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The entry of that number.
+/// The entry of a number.
 fn entry(number: u64) -> (RecordKey, [u8; 16]) {
     let (one, two) = (scattered(number), scattered(!number));
     let value = (u128::from(one) << 64 | u128::from(two)).to_le_bytes();
@@ -84,7 +83,7 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     gets.report(&mut outcome, "get");
     outcome.check("wrong gets", gets.wrong, 0);
     let rows = reader.scan(b"0", u64::MAX, |_, _| ())?;
-    outcome.check("entries in the end", rows, settings.count);
+    outcome.check("entries at the end", rows, settings.count);
     Ok(outcome)
 }
 
@@ -101,7 +100,7 @@ fn load(settings: &Settings, engine: &impl Engine) -> io::Result<()> {
     Ok(())
 }
 
-/// Does the work; the most anonymous memory that was seen meanwhile.
+/// Runs `work` and returns the peak of anonymous memory sampled during it.
 fn with_memory_sampler(work: impl FnOnce() -> io::Result<()>) -> io::Result<u64> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

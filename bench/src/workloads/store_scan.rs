@@ -1,9 +1,9 @@
-//! `store-scan`: each of W threads goes over all entries in order, again and again.
+//! `store-scan`: each of W threads scans all entries in order, several times.
 //!
-//! - A row is read in full: a sum over key and value must come out in the end, and each key must
-//!   lie above the one before.
-//! - `rows_per_s` is of one thread. A pass is one snapshot; heed's and redb's are one transaction
-//!   per thread, throng's see at their start all that was committed.
+//! - Each row is read in full: the sum over all keys and values is checked, and each key must be
+//!   greater than the key before.
+//! - `rows_per_s` is the rate per thread. Each pass reads a snapshot: in heed, redb and fjall the
+//!   same snapshot for all passes of a thread, in throng the latest state at the start of the pass.
 
 use std::io;
 use std::time::Instant;
@@ -17,14 +17,14 @@ use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, Vi
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "store-scan",
-    about: "threads go over all entries of 200 to 500 bytes in order, each row summed up",
+    about: "threads scan all entries of 200 to 500 bytes in order, all rows checked by sums",
     counts: "entries in the store",
     count: 1_000_000,
     keys: &[
         Key {
             name: "passes",
             kind: Kind::Number(10),
-            about: "how often each thread goes over all entries",
+            about: "number of times that each thread scans all entries",
         },
         store_read::WRITERS,
         store_read::PACE,
@@ -74,11 +74,11 @@ fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// What the rows of a pass add up to.
+/// The checksum of a pass.
 #[derive(Default, PartialEq, Eq)]
 struct Sum {
     rows: u64,
-    /// How many did not lie above the one before.
+    /// Number of rows whose key is not greater than the key before.
     disordered: u64,
     last: u64,
     bytes: u64,
@@ -87,7 +87,7 @@ struct Sum {
 impl Sum {
     fn add(&mut self, key: &[u8], value: &[u8]) {
         self.rows += 1;
-        // The last eight digits of the number, as one word.
+        // The last eight digits of the number, as a word.
         let number = key.last_chunk().map_or(0, |digits| u64::from_be_bytes(*digits));
         self.disordered += u64::from(number <= self.last);
         self.last = number;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn another_byte_another_order_and_another_row_show() {
+    fn another_byte_another_order_and_a_missing_row_change_the_sum() {
         let (one, two) = (&b"get00000001"[..], &b"get00000002"[..]);
         let rows = sum(&[(one, b"a value of a row"), (two, b"another")]);
         assert!(rows == sum(&[(one, b"a value of a row"), (two, b"another")]));

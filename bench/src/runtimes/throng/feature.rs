@@ -1,9 +1,9 @@
-//! What throng's processes may be given beside their work, so that its cost is seen: the setting
-//! `feature` of the workloads that have one.
+//! The setting `feature`: features of throng that a workload's processes use in addition to their
+//! work, so that the cost of a feature can be measured.
 //!
-//! Each is in use and not only switched on, and [`Fixture::check`] proves it afterwards.
-//! Supervised processes are reached by their [`Child`] handles, all others by their [`Address`]es;
-//! so a workload is generic in what [reaches](SendTarget) its processes.
+//! A feature is in use, not merely enabled, and [`Fixture::check`] proves it afterwards. Supervised
+//! processes are reached through their [`Child`] handles, all others through their [`Address`]es;
+//! so a workload is generic over the [`SendTarget`].
 
 mod scraper;
 
@@ -20,44 +20,44 @@ use crate::outcome::Outcome;
 use crate::settings::{Key, Kind, Settings};
 use crate::workloads::tally::Tally;
 
-/// The setting, for workloads that list it.
+/// The setting, for the workloads that have it.
 pub(crate) const KEY: Key = Key {
     name: "feature",
     kind: Kind::Word(&["none", MONITOR, BOUNDED, SUPERVISOR, METRICS]),
-    about: "what the processes that are sent to are given, to see what it costs",
+    about: "a feature that the receiving processes use, to measure its cost (throng only)",
 };
 
-/// The features that can be asked for.
+/// The features besides `none`.
 pub(crate) const WORDS: &[&str] = &[MONITOR, BOUNDED, SUPERVISOR, METRICS];
 
-/// One process monitors each of them.
+/// A single process monitors each receiving process.
 const MONITOR: &str = "monitor";
 
-/// Each has a bounded mailbox, whose bound is not reached: a message that is refused is missing in
-/// the sum, or among the replies.
+/// Each receiving process has a bounded mailbox, whose bound is never reached: a rejected message
+/// would be missing in the sum or among the replies.
 const BOUNDED: &str = "bounded";
 
-/// Each is the child of one supervisor, and reached by its handle.
+/// Each receiving process is a child of the same supervisor and is reached through its handle.
 const SUPERVISOR: &str = "supervisor";
 
-/// A process reads the runtime's metrics again and again, as a scraper has them.
+/// A process reads the runtime's metrics periodically, in the text form that a scraper gets.
 const METRICS: &str = "metrics";
 
-/// How many processes a feature takes beside those that have it.
+/// Number of processes that a feature needs besides the receiving processes, at most.
 pub(crate) const PROCESSES: u64 = 1;
 
 static DOWNS: Tally = Tally::new();
 static CHILDREN: Tally = Tally::new();
 
-/// What reaches a process.
+/// A handle through which a process receives messages.
 pub(crate) trait SendTarget<P: Process>: Clone + Send + Sync + 'static {
     /// Sends a message.
     ///
     /// # Errors
-    /// When there is nobody who takes it.
+    /// If no process accepts the message.
     fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>>;
 
-    /// Calls.
+    /// Calls the process.
     fn call<T: Turn<P>>(&self, message: T) -> Call<T, T::Reply>;
 
     /// The process's own address, if it is alive.
@@ -92,36 +92,36 @@ impl<P: Process> SendTarget<P> for Child<P> {
     }
 }
 
-/// Some processes and what they were given.
+/// The receiving processes of a workload, with their feature.
 pub(crate) struct Fixture<R> {
     processes: Vec<R>,
     feature: Feature,
 }
 
 enum Feature {
-    /// Nothing, or what shows in the workload's own checks.
+    /// No feature, or a feature that the workload's own checks prove.
     Plain,
     Monitor,
     Supervisor,
     Scraper(Scraper),
 }
 
-/// Whether the settings ask for supervised processes: those of [`Fixture::supervise`], and not of
-/// [`Fixture::start`].
+/// Whether the settings ask for supervised processes, which [`Fixture::supervise`] starts; all
+/// others are started by [`Fixture::start`].
 pub(crate) fn is_supervised(settings: &Settings) -> bool {
     settings.word(KEY.name) == SUPERVISOR
 }
 
 impl<P: Process> Fixture<Address<P>> {
-    /// Starts so many processes that are sent to, with what the settings ask for; each with room for
-    /// `capacity` messages if its mailbox is to be bounded. There must be room for [`PROCESSES`]
-    /// more.
+    /// Starts `count` receiving processes with the feature that the settings ask for. A bounded
+    /// mailbox has room for `capacity` messages. The process limit must leave room for
+    /// [`PROCESSES`] more.
     ///
     /// # Errors
-    /// When the process that should monitor them does not.
+    /// If the monitoring process does not reply, or the scraper does not start.
     ///
     /// # Panics
-    /// When there is no room for a process.
+    /// If the process limit is reached.
     pub(crate) async fn start(
         runtime: &RuntimeHandle,
         settings: &Settings,
@@ -150,17 +150,17 @@ impl<P: Process> Fixture<Address<P>> {
 }
 
 impl<P: Process> Fixture<Child<P>> {
-    /// Has a supervisor start so many processes that are sent to. There must be room for
+    /// Starts `count` receiving processes under a supervisor. The process limit must leave room for
     /// [`PROCESSES`] more.
     ///
     /// # Errors
-    /// When one of them does not start.
+    /// If the supervisor or a child does not start.
     pub(crate) async fn supervise(
         runtime: &RuntimeHandle,
         count: u64,
         make: impl Fn() -> P + Clone + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        // The check lets each of them die once.
+        // The check kills each child once.
         let deaths = u32::try_from(count).unwrap_or(u32::MAX);
         let supervisor = Supervisor::dynamic().intensity(deaths, Duration::from_secs(3600));
         let supervisor = supervisor.start_async(runtime).await.map_err(io::Error::other)?;
@@ -178,14 +178,14 @@ impl<P: Process> Fixture<Child<P>> {
 }
 
 impl<R> Fixture<R> {
-    /// The processes themselves.
+    /// The handles of the receiving processes.
     pub(crate) fn processes(&self) -> &[R] {
         &self.processes
     }
 
-    /// Stops the processes if that is what shows that they had it, and adds what is found. The
-    /// workload has started `started` processes in all, none has exited, and they have handled
-    /// `handled` messages at least.
+    /// Checks that the feature was in use, and adds the result to the outcome. For monitors it stops
+    /// the processes, for a supervisor it kills them. The workload has started `started` processes
+    /// in all, none of which has exited, and they have handled at least `handled` messages.
     pub(crate) async fn check<P: Process>(self, started: u64, handled: u64, outcome: &mut Outcome)
     where
         R: SendTarget<P>,
@@ -200,7 +200,7 @@ impl<R> Fixture<R> {
                     address.stop();
                 }
                 DOWNS.complete().await;
-                outcome.check("monitors that told of an exit", DOWNS.count(), count);
+                outcome.check("monitors that reported an exit", DOWNS.count(), count);
             }
             Feature::Supervisor => {
                 CHILDREN.arm(2 * count);
@@ -211,7 +211,7 @@ impl<R> Fixture<R> {
                 outcome.check("starts and restarts of children", CHILDREN.count(), 2 * count);
             }
             Feature::Scraper(scraper) => {
-                // Its own process is one more than the workload knows of.
+                // The scraper's own process is not in the workload's count.
                 scraper.check(started + PROCESSES, handled, outcome).await;
             }
         }

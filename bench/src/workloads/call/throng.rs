@@ -11,7 +11,7 @@ use crate::runtimes::{
 };
 use crate::settings::Settings;
 
-/// One caller has one message at a time on its way.
+/// Capacity of a bounded mailbox: more than the single message that the only caller has in flight.
 const CAPACITY: u64 = 1000;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
@@ -38,7 +38,7 @@ async fn measure_with<R: SendTarget<Server<Callee>>>(
 ) -> io::Result<Outcome> {
     let (callees, calls) = (settings.get("callees"), settings.count + settings.get("samples"));
     let mut outcome = measure(Throng { callees: fixture.processes().to_vec() }, settings).await?;
-    // The driver and the callees; each was called once before the clock.
+    // Started: the driver and the callees. Each callee was called once before the clock started.
     fixture.check(1 + callees, callees + calls, &mut outcome).await;
     Ok(outcome)
 }

@@ -1,5 +1,5 @@
-//! `send` with actix: `do_send`, which no mailbox capacity stops; the senders share the receiver's
-//! thread.
+//! `send` with actix: `do_send`, which ignores the mailbox's capacity. The senders share the
+//! receiver's thread.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! `send` with kameo: each sender sends its share in one handler.
+//! `send` with kameo: each sender sends its whole share in a single handler.
 
 use std::convert::Infallible;
 use std::io;
@@ -76,7 +76,7 @@ impl Message<Go> for Sender {
 
     async fn handle(&mut self, Go(share): Go, _: &mut Context<Self, ()>) {
         share.send_all(|value| {
-            // A message that found nobody is missing in the sum.
+            // A message without a receiver is missing in the sum.
             let _ = self.receiver.tell(Add(value)).try_send();
         });
     }
@@ -85,7 +85,7 @@ impl Message<Go> for Sender {
 impl SendSteps for Kameo {
     async fn start_sender(&self, share: Share) {
         let sender = runtimes::kameo::start(Sender { receiver: self.receiver.clone() });
-        // A sender that was not told to go is missing in the senders' count.
+        // A sender that did not receive its `Go` is missing in the count of senders.
         let _ = sender.tell(Go(share)).try_send();
     }
 

@@ -1,4 +1,4 @@
-//! `send` with ractor: each sender sends its share in one handler.
+//! `send` with ractor: each sender sends its whole share in a single handler.
 
 use std::io;
 
@@ -72,7 +72,7 @@ impl Actor for Sender {
         (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
         share.send_all(|value| {
-            // A message that found nobody is missing in the sum.
+            // A message without a receiver is missing in the sum.
             let _ = self.receiver.send_message(Entry::Add(value));
         });
         Ok(())
@@ -82,7 +82,7 @@ impl Actor for Sender {
 impl SendSteps for Ractor {
     async fn start_sender(&self, share: Share) {
         let sender = Sender { receiver: self.receiver.clone() };
-        // A sender that was not told to go is missing in the senders' count.
+        // A sender that did not receive its `Go` is missing in the count of senders.
         let _ = runtimes::ractor::start(sender, ()).await.send_message(Go(share));
     }
 

@@ -1,4 +1,4 @@
-//! `send` with tellus: each sender sends its share in one handler.
+//! `send` with tellus: each sender sends its whole share in a single handler.
 
 use std::convert::Infallible;
 use std::io;

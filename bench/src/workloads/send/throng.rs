@@ -35,10 +35,10 @@ async fn measure_with<R: SendTarget<Receiver>>(
 ) -> io::Result<Outcome> {
     let (senders, messages) = (settings.get("senders"), settings.count);
     let [receiver] = fixture.processes() else {
-        return Err(io::Error::other("there is one receiver"));
+        return Err(io::Error::other("expected exactly one receiver"));
     };
     let mut outcome = measure(Throng { runtime, receiver: receiver.clone() }, settings).await?;
-    // The driver, the receiver and the senders; each sender is told to go.
+    // Started: the driver, the receiver and the senders. Each sender handles a `Go`.
     fixture.check(2 + senders, senders + messages, &mut outcome).await;
     Ok(outcome)
 }
@@ -93,7 +93,7 @@ impl Message for Go {
 impl<R: SendTarget<Receiver>> Handle<Go> for Sender<R> {
     async fn handle(&mut self, Go(share): Go, _: &mut Context<Self>) {
         share.send_all(|value| {
-            // A message that found nobody is missing in the sum.
+            // A message without a receiver is missing in the sum.
             let _ = self.receiver.send(Add(value));
         });
     }
@@ -102,7 +102,7 @@ impl<R: SendTarget<Receiver>> Handle<Go> for Sender<R> {
 impl<R: SendTarget<Receiver>> SendSteps for Throng<R> {
     async fn start_sender(&self, share: Share) {
         let sender = Sender { receiver: self.receiver.clone() };
-        // A sender that was not told to go is missing in the senders' count.
+        // A sender that did not receive its `Go` is missing in the count of senders.
         let _ = runtimes::throng::start(&self.runtime, sender).send(Go(share));
     }
 

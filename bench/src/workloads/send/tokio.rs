@@ -1,5 +1,5 @@
-//! `send` with tokio: the channel closes after the last sender, and the receiver's task returns
-//! its sum, so that a message is a bare `u64`.
+//! `send` with tokio: the channel closes when the last sender is done, and the receiver's task then
+//! returns its sum, so that a message is a bare `u64`.
 
 use std::io;
 
@@ -39,7 +39,7 @@ impl SendSteps for Tokio {
         let mailbox = self.mailbox.clone();
         tokio::spawn(async move {
             share.send_all(|value| {
-                // A message that found nobody is missing in the sum.
+                // A message without a receiver is missing in the sum.
                 let _ = mailbox.send(value);
             });
         });

@@ -1,4 +1,4 @@
-//! Services in ractor: a call without a timeout. An actor is told to stop.
+//! Services in ractor: a call without a timeout. An actor is stopped by a request.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use crate::runtimes;
 
 pub(in super::super) struct Ractor;
 
-/// The service is the actor's state, as ractor has it.
+/// An actor whose state, in ractor's sense, is the service.
 struct Server<S>(PhantomData<fn() -> S>);
 
 pub(in super::super) struct Request {
@@ -32,7 +32,7 @@ impl<S: Service> Actor for Server<S> {
         request: Request,
         service: &mut S,
     ) -> Result<(), ActorProcessingErr> {
-        // A caller that no longer waits misses its own reply.
+        // If the caller has given up, the reply is dropped, and the caller counts it as missing.
         let _ = request.reply.send(service.reply(request.value));
         Ok(())
     }

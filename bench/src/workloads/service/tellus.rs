@@ -1,7 +1,7 @@
-//! Services in tellus: the request carries the caller's address, and the reply is a message to it;
-//! `ask` is for code outside of actors, and has a timer besides. An actor stops itself when it is
-//! told to. The service belongs to the actor's value, for what tellus calls state is made anew by
-//! each start.
+//! Services in tellus: the request carries the caller's address, and the reply is a message to that
+//! address; `ask` is meant for code outside of actors and also starts a timer. An actor stops
+//! itself on a request. The service is part of the actor's value, because each start creates the
+//! state, in tellus's sense, again.
 
 use std::convert::Infallible;
 

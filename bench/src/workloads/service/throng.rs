@@ -1,4 +1,5 @@
-//! Services in throng: `Address::call` with its default deadline. A process is told to stop.
+//! Services in throng: `Address::call` with its default deadline. A process is stopped by a
+//! request.
 
 use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 

@@ -1,4 +1,4 @@
-//! Services in tokio: a task that owns its receiver; the request carries a oneshot for the reply.
+//! Services in tokio: a task that owns its receiver. The request carries a oneshot for the reply.
 //! The task ends when its last sender is dropped.
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -20,7 +20,8 @@ impl Host for Tokio {
         let (mailbox, mut requests) = unbounded_channel::<Request>();
         tokio::spawn(async move {
             while let Some(request) = requests.recv().await {
-                // A caller that no longer waits misses its own reply.
+                // If the caller has given up, the reply is dropped, and the caller counts it as
+                // missing.
                 let _ = request.reply.send(service.reply(request.value));
             }
         });

@@ -36,7 +36,7 @@ impl Actor for State {
             Ok(signal) => signal,
             Err(_) => {
                 self.time_out();
-                // Nothing comes any more, so the actor stops.
+                // `None` stops the actor.
                 None
             }
         })

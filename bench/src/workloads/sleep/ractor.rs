@@ -1,5 +1,5 @@
-//! `sleep` with ractor: an actor that sends itself a message for later, which is what it has for a
-//! receive with a time-out; that takes a task beside the actor's.
+//! `sleep` with ractor: an actor that sends itself a delayed message, which takes a second task per
+//! actor; ractor has no receive with a time-out.
 
 use std::io;
 

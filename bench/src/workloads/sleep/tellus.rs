@@ -1,4 +1,4 @@
-//! `sleep` with tellus: an actor with a timer, which is what it has for a receive with a time-out.
+//! `sleep` with tellus: an actor with a timer; tellus has no receive with a time-out.
 
 use std::convert::Infallible;
 use std::io;

@@ -1,4 +1,4 @@
-//! `sleep` with throng: the state is the process, and its mailbox gives up.
+//! `sleep` with throng: the state is the process, and its receive times out.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! `sleep` with one tokio task that awaits N timers: there is nothing in it that could run by itself.
+//! `sleep` with a single tokio task that awaits N timers: no timer can run independently of the
+//! others.
 
 use std::io;
 
@@ -25,7 +26,8 @@ impl SleepSteps for Tokio {
             sleep(receive_timeout()).await;
             state.time_out();
         });
-        // With a budget of polls, as tasks have it, `join_all` would poll all N again for every 128.
+        // `unconstrained`: with a task's budget of polls, `join_all` would poll all N timers again
+        // for every 128 that are done.
         unconstrained(join_all(naps)).await
     }
 }

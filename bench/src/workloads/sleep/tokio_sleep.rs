@@ -1,4 +1,4 @@
-//! `sleep` with tokio tasks that only sleep: nothing can be sent to them.
+//! `sleep` with tokio tasks that only sleep and cannot receive messages.
 
 use std::io;
 

@@ -45,7 +45,7 @@ impl SpawnSteps for Kameo {
     }
 
     fn count(&self, process: &Self::Address) {
-        // A message that found nobody is missing in the count.
+        // A message without a receiver is missing in the count.
         let _ = process.tell(Count).try_send();
     }
 

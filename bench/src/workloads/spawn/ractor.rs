@@ -1,4 +1,4 @@
-//! `spawn` with ractor: an actor is told to stop.
+//! `spawn` with ractor: an actor is stopped by a request.
 
 use std::io;
 
@@ -51,7 +51,7 @@ impl SpawnSteps for Ractor {
     }
 
     fn count(&self, process: &Self::Address) {
-        // A message that found nobody is missing in the count.
+        // A message without a receiver is missing in the count.
         let _ = process.send_message(Count);
     }
 

@@ -1,5 +1,5 @@
-//! `spawn` with tellus: an actor stops itself when it is told to. The state that is counted belongs
-//! to the actor's value, for what tellus calls state is made anew by each start.
+//! `spawn` with tellus: an actor stops itself on a request. The counted state is part of the
+//! actor's value, because each start creates the state, in tellus's sense, again.
 
 use std::convert::Infallible;
 use std::io;

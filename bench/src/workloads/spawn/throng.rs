@@ -41,7 +41,7 @@ impl SpawnSteps for Throng {
     }
 
     fn count(&self, process: &Self::Address) {
-        // A message that found nobody is missing in the count.
+        // A message without a receiver is missing in the count.
         let _ = process.send(Count);
     }
 

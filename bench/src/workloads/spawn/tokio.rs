@@ -31,7 +31,7 @@ impl SpawnSteps for Tokio {
     }
 
     fn count(&self, process: &Self::Address) {
-        // A message that found nobody is missing in the count.
+        // A message without a receiver is missing in the count.
         let _ = process.send(Count);
     }
 

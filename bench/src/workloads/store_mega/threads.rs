@@ -1,4 +1,4 @@
-//! `store-mega` with a store that is used by threads: one for each writer, reader and lister.
+//! `store-mega` with a store used by threads: a thread for each writer, reader and lister.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! `store-mega` with throng: a process for each writer, reader and lister, as in the original.
 //!
-//! A reader lets others have its worker after some gets, as a runtime that preempts would make it,
-//! and a lister after some rows of its snapshot.
+//! A reader yields its worker after some gets, and a lister after some rows of its snapshot; a
+//! preemptive runtime would interrupt them in the same way.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,12 +20,12 @@ use crate::runtimes;
 use crate::settings::Settings;
 use crate::stores::{PutsInFlight, Throng};
 
-/// Nothing that works takes this long.
+/// Limit of each call, which no working process reaches.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A reader's gets between two looks whether others want to run: some tens of microseconds.
+/// Number of gets after which a reader yields: some tens of microseconds.
 const GETS_PER_TURN: u64 = 64;
-/// A lister's rows, the same.
+/// Number of rows after which a lister yields: some tens of microseconds.
 const ROWS_PER_TURN: u64 = 256;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
@@ -74,17 +74,17 @@ async fn measure(
     Ok(roles)
 }
 
-/// What each process has.
+/// Data shared by all processes.
 #[derive(Clone)]
 struct Shared {
     plan: Plan,
     engine: Arc<Throng>,
-    /// How many writers are not done.
+    /// Number of writers that are not done.
     writing: Arc<AtomicU64>,
     begun: Instant,
 }
 
-/// One of them, and what it does.
+/// A process with its number within its role.
 struct RoleProcess<D> {
     shared: Shared,
     number: u64,
@@ -106,13 +106,13 @@ impl Shared {
         runtimes::throng::start(runtime, RoleProcess { shared: self.clone(), number, role })
     }
 
-    /// Whether a reader or lister goes on that has done its share, or not.
+    /// Whether a reader or lister continues, given whether its share is done.
     fn goes_on(&self, done: bool) -> bool {
         if self.plan.whole { self.writing.load(Ordering::Relaxed) > 0 } else { !done }
     }
 }
 
-/// What a process does when it is told to.
+/// The work of a role, which a process does on [`Go`].
 trait RoleWork: Send + Sync + 'static {
     type Result: Send + 'static;
 
@@ -137,7 +137,7 @@ async fn go<D: RoleWork>(process: &Address<RoleProcess<D>>) -> io::Result<D::Res
     let go = Go(std::marker::PhantomData);
     match process.call(go).within(TIMEOUT).await {
         Ok(result) => result,
-        Err(error) => Err(io::Error::other(format!("a process did not answer: {error:?}"))),
+        Err(error) => Err(io::Error::other(format!("a process did not reply: {error:?}"))),
     }
 }
 
@@ -148,12 +148,12 @@ impl RoleWork for Writer {
         let Shared { plan, engine, writing, begun } = shared;
         let mut role = RoleStats::new()?;
         let mut entries = Writing::new(*plan, number);
-        let mut puts = PutsInFlight::at_most(plan.inflight);
+        let mut in_flight = PutsInFlight::at_most(plan.inflight);
         for n in 1..=plan.count {
             let (key, value) = entries.entry(n);
-            puts.put(engine, &key, &value, &mut role).await?;
+            in_flight.put(engine, &key, &value, &mut role).await?;
         }
-        puts.wait_for_all(&mut role).await?;
+        in_flight.wait_for_all(&mut role).await?;
         writing.fetch_sub(1, Ordering::Relaxed);
         role.time = begun.elapsed();
         Ok(role)

@@ -1,5 +1,5 @@
-//! `store-put` with throng: a process for each sequence, which awaits its oldest ticket when it has
-//! enough under way.
+//! `store-put` with throng: a process for each sequence, which awaits its oldest ticket when
+//! `inflight` puts are in flight.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 use crate::stores::{Directory, OpenOptions, PutsInFlight, Throng};
 
-/// Nothing that works takes this long.
+/// Limit of each call, which no working process reaches.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
@@ -32,9 +32,9 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
                 runtimes::throng::start(&runtime, putter)
             })
             .collect();
-        let told = putters.iter().map(|putter| async { putter.call(Go).within(TIMEOUT).await });
+        let calls = putters.iter().map(|putter| async { putter.call(Go).within(TIMEOUT).await });
         let mut puts = RoleStats::new()?;
-        for role in join_all(told).await {
+        for role in join_all(calls).await {
             let role = role.map_err(|error| io::Error::other(format!("{error:?}")))?;
             puts.merge(&role?)?;
         }
@@ -63,12 +63,12 @@ impl Handle<Go> for Putter {
     async fn handle(&mut self, _: Go, _: &mut Context<Self>) -> io::Result<RoleStats> {
         let (engine, entries) = &*self.shared;
         let mut role = RoleStats::new()?;
-        let mut puts = PutsInFlight::at_most(self.inflight);
+        let mut in_flight = PutsInFlight::at_most(self.inflight);
         for number in entries.of_process(self.number) {
             let (key, value) = (entries.key(number), entries.value(number));
-            puts.put(engine, &key, value, &mut role).await?;
+            in_flight.put(engine, &key, value, &mut role).await?;
         }
-        puts.wait_for_all(&mut role).await?;
+        in_flight.wait_for_all(&mut role).await?;
         Ok(role)
     }
 }

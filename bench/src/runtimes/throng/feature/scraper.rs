@@ -1,7 +1,8 @@
-//! A process that reads the runtime's metrics every 100 ms, in the form in which Prometheus has
-//! them, and looks whether what they say can be true.
+//! A process that reads the runtime's metrics every 100 ms, in Prometheus's text format, and checks
+//! that the numbers are plausible.
 //!
-//! It parses only after the clock has stopped: that would be the scraper's work, not the runtime's.
+//! The texts are parsed only after the clock has stopped, because parsing is the work of a scraper,
+//! not of the runtime.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,13 +12,13 @@ use throng::{Address, AsyncProcess, Inbox, Message, ReplyTo, RuntimeHandle};
 use crate::outcome::Outcome;
 use crate::workloads::tally::TIMEOUT;
 
-/// More often than anybody scrapes, so that the cost is seen if there is one.
+/// Interval between two scrapes: far shorter than usual, so that any cost shows.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// The process, which scrapes until it is told to finish.
+/// The address of the process, which scrapes until it receives [`Finish`].
 pub(super) struct Scraper(Address<AsyncProcess<Finish>>);
 
-/// Asks for all texts so far and a last one, in which so many messages have been handled.
+/// Asks for all texts so far and a last text, in which at least `handled` messages are counted.
 pub(super) struct Finish {
     handled: u64,
     texts: ReplyTo<Vec<String>>,
@@ -28,18 +29,19 @@ impl Message for Finish {
 }
 
 impl Scraper {
-    /// Starts it; it scrapes at once.
+    /// Starts the process, which scrapes at once.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// If the process limit is reached.
     pub(super) fn start(runtime: &RuntimeHandle) -> io::Result<Scraper> {
         let inside = runtime.clone();
         let process = runtime.spawn_async(|inbox| scrape(inbox, inside));
-        // The error has the function in it, which is of no use to anybody.
+        // Only the text is kept: the error also hands back the function, which is not needed.
         process.map(Scraper).map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Adds what the texts show, where `processes` have been started in all, and none has exited.
+    /// Checks the texts, given that `processes` processes were started in all and none has exited,
+    /// and adds the results to the outcome.
     pub(super) async fn check(self, processes: u64, handled: u64, outcome: &mut Outcome) {
         let finish = |texts| Finish { handled, texts };
         let texts = self.0.ask(finish).within(2 * TIMEOUT).await.unwrap_or_default();
@@ -51,7 +53,7 @@ impl Scraper {
         outcome.check("processes in the last scrape", last.processes, processes);
         outcome.check("processes spawned in the last scrape", last.spawned, processes);
         outcome.check("processes exited in the last scrape", last.exited, 0);
-        // Beside messages, hooks are turns too.
+        // Hooks are turns too, so the number of turns may exceed that of messages.
         outcome.check("messages handled in the last scrape", last.turns.min(handled), handled);
     }
 }
@@ -64,7 +66,7 @@ async fn scrape(mut inbox: Inbox<Finish>, runtime: RuntimeHandle) {
             None => texts.push(runtime.metrics().to_prometheus()),
         }
     };
-    // A worker counts the messages of a process when it leaves that, which may be after the last
+    // A worker counts a process's messages when it leaves the process, which may be after the last
     // reply.
     let begun = Instant::now();
     let mut last = runtime.metrics().to_prometheus();
@@ -73,11 +75,11 @@ async fn scrape(mut inbox: Inbox<Finish>, runtime: RuntimeHandle) {
         last = runtime.metrics().to_prometheus();
     }
     texts.push(last);
-    // Whoever asked waits, or the program is over.
+    // The send fails only if `check` no longer waits, at the end of the program.
     let _ = reply.send(texts);
 }
 
-/// What is looked at in a text.
+/// The numbers that are checked in a text.
 #[derive(Clone, Copy, Default)]
 struct Scrape {
     processes: u64,
@@ -96,13 +98,13 @@ impl Scrape {
         }
     }
 
-    /// Whether no total is smaller than in the scrape before.
+    /// Whether every total is at least as large as in the scrape before.
     fn may_follow(&self, before: &Scrape) -> bool {
         self.spawned >= before.spawned && self.exited >= before.exited && self.turns >= before.turns
     }
 }
 
-/// The sum of a family's samples: one, or one for each worker. A family that is missing is zero.
+/// The sum of a family's samples: a single sample or a sample per worker. A missing family is zero.
 fn sum(text: &str, family: &str) -> u64 {
     let samples = text.lines().filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
@@ -117,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_summed_over_its_workers_and_no_other() {
+    fn a_family_is_summed_over_its_workers_without_other_families() {
         let text = "# HELP a_total All.\n# TYPE a_total counter\na_total{worker=\"0\"} 3\n\
                     a_total{worker=\"1\"} 4\na_total_more 50\nb 6\n";
         assert_eq!((sum(text, "a_total"), sum(text, "b"), sum(text, "c")), (7, 6, 0));
