@@ -1,11 +1,11 @@
-//! Tells the program which versions it was built with, as the lock file states them.
+//! Passes the versions of the measured packages, from the lock file, to the program.
 //!
-//! Sets `VERSION_<PACKAGE>` for every package named in [`RUNTIMES`]; a package that the lock file
-//! does not have exactly once is a build error, since a row with a guessed version means nothing.
+//! Sets `VERSION_<PACKAGE>` for every package named in [`PACKAGES`]. A package that is not in the
+//! lock file exactly once is a build error, since a row must not state a guessed version.
 
 use serde::Deserialize;
 
-const RUNTIMES: [&str; 9] =
+const PACKAGES: [&str; 9] =
     ["throng", "tokio", "actix", "kameo", "ractor", "tellus", "heed", "redb", "fjall"];
 
 #[derive(Deserialize)]
@@ -22,17 +22,20 @@ struct Package {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=Cargo.lock");
     let lock: LockFile = toml::from_str(&std::fs::read_to_string("Cargo.lock")?)?;
-    for runtime in RUNTIMES {
+    for measured in PACKAGES {
         let versions: Vec<&str> = lock
             .package
             .iter()
-            .filter(|package| package.name == runtime)
+            .filter(|package| package.name == measured)
             .map(|package| package.version.as_str())
             .collect();
         let [version] = versions[..] else {
-            return Err(format!("the lock file has {runtime} in the versions {versions:?}").into());
+            return Err(format!(
+                "expected a single version of {measured} in the lock file, found {versions:?}"
+            )
+            .into());
         };
-        println!("cargo::rustc-env=VERSION_{}={version}", runtime.to_uppercase());
+        println!("cargo::rustc-env=VERSION_{}={version}", measured.to_uppercase());
     }
     Ok(())
 }

@@ -1,16 +1,16 @@
 #!/usr/bin/env escript
 %% -*- erlang -*-
 %%
-%% The Erlang/OTP peer: compiled (not interpreted). The harness sets `+P` and `+S`, so that N
+%% The Erlang/OTP peer, compiled rather than interpreted. The harness sets `+P` and `+S`, so that N
 %% processes fit and W schedulers run; all other emulator flags are at their defaults.
 %%
-%% Does what src/workloads/*.rs say, in their order, and prints one line of JSON as
-%% src/outcome.rs says. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
+%% Implements the workloads of src/workloads/*.rs, in the same order of steps, and prints the line
+%% of JSON that src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
 -mode(compile).
 
 main([Workload | Arguments]) ->
     Settings = settings(Arguments, #{}),
-    %% The driver is a process of its own, with a heap that starts empty.
+    %% The driver is a separate process, whose heap starts empty.
     {_, Monitor} = spawn_monitor(fun() -> exit({done, run(Workload, Settings)}) end),
     receive
         {'DOWN', Monitor, process, _, {done, {Metrics, Checks}}} -> print(Metrics, Checks);
@@ -127,7 +127,8 @@ run("sleep", #{count := Count, seconds := Seconds}) ->
       {"the sum of their states", atomics:get(Tally, 2), Count * (Count - 1) div 2},
       {"processes that timed out early", atomics:get(Tally, 3), 0}]}.
 
-%% An exit is observed when the last thing the process does is done; nothing it held survives it.
+%% An exit counts as observed when the process evaluates its last expression; nothing that the
+%% process holds is used after that.
 spawn_all(Count, Count, _, _, Processes) -> Processes;
 spawn_all(Value, Count, Tally, Driver, Processes) ->
     Process = spawn(fun() -> wait(Value, Tally, Driver) end),
@@ -157,7 +158,7 @@ count_all(Processes, Chunk, Counted, Tally) ->
     receive all_counted -> ok after 300_000 -> ok end,
     count_all(Later, Chunk, Due, Tally).
 
-%% The next chunk, the rest, and how many have been taken with it.
+%% Returns the next chunk, the rest, and the number of processes taken so far, this chunk included.
 chunk([], _, Now, Due) -> {Now, [], Due};
 chunk(Later, 0, Now, Due) -> {Now, Later, Due};
 chunk([Process | Later], Left, Now, Due) -> chunk(Later, Left - 1, [Process | Now], Due + 1).
@@ -169,7 +170,7 @@ stop_all(Processes, Chunk, Stopped) ->
     receive all_exited -> ok after 300_000 -> ok end,
     stop_all(Later, Chunk, Due).
 
-%% What a process closes over is one pointer.
+%% A process closes over its value and the tuple Timing.
 sleep_all(Count, {_, _, Count, _, _}, Processes) -> Processes;
 sleep_all(Value, Timing, Processes) ->
     Process = spawn(fun() -> sleep(Value, Timing) end),
@@ -207,7 +208,8 @@ reply() ->
             reply()
     end.
 
-%% 1 if the reply is right. The reference is what makes a call safe, as in gen_server.
+%% Returns 1 if the reply is right, otherwise 0. The reference ties the reply to its call, as in
+%% gen_server.
 call(Callee, Value) ->
     Reference = make_ref(),
     Callee ! {call, self(), Reference, Value},

@@ -70,7 +70,7 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
     runs.into_iter().filter(|peer_runs| !peer_runs.left_out).map(|r| r.into_row(request)).collect()
 }
 
-/// The runs of one peer so far.
+/// The runs of a peer so far.
 struct PeerRuns {
     peer: &'static Peer,
     /// Whether the peer cannot run: it is absent or does not support a setting's value.

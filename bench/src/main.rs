@@ -10,7 +10,7 @@
 //!   implements the workload's steps on runtime R; `runtimes/R.rs` starts that runtime;
 //!   `stores/S.rs` adapts a store.
 //! - Every measured run is a fresh process that prints one line of JSON; the harness cannot tell a
-//!   peer compiled into this program from one written in another language.
+//!   peer compiled into this program from a script in another language.
 //! - A runtime never reports its own success: the workload does, from its own counts.
 
 #![deny(unsafe_code)] // opening LMDB is unsafe, in `stores/heed.rs` and nowhere else

@@ -1,4 +1,4 @@
-//! The built program, run as its users run it, with small counts.
+//! Runs the built program with small counts, as users run it.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -31,16 +31,16 @@ fn json_rows(output: &Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
 }
 
-/// Runs a workload on every runtime of this program and checks the shape and truth of each row.
+/// Runs a workload on every runtime of this program, and checks each row's form and verification.
 #[track_caller]
 fn check(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
-    // On a single worker whatever spins or starves shows as an answer that never comes.
+    // On a single worker, spinning or starvation shows as a run that never ends.
     for workers in ["1", "2"] {
         check_on(&IN_THIS_PROGRAM, workers, workload, settings, metrics);
     }
 }
 
-/// The same for a workload of stores.
+/// Runs a store workload on every store, and checks each row's form and verification.
 #[track_caller]
 fn check_stores(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
     check_on(&STORES, "2", workload, settings, metrics);
@@ -48,21 +48,21 @@ fn check_stores(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
 
 #[track_caller]
 fn check_on(
-    due: &[&str],
+    expected: &[&str],
     workers: &str,
     workload: &str,
     settings: &[&str],
     metrics: &[(&str, &str)],
 ) {
     let mut arguments = vec!["run", workload, "--json", "--runs", "2", "--workers", workers];
-    let runtimes = due.join(",");
+    let runtimes = expected.join(",");
     arguments.extend(["--runtime", &runtimes]);
     arguments.extend(settings);
     let output = output(bench(&arguments));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let rows = json_rows(&output);
     let runtimes: Vec<&str> = rows.iter().filter_map(|row| row["runtime"].as_str()).collect();
-    assert_eq!(runtimes, due);
+    assert_eq!(runtimes, expected);
     for row in &rows {
         let keys: Vec<&String> = row.as_object().expect("a row is an object").keys().collect();
         assert_eq!(keys, ["workload", "runtime", "version", "params", "metrics", "verified"]);
@@ -97,7 +97,7 @@ fn spawn_is_verified_on_each_runtime() {
         ("exit_ns", "ns"),
     ];
     check("spawn", &["--count", "10000"], &metrics);
-    // The last chunk is not a full one, and there is a single process.
+    // A last chunk that is not full, and a single process.
     check("spawn", &["--count", "1000", "--set", "chunk=300"], &metrics);
     check("spawn", &["--count", "1"], &metrics);
 }
@@ -106,7 +106,7 @@ fn spawn_is_verified_on_each_runtime() {
 fn send_is_verified_on_each_runtime() {
     let metrics = [("send_ns", "ns"), ("delivered_ns", "ns")];
     check("send", &["--count", "100000"], &metrics);
-    // Shares that do not come out even, and senders without any.
+    // Shares of different sizes, and senders with an empty share.
     check("send", &["--count", "99999", "--set", "senders=100"], &metrics);
     check("send", &["--count", "3", "--set", "senders=10"], &metrics);
 }
@@ -134,14 +134,14 @@ fn sleep_is_verified_on_each_runtime() {
         assert_eq!(row["verified"], true, "{row}");
         let finished = &row["metrics"]["finished_s"];
         assert_eq!(finished["unit"], "s");
-        // None may time out early; how much later they do is not asked.
+        // A process may time out late, but never early.
         assert!(finished["min"].as_f64().is_some_and(|seconds| seconds >= 1.0), "{row}");
         let peak = row["metrics"]["peak_rss_bytes"]["min"].as_f64();
         assert!(peak.is_some_and(|bytes| bytes > 1e6), "{row}");
     }
 }
 
-/// The names of percentiles of these.
+/// The names and units of the percentile metrics for each prefix.
 fn percentiles(of: &[&'static str]) -> Vec<(&'static str, &'static str)> {
     let name = |text: String| -> &'static str { text.leak() };
     of.iter()
@@ -173,7 +173,7 @@ fn store_put_is_verified_on_each_store() {
     let mut metrics = vec![("wall_s", "s"), ("puts_per_s", "1/s")];
     metrics.extend(percentiles(&["put"]));
     check_stores("store-put", &["--count", "10000"], &metrics);
-    // Shares that do not come out even, processes without any, and one put at a time.
+    // Shares of different sizes, processes with an empty share, and a single put in flight.
     let odd = ["--count", "99", "--set", "processes=70", "--set", "inflight=1"];
     check_stores("store-put", &[&odd[..], &["--set", "durability=volatile"]].concat(), &metrics);
 }
@@ -211,7 +211,7 @@ fn store_rest_is_verified_on_each_store() {
 }
 
 #[test]
-fn a_store_lies_where_it_is_told_to_and_is_gone_afterwards() {
+fn a_store_is_in_the_given_directory_and_removed_afterwards() {
     let place = tempfile::tempdir().expect("there is room for a directory");
     let dir = format!("dir={}", place.path().display());
     let arguments = ["run", "store-put", "--count", "100", "--runs", "1", "--json", "--set", &dir];
@@ -246,14 +246,14 @@ fn a_feature_is_in_use_where_there_is_one_and_unsupported_elsewhere() {
 }
 
 #[test]
-fn the_params_say_what_was_run() {
+fn the_params_state_the_settings_of_the_run() {
     let arguments = ["run", "send", "--runtime", "tokio,actix", "--count", "1000", "--json"];
     let output = output(bench(&[&arguments[..], &["--workers", "3", "--runs", "1"]].concat()));
     let rows = json_rows(&output);
     assert_eq!(rows[0]["params"]["count"], 1000);
     assert_eq!(rows[0]["params"]["senders"], 1);
     assert_eq!(rows[0]["params"]["workers"], 3);
-    assert_eq!(rows[1]["params"]["workers"], 1, "actix has one thread, whatever it is told");
+    assert_eq!(rows[1]["params"]["workers"], 1, "actix has a single thread, whatever the setting");
 }
 
 #[test]
@@ -279,7 +279,7 @@ fn the_table_has_ratios_to_throng() {
 }
 
 #[test]
-fn what_is_unknown_is_answered_with_what_is_known() {
+fn an_error_for_an_unknown_name_lists_the_known_names() {
     for (arguments, known) in [
         (&["run", "juggle"][..], "spawn, send, call, churn, sleep"),
         (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, actix, kameo"),
@@ -324,7 +324,7 @@ fn the_list_names_every_workload_key_and_runtime() {
     }
 }
 
-/// Runs `send` on these runtimes where `PATH` is only this directory.
+/// Runs `send` on some runtimes, with `PATH` set to a single directory.
 fn send_with_path(runtimes: &str, path: &Path) -> Output {
     let arguments = ["run", "send", "--runtime", runtimes, "--count", "1000", "--runs", "2"];
     let mut command = bench(&[&arguments[..], &["--json"]].concat());
@@ -347,9 +347,9 @@ fn an_absent_runtime_is_named_and_does_no_harm() {
     assert!(stderr(&output).contains("erlang: absent"), "{}", stderr(&output));
 }
 
-/// Runs `send` on an interpreter of Erlang that does this instead.
+/// Runs `send` with a shell script in place of Erlang's interpreter.
 #[cfg(unix)]
-fn send_with_pretended_erlang(script: &str) -> Output {
+fn send_with_fake_erlang(script: &str) -> Output {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = tempfile::tempdir().expect("there is room for a directory");
@@ -370,7 +370,7 @@ fn line(send_ns: f64, failures: &str) -> String {
 #[cfg(unix)]
 #[test]
 fn a_peer_in_another_language_is_a_peer_like_any() {
-    let output = send_with_pretended_erlang(&line(7.0, ""));
+    let output = send_with_fake_erlang(&line(7.0, ""));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let row = &json_rows(&output)[0];
     assert_eq!(row["runtime"], "erlang");
@@ -381,8 +381,8 @@ fn a_peer_in_another_language_is_a_peer_like_any() {
 
 #[cfg(unix)]
 #[test]
-fn a_failed_verification_is_told_and_fails() {
-    let output = send_with_pretended_erlang(&line(7.0, r#""the sum received: 1 instead of 2""#));
+fn a_failed_verification_is_reported_and_fails() {
+    let output = send_with_fake_erlang(&line(7.0, r#""the sum received: 1 instead of 2""#));
     assert_eq!(status(&output), 1);
     assert_eq!(json_rows(&output)[0]["verified"], false);
     assert!(stderr(&output).contains("the sum received: 1 instead of 2"), "{}", stderr(&output));
@@ -390,9 +390,9 @@ fn a_failed_verification_is_told_and_fails() {
 
 #[cfg(unix)]
 #[test]
-fn a_peer_that_crashes_or_rambles_is_not_verified() {
+fn a_peer_that_crashes_or_prints_no_result_is_not_verified() {
     for script in ["exit 3", "echo hello", "true"] {
-        let output = send_with_pretended_erlang(script);
+        let output = send_with_fake_erlang(script);
         assert_eq!(status(&output), 1, "{script}");
         let row = &json_rows(&output)[0];
         assert_eq!(row["verified"], false, "{script}");

@@ -106,7 +106,7 @@ async fn measure<S: SleepSteps>(steps: S, settings: Settings) -> io::Result<Outc
     let begun = Instant::now();
     let timeout = Duration::from_secs(settings.get("seconds"));
     if TIMING.set(Timing { begun, timeout }).is_err() {
-        return Err(io::Error::other("the workload runs once in a program"));
+        return Err(io::Error::other("the workload can run only once per process"));
     }
 
     let kept = steps.start((0..count).map(State)).await;

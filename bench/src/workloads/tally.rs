@@ -30,7 +30,7 @@ impl Tally {
         }
     }
 
-    /// Counts one process with its value. Called from any thread.
+    /// Counts a process and adds its value. Called from any thread.
     pub(crate) fn add(&self, value: u64) {
         self.sum.fetch_add(value, Ordering::Relaxed);
         // Release: the acquiring load in `count` sees the sum.

@@ -1,4 +1,4 @@
-//! `send` with throng: each sender sends its share in one turn.
+//! `send` with throng: each sender sends its whole share in a single turn.
 
 use std::io;
 

@@ -48,7 +48,7 @@ impl Scraper {
         let scrapes: Vec<Scrape> = texts.iter().map(|text| Scrape::of(text)).collect();
         let fell = scrapes.windows(2).filter(|two| !two[1].may_follow(&two[0])).count();
         let last = scrapes.last().copied().unwrap_or_default();
-        outcome.check("scrapes, of at least two", scrapes.len().min(2) as u64, 2);
+        outcome.check("scrapes, counted up to two", scrapes.len().min(2) as u64, 2);
         outcome.check("scrapes in which a total is smaller than before", fell as u64, 0);
         outcome.check("processes in the last scrape", last.processes, processes);
         outcome.check("processes spawned in the last scrape", last.spawned, processes);
