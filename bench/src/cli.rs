@@ -220,7 +220,9 @@ fn list() {
         println!("  metrics: {}", listed(workload.metrics().map(|metric| metric.name)));
         let runtimes = workload.peers.iter().map(|peer| match peer.program {
             Program::Here { version, .. } => format!("{} {version}", peer.runtime),
-            Program::Script { interpreter, .. } => format!("{} (by {interpreter})", peer.runtime),
+            Program::Script { interpreter, .. } => {
+                format!("{} (run by {interpreter})", peer.runtime)
+            }
         });
         println!("  runtimes: {}", listed(runtimes));
     }

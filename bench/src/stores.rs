@@ -1,4 +1,5 @@
-//! The compared stores behind the interface that the store workloads need, and their directories.
+//! The compared stores, behind the interface that the store workloads need, and the directory of a
+//! store's files.
 //!
 //! Each store is used as its expert users would: transactions in key order, the cheapest kind of
 //! reader for the work, caches of default size. For the stores that leave group commit to their

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// Limit of each wait, so that a lost message cannot hang the benchmark. No working wait reaches it.
+/// Limit of each wait, so that a lost message cannot hang the benchmark; far longer than any wait
+/// without such a loss.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Counts processes and adds up their values. Used as a static, so that no process holds a pointer

@@ -1,5 +1,5 @@
-//! `sleep` with actix: an actor that stops when its `run_later` timer fires; actix has no receive
-//! with a time-out.
+//! `sleep` with actix: an actor that stops when its `run_later` timer fires, the nearest equivalent
+//! of a receive with a time-out.
 
 use std::io;
 

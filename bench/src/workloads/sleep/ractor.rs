@@ -1,5 +1,5 @@
-//! `sleep` with ractor: an actor that sends itself a delayed message, which takes a second task per
-//! actor; ractor has no receive with a time-out.
+//! `sleep` with ractor: an actor that sends itself a delayed message, the nearest equivalent of a
+//! receive with a time-out; the delayed message takes a second task per actor.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! `sleep` with tellus: an actor with a timer; tellus has no receive with a time-out.
+//! `sleep` with tellus: an actor with a timer, the nearest equivalent of a receive with a time-out.
 
 use std::convert::Infallible;
 use std::io;

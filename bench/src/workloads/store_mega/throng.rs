@@ -20,7 +20,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 use crate::stores::{PutsInFlight, Throng};
 
-/// Limit of each call, which no working process reaches.
+/// Limit of each call, so that a lost reply cannot hang the benchmark; far longer than any run.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Number of gets after which a reader yields: some tens of microseconds.
@@ -84,7 +84,7 @@ struct Shared {
     begun: Instant,
 }
 
-/// A process with its number within its role.
+/// The process of a writer, reader or lister, with its number within that role.
 struct RoleProcess<D> {
     shared: Shared,
     number: u64,

@@ -15,7 +15,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 use crate::stores::{Directory, OpenOptions, PutsInFlight, Throng};
 
-/// Limit of each call, which no working process reaches.
+/// Limit of each call, so that a lost reply cannot hang the benchmark; far longer than any run.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
