@@ -12,8 +12,6 @@
 //! Invariant: a command succeeds only if each of its steps did, and a step that was meant to run
 //! tests but ran none has failed.
 
-#![forbid(unsafe_code)]
-
 mod ci;
 mod conformance;
 mod nightly;

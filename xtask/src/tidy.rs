@@ -27,6 +27,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Violation>] = &[
     absences::check_no_io,
     manifests::check_reasons,
     licences::check_licences,
+    source::check_tokens,
     prose::check_openings,
     prose::check_file_lengths,
     prose::check_foreign_places,

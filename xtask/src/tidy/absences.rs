@@ -2,7 +2,6 @@
 //! its own clock, threads, randomness and I/O.
 
 use super::Violation;
-use super::source;
 use super::tree::{DependencyKind, Tree};
 
 /// The runtime, whose code decides when and where everything else runs.
@@ -17,6 +16,8 @@ struct Confined {
     to: &'static [&'static str],
     in_tests: bool,
 }
+
+const UNSAFE_CODE: &str = "rust.unsafe_code";
 
 const HTTP: &[&str] = &["throng-server", "social", "throng-cli"];
 
@@ -62,23 +63,36 @@ const IO: &[&str] = &[
     "tokio::process",
 ];
 
-/// A crate without a file named under "Unsafe" in the architecture forbids unsafe code.
+/// The compiler forbids unsafe code in each crate without a file named under "Unsafe" in the
+/// architecture.
+///
+/// `unsafe_code = "forbid"` is a lint of the workspace. A crate with unsafe files cannot inherit it,
+/// and cargo lets no crate inherit the others alone: its manifest repeats them all.
 pub(super) fn check_forbid_unsafe(tree: &Tree) -> Vec<Violation> {
+    const FORBID: &str = "forbid";
     let allowed = super::architecture::unsafe_files(tree);
+    let shared = tree.workspace_lints();
     let mut violations = Vec::new();
-    for manifest in tree.manifests() {
-        if allowed.iter().any(|(_, file)| file.starts_with(&format!("{}src/", manifest.dir))) {
+    if !shared.iter().any(|lint| lint.name == UNSAFE_CODE && lint.level == FORBID.into()) {
+        let message = format!("the workspace lacks the lint {UNSAFE_CODE} = \"{FORBID}\"");
+        violations.push(Violation::new("Cargo.toml", 1, message));
+    }
+    for member in tree.members() {
+        let has_unsafe = allowed.iter().any(|(_, file)| file.starts_with(member.dir));
+        let own = member.lints();
+        if own.inherits {
             continue;
         }
-        for file in ["src/lib.rs", "src/main.rs"] {
-            let path = format!("{}{file}", manifest.dir);
-            let Some(text) = tree.text(&path) else { continue };
-            if !source::code(text).contains("#![forbid(unsafe_code)]") {
-                violations.push(Violation::new(
-                    &path,
-                    1,
-                    "the crate lacks #![forbid(unsafe_code)], and ARCHITECTURE.md names no unsafe file of it",
-                ));
+        if !has_unsafe {
+            let message = "it needs [lints] workspace = true, which forbids unsafe code: \
+                           ARCHITECTURE.md names no unsafe file of this crate";
+            violations.push(Violation::new(member.path, 1, message));
+            continue;
+        }
+        for lint in shared.iter().filter(|lint| lint.name != UNSAFE_CODE) {
+            if !own.lints.contains(lint) {
+                let message = format!("its lint {} differs from the workspace's", lint.name);
+                violations.push(Violation::new(member.path, 1, message));
             }
         }
     }
@@ -133,11 +147,11 @@ fn forbidden_paths(
     why: &str,
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for (path, text) in tree.rust() {
+    for (path, source) in tree.sources() {
         if !path.starts_with(RUNTIME) || Some(path) == except || tree.is_test(path) {
             continue;
         }
-        for (line, used) in source::paths(&source::without_tests(&source::code(text))) {
+        for (line, used) in source.paths() {
             let hit = forbidden.iter().any(|forbidden| {
                 is_within(&used, forbidden)
                     || used.strip_suffix("::*").is_some_and(|module| is_within(forbidden, module))
@@ -161,16 +175,25 @@ mod tests {
 
     #[test]
     fn a_crate_forbids_unsafe_unless_a_file_of_it_is_named() {
-        let tree = |opening: &str, named: &str| {
-            Tree::of(&[
-                ("crates/a/Cargo.toml", "[package]\nname = \"a\""),
-                ("crates/a/src/lib.rs", opening),
+        let check = |lints: &str, named: &str| {
+            let root = "[workspace.lints.rust]\nunsafe_code = \"forbid\"\nx = { level = \"deny\" }\n\
+                        [workspace.lints.clippy]\ny = \"warn\"";
+            let tree = Tree::of(&[
+                ("Cargo.toml", root),
+                ("crates/a/Cargo.toml", &format!("[package]\nname = \"a\"\n{lints}")),
                 ("ARCHITECTURE.md", &format!("## Unsafe\n- `{named}`: why\n")),
-            ])
+            ]);
+            check_forbid_unsafe(&tree).len()
         };
-        assert_eq!(check_forbid_unsafe(&tree("// #![forbid(unsafe_code)]", "b.rs")).len(), 1);
-        assert!(check_forbid_unsafe(&tree("#![forbid(unsafe_code)]", "b.rs")).is_empty());
-        assert!(check_forbid_unsafe(&tree("", "crates/a/src/cell.rs")).is_empty());
+        assert_eq!(check("", "b.rs"), 1);
+        assert_eq!(check("[lints]\nworkspace = true", "b.rs"), 0);
+        let own =
+            "[lints.rust]\nx = { level = \"deny\" }\n[lints.clippy]\ny = \"warn\"\nz = \"deny\"";
+        assert_eq!(check(own, "b.rs"), 1);
+        assert_eq!(check(own, "crates/a/tests/all.rs"), 0);
+        assert_eq!(check(&own.replace("deny", "warn"), "crates/a/src/cell.rs"), 1);
+        assert_eq!(check("", "crates/a/src/cell.rs"), 2);
+        assert_eq!(check_forbid_unsafe(&Tree::default()).len(), 1, "no lint of the workspace");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! ````
 
 use super::Violation;
-use super::source;
+use super::source::Source;
 use super::tree::{DependencyKind, Tree};
 use std::collections::BTreeSet;
 
@@ -122,21 +122,21 @@ pub(super) fn check_unsafe_files(tree: &Tree) -> Vec<Violation> {
     }
     let listed = unsafe_files(tree);
     let mut violations = Vec::new();
-    for (path, text) in tree.rust() {
+    for (path, source) in tree.sources() {
         if listed.iter().any(|(_, file)| *file == path) {
             continue;
         }
-        if let Some(line) = source::lines_with_word(&source::code(text), "unsafe").first() {
+        if let Some(line) = source.line_with_word("unsafe") {
             violations.push(Violation::new(
                 path,
-                *line,
+                line,
                 "unsafe code in a file that ARCHITECTURE.md does not list under `## Unsafe`",
             ));
         }
     }
     for (line, file) in listed {
-        let has = |text: &str| !source::lines_with_word(&source::code(text), "unsafe").is_empty();
-        if !tree.text(file).is_some_and(has) {
+        let has = |source: &Source| source.line_with_word("unsafe").is_some();
+        if !tree.source(file).is_some_and(has) {
             let message = format!("{file} holds no unsafe code");
             violations.push(Violation::new(ARCHITECTURE, line, message));
         }

@@ -1,7 +1,7 @@
 //! What people read: how files open, how long they are, what documents promise.
 
 use super::Violation;
-use super::source;
+use super::source::Source;
 use super::tree::Tree;
 use crate::test;
 
@@ -21,7 +21,8 @@ pub(super) fn check_openings(tree: &Tree) -> Vec<Violation> {
 pub(super) fn check_file_lengths(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.rust() {
-        let count = source::lines_before_tests(&source::code(text));
+        let tests = tree.source(path).map_or(0, Source::test_lines);
+        let count = text.lines().count() - tests;
         if count > CODE_LINES_MAX {
             let message = format!("{count} lines before its tests; split it at a noun");
             violations.push(Violation::new(path, CODE_LINES_MAX + 1, message));

@@ -5,13 +5,15 @@
 
 use crate::steps::{Failure, Tool, root};
 use crate::tidy::licences::{self, Licence};
-use crate::tidy::source;
+use crate::tidy::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the checks look at.
 #[derive(Default)]
 pub(super) struct Tree {
     files: BTreeMap<String, String>,
+    /// The Rust files among them.
+    sources: BTreeMap<String, Source>,
     pub(super) licences: Vec<Licence>,
 }
 
@@ -22,6 +24,21 @@ pub(super) struct Manifest<'a> {
     pub(super) dir: &'a str,
     pub(super) name: String,
     table: toml::Table,
+}
+
+/// A lint and its level.
+#[derive(Debug, PartialEq)]
+pub(super) struct Lint {
+    /// With its tool: `rust.unsafe_code`.
+    pub(super) name: String,
+    pub(super) level: toml::Value,
+}
+
+/// The section `[lints]` of a manifest.
+pub(super) struct Lints {
+    /// `workspace = true`
+    pub(super) inherits: bool,
+    pub(super) lints: Vec<Lint>,
 }
 
 /// Which of its three kinds a dependency is.
@@ -49,14 +66,15 @@ impl Tree {
             let Ok(bytes) = std::fs::read(root().join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).unwrap_or_default());
         }
-        Ok(Tree { files, licences: licences::load()? })
+        Ok(Tree { sources: sources(&files), files, licences: licences::load()? })
     }
 
     /// A made-up tree.
     #[cfg(test)]
     pub(super) fn of(files: &[(&str, &str)]) -> Tree {
         let own = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
-        Tree { files: files.iter().map(own).collect(), licences: Vec::new() }
+        let files = files.iter().map(own).collect();
+        Tree { sources: sources(&files), files, licences: Vec::new() }
     }
 
     pub(super) fn text(&self, path: &str) -> Option<&str> {
@@ -71,6 +89,16 @@ impl Tree {
     /// The Rust files among them.
     pub(super) fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    /// The Rust files among them, in tokens.
+    pub(super) fn sources(&self) -> impl Iterator<Item = (&str, &Source)> {
+        self.sources.iter().map(|(path, source)| (path.as_str(), source))
+    }
+
+    /// The Rust file at `path`, in tokens.
+    pub(super) fn source(&self, path: &str) -> Option<&Source> {
+        self.sources.get(path)
     }
 
     /// Whether `path` is a file or, if it ends in `/`, a directory that holds one.
@@ -100,10 +128,19 @@ impl Tree {
         self.files().filter_map(manifest).collect()
     }
 
+    fn root_manifest(&self) -> toml::Table {
+        self.text("Cargo.toml").and_then(|text| text.parse().ok()).unwrap_or_default()
+    }
+
+    /// The lints that members inherit.
+    pub(super) fn workspace_lints(&self) -> Vec<Lint> {
+        let root = self.root_manifest();
+        lints(root.get("workspace").and_then(|workspace| workspace.get("lints")))
+    }
+
     /// The manifests of the workspace's members: all but those that the root manifest excludes.
     pub(super) fn members(&self) -> Vec<Manifest<'_>> {
-        let root: toml::Table =
-            self.text("Cargo.toml").and_then(|text| text.parse().ok()).unwrap_or_default();
+        let root = self.root_manifest();
         let excluded = root.get("workspace").and_then(|workspace| workspace.get("exclude"));
         let excluded: Vec<&str> = excluded
             .and_then(toml::Value::as_array)
@@ -121,15 +158,14 @@ impl Tree {
     pub(super) fn is_test(&self, path: &str) -> bool {
         let by_dir = ["/tests/", "/benches/"].iter().any(|dir| path.contains(dir));
         by_dir
-            || self.rust().any(|(parent, text)| {
+            || self.sources().any(|(parent, source)| {
                 let dir = ["lib.rs", "main.rs", "mod.rs"]
                     .iter()
                     .find_map(|file| parent.strip_suffix(file).filter(|dir| dir.ends_with('/')))
                     .map_or_else(|| format!("{}/", parent.trim_end_matches(".rs")), str::to_owned);
-                // Cheap first: most files are no parent of this one.
                 path.strip_prefix(&dir).is_some_and(|rest| {
-                    source::test_modules(&source::code(text)).iter().any(|module| {
-                        rest.strip_prefix(module.as_str())
+                    source.declared_test_modules().any(|module| {
+                        rest.strip_prefix(module)
                             .is_some_and(|end| end == ".rs" || end.starts_with('/'))
                     })
                 })
@@ -137,7 +173,30 @@ impl Tree {
     }
 }
 
+fn sources(files: &BTreeMap<String, String>) -> BTreeMap<String, Source> {
+    let rust = files.iter().filter(|(path, _)| path.ends_with(".rs"));
+    rust.map(|(path, text)| (path.clone(), Source::parse(text))).collect()
+}
+
+/// The lints in a table of tools.
+fn lints(tools: Option<&toml::Value>) -> Vec<Lint> {
+    let tools = tools.and_then(toml::Value::as_table).into_iter().flatten();
+    let tools = tools.filter_map(|(tool, lints)| Some((tool, lints.as_table()?)));
+    let lint = |tool: &str, (name, level): (&String, &toml::Value)| Lint {
+        name: format!("{tool}.{name}"),
+        level: level.clone(),
+    };
+    tools.flat_map(|(tool, lints)| lints.iter().map(move |entry| lint(tool, entry))).collect()
+}
+
 impl Manifest<'_> {
+    /// Its lints.
+    pub(super) fn lints(&self) -> Lints {
+        let own = self.table.get("lints");
+        let inherits = own.and_then(|own| own.get("workspace")?.as_bool()).unwrap_or(false);
+        Lints { inherits, lints: lints(own) }
+    }
+
     /// The packages it depends on by their own names, however they are renamed, for every target.
     pub(super) fn dependencies(&self) -> Vec<(String, DependencyKind)> {
         let targets = self.table.get("target").and_then(toml::Value::as_table);
