@@ -94,6 +94,8 @@
 //! says what everything costs and how to measure it.
 
 #![deny(missing_docs)]
+// The lists are in clippy.toml; `sync` alone may call the methods.
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
 // The models exercise parts of files whose other parts only the whole runtime uses.
 #![cfg_attr(throng_loom, allow(dead_code))]
 

@@ -5,6 +5,8 @@
 //! names `std::thread`, `Instant`, `SystemTime` or a source of randomness; `cargo xtask tidy` checks
 //! that.
 
+#![allow(clippy::disallowed_methods)]
+
 #[cfg(not(throng_loom))]
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{
