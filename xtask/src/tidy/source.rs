@@ -7,31 +7,19 @@
 
 use super::Violation;
 use super::tree::Tree;
-use proc_macro2::{Delimiter, Group, Spacing, TokenStream, TokenTree};
+use proc_macro2::{Group, TokenStream, TokenTree};
 use std::collections::HashMap;
 
 /// A Rust file.
 #[derive(Debug, Default)]
 pub(super) struct Source {
-    tokens: Vec<Token>,
+    words: Vec<(usize, String)>,
     test_modules: Vec<TestModule>,
+    imports: Vec<Import>,
+    /// Paths outside of imports, as they are written.
+    plain: Vec<(usize, String)>,
     /// The line on which the tokens end because the rest is no Rust.
     error: Option<usize>,
-}
-
-#[derive(Debug)]
-struct Token {
-    line: usize,
-    kind: Kind,
-    /// Inside of a test module.
-    in_tests: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Kind {
-    Word(String),
-    Colons,
-    Sign(char),
 }
 
 /// A module under a `cfg` that asks for tests or for loom.
@@ -40,6 +28,14 @@ struct TestModule {
     name: String,
     /// The number of lines between its braces; `None` if it is in a file of its own.
     body_lines: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Import {
+    line: usize,
+    path: String,
+    /// The name of the path in this file.
+    name: String,
 }
 
 /// Each file ending in `.rs` consists of Rust's tokens.
@@ -54,61 +50,94 @@ impl Source {
     pub(super) fn parse(text: &str) -> Source {
         let mut source = Source::default();
         match text.parse::<TokenStream>() {
-            Ok(tokens) => source.flatten(tokens, false),
+            Ok(tokens) => source.read(tokens, false),
             Err(error) => source.error = Some(error.span().start().line),
         }
         source
     }
 
-    /// Appends `tokens`, their groups taken apart.
-    fn flatten(&mut self, tokens: TokenStream, in_tests: bool) {
+    /// Reads `tokens` and all groups in them; of tests, the words alone.
+    fn read(&mut self, tokens: TokenStream, in_tests: bool) {
         let trees: Vec<TokenTree> = tokens.into_iter().collect();
         let mut test_body = None;
-        let mut follows_colon = false;
+        // The index after the last path or import.
+        let mut read = 0;
         for (index, tree) in trees.iter().enumerate() {
-            let line = tree.span().start().line;
-            if let Some((name, body)) = test_module(&trees[index..]) {
-                let body_lines = body.map(|(_, group)| {
-                    group.span_close().start().line - group.span_open().start().line
-                });
+            let rest = &trees[index..];
+            if let Some((name, body)) = test_module(rest) {
+                let lines = |group: &Group| line(group.span_close()) - line(group.span_open());
                 // A module under two conditions is found once for each.
                 if test_body.is_none_or(|at| at < index) {
+                    let body_lines = body.map(|(_, group)| lines(group));
                     self.test_modules.push(TestModule { name, body_lines });
                 }
                 test_body = body.map(|(offset, _)| index + offset);
             }
             match tree {
-                TokenTree::Group(group) => {
-                    let in_tests = in_tests || test_body == Some(index);
-                    let (open, close) = signs(group.delimiter());
-                    self.push(line, Kind::Sign(open), in_tests);
-                    self.flatten(group.stream(), in_tests);
-                    let end = group.span_close().start().line;
-                    self.push(end, Kind::Sign(close), in_tests);
+                TokenTree::Group(group) if test_body == Some(index) => {
+                    self.read(group.stream(), true);
                 }
-                TokenTree::Ident(word) => self.push(line, Kind::Word(word.to_string()), in_tests),
-                TokenTree::Punct(sign) => {
-                    let is_colon = sign.as_char() == ':';
-                    if is_colon && follows_colon {
-                        self.tokens.pop();
-                        self.push(line, Kind::Colons, in_tests);
-                    } else {
-                        self.push(line, Kind::Sign(sign.as_char()), in_tests);
+                TokenTree::Group(group) => self.read(group.stream(), in_tests || index < read),
+                TokenTree::Ident(word) => {
+                    self.words.push((line(word.span()), word.to_string()));
+                    if in_tests || index < read {
+                        continue;
                     }
-                    follows_colon = is_colon && !follows_colon && sign.spacing() == Spacing::Joint;
+                    if word == "use" && !is_sign(rest.get(1), '<') {
+                        let end = rest.iter().position(|tree| is_sign(Some(tree), ';'));
+                        read = index + end.unwrap_or(rest.len());
+                        self.import(&trees[index + 1..read], "");
+                    } else {
+                        let (path, length) = path(rest);
+                        self.plain.push((line(word.span()), path));
+                        read = index + length;
+                    }
                 }
-                TokenTree::Literal(_) => {}
+                TokenTree::Punct(_) | TokenTree::Literal(_) => {}
             }
         }
     }
 
-    fn push(&mut self, line: usize, kind: Kind, in_tests: bool) {
-        self.tokens.push(Token { line, kind, in_tests });
+    /// Reads the branches of an import, which commas separate; each continues `prefix`.
+    fn import(&mut self, trees: &[TokenTree], prefix: &str) {
+        for branch in trees.split(|tree| is_sign(Some(tree), ',')) {
+            let mut path = prefix.to_owned();
+            let mut branch = branch.iter();
+            let (mut last, mut alias) = (None, None);
+            for tree in branch.by_ref() {
+                match tree {
+                    TokenTree::Group(group) => {
+                        let inner: Vec<TokenTree> = group.stream().into_iter().collect();
+                        self.import(&inner, &path);
+                        last = None;
+                        break;
+                    }
+                    TokenTree::Ident(word) if word == "as" => {
+                        alias = last.take().map(|line| (line, path.clone()));
+                        break;
+                    }
+                    TokenTree::Ident(word) if word == "self" && !path.is_empty() => {}
+                    TokenTree::Punct(sign) if sign.as_char() == ':' => continue,
+                    tree => {
+                        let separator = if path.is_empty() { "" } else { "::" };
+                        path.push_str(&format!("{separator}{tree}"));
+                    }
+                }
+                last = Some(line(tree.span()));
+            }
+            if let Some((line, path)) = alias {
+                let name = branch.next().map(ToString::to_string).unwrap_or_default();
+                self.imports.push(Import { line, path, name });
+            } else if let Some(line) = last {
+                let name = path.rsplit("::").next().unwrap_or_default().to_owned();
+                self.imports.push(Import { line, path, name });
+            }
+        }
     }
 
     /// All identifiers and keywords with their lines.
     pub(super) fn words(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.tokens.iter().filter_map(|token| Some((token.line, token.word()?)))
+        self.words.iter().map(|(line, word)| (*line, word.as_str()))
     }
 
     /// The first line on which `wanted` is a word.
@@ -131,41 +160,38 @@ impl Source {
     /// they bring in are written out: `use std::{thread, time as t}; t::Instant::now()` has
     /// `std::thread` and `std::time::Instant::now`.
     pub(super) fn paths(&self) -> Vec<(usize, String)> {
-        let tokens: Vec<&Token> = self.tokens.iter().filter(|token| !token.in_tests).collect();
-        let mut parser = Paths { tokens: &tokens, at: 0, imported: Vec::new(), plain: Vec::new() };
-        parser.run();
-        let import_paths = parser.imported.iter();
+        let imports = self.imports.iter();
         let names: HashMap<&str, &str> =
-            import_paths.map(|import| (import.name.as_str(), import.path.as_str())).collect();
+            imports.clone().map(|import| (import.name.as_str(), import.path.as_str())).collect();
+        let plain = self.plain.iter().map(|(line, path)| {
+            let full = path.split_once("::").and_then(|(first, rest)| {
+                names.get(first).map(|import| format!("{import}::{rest}"))
+            });
+            (*line, full.unwrap_or_else(|| path.clone()))
+        });
         let mut paths: Vec<_> =
-            parser.imported.iter().map(|import| (import.line, import.path.clone())).collect();
-        for (line, path) in parser.plain {
-            let (first, rest) = path.split_once("::").unwrap_or((&path, ""));
-            match names.get(first) {
-                Some(full) if !rest.is_empty() => paths.push((line, format!("{full}::{rest}"))),
-                _ => paths.push((line, path)),
-            }
-        }
+            imports.map(|import| (import.line, import.path.clone())).chain(plain).collect();
         paths.sort();
         paths
     }
 }
 
-impl Token {
-    fn word(&self) -> Option<&str> {
-        match &self.kind {
-            Kind::Word(word) => Some(word),
-            Kind::Colons | Kind::Sign(_) => None,
-        }
-    }
+fn line(span: proc_macro2::Span) -> usize {
+    span.start().line
 }
 
-fn signs(delimiter: Delimiter) -> (char, char) {
-    match delimiter {
-        Delimiter::Parenthesis => ('(', ')'),
-        Delimiter::Bracket => ('[', ']'),
-        Delimiter::Brace | Delimiter::None => ('{', '}'),
+/// The path at the start of `trees`, and the number of its tokens.
+fn path(trees: &[TokenTree]) -> (String, usize) {
+    let mut path = trees[0].to_string();
+    let mut length = 1;
+    while let [first, second, TokenTree::Ident(word), ..] = &trees[length..]
+        && is_sign(Some(first), ':')
+        && is_sign(Some(second), ':')
+    {
+        path.push_str(&format!("::{word}"));
+        length += 3;
     }
+    (path, length)
 }
 
 /// The name of the module at the start of `trees` and its body with the body's index, if the first
@@ -224,89 +250,6 @@ fn asks_for_tests(condition: TokenStream) -> bool {
         TokenTree::Group(group) => !is_negated && asks_for_tests(group.stream()),
         TokenTree::Punct(_) | TokenTree::Literal(_) => false,
     })
-}
-
-struct Import {
-    line: usize,
-    path: String,
-    /// The name of the path in this file.
-    name: String,
-}
-
-struct Paths<'a> {
-    tokens: &'a [&'a Token],
-    at: usize,
-    imported: Vec<Import>,
-    plain: Vec<(usize, String)>,
-}
-
-impl<'a> Paths<'a> {
-    fn peek(&self) -> Option<&'a Token> {
-        self.tokens.get(self.at).copied()
-    }
-
-    fn run(&mut self) {
-        while let Some(token) = self.peek() {
-            self.at += 1;
-            let Some(word) = token.word() else { continue };
-            if word == "use" {
-                self.import(&[]);
-                continue;
-            }
-            let mut path = word.to_owned();
-            while self.peek().is_some_and(|token| token.kind == Kind::Colons)
-                && let Some(next) = self.tokens.get(self.at + 1).and_then(|token| token.word())
-            {
-                path.push_str("::");
-                path.push_str(next);
-                self.at += 2;
-            }
-            self.plain.push((token.line, path));
-        }
-    }
-
-    /// Reads one branch of an import, up to the sign that separates it from the next.
-    fn import(&mut self, prefix: &[&'a str]) {
-        let mut path = prefix.to_vec();
-        let mut name = None;
-        let mut last_line = 0;
-        while let Some(token) = self.peek() {
-            match &token.kind {
-                Kind::Word(word) if word == "self" && !path.is_empty() => {}
-                Kind::Word(word) if word == "as" => {
-                    name = self.tokens.get(self.at + 1).and_then(|alias| alias.word());
-                    self.at += usize::from(name.is_some());
-                }
-                Kind::Word(word) => path.push(word),
-                Kind::Colons => {}
-                Kind::Sign('*') => path.push("*"),
-                Kind::Sign('{') => {
-                    self.at += 1;
-                    return self.branches(&path);
-                }
-                Kind::Sign(_) => break,
-            }
-            last_line = token.line;
-            self.at += 1;
-        }
-        if let Some(last) = path.last() {
-            let name = name.unwrap_or(last).to_owned();
-            self.imported.push(Import { line: last_line, path: path.join("::"), name });
-        }
-    }
-
-    fn branches(&mut self, prefix: &[&'a str]) {
-        while let Some(token) = self.peek() {
-            match token.kind {
-                Kind::Sign('}') => {
-                    self.at += 1;
-                    return;
-                }
-                Kind::Sign(_) => self.at += 1,
-                Kind::Word(_) | Kind::Colons => self.import(prefix),
-            }
-        }
-    }
 }
 
 #[cfg(test)]
