@@ -1,22 +1,32 @@
-//! ARCHITECTURE.md and the tree agree. What is read from it:
+//! ARCHITECTURE.md and the tree agree. The sections that are read from it:
 //!
 //! ````text
 //! ## Code map            ```text
-//!                        crates/throng/src/lib.rs  — what it is
+//!                        crates/throng/src/mailbox/  — a folder and its description
+//!                        crates/throng/src/lib.rs  — a file and its description
 //!                        ```
 //! ## Edges               throng-durable -> throng, throng-store      (`-> nothing` for none)
 //! ## Unsafe              - `crates/throng/src/cell.rs`: why
 //! ````
+//!
+//! The code map has an entry for each crate and for each directory directly under the root. A map that
+//! goes into the `src` of a crate covers it: each folder directly under that `src` with more than two
+//! Rust files has an entry, which is the folder `src/mailbox/`, its face `src/mailbox.rs`, or a file
+//! inside of it. The entry of the crate itself covers a `src` that the map does not go into.
 
 use super::Violation;
 use super::source::Source;
 use super::tree::{DependencyKind, Tree};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const LINES_MAX: usize = 260;
 
-/// Everything the code map names exists; every member and every top-level directory is in it.
+/// Rust files in a folder that needs no entry in the code map.
+const FOLDER_FILES_MAX: usize = 2;
+
+/// Everything the code map names exists; every member, every top-level directory and every larger
+/// folder of sources is in it.
 pub(super) fn check_map(tree: &Tree) -> Vec<Violation> {
     let Some(text) = tree.text(ARCHITECTURE) else {
         return vec![Violation::new(
@@ -48,6 +58,16 @@ pub(super) fn check_map(tree: &Tree) -> Vec<Violation> {
             violations.push(Violation::new(ARCHITECTURE, heading, message));
         }
     }
+    for (src, folder) in source_folders(tree) {
+        if !named.iter().any(|path| path.starts_with(&src)) {
+            continue;
+        }
+        let face = format!("{}.rs", folder.trim_end_matches('/'));
+        if !named.iter().any(|path| *path == face || path.starts_with(&folder)) {
+            let message = format!("the code map lacks the folder {folder}");
+            violations.push(Violation::new(ARCHITECTURE, heading, message));
+        }
+    }
     for dir in tree.top_level_dirs() {
         if !named.iter().any(|path| path.starts_with(dir)) {
             let message = format!("the code map lacks the directory {dir}");
@@ -57,7 +77,22 @@ pub(super) fn check_map(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// It is short enough to be read.
+/// The folders directly under the `src` of a member that hold more than [`FOLDER_FILES_MAX`] Rust
+/// files, each after its `src`; both end in `/`.
+fn source_folders(tree: &Tree) -> Vec<(String, String)> {
+    let mut files: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for member in tree.members() {
+        let src = format!("{}src/", member.dir);
+        let inside = tree.rust().filter_map(|(path, _)| path.strip_prefix(&src)?.split_once('/'));
+        for (folder, _) in inside {
+            *files.entry((src.clone(), format!("{src}{folder}/"))).or_default() += 1;
+        }
+    }
+    files.retain(|_, count| *count > FOLDER_FILES_MAX);
+    files.into_keys().collect()
+}
+
+/// ARCHITECTURE.md is short enough to be read.
 pub(super) fn check_length(tree: &Tree) -> Vec<Violation> {
     let count = tree.text(ARCHITECTURE).map_or(0, |text| text.lines().count());
     if count <= LINES_MAX {
@@ -67,7 +102,7 @@ pub(super) fn check_length(tree: &Tree) -> Vec<Violation> {
     vec![Violation::new(ARCHITECTURE, LINES_MAX + 1, message)]
 }
 
-/// The table of edges is what the manifests say. Dependencies of tests are no edges.
+/// The table of edges agrees with the manifests. Dependencies of tests are no edges.
 pub(super) fn check_edges(tree: &Tree) -> Vec<Violation> {
     let Some(text) = tree.text(ARCHITECTURE) else { return Vec::new() };
     let members = tree.members();
@@ -166,7 +201,7 @@ fn section<'a>(text: &'a str, title: &str) -> Vec<(usize, &'a str)> {
     first.into_iter().chain(lines.take_while(|(_, line)| !line.starts_with("## "))).collect()
 }
 
-/// What stands in the fenced blocks of `lines`, without empty lines.
+/// The lines in the fenced blocks of `lines`, without empty lines.
 fn fenced<'a>(lines: &[(usize, &'a str)]) -> Vec<(usize, &'a str)> {
     let mut inside = false;
     let mut found = Vec::new();
@@ -184,7 +219,7 @@ fn fenced<'a>(lines: &[(usize, &'a str)]) -> Vec<(usize, &'a str)> {
 mod tests {
     use super::*;
 
-    /// A workspace of two crates, `b` on top of `a`, and what its architecture says.
+    /// A workspace of two crates, `b` on top of `a`, and the text of its architecture.
     fn tree(architecture: &str) -> Tree {
         Tree::of(&[
             (ARCHITECTURE, architecture),
@@ -229,6 +264,36 @@ mod tests {
         let elsewhere = check_map(&tree("## Code map\n```text\n```\n"));
         assert!(messages(&elsewhere).iter().any(|message| message.ends_with("directory crates/")));
         assert_eq!(check_map(&tree("# Nothing")).len(), 1);
+    }
+
+    #[test]
+    fn larger_folders_of_sources_are_in_the_map() {
+        let check = |entry: &str, deepest: &str| {
+            let map = format!("## Code map\n```text\ncrates/a/  — first\n{entry}```\n");
+            let tree = Tree::of(&[
+                (ARCHITECTURE, &map),
+                ("crates/a/Cargo.toml", "[package]\nname = \"a\""),
+                ("crates/a/src/lib.rs", ""),
+                ("crates/a/src/queue.rs", ""),
+                ("crates/a/src/queue/ring.rs", ""),
+                ("crates/a/src/queue/waiters.rs", ""),
+                (deepest, ""),
+            ]);
+            messages(&check_map(&tree))
+        };
+        let three = "crates/a/src/queue/ring/slot.rs";
+        let face = "crates/a/src/lib.rs  — the face\n";
+        assert_eq!(
+            check(face, three),
+            ["ARCHITECTURE.md:1: the code map lacks the folder crates/a/src/queue/"]
+        );
+        for entry in ["queue/", "queue.rs", "queue/ring.rs"] {
+            let entry = format!("{face}crates/a/src/{entry}  — it\n");
+            assert_eq!(check(&entry, three), [""; 0], "{entry}");
+        }
+        assert_eq!(check("", three), [""; 0], "the crate's entry covers its src");
+        assert_eq!(check(face, "crates/a/src/main.rs"), [""; 0]);
+        assert_eq!(check(face, "crates/a/src/queue/ring.md"), [""; 0]);
     }
 
     #[test]
