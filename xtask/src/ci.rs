@@ -1,15 +1,15 @@
 //! `cargo xtask ci`: the cheap checks first, then every test.
 //!
-//! Time goes into compiling dependencies, so steps share them. They are the same to cargo where
-//! directory, profile, flags and features agree:
+//! Most time is spent on compiling dependencies, so steps share them. Cargo compiles a dependency
+//! only once for all steps that agree in directory, profile, flags and features:
 //!
 //! | compiled            | for the steps                                  | how                    |
 //! |---------------------|------------------------------------------------|------------------------|
-//! | to check            | clippy, doc; those of `bench/` too             | dev, `target/debug`    |
+//! | to check            | clippy, doc; of `bench/` as well               | dev, `target/debug`    |
 //! | to run              | unit, models, stress, costs, bench, browser    | dev, `target/debug`    |
 //! | to run, optimised   | readme                                         | release, as users do   |
 //!
-//! Crates that only `bench/` has, and the few whose features `-p throng` changes, come on top. The
+//! Crates that only `bench/` has, and the few whose features `-p throng` changes, are extra. The
 //! crate `throng` alone is optimised for models, stress and costs: see `steps::OPTIMISED`.
 //!
 //! Invariant: no step sets `RUSTFLAGS` or a target directory of its own, which would compile every
@@ -18,7 +18,7 @@
 use crate::steps::{self, Failure, Step, Tests, Tool};
 use crate::{test, tidy};
 
-/// Runs all of it.
+/// Runs the checks and then all tests.
 ///
 /// # Errors
 /// Names the first step that failed.
@@ -47,14 +47,14 @@ fn tidy_step() -> Result<Tests, Failure> {
 
 fn clippy() -> Result<Tests, Failure> {
     Tool::new("cargo clippy --workspace --all-targets --locked -- -D warnings").run()?;
-    // Unoptimised and in our directory, as its tests are: they share the build scripts and
-    // procedural macros.
+    // Unoptimised and in the directory of this workspace, like the tests of `bench/`: both share
+    // the build scripts and procedural macros.
     Tool::new("cargo clippy --manifest-path bench/Cargo.toml --workspace --all-targets --locked -- -D warnings").in_our_directory().run()?;
     Ok(Tests::default())
 }
 
 fn doc() -> Result<Tests, Failure> {
-    // The simulator's reference too.
+    // The feature adds the reference of the simulator.
     Tool::new("cargo doc --workspace --no-deps --locked --features throng/sim")
         .env("RUSTDOCFLAGS", "-D warnings")
         .run()?;

@@ -1,7 +1,7 @@
 //! `cargo xtask conformance`: the scenarios of throng's conformance suite, against Erlang/OTP.
 //!
-//! Invariants: what is committed as the log of a scenario was written by Erlang/OTP, never by
-//! throng and never by hand; without Erlang installed throng is still compared with it.
+//! Invariants: the committed log of a scenario was written by Erlang/OTP, never by throng and never
+//! by hand; throng is compared with that log even if Erlang is not installed.
 
 use crate::steps::{self, Failure, Tool, root};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 const SUITE: &str = "crates/throng/tests/conformance";
 const INTERPRETER: &str = "crates/throng/tests/conformance/erlang/conformance.escript";
 
-/// What is to be compared with the committed logs.
+/// The implementations that are compared with the committed logs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compare {
     /// throng.
     Throng,
-    /// throng, and Erlang/OTP as it is installed here.
+    /// throng, and the installed Erlang/OTP.
     ThrongAndErlang,
-    /// Nothing: the logs are written anew by the Erlang/OTP that is installed here.
+    /// None: the installed Erlang/OTP writes the logs again.
     Record,
 }
 
@@ -47,7 +47,7 @@ fn erlang_version() -> Result<String, Failure> {
     Tool::new("erl -noshell -eval").arg(ASK).output().ok_or_else(|| {
         Failure(
             "Erlang/OTP is not installed: put `erl` and `escript` on the PATH (on Debian the \
-             package erlang-base), or leave the option away to compare throng with the committed \
+             package erlang-base), or drop the option to compare throng alone with the committed \
              logs"
                 .to_owned(),
         )
@@ -72,8 +72,8 @@ fn scenario_files() -> Result<Vec<PathBuf>, Failure> {
     Ok(paths)
 }
 
-/// Runs one file's scenarios in Erlang, and compares its events with the committed ones or puts
-/// them in their place.
+/// Runs the scenarios of a file in Erlang. Compares its events with the committed events, or
+/// replaces the committed events by them.
 fn erlang(path: &Path, compare: Compare) -> Result<(), Failure> {
     let line = path.display();
     let full = root().join(path);
@@ -93,7 +93,7 @@ fn erlang(path: &Path, compare: Compare) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The number of the first line that differs, and both versions of it.
+/// The number of the first line that differs, and its two versions.
 fn first_difference(committed: &str, recorded: &str) -> Option<String> {
     let (mut left, mut right) = (committed.lines(), recorded.lines());
     let mut number = 1;

@@ -1,7 +1,7 @@
-//! What only a nightly compiler can do: `cargo xtask miri` and `cargo xtask tsan`.
+//! `cargo xtask miri` and `cargo xtask tsan`: the checks that need a nightly compiler.
 //!
 //! Miri interprets the tests in modules named `tests_miri` and the runtime's integration tests, so
-//! that undefined behaviour in the unsafe files is an error even where it happens to work.
+//! that undefined behaviour in the unsafe files is an error even if it happens to work.
 //! ThreadSanitizer watches the integration tests and the stress runs for data races, at full speed
 //! and with the real scheduler of the system.
 
@@ -9,11 +9,7 @@ use crate::steps::{self, Failure, Step, Tests, Tool};
 use crate::stress;
 
 const MIRI: &[Step] = &[
-    Step {
-        name: "parts",
-        about: "undefined behaviour in the unsafe files, one by one",
-        run: parts,
-    },
+    Step { name: "parts", about: "undefined behaviour in each unsafe file", run: parts },
     Step { name: "whole", about: "undefined behaviour in the runtime as it runs", run: whole },
 ];
 
@@ -45,9 +41,10 @@ fn parts() -> Result<Tests, Failure> {
         .run_tests()
 }
 
-/// Leaks are not looked for: threads of the runtime may be in their last lines when a test ends.
+/// Runs the integration tests in Miri. Leaks are ignored: threads of the runtime may still be
+/// ending when a test ends.
 fn whole() -> Result<Tests, Failure> {
-    // One at a time: Miri runs all threads in turns, and side by side they miss their deadlines.
+    // A single test thread: Miri interleaves all threads, and parallel tests miss their deadlines.
     nightly("cargo miri test -p throng --test runtime --locked --target-dir target/miri -- --test-threads=1")
         .env("MIRIFLAGS", "-Zmiri-strict-provenance -Zmiri-disable-isolation -Zmiri-ignore-leaks")
         .run_tests()
@@ -67,11 +64,11 @@ fn races_under_stress() -> Result<Tests, Failure> {
     Ok(Tests::one_passed())
 }
 
-/// A command on the runtime, built with the sanitizer, its standard library too.
+/// A command on the runtime, with the runtime and the standard library built for the sanitizer.
 fn sanitized(command: &str, what: &str, arguments: &str) -> Result<Tool, Failure> {
     let version = Tool::new("rustc -vV").output().unwrap_or_default();
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    let host = host.ok_or_else(|| Failure("rustc does not say what machine this is".into()))?;
+    let host = host.ok_or_else(|| Failure("rustc does not print its host".into()))?;
     let line = format!(
         "cargo {command} -Zbuild-std --target {host} -p throng {what} --target-dir target/tsan{arguments}"
     );
@@ -86,13 +83,12 @@ fn ensure_nightly() -> Result<(), Failure> {
     Tool::new("rustup toolchain install nightly --profile minimal --component miri,rust-src")
         .run()
         .map_err(|Failure(why)| {
-            Failure(format!(
-                "this needs the nightly tool chain, and installing that did not work ({why})"
-            ))
+            Failure(format!("this needs the nightly tool chain, and installing it failed ({why})"))
         })
 }
 
-/// A command of the nightly tool chain, without what the `cargo` that runs us told us about its own.
+/// A command of the nightly tool chain, without the variables that `cargo` sets for its own tool
+/// chain.
 fn nightly(line: &str) -> Tool {
     ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN"]
         .into_iter()

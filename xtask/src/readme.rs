@@ -1,7 +1,7 @@
-//! The README's command that starts a node, run as it stands there.
+//! The README's command that starts a node, run unchanged.
 //!
-//! The place of the data and the address come from the environment, so that the command itself
-//! needs no change and nothing of the machine's own is touched.
+//! The directory of the data and the address come from the environment. So the command needs no
+//! change, and nothing else on the machine is touched.
 
 use crate::steps::{Failure, Tests, root};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 /// The line before the block in the README.
 const MARK: &str = "<!-- test:readme -->";
 
-/// Starts the node, asks it how it is, stops it as Ctrl-C would.
+/// Starts the node, requests its health, and stops it with the signal of Ctrl-C.
 ///
 /// # Errors
-/// Whichever of these does not work.
+/// The first of these that fails.
 pub(crate) fn run() -> Result<Tests, Failure> {
     let text = std::fs::read_to_string(root().join("README.md"))
         .map_err(|error| Failure(format!("README.md cannot be read: {error}")))?;
@@ -24,7 +24,7 @@ pub(crate) fn run() -> Result<Tests, Failure> {
     println!("    {command}");
     let data = scratch_dir();
     let outcome = start_and_stop(&command, &data);
-    // What is left behind lies in the target directory and does no harm.
+    // Files that remain lie in the target directory and do no harm.
     let _ = std::fs::remove_dir_all(&data);
     outcome.map(|()| Tests::one_passed())
 }
@@ -50,7 +50,7 @@ fn start_and_stop(command: &str, data: &PathBuf) -> Result<(), Failure> {
         .spawn()
         .map_err(|error| Failure(format!("`{command}` cannot be started: {error}")))?;
     let asked = address_of(&mut node).and_then(|address| ask(&address));
-    // SIGTERM and Ctrl-C are the same to the node; this is the one a shell can send.
+    // The node treats SIGTERM and SIGINT alike; SIGINT is the signal of Ctrl-C.
     let interrupted = Command::new("kill").args(["-INT", &node.id().to_string()]).status();
     if asked.is_err() || !interrupted.is_ok_and(|status| status.success()) {
         let _ = node.kill();
@@ -65,7 +65,7 @@ fn start_and_stop(command: &str, data: &PathBuf) -> Result<(), Failure> {
     }
 }
 
-/// Where the node says that it listens.
+/// The address on which the node prints that it listens.
 fn address_of(node: &mut Child) -> Result<String, Failure> {
     let stdout = node.stdout.take().ok_or_else(|| Failure("the node has no output".to_owned()))?;
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {

@@ -1,8 +1,8 @@
-//! Steps: named pieces of work, run one after the other until one fails, then summed up.
+//! Steps: named pieces of work that run in order until the first failure, and their summary.
 //!
 //! Invariants: the output of every command appears as it is written; the last line printed is a
 //! `test result:` line in the format of `cargo test`, whose counts are the sums over all steps, so
-//! whatever reads the output of `cargo test` can read ours.
+//! a program that reads the output of `cargo test` can read this output.
 
 use serde_json::Value;
 use std::fmt;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Why a command of ours failed, as one sentence for a person.
+/// The reason for which a command failed, as a sentence for a person.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
 
@@ -21,7 +21,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// One named piece of work.
+/// A named piece of work.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) name: &'static str,
@@ -29,7 +29,7 @@ pub(crate) struct Step {
     pub(crate) run: fn() -> Result<Tests, Failure>,
 }
 
-/// How many tests ran, by outcome; the columns of a `test result:` line.
+/// Numbers of tests by outcome; the columns of a `test result:` line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tests {
     passed: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Tests {
 }
 
 impl Tests {
-    /// For a step that is one test of its own.
+    /// The numbers for a step that is a test itself.
     pub(crate) fn one_passed() -> Tests {
         Tests { passed: 1, ..Tests::default() }
     }
@@ -84,7 +84,7 @@ impl Tests {
     }
 }
 
-/// Runs `steps` in order, stops at the first that fails, and prints what each took.
+/// Runs `steps` in order, stops at the first that fails, and prints the time that each took.
 ///
 /// # Errors
 /// Names the step that failed and why.
@@ -118,15 +118,15 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Optimises the crate `throng` in the dev profile, for what runs it a million times; dependencies stay
-/// as they are compiled for all other tests, and debug assertions stay on.
+/// Optimises the crate `throng` in the dev profile, for programs that run it a million times.
+/// Dependencies stay as they are compiled for all other tests, and debug assertions stay on.
 pub(crate) const OPTIMISED: &[&str] = &["--config", "profile.dev.package.throng.opt-level=3"];
 
 /// A command of the tool chain, run at the root of the workspace.
 pub(crate) struct Tool(Command);
 
 impl Tool {
-    /// `line` is split at blanks: an argument that holds blanks is added by [`Tool::arg`].
+    /// Splits `line` at blanks; [`Tool::arg`] adds an argument that holds blanks.
     pub(crate) fn new(line: &str) -> Tool {
         let mut words = line.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -141,20 +141,20 @@ impl Tool {
         Tool(command)
     }
 
-    /// Adds arguments, blanks and all.
+    /// Adds arguments, which are not split at blanks.
     pub(crate) fn args(mut self, arguments: &[&str]) -> Tool {
         self.0.args(arguments);
         self
     }
 
-    /// Adds one argument, blanks and all.
+    /// Adds an argument, which is not split at blanks.
     pub(crate) fn arg(mut self, argument: &str) -> Tool {
         self.0.arg(argument);
         self
     }
 
-    /// Has cargo build another workspace in the target directory of this one, which shares what is
-    /// the same in both.
+    /// Has cargo build another workspace in the target directory of this workspace, so that both
+    /// share the dependencies they have in common.
     pub(crate) fn in_our_directory(self) -> Tool {
         match std::env::var_os("CARGO_TARGET_DIR") {
             Some(_) => self,
@@ -174,7 +174,7 @@ impl Tool {
         self
     }
 
-    /// Runs it with our own output.
+    /// Runs the command with the output of this program.
     ///
     /// # Errors
     /// If it cannot be started or fails.
@@ -184,7 +184,7 @@ impl Tool {
         if status.success() { Ok(()) } else { Err(self.failed(&status)) }
     }
 
-    /// Runs it with our own output and counts the tests that its output reports.
+    /// Runs the command with the output of this program and counts the tests that it reports.
     ///
     /// # Errors
     /// If it cannot be started, fails, or ran no test at all.
@@ -207,11 +207,11 @@ impl Tool {
         Ok(tests)
     }
 
-    /// Runs a command of cargo's that builds one program and tells what it made as JSON; returns
-    /// the program.
+    /// Runs a command of cargo that builds a program and reports its path as JSON; returns the
+    /// path.
     ///
     /// # Errors
-    /// If it cannot be started, fails, or made no program.
+    /// If it cannot be started, fails, or builds no program.
     pub(crate) fn build(mut self) -> Result<PathBuf, Failure> {
         println!("    {}", self.line());
         let output = self.0.stderr(Stdio::inherit()).output();
@@ -223,7 +223,7 @@ impl Tool {
             .ok_or_else(|| self.failed(&"it made no program"))
     }
 
-    /// Runs it silently and returns what it printed; `None` if it is absent or fails.
+    /// Runs the command silently and returns its standard output; `None` if it is absent or fails.
     pub(crate) fn output(mut self) -> Option<String> {
         let output = self.0.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -250,7 +250,8 @@ impl Tool {
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
-    // Set by `cargo run` and `cargo test`; the value of the build serves a binary started by hand.
+    // `cargo run` and `cargo test` set the variable; a binary started by hand uses the value of its
+    // build.
     let own = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
     own.parent().map_or_else(|| own.clone(), Path::to_path_buf)

@@ -1,9 +1,10 @@
-//! `cargo xtask stress`: what must hold under a load that no test waits for. The runs themselves are
-//! an example program of the runtime, `crates/throng/examples/stress`, and tests of store and service.
+//! `cargo xtask stress`: properties under a load that takes too long for the tests. The runs
+//! themselves are an example program of the runtime, `crates/throng/examples/stress`, and tests of
+//! store and service.
 
 use crate::steps::{Failure, OPTIMISED, Tests, Tool};
 
-/// Every run, at a size that takes a second or so, for the ordinary tests.
+/// Every run of the example program, at a size that takes about a second, for the ordinary tests.
 pub(crate) const SMALL: &[(&str, u64)] = &[
     ("spawn-exit", 50_000),
     ("monitors", 10_000),
@@ -13,8 +14,8 @@ pub(crate) const SMALL: &[(&str, u64)] = &[
     ("trees", 2_000),
 ];
 
-/// Tests that the ordinary tests run as well, but shorter: the name of the run, the package, the
-/// target and the test, and the variable that says the full size.
+/// Runs that are tests, which the ordinary tests run at a smaller size: the name of the run, the
+/// arguments that select the test, and the variable that holds the full size.
 const LONGER: &[(&str, &str, &str, u64)] = &[
     ("store-kill", "throng-store --test store killed_writers", "THRONG_STORE_KILLS", 200),
     ("store-power", "throng-store --test power a_power_cut", "THRONG_STORE_CUTS", 50_000),
@@ -22,10 +23,10 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("service-kill", "throng-cli --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
 ];
 
-/// Runs one of them, or all, optimised.
+/// Runs the named stress run, or all of them, optimised.
 ///
 /// # Errors
-/// If anything did not hold.
+/// If a property was violated.
 pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure> {
     for &(longer, test, variable, full) in LONGER {
         if name.as_deref().is_none_or(|name| name == longer) {
@@ -44,8 +45,8 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
     Tool::new(&line).run()
 }
 
-/// Those of the runtime, small, with the dependencies of the other tests; the longer ones
-/// run in the step `unit` at a small size.
+/// Runs [`SMALL`], with the dependencies of the other tests. The runs that are tests are part of
+/// the step `unit`, at a small size.
 pub(crate) fn small() -> Result<Tests, Failure> {
     for &(name, size) in SMALL {
         Tool::new("cargo run --locked -p throng --example stress")

@@ -1,6 +1,6 @@
-//! `cargo xtask test`: every test there is, the quick and likely failures first.
+//! `cargo xtask test`: every test of the repository, with quick and likely failures first.
 //!
-//! Invariant: each test of the repository runs in exactly one step, except those under Miri.
+//! Invariant: each test of the repository runs in exactly one step; tests under Miri run in none.
 
 use crate::quickstart;
 use crate::readme;
@@ -17,7 +17,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step { name: "models", about: "interleavings of the lock-free parts, under loom", run: models },
     Step { name: "stress", about: "the stress runs, at a small size", run: stress::small },
-    Step { name: "costs", about: "the program that measures what things cost", run: costs },
+    Step { name: "costs", about: "the program that measures costs", run: costs },
     Step {
         name: "quickstart",
         about: "the README's first steps, in a project of their own",
@@ -43,7 +43,7 @@ pub(crate) fn list() {
     }
 }
 
-/// The steps in `names`, in our order, so that early failures stay early.
+/// The steps in `names`, in the order of [`STEPS`], so that early failures stay early.
 fn chosen(names: &[String]) -> Result<Vec<Step>, Failure> {
     let known = |name: &String| STEPS.iter().any(|step| step.name == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
@@ -61,8 +61,9 @@ fn unit() -> Result<Tests, Failure> {
     Tool::new("cargo test --workspace --locked").run_tests()
 }
 
-/// Loom replaces the atomics by its own where `throng_loom` is set. `cargo rustc` sets it for the one
-/// crate; `RUSTFLAGS` would for all, and each dependency would be compiled again.
+/// Runs the loom models. Loom replaces the atomics if `throng_loom` is set. `cargo rustc` sets it
+/// for this crate alone; `RUSTFLAGS` would set it for all crates, and each dependency would be
+/// compiled again.
 fn models() -> Result<Tests, Failure> {
     let build = Tool::new("cargo rustc -p throng --lib --profile test --locked")
         .args(OPTIMISED)
@@ -72,7 +73,7 @@ fn models() -> Result<Tests, Failure> {
     Tool::program(&program).arg("loom").env("LOOM_MAX_PREEMPTIONS", "3").run_tests()
 }
 
-/// Few of each: enough to see that each row measures what it says, which it checks.
+/// Measures little of each row, which is enough: each row checks that it measures its subject.
 fn costs() -> Result<Tests, Failure> {
     Tool::new("cargo run --locked -p throng --example costs")
         .args(OPTIMISED)
@@ -82,20 +83,20 @@ fn costs() -> Result<Tests, Failure> {
 }
 
 fn bench() -> Result<Tests, Failure> {
-    // Unoptimised: what they check is not speed, and the rivals take long to optimise.
+    // Unoptimised: these tests do not measure speed, and the rivals take long to optimise.
     Tool::new("cargo test --manifest-path bench/Cargo.toml --workspace --locked")
         .in_our_directory()
         .run_tests()
 }
 
-/// With `--workspace`, though only one crate has this test: the features of the dependencies are
-/// then those of the step `unit`, and nothing is built twice.
+/// Runs the browser test, with `--workspace` although a single crate has it: the features of the
+/// dependencies are then the same as in the step `unit`, and nothing is built twice.
 fn browser() -> Result<Tests, Failure> {
     ensure_browser()?;
     Tool::new("cargo test --workspace --locked --test node -- --ignored browser").run_tests()
 }
 
-/// Installs Chromium and its driver if they are missing and we may.
+/// Installs Chromium and its driver if they are missing and the user has the right to.
 fn ensure_browser() -> Result<(), Failure> {
     let missing = missing_programs(&path_dirs());
     if missing.is_empty() {
@@ -113,12 +114,12 @@ fn ensure_browser() -> Result<(), Failure> {
         .and_then(|()| Tool::new(&install).env("DEBIAN_FRONTEND", "noninteractive").run())
         .map_err(|Failure(why)| {
             Failure(format!(
-                "the browser test needs {missing}, and installing them did not work ({why}): {how}"
+                "the browser test needs {missing}, and installing them failed ({why}): {how}"
             ))
         })
 }
 
-/// How `apt-get` can be run with the rights to install, if it can.
+/// The command line that runs `apt-get` with the right to install packages, if there is any.
 fn apt_get() -> Option<&'static str> {
     Tool::new("apt-get --version").output()?;
     if Tool::new("id -u").output()?.trim() == "0" {
@@ -132,7 +133,7 @@ fn path_dirs() -> Vec<PathBuf> {
     std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect()
 }
 
-/// Which of the two programs of the browser test are in none of `dirs`.
+/// The programs of the browser test that are in none of `dirs`.
 fn missing_programs(dirs: &[PathBuf]) -> Vec<&'static str> {
     let found = |program: &str| dirs.iter().any(|dir| Path::new(dir).join(program).is_file());
     ["chromium", "chromedriver"].into_iter().filter(|program| !found(program)).collect()

@@ -1,5 +1,10 @@
-//! Invariants that say what is not there: unsafe code, other layers' libraries, and in the runtime
-//! its own clock, threads, randomness and I/O.
+//! Invariants about things that are absent: unsafe code, other layers' libraries, and in the
+//! runtime its own clock, threads, randomness and I/O.
+//!
+//! The compiler and clippy check as much of it as they can: the lint `unsafe_code`, and the lists
+//! of definitions in crates/throng/clippy.toml, which cover methods, macros and second names. Paths
+//! are checked here. Clippy's lists take no module such as `std::fs`, and a type on them is refused
+//! by any name, also by the name that `sync.rs` exports for all other files.
 
 use super::Violation;
 use super::tree::{DependencyKind, Tree};
@@ -7,8 +12,9 @@ use super::tree::{DependencyKind, Tree};
 /// The runtime, whose code decides when and where everything else runs.
 const RUNTIME: &str = "crates/throng/src/";
 
-/// The one file of it that reaches clock, threads and randomness, so that a simulator can.
-const DOOR: &str = "crates/throng/src/sync.rs";
+/// The only file of the runtime that reaches clock, threads and randomness, so that a simulator can
+/// replace them.
+const SYNC: &str = "crates/throng/src/sync.rs";
 
 /// A library and the crates that may name it.
 struct Confined {
@@ -39,7 +45,7 @@ const CONFINED: &[Confined] = &[
     Confined { library: "tokio-tungstenite", to: HTTP, in_tests: true },
 ];
 
-const BEHIND_THE_DOOR: &[&str] = &[
+const ONLY_IN_SYNC: &[&str] = &[
     "std::time::Instant",
     "std::time::SystemTime",
     "std::time::UNIX_EPOCH",
@@ -66,8 +72,8 @@ const IO: &[&str] = &[
 /// The compiler forbids unsafe code in each crate without a file named under "Unsafe" in the
 /// architecture.
 ///
-/// `unsafe_code = "forbid"` is a lint of the workspace. A crate with unsafe files cannot inherit it,
-/// and cargo lets no crate inherit the others alone: its manifest repeats them all.
+/// `unsafe_code = "forbid"` is a lint of the workspace. A crate with unsafe files cannot inherit
+/// it, and cargo lets no crate inherit the others alone: its manifest repeats them all.
 pub(super) fn check_forbid_unsafe(tree: &Tree) -> Vec<Violation> {
     const FORBID: &str = "forbid";
     let allowed = super::architecture::unsafe_files(tree);
@@ -99,7 +105,7 @@ pub(super) fn check_forbid_unsafe(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// A library that one layer wraps is named by the manifests of that layer only.
+/// A library that a layer wraps is named by the manifests of that layer only.
 ///
 /// The benchmarks are a workspace of their own and compare with these libraries.
 pub(super) fn check_confined_dependencies(tree: &Tree) -> Vec<Violation> {
@@ -124,14 +130,9 @@ pub(super) fn check_confined_dependencies(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// The runtime reaches clock, threads and randomness through one file only.
+/// The runtime reaches clock, threads and randomness through `sync.rs` only.
 pub(super) fn check_clock_threads_randomness(tree: &Tree) -> Vec<Violation> {
-    forbidden_paths(
-        tree,
-        BEHIND_THE_DOOR,
-        Some(DOOR),
-        "only crates/throng/src/sync.rs reaches this",
-    )
+    forbidden_paths(tree, ONLY_IN_SYNC, Some(SYNC), "only crates/throng/src/sync.rs reaches this")
 }
 
 /// The runtime does no I/O of its own.
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_reached_through_the_door() {
+    fn the_clock_is_reached_through_sync() {
         let check = |path: &str, text: &str| {
             check_clock_threads_randomness(&Tree::of(&[(path, text)])).len()
         };
@@ -223,15 +224,15 @@ mod tests {
         assert_eq!(check(file, "use std::time::*;"), 1);
         assert_eq!(check(file, "use crate::sync::{Instant, thread};\nuse std::time::Duration;"), 0);
         assert_eq!(check(file, "#[cfg(test)]\nmod tests { use std::thread; }"), 0);
-        assert_eq!(check(DOOR, "pub use std::thread;"), 0);
+        assert_eq!(check(SYNC, "pub use std::thread;"), 0);
         assert_eq!(check("crates/throng/tests/all.rs", "use std::thread;"), 0);
         assert_eq!(check("crates/throng-store/src/write/writer.rs", "use std::thread;"), 0);
     }
 
     #[test]
-    fn the_runtime_does_no_io_not_even_through_the_door() {
+    fn the_runtime_does_no_io_not_even_in_sync() {
         let check = |path: &str, text: &str| check_no_io(&Tree::of(&[(path, text)])).len();
-        assert_eq!(check(DOOR, "use std::fs;"), 1);
+        assert_eq!(check(SYNC, "use std::fs;"), 1);
         assert_eq!(check("crates/throng/src/lib.rs", "std::net::TcpStream::connect(a)"), 1);
         assert_eq!(check("crates/throng/src/lib.rs", "//! std::net\nuse std::network::x;"), 0);
     }

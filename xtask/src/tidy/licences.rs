@@ -1,7 +1,7 @@
-//! What we depend on may be used: the licences of all dependencies, against the list in `deny.toml`.
+//! Licences of all dependencies, against the list in `deny.toml`.
 //!
-//! `cargo deny` checks more; this needs no program but cargo, and no network once the dependencies
-//! are there.
+//! `cargo deny` checks more, but has to be installed first. This check needs no program but cargo,
+//! and no network once the dependencies are downloaded.
 
 use super::Violation;
 use super::tree::Tree;
@@ -18,16 +18,17 @@ pub(super) struct Licence {
     pub(super) expression: Option<String>,
 }
 
-/// Reads the licences of what the workspace depends on, for all platforms.
+/// Reads the licences of the dependencies of the workspace, for all platforms.
 ///
-/// The benchmarks, a workspace of their own, are left out: nobody is given their rivals.
+/// The benchmarks, a workspace of their own, are left out: their rivals are not distributed.
 ///
 /// # Errors
 /// If cargo does not list them: offline, when they have never been downloaded, or with a lock file
 /// that is not up to date.
 pub(super) fn load() -> Result<Vec<Licence>, Failure> {
     let list = "cargo metadata --format-version 1 --locked";
-    // Offline, those for other platforms may never have been downloaded: then ours must do.
+    // Offline, the dependencies for other platforms may be absent: the host platform has to
+    // suffice.
     let host = Tool::new("rustc --print host-tuple").output().unwrap_or_default();
     let ours = format!("{list} --offline --filter-platform {host}");
     let json = Tool::new(list).output().or_else(|| Tool::new(&ours).output());
@@ -79,7 +80,7 @@ fn is_allowed(expression: &str, allow: &[&str]) -> bool {
     expression.any().unwrap_or(false) && expression.words.is_empty()
 }
 
-/// A recursive descent over what is left of the words; `None` where they are no expression.
+/// A recursive descent over the remaining words; `None` if they are no expression.
 struct Expression<'a> {
     words: &'a [&'a str],
     allow: &'a [&'a str],
@@ -95,14 +96,14 @@ impl Expression<'_> {
     }
 
     fn all(&mut self) -> Option<bool> {
-        let mut holds = self.one()?;
+        let mut holds = self.term()?;
         while self.take("AND") {
-            holds &= self.one()?;
+            holds &= self.term()?;
         }
         Some(holds)
     }
 
-    fn one(&mut self) -> Option<bool> {
+    fn term(&mut self) -> Option<bool> {
         if self.take("(") {
             let holds = self.any()?;
             return self.take(")").then_some(holds);

@@ -1,12 +1,12 @@
-//! Each dependency has a reason, written where it is declared.
+//! Each dependency has a reason, on the line that declares it.
 
 use super::Violation;
 use super::tree::Tree;
 
-/// Every dependency that is declared with a version ends in a comment that says what it is for.
+/// Every dependency that is declared with a version ends in a comment that gives its purpose.
 ///
-/// Exempt are those of a crate on this tree, and those that `workspace = true` takes from the root
-/// manifest, where the reason stands.
+/// Dependencies on crates of this tree are exempt, and so are dependencies that `workspace = true`
+/// takes from the root manifest, which has the reason.
 pub(super) fn check_reasons(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.files().filter(|(path, _)| is_manifest(path)) {
@@ -31,7 +31,7 @@ pub(super) fn check_reasons(tree: &Tree) -> Vec<Violation> {
             let here = key.ends_with(".path") || value.contains("path =");
             let at_root = key.ends_with(".workspace") || value.contains("workspace = true");
             if !here && !at_root && reason.is_none_or(str::is_empty) {
-                let message = format!("{key} has no reason: end the line with `# what it is for`");
+                let message = format!("{key} has no reason: end the line with `# its purpose`");
                 violations.push(Violation::new(path, index + 1, message));
             }
         }

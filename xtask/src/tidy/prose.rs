@@ -1,4 +1,4 @@
-//! What people read: how files open, how long they are, what documents promise.
+//! Files as people read them: their openings, their lengths, and the promises of documents.
 
 use super::Violation;
 use super::source::Source;
@@ -7,17 +7,17 @@ use crate::test;
 
 const CODE_LINES_MAX: usize = 900;
 
-/// Every Rust file says first what it is.
+/// Every Rust file opens with its subject.
 pub(super) fn check_openings(tree: &Tree) -> Vec<Violation> {
     tree.rust()
         .filter(|(_, text)| !text.starts_with("//! "))
         .map(|(path, _)| {
-            Violation::new(path, 1, "the file does not open with `//!` and what it is")
+            Violation::new(path, 1, "the file does not open with `//!` and its subject")
         })
         .collect()
 }
 
-/// No file is too long to be read in one go; the tests at its end do not count.
+/// No file is too long to be read at once; the tests at its end do not count.
 pub(super) fn check_file_lengths(tree: &Tree) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, text) in tree.rust() {
@@ -31,9 +31,9 @@ pub(super) fn check_file_lengths(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// No file names a directory of somebody's machine, or a package registry's host.
+/// No file names a directory of a single machine, or a package registry's host.
 pub(super) fn check_foreign_places(tree: &Tree) -> Vec<Violation> {
-    // Put together here, or this file would break its own rule.
+    // Composed at run time, because this file would break its own rule otherwise.
     let dirs = ["work", "tmp", "root"].map(|dir| format!("/{dir}/"));
     let hosts = [
         ["crates", "io"],
@@ -63,7 +63,7 @@ pub(super) fn check_foreign_places(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// Whether the absolute path `dir` stands in `line`, not as the end of a longer one.
+/// Whether `line` holds the absolute path `dir`, other than as the end of a longer path.
 fn names_dir(line: &str, dir: &str) -> bool {
     line.match_indices(dir).any(|(start, _)| {
         !line[..start].ends_with(|c: char| c.is_alphanumeric() || "_-.}):".contains(c))
@@ -151,7 +151,7 @@ fn is_test(tree: &Tree, name: &str) -> bool {
         })
 }
 
-/// CHANGELOG.md says what has changed since the last release.
+/// CHANGELOG.md has a section for changes since the last release.
 pub(super) fn check_changelog(tree: &Tree) -> Vec<Violation> {
     const CHANGELOG: &str = "CHANGELOG.md";
     let text = tree.text(CHANGELOG).unwrap_or_default();

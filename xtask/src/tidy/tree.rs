@@ -1,4 +1,4 @@
-//! The tree: every file that is, or would be, committed, and the licences of what it depends on.
+//! The tree: every file that is, or would be, committed, and the licences of its dependencies.
 //!
 //! Invariants: paths are relative to the root and use `/`; a file that is not UTF-8 is present with
 //! an empty text; ignored files are absent.
@@ -8,7 +8,7 @@ use crate::tidy::licences::{self, Licence};
 use crate::tidy::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the checks look at.
+/// The input of all checks.
 #[derive(Default)]
 pub(super) struct Tree {
     files: BTreeMap<String, String>,
@@ -41,7 +41,7 @@ pub(super) struct Lints {
     pub(super) lints: Vec<Lint>,
 }
 
-/// Which of its three kinds a dependency is.
+/// The kind of a dependency.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DependencyKind {
     Normal,
@@ -55,14 +55,14 @@ impl Tree {
     /// # Errors
     /// If git does not list its files, or cargo does not list its dependencies.
     pub(super) fn load() -> Result<Tree, Failure> {
-        // Whoever owns the clone: reading the list of its files runs nothing of it.
+        // Any owner of the clone is safe: listing its files runs no program of it.
         let list =
             Tool::new("git -c safe.directory=* ls-files --cached --others --exclude-standard -z")
                 .output()
                 .ok_or_else(|| Failure("git does not list the files of this tree".to_owned()))?;
         let mut files = BTreeMap::new();
         for path in list.split('\0').filter(|path| !path.is_empty()) {
-            // Deleted, but not yet in the index: as good as gone.
+            // A file that was deleted, but not yet from the index, counts as absent.
             let Ok(bytes) = std::fs::read(root().join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).unwrap_or_default());
         }
@@ -101,7 +101,7 @@ impl Tree {
         self.sources.get(path)
     }
 
-    /// Whether `path` is a file or, if it ends in `/`, a directory that holds one.
+    /// Whether `path` is a file or, if it ends in `/`, a directory that holds a file.
     pub(super) fn contains(&self, path: &str) -> bool {
         self.files.contains_key(path)
             || path.ends_with('/')
@@ -117,7 +117,7 @@ impl Tree {
         self.files.keys().filter_map(|path| path.find('/').map(|end| &path[..=end])).collect()
     }
 
-    /// The manifests of all packages, those outside the workspace included.
+    /// The manifests of all packages, also outside of the workspace.
     pub(super) fn manifests<'a>(&'a self) -> Vec<Manifest<'a>> {
         let manifest = |(path, text): (&'a str, &str)| {
             let dir = path.strip_suffix("Cargo.toml")?;
@@ -138,7 +138,7 @@ impl Tree {
         lints(root.get("workspace").and_then(|workspace| workspace.get("lints")))
     }
 
-    /// The manifests of the workspace's members: all but those that the root manifest excludes.
+    /// The manifests of the workspace's members: the root manifest excludes all others.
     pub(super) fn members(&self) -> Vec<Manifest<'_>> {
         let root = self.root_manifest();
         let excluded = root.get("workspace").and_then(|workspace| workspace.get("exclude"));
@@ -153,8 +153,8 @@ impl Tree {
         members
     }
 
-    /// Whether a Rust file holds nothing but tests: by its directory, or because the module it is
-    /// was declared under `cfg(test)`.
+    /// Whether a Rust file holds nothing but tests: by its directory, or because its module was
+    /// declared under `cfg(test)`.
     pub(super) fn is_test(&self, path: &str) -> bool {
         let by_dir = ["/tests/", "/benches/"].iter().any(|dir| path.contains(dir));
         by_dir
@@ -190,14 +190,14 @@ fn lints(tools: Option<&toml::Value>) -> Vec<Lint> {
 }
 
 impl Manifest<'_> {
-    /// Its lints.
+    /// The lints that this manifest sets or inherits.
     pub(super) fn lints(&self) -> Lints {
         let own = self.table.get("lints");
         let inherits = own.and_then(|own| own.get("workspace")?.as_bool()).unwrap_or(false);
         Lints { inherits, lints: lints(own) }
     }
 
-    /// The packages it depends on by their own names, however they are renamed, for every target.
+    /// The packages of its dependencies by their own names, even if renamed, for every target.
     pub(super) fn dependencies(&self) -> Vec<(String, DependencyKind)> {
         let targets = self.table.get("target").and_then(toml::Value::as_table);
         let tables = targets.into_iter().flat_map(|targets| targets.values());
