@@ -1,11 +1,12 @@
-//! The project's own commands, as `cargo xtask COMMAND`: what a change must pass, and nothing else.
+//! The project's own commands, as `cargo xtask COMMAND`: the checks that a change must pass, and
+//! nothing else.
 //!
 //! ```text
 //! ci ──┬─ fmt, clippy, tidy, doc     ci.rs, tidy.rs
 //!      └─ test ─ unit … browser      test.rs
 //! miri, tsan                         nightly.rs  (a nightly compiler, so not part of `ci`)
 //! stress                             stress.rs
-//! conformance                        conformance.rs (its part without Erlang is one of the tests)
+//! conformance                        conformance.rs (the part without Erlang is a test, too)
 //! every command line they run        steps.rs
 //! ```
 //!
@@ -46,26 +47,30 @@ enum Command {
         #[arg(long)]
         list: bool,
     },
-    /// The checks of structure that the compiler does not make
-    Tidy,
+    /// Checks of structure and wording that the compiler does not make
+    Tidy {
+        /// Lower the limits on prose to today's figures first
+        #[arg(long)]
+        tighten: bool,
+    },
     /// Undefined behaviour, in the unsafe files and in the runtime as it runs, under Miri
     Miri,
-    /// throng against what Erlang/OTP does, scenario by scenario
+    /// Compares throng with Erlang/OTP, scenario by scenario
     Conformance {
-        /// Compare Erlang/OTP as it is installed here with the committed logs as well
+        /// Compare the installed Erlang/OTP with the committed logs as well
         #[arg(long)]
         with_erlang: bool,
-        /// Write the logs anew with the Erlang/OTP that is installed here, and run nothing else
+        /// Write the logs again with the installed Erlang/OTP, and run nothing else
         #[arg(long, conflicts_with = "with_erlang")]
         record: bool,
     },
     /// Data races in the runtime, under ThreadSanitizer
     Tsan,
-    /// What must hold under load, at full size; each run checks its outcome
+    /// Stress runs at full size; each checks its outcome
     Stress {
-        /// Which; all of them when none is named
+        /// Name of the run; all of them when none is named
         name: Option<String>,
-        /// At what size, instead of the full one
+        /// Size of the run, instead of the full size
         size: Option<u64>,
     },
 }
@@ -78,7 +83,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Test { steps, list: false } => test::run(&steps),
-        Command::Tidy => tidy::run(),
+        Command::Tidy { tighten: true } => tidy::tighten(),
+        Command::Tidy { tighten: false } => tidy::run(),
         Command::Conformance { record: true, .. } => conformance::run(Compare::Record),
         Command::Conformance { with_erlang: true, .. } => {
             conformance::run(Compare::ThrongAndErlang)

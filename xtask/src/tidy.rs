@@ -1,17 +1,19 @@
-//! `cargo xtask tidy`: what must hold for the tree as a whole and no compiler checks.
+//! `cargo xtask tidy`: rules for the tree as a whole that no compiler checks.
 //!
-//! Invariants: a check is a pure function of the [`Tree`], so each can be, and is, shown to fail on
-//! a made-up one; all violations are printed, not the first; the same checks run in `cargo test`.
+//! Invariants: a check is a pure function of the [`Tree`], so a test shows for each check that it
+//! fails on a made-up tree; all violations are printed, not only the first; `cargo test` runs the
+//! same checks.
 
 mod absences;
 mod architecture;
 mod licences;
 mod manifests;
 mod prose;
+mod ratchet;
 mod source;
 mod tree;
 
-use crate::steps::Failure;
+use crate::steps::{Failure, root};
 use std::fmt;
 use tree::Tree;
 
@@ -33,13 +35,14 @@ const CHECKS: &[fn(&Tree) -> Vec<Violation>] = &[
     prose::check_foreign_places,
     prose::check_readme_commands,
     prose::check_changelog,
+    ratchet::check_limits,
 ];
 
-/// One place that breaks one rule.
+/// A place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Violation {
     path: String,
-    /// From 1.
+    /// Counted from 1.
     line: usize,
     message: String,
 }
@@ -56,10 +59,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks the tree of the workspace and prints what is wrong with it.
+/// Checks the tree of the workspace and prints the violations.
 ///
 /// # Errors
-/// If anything is wrong, or the tree cannot be read.
+/// If there is a violation, or the tree cannot be read.
 pub(crate) fn run() -> Result<(), Failure> {
     let violations = check(&Tree::load()?);
     for violation in &violations {
@@ -70,6 +73,18 @@ pub(crate) fn run() -> Result<(), Failure> {
         1 => Err(Failure("tidy found 1 violation".to_owned())),
         count => Err(Failure(format!("tidy found {count} violations"))),
     }
+}
+
+/// Lowers the limits on prose to today's figures, then checks the tree.
+///
+/// # Errors
+/// As [`run`], or if the table of limits cannot be read or written.
+pub(crate) fn tighten() -> Result<(), Failure> {
+    let limits = ratchet::tightened(&Tree::load()?)
+        .map_err(|message| Failure(format!("{}: {message}", ratchet::LIMITS)))?;
+    std::fs::write(root().join(ratchet::LIMITS), limits)
+        .map_err(|error| Failure(format!("cannot write {}: {error}", ratchet::LIMITS)))?;
+    run()
 }
 
 fn check(tree: &Tree) -> Vec<Violation> {
