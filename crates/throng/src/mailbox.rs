@@ -1,4 +1,4 @@
-//! The mailbox: one word that is address check, message stack and scheduling token in one.
+//! The mailbox: a single word that is address check, message stack and scheduling token.
 //!
 //! ```text
 //!  63            48 47                                   6 5        0
@@ -9,36 +9,39 @@
 //! ```
 //!
 //! Messages are 64-byte aligned and user addresses have at most 48 bits, so 22 bits are free: they
-//! hold the slot's *generation*: 21 bits of number and, lowest, one that says whether the process is
-//! *bounded*, so that an address alone says so. What users send to a bounded process waits in its
-//! `bounded`, and this word says only who holds the token. The pointer part is
+//! hold the slot's *generation*: a 21-bit number and, in the lowest bit, whether the process is
+//! *bounded*, so that an address alone shows that. Messages that users send to a bounded process
+//! wait in its `bounded` queue, and this word shows only whether the token is held. The pointer
+//! part is
 //!
-//! | value | the process | who may do what |
+//! | value | the process | permitted steps |
 //! |---|---|---|
-//! | `IDLE` | waits, nothing queued | whoever swaps in anything else gets the *token* |
-//! | `BUSY` | somebody holds the token; nothing new queued | anyone may push; only the holder drains, parks, closes |
-//! | `AWAITING` | as `BUSY`, and its turn waits for a message | anyone may push, and must then wake the turn |
-//! | a message | somebody holds the token; messages are stacked, newest first | the same |
-//! | `FREE` | there is none; the number is that of the *next* one, the bit that of the *last* | only the slab's owner, by `open` |
+//! | `IDLE` | waits, nothing queued | any thread may swap in another value and so gets the *token* |
+//! | `BUSY` | its token is held; nothing new queued | any thread may push; only the token's holder drains, parks, closes |
+//! | `AWAITING` | as `BUSY`, and its turn waits for a message | any thread may push, and must then wake the turn |
+//! | a message | its token is held; messages are stacked, newest first | as for `BUSY` |
+//! | `FREE` | does not exist; the number is that of the *next* process, the bit that of the *last* | only the slab's owner, by `open` |
 //!
-//! The **token** is the right (and the duty) to run the process: its holder alone touches the
+//! The **token** is the right (and the duty) to run the process: only its holder touches the
 //! cell's plain fields. It passes from the pusher through a run queue to a worker, and is given
 //! back by `park`.
 //!
-//! `AWAITING` is for a turn that itself takes messages out of the mailbox (see `inbox`): no token
-//! passes by it. Whoever pushes onto it wakes the turn like any other waker, and `turn_state` says
-//! who then gets the token, which may have been given up since or not yet.
+//! `AWAITING` is for a turn that itself takes messages out of the mailbox (see `async_process`): a
+//! push onto it does not transfer the token. The pusher wakes the turn like any other waker, and
+//! `turn_state` determines the next holder of the token, which the turn may still hold or may have
+//! given up.
 //!
 //! Invariants:
-//! 1. A push succeeds only if the word's generation is the sender's, and check and push are one
-//!    compare-exchange: a slot reused in between cannot receive a stranger's message.
+//! 1. A push succeeds only if the word's generation is the sender's, and check and push are a
+//!    single compare-exchange: a slot reused in between cannot receive a message for its earlier
+//!    process.
 //! 2. Exactly one pusher sees `IDLE` and schedules.
 //! 3. `close` bumps the generation in the same exchange that takes the last messages: each message
 //!    is either handled, or returned by `close`, or refused at the push.
-//! 4. A turn that has set `AWAITING` is woken after the next push, by the one who pushed.
+//! 4. A turn that has set `AWAITING` is woken after the next push, by the pusher.
 //!
-//! Orderings: a push releases the message's contents (and, out of `IDLE`, acquires what the last
-//! holder did to the cell before `park`'s release); `drain` and `close` acquire them.
+//! Orderings: a push releases the message's contents (and, out of `IDLE`, acquires the last
+//! holder's writes to the cell, which `park` released); `drain` and `close` acquire the contents.
 
 #[cfg(not(throng_loom))]
 pub(crate) mod bound;
@@ -66,44 +69,43 @@ const FREE: usize = 3 << 6;
 /// Set in the generation of a bounded process.
 const BOUNDED: usize = 1;
 
-/// How often a slot has been used, and whether the process is bounded: 22 bits, kept apart from the
-/// pointer bits of a word.
+/// Number of times a slot has been used, and whether the process is bounded: 22 bits, separate from
+/// the pointer bits of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Generation(usize);
 
 impl Generation {
     pub(crate) const FIRST: Generation = Generation(0);
-    /// No process ever has this number: a slot that reaches it is used up.
+    /// Number that no process ever has: a slot that reaches it is used up.
     #[cfg(test)]
     pub(crate) const LAST: Generation = Generation(GENERATION_MASK & !BOUNDED);
 
-    /// Whether a slot that has come to this number is used up.
+    /// Whether a slot that has reached this number is used up.
     #[inline(always)]
     pub(crate) fn is_last(self) -> bool {
         self.0 | BOUNDED == GENERATION_MASK
     }
 
-    /// Whether it is that of a bounded process.
+    /// Whether this is the generation of a bounded process.
     #[inline(always)]
     pub(crate) fn is_bounded(self) -> bool {
         self.0 & BOUNDED != 0
     }
 
-    /// The same number, for a process that is bounded or is not.
+    /// Returns the same number with the bounded bit set or cleared.
     #[inline(always)]
     pub(crate) fn with_bounded(self, bounded: bool) -> Generation {
         Generation(self.0 & !BOUNDED | if bounded { BOUNDED } else { 0 })
     }
 
-    /// Packs this generation into the spare bits of a pointer, which are zero: see
-    /// `spare_bits`.
+    /// Packs this generation into the spare bits of a pointer, which are zero; see `spare_bits`.
     #[inline(always)]
     pub(crate) fn tag<T>(self, pointer: *mut T) -> *mut T {
         debug_assert_eq!(pointer.addr() & GENERATION_MASK, 0);
         pointer.map_addr(|address| address | self.0)
     }
 
-    /// Splits a tagged pointer.
+    /// Splits a tagged pointer into its generation and the plain pointer.
     #[inline(always)]
     pub(crate) fn untag<T>(tagged: *mut T) -> (Generation, *mut T) {
         (
@@ -112,8 +114,8 @@ impl Generation {
         )
     }
 
-    /// The number after this one; after the last comes none. The bounded bit stays, so that a closed
-    /// mailbox still tells [`previous`](Self::previous) all it needs.
+    /// Returns the generation with the next number; the last number has no successor. The bounded
+    /// bit stays, so that [`previous`](Self::previous) finds it in a closed mailbox.
     #[inline]
     pub(crate) fn next(self) -> Generation {
         debug_assert!(!self.is_last(), "a used-up slot has no next generation");
@@ -123,7 +125,7 @@ impl Generation {
         Generation(next | (self.0 & BOUNDED))
     }
 
-    /// The generation before this one: that of a process whose mailbox is closed already.
+    /// Returns the preceding generation: in a closed mailbox, that of its last process.
     pub(crate) fn previous(self) -> Generation {
         let number = self.0 & !BOUNDED;
         debug_assert_ne!(number, Generation::FIRST.0, "nothing came before the first generation");
@@ -132,7 +134,7 @@ impl Generation {
     }
 }
 
-/// The first word of whatever is queued: the intrusive link.
+/// First word of every queued message: the intrusive link.
 #[repr(C)]
 pub(crate) struct Link {
     next: UnsafeCell<*mut Link>,
@@ -144,30 +146,33 @@ impl Link {
         Link { next: UnsafeCell::new(ptr::null_mut()) }
     }
 
-    /// The next older or younger message, by which list this one is in.
+    /// Returns the next message of the list: the next older in the word's stack, the next younger
+    /// in a drained list.
     ///
     /// # Safety
-    /// The caller owns the message (nobody else can reach it).
+    /// The caller owns the message: no other thread can reach it.
     #[inline(always)]
     pub(crate) unsafe fn next(&self) -> *mut Link {
-        // SAFETY: owned by the caller.
+        // SAFETY: by the contract, only the caller reaches this link.
         self.next.with(|next| unsafe { *next })
     }
 
+    /// Sets the next message of the list.
+    ///
     /// # Safety
-    /// As [`Link::next`].
+    /// The caller owns the message: no other thread can reach it.
     #[inline(always)]
     pub(crate) unsafe fn set_next(&self, link: *mut Link) {
-        // SAFETY: owned by the caller.
+        // SAFETY: by the contract, only the caller reaches this link.
         self.next.with_mut(|next| unsafe { *next = link });
     }
 }
 
-/// What a successful push obliges the pusher to.
+/// Duty of the pusher after a successful push.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pushed {
-    /// Nothing: the process is already scheduled or running.
+    /// None: the process is already scheduled or running.
     Queued,
     /// The pusher now holds the token and must schedule the process.
     Woke,
@@ -175,11 +180,11 @@ pub(crate) enum Pushed {
     Awaited,
 }
 
-/// The process that the generation names has exited.
+/// Error of a push: the process that the generation names has exited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Gone;
 
-/// See the file's head.
+/// Mailbox word of a process; see the file's head.
 #[repr(transparent)]
 pub(crate) struct Mailbox {
     word: AtomicPtr<Link>,
@@ -191,7 +196,7 @@ fn word(generation: Generation, state: usize) -> *mut Link {
 }
 
 impl Mailbox {
-    /// A mailbox for tests and models, which stand outside the slab.
+    /// Creates an idle mailbox for tests and models, which use no slab.
     #[cfg(test)]
     pub(crate) fn new_open(generation: Generation) -> Mailbox {
         Mailbox { word: AtomicPtr::new(word(generation, IDLE)) }
@@ -202,15 +207,15 @@ impl Mailbox {
         self.word.store(word(generation, FREE), Ordering::Relaxed);
     }
 
-    /// The generation now in the word, and whether a process lives there.
+    /// Returns the generation in the word, and whether a process is alive in the slot.
     #[inline(always)]
     pub(crate) fn peek(&self) -> (Generation, bool) {
-        // Acquires what a process has done before its exit, for whoever sees that it is gone.
+        // Acquires the process's last writes, for a caller that sees that it has exited.
         let (generation, state) = Generation::untag(self.word.load(Ordering::Acquire));
         (generation, state.addr() != FREE)
     }
 
-    /// Begins a life in a free slot. With `busy`, the caller keeps the token.
+    /// Opens the mailbox of a free slot for a process. With `busy`, the caller keeps the token.
     #[inline(always)]
     pub(crate) fn open(&self, generation: Generation, busy: bool) {
         let state = if busy { BUSY } else { IDLE };
@@ -220,8 +225,8 @@ impl Mailbox {
     /// Queues a message.
     ///
     /// # Safety
-    /// `link` is the 64-byte aligned envelope of a message that the caller owns; on success it belongs
-    /// to the mailbox.
+    /// `link` is the 64-byte aligned envelope of a message that the caller owns; on success it
+    /// belongs to the mailbox.
     #[inline]
     pub(crate) unsafe fn push(
         &self,
@@ -236,7 +241,7 @@ impl Mailbox {
                 return Err(Gone);
             }
             let older = if state <= AWAITING { ptr::null_mut() } else { head };
-            // SAFETY: still the caller's, the push has not happened.
+            // SAFETY: the message is the caller's by the contract: it is not pushed yet.
             unsafe { link.as_ref().set_next(older) };
             match self.word.compare_exchange_weak(
                 current,
@@ -252,7 +257,7 @@ impl Mailbox {
         }
     }
 
-    /// Takes the token of an idle process without queueing anything.
+    /// Takes the token of an idle process without queueing anything; false if it is not idle.
     #[inline]
     pub(crate) fn wake(&self, generation: Generation) -> bool {
         self.word
@@ -265,7 +270,7 @@ impl Mailbox {
             .is_ok()
     }
 
-    /// Takes everything queued, oldest first. For the token's holder.
+    /// Takes all queued messages, oldest first. Called by the token's holder.
     #[inline]
     pub(crate) fn drain(&self, generation: Generation) -> *mut Link {
         let empty = word(generation, BUSY);
@@ -273,20 +278,20 @@ impl Mailbox {
             return ptr::null_mut();
         }
         let (_, head) = Generation::untag(self.word.swap(empty, Ordering::AcqRel));
-        // SAFETY: the swap took the whole stack away from everybody else.
+        // SAFETY: the swap unlinked the whole stack from the word, so only this call reaches it.
         unsafe { oldest_first(head) }
     }
 
-    /// The newest message queued, which leads to the older ones; null if there is none. For the
-    /// token's holder, who alone takes messages out.
+    /// Returns the newest queued message, which links to the older ones; null if there is none.
+    /// Called by the token's holder, the only thread that takes messages out.
     pub(crate) fn newest(&self) -> *mut Link {
-        // Acquires the contents of what is queued.
+        // Acquires the contents of the queued messages.
         let (_, head) = Generation::untag(self.word.load(Ordering::Acquire));
         if head.addr() <= FREE { ptr::null_mut() } else { head }
     }
 
-    /// Asks for the running turn to be woken by the next push; false if something was queued
-    /// meanwhile. For the token's holder, who has drained.
+    /// Asks for the running turn to be woken by the next push; false if a message was queued
+    /// meanwhile. Called by the token's holder, after a drain.
     #[inline]
     pub(crate) fn await_message(&self, generation: Generation) -> bool {
         self.word
@@ -299,15 +304,15 @@ impl Mailbox {
             .is_ok()
     }
 
-    /// Something has been queued elsewhere for the process, under a lock that `park` and
-    /// `await_message` are called under too.
+    /// Wakes the process after a message was queued in its bounded queue, under a lock under which
+    /// `park` and `await_message` are called, too.
     pub(crate) fn wake_for_push(&self, generation: Generation) -> Pushed {
         let mut current = self.word.load(Ordering::Relaxed);
         loop {
             let pushed = match current {
                 _ if current == word(generation, IDLE) => Pushed::Woke,
                 _ if current == word(generation, AWAITING) => Pushed::Awaited,
-                // Whoever holds the token looks before giving it back.
+                // The token's holder checks the queue before it gives the token back.
                 _ => return Pushed::Queued,
             };
             match self.word.compare_exchange(
@@ -327,14 +332,15 @@ impl Mailbox {
         self.word.load(Ordering::Relaxed) == word(generation, AWAITING)
     }
 
-    /// Whether nothing is queued for this generation, and it waits for messages alone.
+    /// Whether nothing is queued for this generation and its process waits for messages only.
     #[inline(always)]
     pub(crate) fn is_at_rest(&self, generation: Generation) -> bool {
         let now = self.word.load(Ordering::Relaxed);
         now == word(generation, IDLE) || now == word(generation, AWAITING)
     }
 
-    /// Gives the token back; false if something was queued meanwhile, and the token stays.
+    /// Gives the token back; false if a message was queued meanwhile, and the caller keeps the
+    /// token.
     #[inline]
     pub(crate) fn park(&self, generation: Generation) -> bool {
         self.word
@@ -347,7 +353,8 @@ impl Mailbox {
             .is_ok()
     }
 
-    /// Ends this life if nothing is queued. For the token's holder.
+    /// Closes the mailbox if nothing is queued, and returns whether it did. Called by the token's
+    /// holder.
     pub(crate) fn close_if_empty(&self, generation: Generation) -> bool {
         self.word
             .compare_exchange(
@@ -359,11 +366,12 @@ impl Mailbox {
             .is_ok()
     }
 
-    /// Ends this life and returns what was queued, oldest first. For the token's holder.
+    /// Closes the mailbox and returns the queued messages, oldest first. Called by the token's
+    /// holder.
     pub(crate) fn close(&self, generation: Generation) -> *mut Link {
         let closed = word(generation.next(), FREE);
         let (_, head) = Generation::untag(self.word.swap(closed, Ordering::AcqRel));
-        // SAFETY: as in `drain`.
+        // SAFETY: the swap unlinked the whole stack from the word, so only this call reaches it.
         unsafe { oldest_first(head) }
     }
 }
@@ -376,9 +384,9 @@ impl Mailbox {
 unsafe fn oldest_first(mut head: *mut Link) -> *mut Link {
     let mut list = ptr::null_mut();
     while head.addr() > AWAITING {
-        // SAFETY: owned, and not a sentinel.
+        // SAFETY: above `AWAITING` is no sentinel but a message, which the caller owns.
         let link = unsafe { &*head };
-        // SAFETY: owned.
+        // SAFETY: the caller owns the message.
         unsafe {
             let older = link.next();
             link.set_next(list);
@@ -404,17 +412,17 @@ pub(crate) mod items {
         NonNull::from(Box::leak(Box::new(Item { link: Link::new(), value }))).cast()
     }
 
-    /// The values of a list of items, which is consumed.
+    /// Frees a list of items and returns their values.
     ///
     /// # Safety
-    /// The caller owns the list, and it is of items.
+    /// The caller owns the list, all of whose messages were made by [`item`].
     pub(crate) unsafe fn take(mut list: *mut Link) -> Vec<u32> {
         let mut values = Vec::new();
         while !list.is_null() {
-            // SAFETY: made by `item`, owned by the caller.
+            // SAFETY: made by `item` and owned by the caller, by the contract.
             let item = unsafe { Box::from_raw(list.cast::<Item>()) };
             values.push(item.value);
-            // SAFETY: owned.
+            // SAFETY: the item was taken out of its box above, so only this call reaches its link.
             list = unsafe { item.link.next() };
         }
         values
@@ -448,7 +456,7 @@ mod tests_miri {
         let generation = Generation::FIRST.next().next();
         let (back, pointer) = Generation::untag(generation.tag(target));
         assert_eq!((back, pointer), (generation, target));
-        // SAFETY: made above, untagged to itself.
+        // SAFETY: the assertion above shows that this is `target`, which came from a box.
         assert_eq!(unsafe { Box::from_raw(pointer) }.0, 7);
     }
 
@@ -456,10 +464,10 @@ mod tests_miri {
     struct Aligned(u8);
 
     #[test]
-    fn pushes_come_out_in_order_and_a_stranger_is_refused() {
+    fn pushes_come_out_in_order_and_another_generation_is_refused() {
         let first = Generation::FIRST;
         let mailbox = Mailbox::new_open(first);
-        // SAFETY: fresh items.
+        // SAFETY: each push is of an item just made, or of the refused item, which is still ours.
         unsafe {
             assert_eq!(mailbox.push(first, item(1)), Ok(Pushed::Woke));
             assert_eq!(mailbox.push(first, item(2)), Ok(Pushed::Queued));
@@ -486,17 +494,17 @@ mod tests_miri {
 
 #[cfg(all(test, throng_loom))]
 mod loom_models {
-    //! Every interleaving of two pushers with a holder that drains, parks, closes and reopens.
+    //! Every interleaving of pushers with a token's holder that drains, parks, closes and reopens.
     use super::items::{item, take};
     use super::*;
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicU32;
     use loom::thread;
 
-    /// Runs the process once as a worker would: drain until it can park.
+    /// Runs the process once as a worker would: drains until it can park.
     fn run(mailbox: &Mailbox, generation: Generation, into: &mut Vec<u32>) {
         loop {
-            // SAFETY: drained, so ours.
+            // SAFETY: the drained items are the caller's, the token's holder's.
             into.extend(unsafe { take(mailbox.drain(generation)) });
             if mailbox.park(generation) {
                 return;
@@ -508,16 +516,17 @@ mod loom_models {
     fn loom_each_push_is_handled_once_and_one_pusher_wakes() {
         loom::model(|| {
             let mailbox = Arc::new(Mailbox::new_open(Generation::FIRST));
-            // Guards the handled list by the token alone: loom reports a data race if two hold it.
+            // Only the token guards the handled list: loom reports a data race if two threads hold
+            // it.
             let handled = Arc::new(loom::cell::UnsafeCell::new(Vec::new()));
             let threads: Vec<_> = [1, 2]
                 .map(|value| {
                     let (mailbox, handled) = (mailbox.clone(), handled.clone());
                     thread::spawn(move || {
-                        // SAFETY: a fresh item.
+                        // SAFETY: the item was just made.
                         let pushed = unsafe { mailbox.push(Generation::FIRST, item(value)) };
                         if pushed == Ok(Pushed::Woke) {
-                            // SAFETY: the token is ours.
+                            // SAFETY: this thread holds the token, which guards the list.
                             handled.with_mut(|list| unsafe {
                                 run(&mailbox, Generation::FIRST, &mut *list);
                             });
@@ -537,10 +546,11 @@ mod loom_models {
         });
     }
 
-    /// What waits beside the word, under a lock, as in a bounded queue: whoever queues there wakes
-    /// the process after it, and the token is given back under the lock, if nothing waits.
+    /// Models a bounded queue, in which messages wait beside the word under a lock: a sender wakes
+    /// the process after it has queued, and the token is given back under the lock, if nothing
+    /// waits.
     #[test]
-    fn loom_what_is_queued_beside_the_word_is_handled_once() {
+    fn loom_a_message_queued_beside_the_word_is_handled_once() {
         loom::model(|| {
             let first = Generation::FIRST.with_bounded(true);
             let mailbox = Arc::new(Mailbox::new_open(first));
@@ -553,7 +563,7 @@ mod loom_models {
                     if mailbox.wake_for_push(first) != Pushed::Woke {
                         return;
                     }
-                    // SAFETY: the token is ours.
+                    // SAFETY: this thread holds the token, which guards the number.
                     handled.with_mut(|handled| unsafe {
                         loop {
                             *handled += std::mem::take(&mut *queue.lock().unwrap());
@@ -573,8 +583,8 @@ mod loom_models {
         });
     }
 
-    /// A turn that receives by itself, against two pushers: it is polled as a worker would, by
-    /// whoever gets the token from the turn's word.
+    /// Models a turn that takes its messages itself, against two pushers: the thread that gets the
+    /// token from the turn's word polls the turn as a worker would.
     #[test]
     fn loom_a_turn_that_awaits_messages_misses_none() {
         use crate::turn::turn_state::TurnState;
@@ -587,7 +597,7 @@ mod loom_models {
                 let (mailbox, turn, received) = (mailbox.clone(), turn.clone(), received.clone());
                 move || loop {
                     turn.resume();
-                    // SAFETY: the token is ours; what is drained, too.
+                    // SAFETY: this thread holds the token, and so owns the list and drained items.
                     let is_over = received.with_mut(|received| unsafe {
                         loop {
                             (*received).extend(take(mailbox.drain(Generation::FIRST)));
@@ -607,7 +617,7 @@ mod loom_models {
             let pushers = [1, 2].map(|value| {
                 let (mailbox, turn, run) = (mailbox.clone(), turn.clone(), run.clone());
                 thread::spawn(move || {
-                    // SAFETY: a fresh item.
+                    // SAFETY: the item was just made.
                     match unsafe { mailbox.push(Generation::FIRST, item(value)) } {
                         Ok(Pushed::Awaited) if turn.notify() => run(),
                         Ok(Pushed::Awaited | Pushed::Queued) => {}
@@ -637,7 +647,7 @@ mod loom_models {
                 let (mailbox, refused) = (mailbox.clone(), refused.clone());
                 thread::spawn(move || {
                     let message = item(1);
-                    // SAFETY: a fresh item; on refusal it is ours again.
+                    // SAFETY: the item was just made; if the push is refused, it is still ours.
                     unsafe {
                         if mailbox.push(first, message).is_err() {
                             take(message.as_ptr());
@@ -646,16 +656,16 @@ mod loom_models {
                     }
                 })
             };
-            // The process exits and its slot is opened for another, as the slab does it: with the
-            // generation found there. If the sender was first, the token it got is ours to run.
+            // The process exits and its slot is opened for another with the generation found there,
+            // as the slab does. If the sender was first, this thread uses the token that it got.
             let _ = mailbox.wake(first);
-            // SAFETY: closed, so ours.
+            // SAFETY: `close` passes the items on to this thread.
             let left = unsafe { take(mailbox.close(first)) };
             let (next, live) = mailbox.peek();
             assert!(!live);
             mailbox.open(next, true);
             sender.join().unwrap();
-            // SAFETY: drained, so ours.
+            // SAFETY: the drained items are this thread's, which opened the mailbox busy.
             let strangers = unsafe { take(mailbox.drain(next)) };
             assert!(strangers.is_empty());
             assert_eq!(left.len() + refused.load(Ordering::Relaxed) as usize, 1);
@@ -672,7 +682,7 @@ mod loom_models {
                 let mailbox = mailbox.clone();
                 thread::spawn(move || {
                     let message = item(1);
-                    // SAFETY: a fresh item; on refusal it is ours again.
+                    // SAFETY: the item was just made; if the push is refused, it is still ours.
                     unsafe {
                         let pushed = mailbox.push(first, message);
                         if pushed.is_err() {
@@ -684,7 +694,7 @@ mod loom_models {
             };
             let closed = mailbox.close_if_empty(first);
             let pushed = sender.join().unwrap();
-            // SAFETY: drained, so ours.
+            // SAFETY: the drained items are this thread's, which woke the process.
             let queued = if closed { Vec::new() } else { unsafe { take(mailbox.drain(first)) } };
             assert_eq!(pushed, if closed { Err(Gone) } else { Ok(Pushed::Queued) });
             assert_eq!(queued.len(), usize::from(!closed));

@@ -1,6 +1,6 @@
-//! How much a mailbox takes, and what happens to a message for which there is no room.
+//! The bound of a mailbox: its capacity, and the treatment of a message for which there is no room.
 
-/// A mailbox's bound: how many messages may wait, and what becomes of one more.
+/// Bound of a mailbox: the number of messages that may wait, and the treatment of further messages.
 ///
 /// ```
 /// use throng::{MailboxBound, Overflow, prelude::*};
@@ -23,22 +23,23 @@
 ///         Err(error) => return Err(error.into()),
 ///     }
 /// };
-/// assert_eq!(refused.0, 5, "what does not fit is handed back");
+/// assert_eq!(refused.0, 5, "the message that does not fit is handed back");
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// Only what others send and call counts against the bound. What the process itself has asked for
-/// (timers, [piped](crate::Context::pipe) results, the end of another, changes of a group) and a
-/// request to exit are neither refused nor dropped, and keep their place in the order.
+/// Only the sends and calls of others count against the bound. Messages that the process itself has
+/// asked for (timers, [piped](crate::Context::pipe) results, the exit of another process, changes
+/// of a group) and requests to exit are neither refused nor dropped, and keep their place in the
+/// order.
 ///
-/// A message that an async process has [passed over](crate::Inbox::recv_match) takes its place until
-/// a receive takes it or the process exits. The table of [`Overflow`] applies to such messages, too;
-/// the oldest of them is older than every message that has not been looked at.
+/// A message that an async process has [passed over](crate::Inbox::recv_match) keeps its place
+/// until a receive takes it or the process exits. The table of [`Overflow`] applies to such
+/// messages, too; the oldest of them is older than every message that no receive has examined.
 ///
 /// Cost: a bounded mailbox is a queue under a lock: some tens of nanoseconds for each message, some
-/// two hundred while a flood and its process both want the lock; and about 200 bytes beside its
-/// process.
+/// two hundred while a flood of senders and the process contend for the lock; and about 200 bytes
+/// of memory in addition to the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MailboxBound {
     pub(crate) capacity: usize,
@@ -46,26 +47,27 @@ pub struct MailboxBound {
 }
 
 impl MailboxBound {
-    /// So many messages, at least one. One that is being handled does not count any more.
+    /// Creates a bound of `capacity` messages, or of 1 for zero. The message being handled does not
+    /// count.
     #[must_use]
     pub const fn new(capacity: usize, overflow: Overflow) -> MailboxBound {
         MailboxBound { capacity: if capacity == 0 { 1 } else { capacity }, overflow }
     }
 
-    /// How many messages may wait.
+    /// Returns the number of messages that may wait.
     #[must_use]
     pub const fn capacity(self) -> usize {
         self.capacity
     }
 
-    /// What becomes of one more.
+    /// Returns the treatment of a message that comes to a full mailbox.
     #[must_use]
     pub const fn overflow(self) -> Overflow {
         self.overflow
     }
 }
 
-/// What becomes of a message that comes to a full mailbox.
+/// Treatment of a message that comes to a full mailbox.
 ///
 /// | | `send` | `deliver` | `call`, `ask` |
 /// |---|---|---|---|
@@ -74,24 +76,25 @@ impl MailboxBound {
 /// | `DropNewest` | is dropped, and `Ok` | is dropped, and `Ok` | `Overloaded` |
 /// | `DropOldest` | the oldest is dropped | the oldest is dropped | the oldest is dropped |
 ///
-/// `Overloaded` hands the message back. If the oldest, dropped for a newer one, was a call, its
-/// caller gets `Overloaded` and the message too: a call is never lost silently. (A question that
-/// is dropped so is [`Unanswered`](crate::CallError::Unanswered): the message is gone with it.) A
-/// call to an async process has returned when its message is passed over, so nobody is told if that
-/// is dropped later.
+/// `Overloaded` hands the message back. If the dropped oldest message was a call, its caller also
+/// gets `Overloaded` and the message: a call is never lost silently. (A question that is dropped
+/// this way ends with [`Unanswered`](crate::CallError::Unanswered): its message is lost.) A call to
+/// an async process has returned by the time a receive passes its message over, so the caller is
+/// not notified if the message is dropped later.
 ///
 /// If messages that an async process has [passed over](crate::Inbox::recv_match) fill its mailbox,
 /// then with `Wait`, `Reject` and `DropNewest` the message that it waits for does not get in. With
-/// `Wait` the sender and the receive wait for each other until the first of their deadlines is over;
-/// without a deadline on either side, until the process is ended.
+/// `Wait` the sender and the receive wait for each other until the first of their deadlines
+/// expires; without a deadline on either side, until the process is ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overflow {
-    /// Whoever can wait does, in the order of coming.
+    /// Senders that can wait do so, and are admitted in order of arrival.
     Wait,
-    /// It is handed back.
+    /// The message is handed back to its sender.
     Reject,
-    /// It is dropped: what waits already is worth more.
+    /// The message is dropped: for mailboxes in which older messages are worth more.
     DropNewest,
-    /// It takes the place of the one that has waited longest: the latest is worth most.
+    /// The message replaces the one that has waited longest: for mailboxes in which the latest
+    /// message is worth most.
     DropOldest,
 }

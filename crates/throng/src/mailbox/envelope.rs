@@ -1,17 +1,17 @@
-//! A queued message: link, what to do with it, the turn itself, and for calls the place of the
-//! reply; one pooled block.
+//! A queued message: link, dispatch functions, the turn itself, and for calls the space for the
+//! reply; a single pooled block.
 //!
 //! | kind | block | freed by |
 //! |---|---|---|
 //! | cast | envelope, turn | the worker, when it has moved the turn out |
-//! | call | envelope, reply slot, turn or outcome in one place | whoever `reply_slot` says is last |
-//! | question | as a call's, but never queued | the same |
-//! | train | envelope, coupling, many turns; see `train` | whoever `coupling` says is last |
-//! | signal | envelope, what it says; see `signal` | whoever takes it out of the mailbox |
+//! | call | envelope, reply slot, turn or outcome in the same space | the side that leaves `reply_slot` last |
+//! | question | as for a call, but never queued | the same |
+//! | train | envelope, coupling, many turns; see `train` | the side that leaves `coupling` last |
+//! | signal | envelope, the signal; see `signal` | the token's holder, as it takes the signal out |
 //!
-//! A message is a linear thing: made once, then either run, or discarded (its process exited), or
-//! refused (a full mailbox dropped it), or taken back (the push failed, or its sender no longer
-//! waits for room).
+//! A message is used linearly: made once, then either run, or discarded (its process exited), or
+//! refused (a full mailbox dropped it), or taken back (the push failed, or its sender stopped
+//! waiting for room).
 
 mod call;
 mod cast;
@@ -42,28 +42,29 @@ impl Envelope {
     }
 }
 
+/// Functions and properties of all messages of one type, which their envelopes point to.
 pub(crate) struct Dispatch {
     pub(crate) run: unsafe fn(NonNull<Envelope>, &Token) -> Progress,
     pub(crate) discard: unsafe fn(NonNull<Envelope>, &ExitReason),
-    /// For messages that may turn out to hold nothing any more: lets go of one that does.
+    /// For trains: frees or leaves the message if it is empty, and returns whether it was.
     pub(crate) uncouple: Option<unsafe fn(NonNull<Envelope>) -> bool>,
-    /// For messages that count against a bound: drops one that is on no queue, and tells its
-    /// sender if that waits for an answer.
+    /// For messages that count against a bound: drops a message that is on no queue, and notifies
+    /// its sender if that waits for an answer.
     pub(crate) refuse: Option<unsafe fn(NonNull<Envelope>, Refusal)>,
-    /// Whether a bound and the budget may hold it up.
+    /// Whether a bound and the budget may hold the message up.
     pub(crate) is_counted: bool,
-    /// What the mailbox budget is charged as this is queued. Whoever runs, discards or uncouples
-    /// it, or takes it out as a signal, discharges as much (see `budget`).
+    /// Bytes charged to the mailbox budget as the message is queued. Running, discarding and
+    /// uncoupling discharge as much, and so does taking a signal out (see `budget`).
     pub(crate) bytes: u32,
-    /// Whether it is a signal: see `signalled`.
+    /// Whether the message is a signal: see `signalled`.
     pub(crate) is_signal: bool,
     pub(crate) title: TurnTitle,
-    /// For messages that hold several: how many are left.
+    /// For messages that hold several: returns how many are left.
     pub(crate) left: Option<unsafe fn(NonNull<Envelope>) -> u64>,
 }
 
 impl Dispatch {
-    /// Of a message of the runtime's own, which neither bound nor budget knows of.
+    /// Creates the dispatch of a message of the runtime, which neither bound nor budget counts.
     pub(crate) const fn aside(
         run: unsafe fn(NonNull<Envelope>, &Token) -> Progress,
         discard: unsafe fn(NonNull<Envelope>, &ExitReason),
@@ -83,7 +84,7 @@ impl Dispatch {
     }
 }
 
-/// How much of it there is in a mailbox.
+/// Number and bytes of the messages in a mailbox.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Load {
     pub(crate) messages: u64,
@@ -94,10 +95,10 @@ impl Load {
     /// Adds all messages of a list, and the bytes of the signals in it.
     ///
     /// # Safety
-    /// The list is of messages that nobody takes out meanwhile.
+    /// The list is of messages that no thread takes out during the call.
     pub(crate) unsafe fn add(&mut self, mut list: *mut Link) {
         while let Some(message) = NonNull::new(list) {
-            // SAFETY: by the contract; what is queued is not changed by those who push.
+            // SAFETY: by the contract nothing is taken out; pushers do not change queued messages.
             unsafe {
                 list = message.as_ref().next();
                 self.add_one(message);
@@ -105,13 +106,13 @@ impl Load {
         }
     }
 
-    /// Adds a message; of a signal only the bytes.
+    /// Adds a message; for a signal only its bytes.
     ///
     /// # Safety
-    /// Nobody takes it out meanwhile.
+    /// The message is queued or the caller's, and no thread takes it out during the call.
     pub(crate) unsafe fn add_one(&mut self, message: NonNull<Link>) {
         let message = message.cast::<Envelope>();
-        // SAFETY: by the contract.
+        // SAFETY: by the contract the message is there; every link in a mailbox begins an envelope.
         unsafe {
             let dispatch = message.as_ref().dispatch;
             if !dispatch.is_signal {
@@ -122,32 +123,33 @@ impl Load {
     }
 }
 
-/// What the mailbox budget is charged for a message.
+/// Returns the bytes that the mailbox budget is charged for a message.
 ///
 /// # Safety
-/// The message is there.
+/// The message has not been freed.
 #[inline(always)]
 pub(crate) unsafe fn bytes(message: NonNull<Link>) -> u32 {
-    // SAFETY: every link in a mailbox begins an envelope.
+    // SAFETY: by the contract the message is there; every link in a mailbox begins an envelope.
     unsafe { message.cast::<Envelope>().as_ref().dispatch.bytes }
 }
 
 /// Whether a bound and the budget may hold a message up.
 ///
 /// # Safety
-/// The message is there.
+/// The message has not been freed.
 pub(crate) unsafe fn is_counted(message: NonNull<Link>) -> bool {
-    // SAFETY: as in `bytes`.
+    // SAFETY: by the contract the message is there; every link in a mailbox begins an envelope.
     unsafe { message.cast::<Envelope>().as_ref().dispatch.is_counted }
 }
 
-/// Drops a message for which there was no room; its sender is told if it waits for an answer.
+/// Drops a message for which there was no room; its sender is notified if it waits for an answer.
 ///
 /// # Safety
-/// The caller owns the message, which is one that counts, is on no queue and is not charged.
+/// The caller owns the message, which counts against a bound, is on no queue and is not charged.
 pub(crate) unsafe fn refuse(message: NonNull<Link>, refusal: Refusal) {
     let message = message.cast::<Envelope>();
-    // SAFETY: passed on.
+    // SAFETY: every link in a mailbox begins an envelope; `refuse` of its dispatch has this
+    // contract.
     unsafe {
         let dispatch = message.as_ref().dispatch;
         match dispatch.refuse {
@@ -165,36 +167,38 @@ pub(crate) unsafe fn refuse(message: NonNull<Link>, refusal: Refusal) {
 #[inline(always)]
 pub(crate) unsafe fn run(message: NonNull<Link>, token: &Token) -> Progress {
     let message = message.cast::<Envelope>();
-    // SAFETY: every link in a mailbox begins an envelope.
+    // SAFETY: every link in a mailbox begins an envelope; `run` of its dispatch has this contract.
     unsafe { (message.as_ref().dispatch.run)(message, token) }
 }
 
-/// What turn a message asks for.
+/// Returns the title of the turn that a message asks for.
 ///
 /// # Safety
 /// The caller owns the message.
 #[inline(always)]
 pub(crate) unsafe fn title_of(message: NonNull<Link>) -> &'static TurnTitle {
-    // SAFETY: every link in a mailbox begins an envelope.
+    // SAFETY: the caller owns the message, so it is there; every link begins an envelope.
     unsafe { &message.cast::<Envelope>().as_ref().dispatch.title }
 }
 
-/// Drops a message whose process exits; its caller is told the reason.
+/// Drops a message whose process exits; a call's sender gets the reason.
 ///
 /// # Safety
 /// The caller owns the message.
 pub(crate) unsafe fn discard(message: NonNull<Link>, reason: &ExitReason) {
     let message = message.cast::<Envelope>();
-    // SAFETY: as in `run`.
+    // SAFETY: every link in a mailbox begins an envelope; `discard` of its dispatch has this
+    // contract.
     unsafe { (message.as_ref().dispatch.discard)(message, reason) }
 }
 
-/// Lets go of a message that holds nothing any more; false if it is one to be run.
+/// Frees or leaves an empty train, and returns true; false if the message is still to be run.
 ///
 /// # Safety
-/// The caller owns the message; if true, it does not any more.
+/// The caller owns the message, and after true does not use it again.
 pub(crate) unsafe fn uncouple(message: NonNull<Link>) -> bool {
     let message = message.cast::<Envelope>();
-    // SAFETY: as in `run`.
+    // SAFETY: every link in a mailbox begins an envelope; `uncouple` of its dispatch has this
+    // contract.
     unsafe { message.as_ref().dispatch.uncouple.is_some_and(|uncouple| uncouple(message)) }
 }
