@@ -1,7 +1,7 @@
 //! A call in its envelope: the caller's share and the callee's share in one block.
 //!
-//! The callee's side owns the body until it completes the reply slot, the caller's side after that;
-//! the slot says which of the two is the last and frees the block.
+//! The callee's side owns the body until it completes the reply slot, the caller's side after that.
+//! The slot determines which side is the last; that side frees the block.
 
 use super::{Dispatch, Envelope};
 use crate::address::{Address, RawAddress};
@@ -30,7 +30,7 @@ struct CallEnvelope<T, R> {
     body: UnsafeCell<Body<T, R>>,
 }
 
-/// What is in the message: the turn until it is run, then nothing, then the outcome.
+/// Contents of the message: the turn until it is run, then nothing, then the outcome.
 union Body<T, R> {
     turn: ManuallyDrop<T>,
     outcome: ManuallyDrop<Outcome<T, R>>,
@@ -38,7 +38,7 @@ union Body<T, R> {
 
 pub(crate) type Outcome<T, R> = Result<R, Failure<T>>;
 
-/// Why a call has no reply. The turn is in a box, if it comes back, so that outcomes stay small.
+/// Reason why a call has no reply. A turn that comes back is in a box, so that outcomes stay small.
 pub(crate) enum Failure<T> {
     Died(ExitReason),
     NoProcess(Box<T>),
@@ -58,7 +58,7 @@ impl<T> From<Failure<T>> for CallError<T> {
 impl<T, R> CallEnvelope<T, R> {
     fn allocate(dispatch: &'static Dispatch, turn: T, waker: &Waker) -> NonNull<Self> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
-        // SAFETY: freshly allocated with this layout.
+        // SAFETY: the block was just allocated with this layout.
         unsafe {
             message.write(CallEnvelope {
                 envelope: Envelope::new(dispatch),
@@ -72,9 +72,10 @@ impl<T, R> CallEnvelope<T, R> {
     /// Takes the outcome and frees the message.
     ///
     /// # Safety
-    /// The caller's is the last side, the outcome is there, and this happens once.
+    /// The body holds the outcome, the reply slot has made the caller's side the last, and the
+    /// message is not used again.
     unsafe fn take_outcome(message: NonNull<Self>) -> Outcome<T, R> {
-        // SAFETY: by the contract.
+        // SAFETY: by the contract only this side reaches the block, and takes the outcome once.
         unsafe {
             let body = &(*message.as_ptr()).body;
             let outcome = body.with_mut(|body| ManuallyDrop::take(&mut (*body).outcome));
@@ -89,19 +90,20 @@ impl<T, R> CallEnvelope<T, R> {
     /// The caller owns the callee's side of the message.
     #[inline(always)]
     unsafe fn take_turn(message: NonNull<Self>) -> T {
-        // SAFETY: the body holds the turn until it is run, and it is taken once.
+        // SAFETY: the body is the callee's side's; it holds the turn until that is taken here,
+        // once.
         unsafe {
             let body = &(*message.as_ptr()).body;
             body.with_mut(|body| ManuallyDrop::take(&mut (*body).turn))
         }
     }
 
-    /// Takes the turn out of a message nobody answers, and frees it.
+    /// Takes the turn out of a message that no callee will answer, and frees the message.
     ///
     /// # Safety
     /// The caller owns both sides of the message, which has not been run.
     unsafe fn withdraw(message: NonNull<Self>) -> T {
-        // SAFETY: by the contract.
+        // SAFETY: by the contract only the caller reaches the block; waker and turn are taken once.
         unsafe {
             (*message.as_ptr()).reply_slot.disarm();
             let turn = Self::take_turn(message);
@@ -111,7 +113,7 @@ impl<T, R> CallEnvelope<T, R> {
     }
 }
 
-/// What a `P` does with a call by a `T`.
+/// Dispatch of a call by the turn `T` to a process `P`.
 struct CallDispatch<P, T>(PhantomData<fn(P, T)>);
 
 impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
@@ -131,7 +133,7 @@ impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
         let message = message.cast::<CallEnvelope<T, T::Reply>>();
-        // SAFETY: the dispatch functions are those of the message's type.
+        // SAFETY: `DISPATCH` heads only messages of this type; its caller owns the callee's side.
         unsafe {
             let turn = CallEnvelope::take_turn(message);
             frame::begin::<P, T, _>(token, turn, Responder(message))
@@ -141,14 +143,14 @@ impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
     unsafe fn discard(message: NonNull<Envelope>, reason: &ExitReason) {
         budget::discharge_here(Self::BYTES);
         let message = message.cast::<CallEnvelope<T, T::Reply>>();
-        // SAFETY: as in `run`.
+        // SAFETY: `DISPATCH` heads only messages of this type; its caller owns the callee's side.
         drop_users(unsafe { CallEnvelope::take_turn(message) });
         Responder(message).fail(reason);
     }
 
     unsafe fn refuse(message: NonNull<Envelope>, refusal: Refusal) {
         let message = message.cast::<CallEnvelope<T, T::Reply>>();
-        // SAFETY: as in `run`.
+        // SAFETY: `DISPATCH` heads only messages of this type; its caller owns the callee's side.
         let turn = Box::new(unsafe { CallEnvelope::take_turn(message) });
         let refused = Responder(message).complete(Err(match refusal {
             Refusal::Gone => Failure::NoProcess(turn),
@@ -160,10 +162,10 @@ impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
     }
 }
 
-/// Where a call by a `T` goes, for a reply `R`: a process whose type is known no more.
+/// Destination of a call by the turn `T` with the reply `R`: a process whose type is erased.
 pub(crate) struct Route<T, R> {
     address: RawAddress,
-    /// That of a `CallDispatch`, for the type of process at the address.
+    /// `CallDispatch::DISPATCH` for the type of the process at the address.
     dispatch: &'static Dispatch,
     message: PhantomData<fn(T) -> R>,
 }
@@ -183,8 +185,8 @@ impl<T, R> Route<T, R> {
     }
 }
 
-/// The asker's share in a message: a reply to come. Dropping it gives the outcome up, and with
-/// it the message if that still waits for room.
+/// The caller's side of a message: a pending reply. Dropping it gives the outcome up, and also the
+/// message if that still waits for room.
 pub(crate) struct PendingReply<T, R> {
     message: NonNull<CallEnvelope<T, R>>,
     /// The message's place among the waiters, if there was no room for it.
@@ -194,23 +196,24 @@ pub(crate) struct PendingReply<T, R> {
 // SAFETY: turn, reply and reason are `Send`, and the reply slot orders their hand-over.
 unsafe impl<T: Send, R: Send> Send for PendingReply<T, R> {}
 
-/// How far a call was that has been given up.
+/// Progress of a call at the time when it was given up.
 #[must_use]
 pub(crate) enum GivenUp<T, R> {
-    /// The outcome had come first.
+    /// The outcome was there before.
     Over(Outcome<T, R>),
     /// The message waits in the mailbox, or is being handled.
     Enqueued,
-    /// There was no room for the message yet; here it is.
+    /// The message still waited for room and is returned.
     Withdrawn(T),
 }
 
 impl<T, R> PendingReply<T, R> {
-    /// Queues a call, or has it wait for room if that is what the mailbox's bound says.
+    /// Queues a call, or lets it wait for room if the mailbox's bound says so.
     #[inline]
     pub(crate) fn send(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, CallError<T>> {
         let message = CallEnvelope::<T, R>::allocate(route.dispatch, turn, waker);
-        // SAFETY: just allocated, for the route's type of process; if it was not queued, it is still all ours.
+        // SAFETY: the message was just allocated, for the route's type of process; if it is
+        // refused, both of its sides are still the caller's.
         unsafe {
             match route.address.offer_or_wait(message.cast(), None) {
                 Ok(waiter) => Ok(PendingReply { message, waiter: waiter.map(Box::new) }),
@@ -219,11 +222,13 @@ impl<T, R> PendingReply<T, R> {
         }
     }
 
+    /// Frees a message that was not queued, and returns the error with its turn.
+    ///
     /// # Safety
-    /// As [`CallEnvelope::withdraw`].
+    /// The caller owns both sides of the message, which has not been run.
     #[cold]
     unsafe fn refused(message: NonNull<CallEnvelope<T, R>>, refusal: Refusal) -> CallError<T> {
-        // SAFETY: passed on.
+        // SAFETY: `withdraw` has the contract of this function.
         let turn = unsafe { CallEnvelope::withdraw(message) };
         match refusal {
             Refusal::Gone => CallError::NoProcess(turn),
@@ -232,42 +237,46 @@ impl<T, R> PendingReply<T, R> {
     }
 
     fn reply_slot(&self) -> &ReplySlot {
-        // SAFETY: neither abandoned nor done, so the message is there.
+        // SAFETY: this side has neither abandoned the slot nor taken the outcome, so the message
+        // is there.
         unsafe { &(*self.message.as_ptr()).reply_slot }
     }
 
-    /// Ends the message's wait for room; the message is ours then, if it still waited.
+    /// Ends the message's wait for room. If it still waited, returns true: both sides of the
+    /// message are the caller's then.
     #[inline(always)]
     fn withdraw_waiter(&mut self) -> bool {
-        // What comes back is this very message: it is returned, if its process exits, by `refuse`.
+        // The message that comes back is `self.message`. If its process exits, `refuse` returns it.
         self.waiter.take().is_some_and(|waiter| waiter.withdraw().is_some())
     }
 
-    /// The outcome, or this again, to be woken by this waker.
+    /// Returns the outcome; if it is not there yet, returns the pending reply and stores the waker.
     #[inline]
     pub(crate) fn poll(self, waker: &Waker) -> Result<Outcome<T, R>, Self> {
         if !self.reply_slot().renew(waker) {
             return Err(self);
         }
-        // SAFETY: done, so the message is ours, and taken here once.
+        // SAFETY: the slot is `DONE`, so this side is the last, and takes the outcome here once.
         Ok(unsafe { CallEnvelope::take_outcome(self.into_message()) })
     }
 
     /// Gives up, unless the outcome came first.
     pub(crate) fn give_up(mut self) -> GivenUp<T, R> {
         if self.withdraw_waiter() {
-            // SAFETY: neither queued nor waiting, so both sides are ours.
+            // SAFETY: the message is neither queued nor waits for room, so both sides are the
+            // caller's, and it has not been run.
             return GivenUp::Withdrawn(unsafe { CallEnvelope::withdraw(self.into_message()) });
         }
         if self.reply_slot().abandon() {
-            // SAFETY: the outcome came first, so the message is ours, and taken here once.
+            // SAFETY: the slot is `DONE`, so this side is the last, and takes the outcome here
+            // once.
             return GivenUp::Over(unsafe { CallEnvelope::take_outcome(self.into_message()) });
         }
         self.into_message();
         GivenUp::Enqueued
     }
 
-    /// Lets the message be somebody else's care.
+    /// Returns the message without giving it up: the caller becomes responsible for it.
     fn into_message(self) -> NonNull<CallEnvelope<T, R>> {
         let mut this = ManuallyDrop::new(self);
         this.waiter = None;
@@ -278,30 +287,32 @@ impl<T, R> PendingReply<T, R> {
 impl<T, R> Drop for PendingReply<T, R> {
     fn drop(&mut self) {
         if self.withdraw_waiter() {
-            // SAFETY: as in `give_up`.
+            // SAFETY: the message is neither queued nor waits for room, so both sides are the
+            // caller's, and it has not been run.
             drop_users(unsafe { CallEnvelope::withdraw(self.message) });
         } else if self.reply_slot().abandon() {
-            // SAFETY: the outcome came first, so the message is ours.
+            // SAFETY: the slot is `DONE`, so this side is the last, and takes the outcome here
+            // once.
             drop_users(unsafe { CallEnvelope::take_outcome(self.message) });
         }
     }
 }
 
-/// The duty to answer: to be [completed](Self::complete) once.
+/// The callee's side of a message: the duty to answer, to be [completed](Self::complete) once.
 #[must_use]
 pub(crate) struct Responder<T, R>(NonNull<CallEnvelope<T, R>>);
 
 // SAFETY: turn, reply and reason are `Send`, and the reply slot orders their hand-over.
 unsafe impl<T: Send, R: Send> Send for Responder<T, R> {}
-// SAFETY: shared, it only shows the reply slot, which is made of atomics.
+// SAFETY: a shared responder gives access only to the reply slot, which consists of atomics.
 unsafe impl<T: Send, R: Send> Sync for Responder<T, R> {}
 
 impl<T, R> Responder<T, R> {
-    /// Answers; the outcome comes back if nobody wants it any more.
+    /// Answers; the outcome comes back if the caller has given up.
     #[inline(always)]
     pub(crate) fn complete(self, outcome: Outcome<T, R>) -> Result<(), Outcome<T, R>> {
         let message = self.0;
-        // SAFETY: until completed, the body is ours and the message is there.
+        // SAFETY: until `complete` sets `DONE`, the body is the callee's and the message is there.
         let completed = unsafe {
             let call = &*message.as_ptr();
             call.body.with_mut(|body| (*body).outcome = ManuallyDrop::new(outcome));
@@ -309,19 +320,19 @@ impl<T, R> Responder<T, R> {
         };
         match completed {
             Completed::Delivered(Some(waker)) => {
-                // Most are ours, but any future may poll a call with a waker of its own.
+                // The waker may be the user's: any future may poll a call with its own waker.
                 let _ = catch(|| waker.wake());
                 Ok(())
             }
             Completed::Delivered(None) => Ok(()),
-            // SAFETY: nobody wants it, so ours is the last side.
+            // SAFETY: the caller has let go, so this side is the last; the outcome was just stored.
             Completed::Unwanted => Err(unsafe { CallEnvelope::take_outcome(message) }),
         }
     }
 
-    /// Whether somebody still waits for the outcome.
+    /// Whether the caller still waits for the outcome.
     pub(crate) fn is_awaited(&self) -> bool {
-        // SAFETY: not completed, so the message is there.
+        // SAFETY: this side has not completed the slot, so the message is there.
         !unsafe { &(*self.0.as_ptr()).reply_slot }.is_abandoned()
     }
 }
@@ -343,10 +354,10 @@ impl<T: Send + 'static, R: Send + 'static> Sink for Responder<T, R> {
     }
 }
 
-/// The two shares in an outcome that is no message's: whoever is given the second may answer.
+/// Creates the two sides of an outcome without a message: the holder of the second may answer.
 ///
-/// The block is a call's all the same, whose envelope nobody looks at: it is 64 bytes long at least,
-/// so most replies fit beside it.
+/// The block is laid out as for a call, though its envelope is never used: it is at least 64 bytes
+/// long, so most replies fit beside the envelope.
 pub(crate) fn question<R>(waker: &Waker) -> (PendingReply<(), R>, Responder<(), R>) {
     unsafe fn run(_: NonNull<Envelope>, _: &Token) -> Progress {
         unreachable!("a question is in no mailbox")

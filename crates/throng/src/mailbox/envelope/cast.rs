@@ -1,7 +1,7 @@
 //! A cast in its envelope: a message whose sender waits for no reply.
 //!
-//! Its sender owns the block until it is queued, then the mailbox, then the token's holder, who moves
-//! the turn out and frees it. A cast that waits for room is owned by the bounded queue.
+//! The sender owns the block until it is queued, then the mailbox, then the token's holder, which
+//! moves the turn out and frees it. The bounded queue owns a cast that waits for room.
 
 use super::{Dispatch, Envelope};
 use crate::address::RawAddress;
@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::task::Waker;
 
-/// A message nobody waits for.
+/// A message without a reply, in its envelope.
 #[repr(C)]
 pub(crate) struct Cast<P, T> {
     envelope: Envelope,
@@ -42,11 +42,12 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         left: None,
     };
 
-    /// Queues a cast of a user's, if bound and budget allow it.
+    /// Queues a user's cast, if bound and budget allow it.
     #[inline(always)]
     pub(crate) fn send(to: RawAddress, turn: T) -> Result<(), SendError<T>> {
         let message = Self::allocate(turn);
-        // SAFETY: just allocated, for a `P`; if it was not queued, it is still ours.
+        // SAFETY: the message was just allocated, for a `P`; a refused message is still the
+        // caller's.
         unsafe { to.offer(message).or_else(|refusal| Self::refused(message, refusal)) }
     }
 
@@ -55,11 +56,12 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     #[inline(always)]
     pub(crate) fn push(to: RawAddress, turn: T) -> Result<(), T> {
         let message = Self::allocate(turn);
-        // SAFETY: as in `send`.
+        // SAFETY: the message was just allocated, for a `P`; a refused message is still the
+        // caller's.
         unsafe { to.push(message).map_err(|Gone| Self::take(message)) }
     }
 
-    /// Queues a cast of a user's, or has it wait for room; the waker is called when it has been
+    /// Queues a user's cast, or lets it wait for room; the waker is called when the cast has been
     /// admitted or sent back.
     pub(crate) fn offer_or_wait(
         to: RawAddress,
@@ -67,19 +69,21 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         waker: &Waker,
     ) -> Result<Option<WaitingCast<T>>, (Refusal, T)> {
         let message = Self::allocate(turn);
-        // SAFETY: as in `send`.
+        // SAFETY: the message was just allocated, for a `P`.
         match unsafe { to.offer_or_wait(message, Some(waker)) } {
             Ok(waiter) => Ok(waiter.map(|waiter| WaitingCast { waiter, cast: PhantomData })),
-            // SAFETY: the same.
+            // SAFETY: the refused message is still the caller's, and was allocated as this type.
             Err(refusal) => Err((refusal, unsafe { Self::take(message) })),
         }
     }
 
+    /// Frees a refused cast, and returns the error with its turn; `Ok` if the bound drops it.
+    ///
     /// # Safety
-    /// As [`take`](Self::take).
+    /// The caller owns the message, which is of this type.
     #[cold]
     unsafe fn refused(message: NonNull<Link>, refusal: Refusal) -> Result<(), SendError<T>> {
-        // SAFETY: passed on.
+        // SAFETY: `take` has the contract of this function.
         let turn = unsafe { Self::take(message) };
         match refusal {
             Refusal::Gone => Err(SendError::NoProcess(turn)),
@@ -95,14 +99,14 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     pub(crate) fn allocate(turn: T) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         let envelope = Envelope::new(Self::DISPATCH);
-        // SAFETY: freshly allocated with this layout.
+        // SAFETY: the block was just allocated with this layout.
         unsafe { message.write(Cast { envelope, turn, process: PhantomData }) };
         message.cast()
     }
 
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
-        // SAFETY: the dispatch functions are those of the message's type.
+        // SAFETY: `DISPATCH` heads only messages of this type, and its caller owns the message.
         unsafe {
             let turn = Self::take(message.cast());
             frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
@@ -111,12 +115,12 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
 
     unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
         budget::discharge_here(Self::BYTES);
-        // SAFETY: as above.
+        // SAFETY: `DISPATCH` heads only messages of this type, and its caller owns the message.
         drop_users(unsafe { Self::take(message.cast()) });
     }
 
     unsafe fn refuse(message: NonNull<Envelope>, _: Refusal) {
-        // SAFETY: as above.
+        // SAFETY: `DISPATCH` heads only messages of this type, and its caller owns the message.
         drop_users(unsafe { Self::take(message.cast()) });
     }
 }
@@ -125,12 +129,12 @@ impl<P, T> Cast<P, T> {
     /// Takes the turn out and frees the block.
     ///
     /// # Safety
-    /// The caller owns the message, and it is one of these, for whatever type of process: the
-    /// layout does not depend on that.
+    /// The caller owns the message, which is a `Cast` of a `T` for any type of process: the layout
+    /// does not depend on the process.
     #[inline(always)]
     unsafe fn take(message: NonNull<Link>) -> T {
         let message = message.cast::<Self>();
-        // SAFETY: by the contract; moved out once.
+        // SAFETY: by the contract the block is the caller's; the turn is moved out once.
         unsafe {
             let turn = (&raw const (*message.as_ptr()).turn).read();
             block::free(message.cast(), Layout::new::<Self>());
@@ -139,32 +143,32 @@ impl<P, T> Cast<P, T> {
     }
 }
 
-/// [`Cast::offer_or_wait`], for a process whose type is known no more.
+/// [`Cast::offer_or_wait`] for a process whose type is erased.
 pub(crate) type OfferOrWait<T> =
     fn(RawAddress, T, &Waker) -> Result<Option<WaitingCast<T>>, (Refusal, T)>;
 
-/// A cast that waits for room in a full mailbox. Dropping it ends the wait, and drops the cast if
-/// that still waits.
+/// A cast that waits for room in a full mailbox. Dropping this ends the wait, and drops the cast if
+/// it has not been admitted.
 pub(crate) struct WaitingCast<T> {
     waiter: Waiter,
     cast: PhantomData<fn() -> T>,
 }
 
 impl<T> WaitingCast<T> {
-    /// Whether it was admitted, or the turn comes back because the process has exited first; none
-    /// while it waits, and then the waker is called when that is over.
+    /// Returns `Ok` once the cast has been admitted, and the turn if the process has exited first;
+    /// `None` while the cast waits, and then the waker is called at the end of the wait.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<Result<(), T>> {
         match self.waiter.poll(waker) {
             WaiterState::Waiting => None,
             WaiterState::Admitted => Some(Ok(())),
-            // SAFETY: the waiter is that of such a cast, and the queue has given the cast up.
+            // SAFETY: the waiter was made for a `Cast` of a `T`, which the queue has given up.
             WaiterState::Returned(message) => Some(Err(unsafe { Cast::<(), T>::take(message) })),
         }
     }
 
-    /// Ends the wait: the turn comes back, unless it was admitted first.
+    /// Ends the wait: the turn comes back, unless the cast was admitted first.
     pub(crate) fn withdraw(&self) -> Option<T> {
-        // SAFETY: as in `ask`.
+        // SAFETY: the waiter was made for a `Cast` of a `T`, which the queue gives up here.
         self.waiter.withdraw().map(|message| unsafe { Cast::<(), T>::take(message) })
     }
 }

@@ -1,7 +1,7 @@
-//! A signal in its envelope: how it is queued, and how it is taken out of the mailbox.
+//! A signal in its envelope: queueing it, and taking it out of the mailbox.
 //!
-//! Its sender owns the block until the push succeeds, then the mailbox, then the token's holder, who
-//! takes the signal out.
+//! The sender owns the block until the push succeeds, then the mailbox, then the token's holder,
+//! which takes the signal out and frees the block.
 
 use super::{Dispatch, Envelope};
 use crate::address::Pid;
@@ -18,12 +18,13 @@ use crate::turn::frame::Progress;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// The signal in a message from a mailbox, if it is one; then the message is gone.
+/// Takes the signal out of a message from a mailbox and frees the message; `None` if it is no
+/// signal.
 ///
 /// # Safety
-/// The caller owns the message; if a signal is returned, it does not any more.
+/// The caller owns the message, and does not use it again if a signal is returned.
 pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
-    // SAFETY: as in `envelope::run`.
+    // SAFETY: every link in a mailbox begins an envelope; only a `Signalled` has `is_signal` set.
     unsafe {
         let is_signal = message.cast::<Envelope>().as_ref().dispatch.is_signal;
         is_signal.then(|| {
@@ -35,14 +36,14 @@ pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
 
 /// Queues a signal; it comes back if the process has exited.
 pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
-    // It may become a message there, which none that is sent after it may overtake.
+    // The signal may become a message there, which no later message of this turn may overtake.
     scheduler::with_worker(|worker| worker.map(Worker::end_streak));
     let message = Signalled::allocate(signal);
-    // SAFETY: just allocated; if it was not queued, it is still ours.
+    // SAFETY: the message was just allocated; if it is refused, it is still the caller's.
     unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message)) }
 }
 
-/// A signal on its way; see `signal`.
+/// A signal in a mailbox or on its way there; see `signal`.
 #[repr(C)]
 struct Signalled {
     envelope: Envelope,
@@ -61,7 +62,7 @@ impl Signalled {
 
     fn allocate(signal: Signal) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
-        // SAFETY: freshly allocated with this layout.
+        // SAFETY: the block was just allocated with this layout.
         unsafe { message.write(Signalled { envelope: Envelope::new(Self::DISPATCH), signal }) };
         message.cast()
     }
@@ -69,9 +70,9 @@ impl Signalled {
     /// Takes the signal out and frees the block.
     ///
     /// # Safety
-    /// The caller owns the message, and it is one of these.
+    /// The caller owns the message, which is a `Signalled`.
     unsafe fn take(message: NonNull<Link>) -> Signal {
-        // SAFETY: by the contract; moved out once.
+        // SAFETY: by the contract the block is the caller's; the signal is moved out once.
         unsafe {
             let Signalled { signal, .. } = message.cast::<Self>().read();
             block::free(message.cast(), Layout::new::<Self>());
