@@ -1,4 +1,4 @@
-//! The queue of a bounded process: what users send to it waits here, within its bound.
+//! The queue of a bounded process: messages that users send to it wait here, within its bound.
 //!
 //! ```text
 //!                      ┌─ counted ───┐
@@ -11,33 +11,32 @@
 //! timers, downs ─────▶ ( 8 10 11 uncounted )
 //! ```
 //!
-//! The mailbox word of a bounded process carries signals only, and says who holds the token. As a
-//! signal is pushed there its number is kept here, so that if it becomes a message (an exit that is
-//! trapped) that comes where the signal came. A
-//! message is queued under the queue's lock; then whoever queued it takes the token if nobody has
-//! it. The token's holder gives it back under the same lock, and only if the queue is empty: so
-//! either it sees the message, or the sender sees that the token is free.
+//! The mailbox word of a bounded process carries only signals and the state of the token. As a
+//! signal is pushed there, its number is kept here; if the signal becomes a message (an exit that
+//! is trapped), the message takes the signal's position. A message is queued under the queue's
+//! lock; then the sender takes the token if it is free. The token's holder gives it back under the
+//! same lock, and only if the queue is empty: so either the holder sees the message, or the sender
+//! sees that the token is free.
 //!
-//! An async process may take a message and keep it for a later receive. Such a message goes on to
-//! hold its place: the process itself has it, the queue counts it (`held`). Held messages are older
-//! than all others, so they are the ones that [`Overflow::DropOldest`] is for. A sender cannot reach
-//! them: it takes the place, and says so (`doomed`); the owner drops as many before it looks at what
-//! it keeps.
+//! An async process may take a message and keep it for a later receive. Such a message continues to
+//! hold its place: the process itself has it, and the queue counts it (`held`). Held messages are
+//! older than all others, so [`Overflow::DropOldest`] drops them first. A sender cannot reach them:
+//! it takes the place and counts that in `doomed`; the owner drops as many before it examines the
+//! messages that it keeps.
 //!
 //! A bounded queue belongs to a slot for good and is never freed, like the slot. Invariants, all
 //! under the lock:
-//! 1. Only addresses with the owner's generation put anything in: none that is stale does.
-//! 2. Every message in here is owned by the queue, and is for the owner's type; one in `returned`
-//!    is for whoever has its ticket.
-//! 3. There are waiters only while there is no room. The first is admitted with each place that
-//!    becomes free.
-//! 4. Each number is given once, to a message, a signal or a waiter, in every life of the slot.
-//! 5. `held` is the number of messages that the owner keeps, and the one it has taken and not settled;
-//!    `doomed` is no more than that.
+//! 1. Only an address with the owner's generation puts anything in; a stale address never does.
+//! 2. The queue owns every message in it, and each is for the owner's type; a message in `returned`
+//!    is for the holder of its number.
+//! 3. There are waiters only while there is no room. Each place that becomes free admits the first.
+//! 4. A number is used once, for a message, a signal or a waiter, over all lives of the slot.
+//! 5. `held` is the number of messages that the owner keeps, plus the message that it has taken and
+//!    not settled; `doomed` is at most `held`.
 //!
-//! No code of a user's runs under the lock: messages are dropped, and wakers called and dropped,
-//! after it, and no panic of theirs keeps what is due from being done. What is
-//! for the owner alone is done by a [`Token`], below.
+//! No user code runs under the lock: messages are dropped, and wakers called and dropped, after it,
+//! and a panic in them does not keep the remaining steps from being done. Steps that are the
+//! owner's alone are methods of [`Token`], below.
 
 use crate::cell::{CellRef, Token};
 use crate::exit::{ExitReason, catch, drop_users};
@@ -54,23 +53,23 @@ use std::mem;
 use std::ptr::NonNull;
 use std::task::Waker;
 
-/// Why a message was not queued.
+/// Reason why a message was not queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
     /// The process has exited.
     Gone,
     /// There is no room, in this mailbox or in all of them together.
     Full,
-    /// There is no room, and then a message is to be dropped.
+    /// There is no room, and the bound is [`Overflow::DropNewest`]: the message is to be dropped.
     Dropped,
 }
 
-/// What was done with a message for which there may be no room.
+/// State of a message that was offered to the queue.
 #[must_use]
 pub(crate) enum Offered {
-    /// It is queued; this one had to go for it.
+    /// The message is queued; the older message here, if any, was removed to make room.
     Queued(Option<NonNull<Link>>),
-    /// It waits for room, under this number.
+    /// The message waits for room, under this number.
     Waiting(u64),
 }
 
@@ -78,14 +77,14 @@ pub(crate) enum Offered {
 #[must_use]
 pub(crate) struct Waiter {
     pub(crate) queue: &'static BoundedQueue,
-    /// Where the message is counted, as long as the queue has it.
+    /// Budget that the message is charged to, as long as the queue has it.
     pub(crate) budget: &'static Budget,
     pub(crate) bytes: u32,
     pub(crate) number: u64,
 }
 
 impl Waiter {
-    /// Returns the state of the message; if it still waits, the waker is called when that is over.
+    /// Returns the state of the message; if it still waits, the waker is called when the wait ends.
     pub(crate) fn poll(&self, waker: &Waker) -> WaiterState {
         let state = self.queue.poll_waiter(self.number, waker);
         if let WaiterState::Returned(_) = state {
@@ -94,7 +93,7 @@ impl Waiter {
         state
     }
 
-    /// Ends the wait: the message comes back, unless it has been queued or refused.
+    /// Ends the wait: returns the message, unless it has been queued or refused.
     pub(crate) fn withdraw(&self) -> Option<NonNull<Link>> {
         let message = self.queue.withdraw(self.number)?;
         self.budget.discharge(self.bytes);
@@ -105,11 +104,11 @@ impl Waiter {
 /// State of a message that has waited for room.
 #[must_use]
 pub(crate) enum WaiterState {
-    /// It still waits.
+    /// The message still waits.
     Waiting,
-    /// It has been queued.
+    /// The message has been queued.
     Admitted,
-    /// The process has exited before there was room; the message is the caller's again.
+    /// The process has exited before there was room; the caller owns the message again.
     Returned(NonNull<Link>),
 }
 
@@ -118,24 +117,24 @@ pub(crate) enum WaiterState {
 pub(crate) struct Closed {
     /// Messages that were queued, oldest first.
     pub(crate) queued: Vec<NonNull<Link>>,
-    /// Messages that waited for room, and whose senders learn from them what has happened.
+    /// Messages that waited for room, and notify their senders themselves when refused.
     pub(crate) waiting: Vec<NonNull<Link>>,
     /// Wakers of senders that will poll for the fate of their message.
     pub(crate) wakers: Vec<Waker>,
 }
 
-/// What came of a message that an owner took and may keep.
+/// Result of settling a message that the owner took and may keep.
 #[must_use]
 pub(crate) struct Settled {
-    /// Whether it counts, and so holds a place while it is kept.
+    /// Whether the message counts, and so holds a place while it is kept.
     pub(crate) is_counted: bool,
-    /// How many of those kept have lost their place, oldest first, and are to be dropped.
+    /// Number of kept messages that have lost their place, oldest first, and are to be dropped.
     pub(crate) doomed: usize,
-    /// The wakers of the senders that were let in.
+    /// Wakers of the senders whose messages were admitted.
     pub(crate) wakers: Vec<Waker>,
 }
 
-/// See the file's head.
+/// Message queue of a bounded process; see the file's head.
 pub(crate) struct BoundedQueue(Mutex<State>);
 
 struct State {
@@ -143,15 +142,15 @@ struct State {
     bound: MailboxBound,
     counted: VecDeque<Numbered>,
     uncounted: VecDeque<Numbered>,
-    /// Waiting senders by number. A map, because each of a million may leave from the middle.
+    /// Waiting senders by number. A map, because any of a million may leave from the middle.
     waiters: BTreeMap<u64, WaitingMessage>,
-    /// Whether the owner says what has become of each message it takes.
+    /// Whether the owner settles each message that it takes.
     holds: bool,
-    /// Whether the message taken last, of which it has not said so, was a counted one.
+    /// Whether the message taken last, which the owner has not settled, is a counted message.
     taken_counts: bool,
     held: usize,
     doomed: usize,
-    /// Numbers of the signals in the mailbox, in their order there.
+    /// Numbers of the signals in the mailbox word, in their order there.
     signal_order: VecDeque<u64>,
     returned: BTreeMap<u64, NonNull<Link>>,
     next_number: u64,
@@ -164,15 +163,15 @@ struct Numbered {
 
 struct WaitingMessage {
     message: NonNull<Link>,
-    /// Waker of a sender that polls for it; none if the message itself tells its sender.
+    /// Waker of a sender that polls for it; none if the message itself notifies its sender.
     waker: Option<Waker>,
 }
 
-// SAFETY: messages are made to be sent, and the queue owns those in it.
+// SAFETY: messages may be sent to other threads, and the queue owns its messages (invariant 2).
 unsafe impl Send for State {}
 
 impl BoundedQueue {
-    /// A bounded queue nobody has yet.
+    /// Creates a bounded queue without an owner.
     pub(crate) fn new() -> BoundedQueue {
         BoundedQueue(Mutex::new(State {
             owner: None,
@@ -190,7 +189,7 @@ impl BoundedQueue {
         }))
     }
 
-    /// Begins a life. The mailbox is not open yet.
+    /// Gives the queue to an owner, whose mailbox is not open yet.
     pub(crate) fn open(&self, owner: Generation, bound: MailboxBound) {
         let mut state = lock(&self.0);
         debug_assert!(
@@ -201,7 +200,7 @@ impl BoundedQueue {
         state.bound = bound;
     }
 
-    /// Queues a message that no bound holds up.
+    /// Queues a message that does not count against the bound.
     pub(crate) fn push(&self, owner: Generation, message: NonNull<Link>) -> Result<(), Gone> {
         let mut state = lock(&self.0);
         if state.owner != Some(owner) {
@@ -212,7 +211,7 @@ impl BoundedQueue {
         Ok(())
     }
 
-    /// Pushes a signal, and notes its place among the messages.
+    /// Pushes a signal, and records its position among the messages.
     pub(crate) fn push_signal<R>(
         &self,
         owner: Generation,
@@ -228,20 +227,21 @@ impl BoundedQueue {
         Ok(pushed)
     }
 
-    /// Owner: the number of the signal that was taken out of the mailbox; they come in order.
+    /// Owner: returns the number of the next signal that it takes out of the mailbox word, in
+    /// order.
     pub(crate) fn next_signal_number(&self) -> u64 {
         let mut state = lock(&self.0);
         state.signal_order.pop_front().expect("each signal has a number")
     }
 
-    /// Owner: queues what a signal has become.
+    /// Owner: queues the message that a signal has become, at the signal's position.
     pub(crate) fn push_at(&self, number: u64, message: NonNull<Link>) {
         let uncounted = &mut lock(&self.0).uncounted;
         let index = uncounted.partition_point(|earlier| earlier.number < number);
         uncounted.insert(index, Numbered { number, message });
     }
 
-    /// Queues a message if there is room for it, or if there is made room for it.
+    /// Queues a message if there is room for it, or if the bound makes room for it.
     pub(crate) fn offer(
         &self,
         owner: Generation,
@@ -250,8 +250,8 @@ impl BoundedQueue {
         lock(&self.0).offer(owner, message)
     }
 
-    /// Queues a message, or has it wait for room if the bound says so. The waker, if there is
-    /// one, is called when that is over.
+    /// Queues a message, or lets it wait for room if the bound says so. The waker, if present, is
+    /// called when the wait ends.
     pub(crate) fn offer_or_wait(
         &self,
         owner: Generation,
@@ -274,7 +274,7 @@ impl BoundedQueue {
     }
 
     /// Returns the state of the message with this number; if it still waits, the waker is called
-    /// when that is over.
+    /// when the wait ends.
     fn poll_waiter(&self, number: u64, waker: &Waker) -> WaiterState {
         let mut waker = Some(waker.clone());
         let mut state = lock(&self.0);
@@ -286,12 +286,12 @@ impl BoundedQueue {
             None => state.take_outcome(number),
         };
         drop(state);
-        // Outside of the lock, like the one that was there before.
+        // The waker's code, or that of the waker it replaced, runs after the lock is released.
         drop_users(waker);
         found
     }
 
-    /// Ends the wait of the message with this number: it comes back, unless it has been queued.
+    /// Ends the wait of the message with this number: returns it, unless it has been queued.
     fn withdraw(&self, number: u64) -> Option<NonNull<Link>> {
         let mut state = lock(&self.0);
         if let Some(WaitingMessage { message, waker }) = state.waiters.remove(&number) {
@@ -305,7 +305,8 @@ impl BoundedQueue {
         }
     }
 
-    /// Owner: takes the oldest message; the waker is that of whose place became free.
+    /// Owner: takes the oldest message, and admits a waiter if that frees a place; the waker is
+    /// that waiter's.
     pub(crate) fn take(&self) -> Option<(NonNull<Link>, Option<Waker>)> {
         let mut state = lock(&self.0);
         let numbers = |queue: &VecDeque<Numbered>| queue.front().map(|first| first.number);
@@ -326,14 +327,14 @@ impl BoundedQueue {
         Some((first.message, waker))
     }
 
-    /// Owner: from here on each counted message that is taken holds its place until the owner has
-    /// [settled](Self::settle) what becomes of it.
+    /// Owner: from here on, each counted message that it takes holds its place until the owner has
+    /// [settled](Self::settle) it.
     pub(crate) fn hold_taken(&self) {
         lock(&self.0).holds = true;
     }
 
-    /// Owner: of the message taken last, so many are left to be kept, which hold places if it did.
-    /// (A message is one, but for turns of the user's own making.)
+    /// Owner: settles the message taken last, which leaves `left` messages to be kept; they hold
+    /// places if it did. (`left` is 0 or 1 except for turns that users implement themselves.)
     pub(crate) fn settle(&self, left: usize) -> Settled {
         let mut state = lock(&self.0);
         let is_counted = mem::take(&mut state.taken_counts);
@@ -345,37 +346,41 @@ impl BoundedQueue {
         Settled { is_counted, doomed, wakers: state.admit_all() }
     }
 
-    /// Owner: one of the messages that were kept does not hold its place any more. The wakers are
-    /// those of the senders that were let in.
+    /// Owner: releases the place of a kept message. Returns the wakers of the senders whose
+    /// messages were admitted.
     pub(crate) fn release(&self) -> Vec<Waker> {
         let mut state = lock(&self.0);
         state.free_held();
         state.admit_all()
     }
 
-    /// Owner: how many of those kept have lost their place, oldest first, and are to be dropped.
+    /// Owner: returns the number of kept messages that have lost their place, oldest first, and are
+    /// to be dropped.
     pub(crate) fn take_doomed(&self) -> usize {
         lock(&self.0).take_doomed()
     }
 
-    /// Adds what is queued here, without the waiters; returns how many of the messages that the
-    /// owner keeps have lost their place.
+    /// Adds the messages queued here, without the waiters, to `load`; returns how many of the
+    /// messages that the owner keeps have lost their place.
     pub(crate) fn add_to(&self, load: &mut Load) -> usize {
         let state = lock(&self.0);
         for numbered in state.counted.iter().chain(&state.uncounted) {
-            // SAFETY: invariant 2: the queue owns it, and under the lock nobody takes it.
+            // SAFETY: the queue owns the message (invariant 2), and only the lock's holder takes
+            // it.
             unsafe { load.add_one(numbered.message) };
         }
         state.doomed
     }
 
-    /// Owner: does what ends its possession of the token, if nothing waits here; true if it did.
+    /// Owner: calls `then`, which gives the token back, if nothing is queued here; true if `then`
+    /// was called and returned true.
     pub(crate) fn if_empty(&self, then: impl FnOnce() -> bool) -> bool {
         let state = lock(&self.0);
         state.is_empty() && then()
     }
 
-    /// Owner: as [`if_empty`](Self::if_empty), and the life is over if it did.
+    /// Owner: calls `close` if nothing is queued here, and gives the queue up if that returns true;
+    /// returns whether it did.
     pub(crate) fn close_if_empty(&self, close: impl FnOnce() -> bool) -> bool {
         let mut state = lock(&self.0);
         let closed = state.is_empty() && close();
@@ -386,11 +391,11 @@ impl BoundedQueue {
         closed
     }
 
-    /// Owner: ends this life. From here on nothing gets in.
+    /// Owner: gives the queue up, and returns its contents. From here on nothing gets in.
     pub(crate) fn close(&self) -> Closed {
         let mut state = lock(&self.0);
         state.owner = None;
-        // The buffers go too: the next life may be a small one.
+        // The buffers are freed, too: the next owner may need little.
         let mut queued: Vec<_> = mem::take(&mut state.counted).into();
         queued.extend(mem::take(&mut state.uncounted));
         state.signal_order = VecDeque::new();
@@ -446,7 +451,7 @@ impl State {
         self.counted.len() + (self.held - self.doomed) < self.bound.capacity
     }
 
-    /// One of the messages held gives its place up.
+    /// Frees the place of one of the held messages.
     fn free_held(&mut self) {
         self.held -= 1;
         self.doomed = self.doomed.min(self.held);
@@ -458,7 +463,7 @@ impl State {
         doomed
     }
 
-    /// Admits as many of the waiters as there is room for.
+    /// Admits as many waiters as there is room for; returns their wakers.
     fn admit_all(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
         while !self.waiters.is_empty() && self.has_room() {
@@ -467,7 +472,7 @@ impl State {
         wakers
     }
 
-    /// Admits the first of the waiters.
+    /// Admits the first waiter; returns its waker.
     fn admit_first(&mut self) -> Option<Waker> {
         let (_, WaitingMessage { message, waker }) = self.waiters.pop_first()?;
         let number = self.number();
@@ -475,13 +480,13 @@ impl State {
         waker
     }
 
-    /// Takes the outcome of a message that waits no longer.
+    /// Takes the outcome of a message that does not wait any more.
     fn take_outcome(&mut self, number: u64) -> WaiterState {
         self.returned.remove(&number).map_or(WaiterState::Admitted, WaiterState::Returned)
     }
 }
 
-/// Queues a message that no bound holds up; the token comes along if nobody had it.
+/// Queues a message that does not count against the bound; returns the token if it was free.
 #[cold]
 pub(crate) fn push(
     cell: CellRef,
@@ -493,39 +498,41 @@ pub(crate) fn push(
 }
 
 impl Token {
-    /// Where a bounded process's messages wait.
+    /// Returns the queue of this bounded process.
     #[cold]
     pub(crate) fn bounded_queue(&self) -> &'static BoundedQueue {
         slab::bounded_queue_of(self.as_ref())
             .expect("a bounded process is given its queue as it is spawned")
     }
 
-    /// As [`run_next`](Self::run_next), for a bounded process with no message outside its bounded
-    /// queue.
+    /// Runs the next message, like [`run_next`](Self::run_next), for a bounded process with no
+    /// message outside its bounded queue.
     #[cold]
     pub(crate) fn run_from_bounded_queue(&self, current_turn: &CurrentTurn) -> Option<Progress> {
         let (message, waker) = self.bounded_queue().take()?;
         if let Some(waker) = waker {
-            // Any future may wait for room with a waker of its own.
+            // The waker may be the user's: any future may wait for room with its own waker.
             let _ = catch(|| waker.wake());
         }
-        // SAFETY: out of the queue, so owned; no address but this process's put it there.
+        // SAFETY: `take` passes the message on from the queue, and it is for this process's type
+        // (invariants 1 and 2).
         Some(unsafe {
             current_turn.begin(envelope::title_of(message));
             envelope::run(message, self)
         })
     }
 
-    /// Drops what waits in the queue, and refuses the messages that wait for room.
+    /// Closes the queue, discards the queued messages, and refuses the messages that wait for room.
     #[cold]
     pub(crate) fn close_bounded_queue(&self, reason: &ExitReason) {
         let closed = self.bounded_queue().close();
         for message in closed.queued {
-            // SAFETY: out of the queue, so owned.
+            // SAFETY: `close` passes the message on from the queue, which owned it (invariant 2).
             unsafe { envelope::discard(message, reason) };
         }
         for message in closed.waiting {
-            // SAFETY: the same; only what counts waits for room.
+            // SAFETY: `close` passes the message on from the queue, which owned it (invariant 2);
+            // only counted messages wait for room.
             unsafe {
                 budget::discharge_here(envelope::bytes(message));
                 envelope::refuse(message, Refusal::Gone);
@@ -549,7 +556,7 @@ mod tests_miri {
         queue
     }
 
-    /// Messages, told apart by where they are.
+    /// Messages, identified by their addresses.
     struct Messages(Vec<Link>);
 
     impl Messages {
@@ -578,7 +585,7 @@ mod tests_miri {
     }
 
     #[test]
-    fn counted_and_uncounted_come_out_in_the_order_of_their_coming() {
+    fn counted_and_uncounted_messages_come_out_in_order_of_arrival() {
         let (queue, messages) = (bounded_queue(2, Overflow::Reject), Messages::new(6));
         assert!(matches!(queue.offer(OWNER, messages.get(0)), Ok(Offered::Queued(None))));
         assert_eq!(queue.push(OWNER, messages.get(1)), Ok(()));
@@ -586,7 +593,7 @@ mod tests_miri {
         assert_eq!(queue.push(OWNER, messages.get(3)), Ok(()));
         assert!(matches!(queue.offer(OWNER, messages.get(4)), Ok(Offered::Queued(None))));
         assert!(matches!(queue.offer(OWNER, messages.get(5)), Err(Refusal::Full)));
-        // The signal has become a message, and comes where it came.
+        // The signal has become a message, and takes the signal's position.
         queue.push_at(queue.next_signal_number(), messages.get(2));
         assert!(!queue.if_empty(|| unreachable!("it is not")));
         assert_eq!(messages.all_of(&queue), [0, 1, 2, 3, 4]);
@@ -594,7 +601,7 @@ mod tests_miri {
     }
 
     #[test]
-    fn a_signal_that_finds_nobody_has_no_number() {
+    fn a_signal_that_is_not_pushed_has_no_number() {
         let (queue, messages) = (bounded_queue(1, Overflow::Reject), Messages::new(2));
         assert_eq!(queue.push_signal(OWNER, || Err::<(), _>(Gone)), Err(Gone));
         assert_eq!(queue.push(OWNER, messages.get(0)), Ok(()));
@@ -604,7 +611,7 @@ mod tests_miri {
     }
 
     #[test]
-    fn the_oldest_that_counts_makes_room_whatever_is_older() {
+    fn the_oldest_counted_message_makes_room_even_if_an_uncounted_message_is_older() {
         let (queue, messages) = (bounded_queue(2, Overflow::DropOldest), Messages::new(4));
         assert_eq!(queue.push(OWNER, messages.get(0)), Ok(()));
         for index in 1..3 {
@@ -618,7 +625,7 @@ mod tests_miri {
     }
 
     #[test]
-    fn what_the_owner_keeps_holds_its_place_until_it_is_released() {
+    fn a_message_that_the_owner_keeps_holds_its_place_until_it_is_released() {
         let (queue, messages) = (bounded_queue(2, Overflow::Wait), Messages::new(5));
         queue.hold_taken();
         for index in 0..2 {
@@ -628,25 +635,26 @@ mod tests_miri {
         let waker = Waker::noop();
         let first = waiting(queue.offer_or_wait(OWNER, messages.get(3), Some(waker.clone())));
         let second = waiting(queue.offer_or_wait(OWNER, messages.get(4), Some(waker.clone())));
-        // One is kept, and none is admitted.
+        // A message is kept, and no waiter is admitted.
         assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(0));
         let Settled { is_counted, doomed, wakers } = queue.settle(1);
         assert_eq!((is_counted, doomed, wakers.len()), (true, 0, 0));
-        // One is received, and one is admitted.
+        // A message is received, and a waiter is admitted.
         assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(1));
         assert!(matches!(queue.poll_waiter(first, waker), WaiterState::Waiting));
         let Settled { is_counted, wakers, .. } = queue.settle(0);
         assert_eq!((is_counted, wakers.len()), (true, 1));
         assert!(matches!(queue.poll_waiter(first, waker), WaiterState::Admitted));
-        // One that does not count holds no place, kept or not; nor does one that was no message's.
+        // A message that does not count holds no place, kept or not; nor does settling without a
+        // taken message.
         assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(2));
         assert!(!queue.settle(1).is_counted && !queue.settle(1).is_counted);
         assert!(matches!(queue.poll_waiter(second, waker), WaiterState::Waiting));
-        // The one that was kept is received.
+        // The kept message is received.
         assert_eq!(queue.release().len(), 1);
         assert!(matches!(queue.poll_waiter(second, waker), WaiterState::Admitted));
         assert_eq!(messages.all_of(&queue), [3, 4]);
-        // All that is held ends with the life.
+        // The next owner starts without held places.
         assert!(queue.close().queued.is_empty());
         let next = OWNER.next();
         queue.open(next, MailboxBound::new(1, Overflow::Reject));
@@ -656,7 +664,7 @@ mod tests_miri {
     }
 
     #[test]
-    fn the_oldest_that_makes_room_is_one_that_the_owner_keeps() {
+    fn the_oldest_message_that_the_owner_keeps_makes_room_first() {
         let (queue, messages) = (bounded_queue(2, Overflow::DropOldest), Messages::new(6));
         let offer = |index| match queue.offer(OWNER, messages.get(index)) {
             Ok(Offered::Queued(dropped)) => dropped.map(|dropped| messages.index(dropped)),
@@ -666,11 +674,11 @@ mod tests_miri {
         assert_eq!([offer(0), offer(1)], [None, None]);
         assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(0));
         assert_eq!(queue.settle(1).doomed, 0);
-        // The first is in the owner's hands, and gives its place; then comes the second.
+        // The first message, which the owner keeps, gives up its place; then the second is dropped.
         assert_eq!([offer(2), offer(3)], [None, Some(1)]);
         assert_eq!(queue.take_doomed(), 1);
         assert_eq!(queue.take_doomed(), 0);
-        // One that is received at once cannot be doomed any more.
+        // A message that is received at once cannot be doomed any more.
         assert_eq!(queue.take().map(|(message, _)| messages.index(message)), Some(2));
         assert_eq!(offer(4), None);
         assert_eq!(queue.settle(0).doomed, 0);
@@ -707,7 +715,7 @@ mod tests_miri {
         assert!(queue.withdraw(call).is_none());
         let next = OWNER.next();
         queue.open(next, MailboxBound::new(1, Overflow::Wait));
-        // Of an owner before; its number is nobody else's.
+        // The waiter is from the earlier owner's time; no other message has its number.
         let WaiterState::Returned(returned) = queue.poll_waiter(third, waker) else {
             panic!("not sent back");
         };
