@@ -1,9 +1,9 @@
-//! The budget of mailbox memory: how much is queued in a runtime, and whether that is too much.
+//! The budget of mailbox memory: the bytes queued in a runtime, checked against a limit.
 //!
-//! Each worker counts what it queues and what it takes off queues, in a tally of its own and with
-//! plain adds; threads that are none add to one shared count. The sum is formed now and then: by
-//! the clock's thread, every 256 sends of one turn, and every 64 KiB that come from elsewhere. It
-//! sets a flag, and that is all a sender looks at.
+//! Each worker counts the bytes that it queues and takes off queues in a tally of its own, with
+//! plain adds; all other threads add to a shared count. The sum is formed now and then: by the
+//! clock thread, every 256 sends of a turn, and every 64 KiB that come from other threads. The
+//! check sets a flag, which is all that a sender reads.
 //!
 //! ```text
 //! worker ── tally ─┐
@@ -12,14 +12,14 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A message is charged before it is queued, and that is taken back if it was not; so whatever
-//!    was queued was charged to its own runtime, and nothing is discharged before it was charged.
-//! 2. A message that is charged is discharged once: when its turn begins, when it is discarded, or
-//!    when its sender takes it back; a signal, when it is taken out to be acted on or refused. A
-//!    message that an async process keeps is charged again while it is kept, and discharged when a
-//!    receive takes it, when it is dropped, or when its process dies.
-//! 3. A budget is never freed: a stale address may lead to one whose runtime is over. What is
-//!    charged there by mistake is, by the first invariant, taken back.
+//! 1. A message is charged before it is queued, and discharged if the queueing fails; so every
+//!    queued message was charged to its own runtime, and none is discharged before it was charged.
+//! 2. A charged message is discharged once: when its turn begins, when it is discarded, or when its
+//!    sender takes it back; a signal, when it is taken out to be acted on or refused. A message
+//!    that an async process keeps is charged again while it is kept, and discharged when a receive
+//!    takes it, when it is dropped, or when its process dies.
+//! 3. A budget is never freed: a stale address may lead to a budget whose runtime is over. By
+//!    invariant 1, a charge that goes there by mistake is taken back.
 
 use crate::mailbox::coupling::OutsidePushes;
 use crate::runtime::events::Events;
@@ -30,33 +30,33 @@ use std::ops::Deref;
 use std::sync::Arc;
 use tracing::Level;
 
-/// What a runtime allows unless told otherwise.
+/// Default limit of a runtime, in bytes.
 pub(crate) const BUDGET_BYTES: u64 = 4 << 30;
-/// A check is due each time the count from outside the workers has changed by so much.
+/// Change of the count from outside the workers, in bytes, after which a check is due.
 const CHECK_BYTES: u64 = 64 * 1024;
 
-/// See the file's head.
+/// Mailbox budget of a runtime; see the file's head.
 #[repr(align(128))]
 pub(crate) struct Budget {
-    /// Read by every send and seldom written.
+    /// Whether the sum was over the limit at the last check. Read by every send and seldom written.
     over: AtomicBool,
     limit: AtomicU64,
     tallies: Mutex<Vec<Arc<Tally>>>,
     guests: Guests,
-    /// Those of the runtime that has this budget.
+    /// Events of the runtime that has this budget.
     events: Mutex<Option<Arc<Events>>>,
 }
 
-/// What threads that are no workers of the runtime have queued.
+/// Bytes and pushes of threads that are not workers of the runtime.
 #[derive(Default)]
 #[repr(align(128))]
 struct Guests {
-    /// In bytes, less what they took back.
+    /// Bytes charged minus bytes discharged by these threads.
     bytes: AtomicU64,
     pushes: OutsidePushes,
 }
 
-/// What one worker has queued and taken off queues, in bytes; written by it alone.
+/// Bytes that a worker has queued and taken off queues; only the worker writes them.
 #[derive(Default)]
 #[repr(align(128))]
 struct Tally {
@@ -73,7 +73,7 @@ impl Budget {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// A message of so many bytes is about to be queued.
+    /// Charges the bytes of a message that is about to be queued.
     #[inline(always)]
     pub(crate) fn charge(&self, bytes: u32) {
         self.with_tally(|tally| match tally {
@@ -82,8 +82,8 @@ impl Budget {
         });
     }
 
-    /// As [`charge`](Self::charge), on a worker of this runtime; false on any other thread, and then
-    /// nothing is charged.
+    /// Charges the bytes of a message that is about to be queued, if the calling thread is a worker
+    /// of this runtime; otherwise charges nothing and returns false.
     #[inline(always)]
     pub(crate) fn charge_here(&self, bytes: u32) -> bool {
         self.with_tally(|tally| {
@@ -94,20 +94,20 @@ impl Budget {
         })
     }
 
-    /// Counts the pushes from outside the workers; see `coupling`.
+    /// Returns the count of pushes from outside the workers; see `coupling`.
     #[inline(always)]
     pub(crate) fn outside_pushes(&self) -> &OutsidePushes {
         &self.guests.pushes
     }
 
-    /// A signal has been pushed, perhaps from outside the workers.
+    /// Counts the push of a signal if the calling thread is not a worker of this runtime.
     pub(crate) fn note_signal(&self) {
         if self.with_tally(|tally| tally.is_none()) {
             self.guests.pushes.note();
         }
     }
 
-    /// A message of so many bytes was not queued after all, or was taken back.
+    /// Discharges the bytes of a message that could not be queued or was taken back.
     #[inline(always)]
     pub(crate) fn discharge(&self, bytes: u32) {
         self.with_tally(|tally| match tally {
@@ -129,8 +129,8 @@ impl Budget {
     #[cold]
     fn charge_from_outside(&self, bytes: u32) {
         let before = self.guests.bytes.fetch_add(u64::from(bytes), Ordering::Relaxed);
-        // The clock's thread may sleep meanwhile: a process that waits wakes nobody when it is sent
-        // something.
+        // The clock thread may be asleep, and does not check then: a message to a process whose
+        // turn is suspended wakes no thread.
         if before / CHECK_BYTES != before.wrapping_add(u64::from(bytes)) / CHECK_BYTES {
             self.check();
         }
@@ -144,23 +144,25 @@ impl Budget {
         }
     }
 
-    /// How many bytes are queued. Exact when nothing is being sent or handled.
+    /// Returns the number of bytes queued. Exact when nothing is being sent or handled.
     pub(crate) fn queued(&self) -> u64 {
         self.sum(&lock(&self.tallies))
     }
 
     fn sum(&self, tallies: &[Arc<Tally>]) -> u64 {
         let sum = |count: fn(&Tally) -> &AtomicU64| {
-            // Acquires what the worker knew when it counted: a message it has handled was charged.
+            // Acquires the charges that preceded the worker's count: a message it has handled was
+            // charged.
             let counts = tallies.iter().map(|tally| count(tally).load(Ordering::Acquire));
             counts.fold(0_u64, u64::wrapping_add)
         };
-        // What came off is read first, so that nothing seems to have come off that was not on.
+        // Discharges are read first, so that the sum includes none without its charge.
         let discharged = sum(|tally| &tally.discharged);
         let charged =
             sum(|tally| &tally.charged).wrapping_add(self.guests.bytes.load(Ordering::Acquire));
         let queued = charged.wrapping_sub(discharged);
-        // Guests take back what they did not queue without telling anybody in which order.
+        // A guest may discharge a message that a worker charged. The two are not synchronized, so
+        // the difference may be negative.
         if queued > i64::MAX as u64 { 0 } else { queued }
     }
 
@@ -168,9 +170,9 @@ impl Budget {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Forms the sum, and notes whether it is too much.
+    /// Forms the sum, and sets the flag if it is over the limit.
     pub(crate) fn check(&self) {
-        // Under the lock also what is noted, so that the last check is the one that counts.
+        // The flag is set under the lock, too, so that the last check determines it.
         let tallies = lock(&self.tallies);
         let over = self.sum(&tallies) > self.limit();
         let changes = over != self.is_over();
@@ -200,14 +202,14 @@ impl Budget {
     }
 }
 
-/// The owner's add: others only read.
+/// Adds to a count that only the calling thread writes.
 #[inline(always)]
 fn add(count: &AtomicU64, bytes: impl Into<u64>) {
     let sum = count.load(Ordering::Relaxed).wrapping_add(bytes.into());
     count.store(sum, Ordering::Release);
 }
 
-/// A message of the process whose token this worker holds is off its queue.
+/// Discharges a message that was taken off the queue of the process whose token this worker holds.
 #[inline(always)]
 pub(crate) fn discharge_here(bytes: impl Into<u64>) {
     scheduler::with_worker(|worker| {
@@ -235,12 +237,12 @@ impl Account {
         self.budget.check();
     }
 
-    /// The process that this worker runs keeps messages of so many bytes for a later receive.
+    /// Charges messages that the process run by this worker keeps for a later receive.
     pub(crate) fn charge(&self, bytes: u64) {
         add(&self.tally.charged, bytes);
     }
 
-    /// It does not keep them any more.
+    /// Discharges messages that the process run by this worker has kept and keeps no longer.
     pub(crate) fn discharge(&self, bytes: u64) {
         add(&self.tally.discharged, bytes);
     }
@@ -256,7 +258,7 @@ impl Drop for Account {
     }
 }
 
-/// The right of a runtime to its budget.
+/// Ownership of a budget by a runtime.
 pub(crate) struct OwnBudget(&'static Budget);
 
 impl OwnBudget {
@@ -290,7 +292,7 @@ impl Deref for OwnBudget {
 }
 
 impl Drop for OwnBudget {
-    /// Passes the budget on, unless something is charged that nobody will take back.
+    /// Puts the budget into the pool, unless a charge is left that no thread will take back.
     fn drop(&mut self) {
         *lock(&self.events) = None;
         if self.queued() == 0 {

@@ -1,22 +1,22 @@
-//! How the two ends of a train share it: see `train` for what that is.
+//! The word that the two ends of a train share: see `train` for the train itself.
 //!
-//! One sender adds cars, one receiver takes them, in order, each car once. The word counts the
-//! cars added and says who has let go:
+//! A single sender adds cars, a single receiver takes them, in order, each car once. The word
+//! counts the cars added and records which side has let go:
 //!
 //! | bits | meaning | set by |
 //! |---|---|---|
 //! | 0..16 | cars added | sender |
-//! | `DETACHED` | the receiver had taken all there was and polls no more | receiver |
-//! | `LEFT` | the sender adds no more | sender |
+//! | `DETACHED` | the receiver had taken all cars and stops polling | receiver |
+//! | `LEFT` | the sender stops adding | sender |
 //!
 //! Invariants:
 //! 1. A car is written before the count that covers it, and read after that count was seen.
 //! 2. No car is added once `DETACHED` is set: adding and detaching are exchanges of one word.
-//! 3. Of the two, exactly one is told that it is the last, and frees the train.
+//! 3. Exactly one of the two sides learns that it is the last, and frees the train.
 //!
 //! A train is in the mailbox before every message that is pushed while cars are added to it. Such a
 //! message may come from a thread that the sending turn waits for; the turn must then add no more
-//! cars. [`OutsidePushes`] tells the sender of it.
+//! cars. [`OutsidePushes`] lets the sender detect such a push.
 
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -24,54 +24,56 @@ const DETACHED: u32 = 1 << 30;
 const LEFT: u32 = 1 << 31;
 const COUNT: u32 = 0xFFFF;
 
-/// See the file's head.
+/// Shared word of a train; see the file's head.
 #[repr(transparent)]
 pub(crate) struct Coupling(AtomicU32);
 
-/// What the receiver finds.
+/// Result of the receiver's poll.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
-    /// More cars: so many have been added.
+    /// More cars: the number added so far.
     Cars(u32),
-    /// No car, and there will be none: the receiver frees the train.
+    /// No car is left, and none will come: the receiver frees the train.
     End,
-    /// No car, and the receiver has detached: it must not poll again, the sender frees the train.
+    /// No car is left, and the receiver has detached: it must not poll again, and the sender frees
+    /// the train.
     Detached,
 }
 
 impl Coupling {
-    /// A train with one car.
+    /// Creates the coupling of a train with one car.
     pub(crate) fn new() -> Coupling {
         Coupling(AtomicU32::new(1))
     }
 
-    /// Sender: the place of the next car, unless the receiver has detached.
+    /// Sender: returns the place of the next car, unless the receiver has detached.
     #[inline(always)]
     pub(crate) fn next_place(&self) -> Option<u32> {
         let word = self.0.load(Ordering::Relaxed);
         (word & DETACHED == 0).then_some(word & COUNT)
     }
 
-    /// Sender: the car at `place` is written; false if the receiver has detached meanwhile.
+    /// Sender: adds the car at `place`, which is written; false if the receiver has detached
+    /// meanwhile.
     #[inline(always)]
     pub(crate) fn add(&self, place: u32) -> bool {
         // Releases the car to the receiver's poll.
         self.0.compare_exchange(place, place + 1, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Sender: adds no more; true if it is the last.
+    /// Sender: stops adding; true if the sender is the last side.
     pub(crate) fn leave(&self) -> bool {
-        // Acquires the receiver's reads, before the memory is used for something else.
+        // Orders the receiver's reads before any other use of the memory.
         self.0.fetch_or(LEFT, Ordering::AcqRel) & DETACHED != 0
     }
 
-    /// How many cars have been added so far.
+    /// Returns the number of cars added so far.
     pub(crate) fn added(&self) -> u32 {
         self.0.load(Ordering::Relaxed) & COUNT
     }
 
-    /// Receiver: is there a car beyond those taken?
+    /// Receiver: looks for a car beyond the number taken, and detaches if there is none.
     #[inline(always)]
     pub(crate) fn poll(&self, taken: u32) -> Found {
         let mut word = self.0.load(Ordering::Acquire);
@@ -97,16 +99,17 @@ impl Coupling {
 
 /// Counts the pushes to the processes of one runtime by threads that are not its workers.
 ///
-/// The pusher counts after its push, and the sender of a train reads the count before the train's
-/// push and again before each car. So if the push came after the train's, and the sender has learnt
-/// of it in whatever way, then the two counts differ.
+/// The pusher counts after its push, and the sender of a train reads the count before it pushes the
+/// train and again before each car. So if a push came after the train's and the sender has learnt
+/// of it in any way, then the two counts differ.
 #[derive(Default)]
 pub(crate) struct OutsidePushes(AtomicUsize);
 
 impl OutsidePushes {
-    /// A message has been pushed.
+    /// Counts a push that has happened.
     pub(crate) fn note(&self) {
-        // Relaxed: whatever tells the sender of the push orders this before its next car.
+        // Relaxed: the event by which the sender learns of the push orders this before its next
+        // car.
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -133,10 +136,10 @@ mod loom_models {
     }
 
     impl Train {
-        /// Touches all memory, as freeing does: loom reports a race with any access still going.
+        /// Touches all memory, as freeing does: loom reports a race with any concurrent access.
         fn free(&self) {
             for car in &self.cars {
-                // SAFETY: the last side.
+                // SAFETY: the last side has the train to itself (invariant 3).
                 car.with_mut(|car| unsafe { *car = 0 });
             }
             self.frees.fetch_add(1, SeqCst);
@@ -157,7 +160,7 @@ mod loom_models {
                     let mut added = 1;
                     for value in 2..=3 {
                         let Some(place) = train.coupling.next_place() else { break };
-                        // SAFETY: the sender's until added.
+                        // SAFETY: the car is the sender's until it is added (invariant 1).
                         train.cars[place as usize].with_mut(|car| unsafe { *car = value });
                         if !train.coupling.add(place) {
                             break;
@@ -173,10 +176,10 @@ mod loom_models {
             let mut taken = 0;
             loop {
                 match train.coupling.poll(taken) {
-                    // All that were seen are taken without another poll.
+                    // All cars seen are taken without another poll.
                     Found::Cars(seen) => {
                         while taken < seen {
-                            // SAFETY: covered by the count.
+                            // SAFETY: the count seen covers the car (invariant 1).
                             let value = train.cars[taken as usize].with(|car| unsafe { *car });
                             taken += 1;
                             assert_eq!(value, taken);
@@ -189,13 +192,13 @@ mod loom_models {
                     Found::Detached => break,
                 }
             }
-            assert_eq!(taken, sender.join().unwrap(), "what was added was taken");
+            assert_eq!(taken, sender.join().unwrap(), "all cars added were taken");
             assert_eq!(train.frees.load(SeqCst), 1);
         });
     }
 
     #[test]
-    fn loom_who_knows_of_an_outside_push_after_the_trains_own_adds_no_car() {
+    fn loom_a_sender_that_knows_of_an_outside_push_after_its_train_adds_no_car() {
         loom::model(|| {
             let generation = Generation::FIRST;
             let shared = Arc::new((
@@ -207,23 +210,23 @@ mod loom_models {
                 let shared = shared.clone();
                 move || {
                     let (mailbox, pushes, notified) = &*shared;
-                    // SAFETY: an item just made.
+                    // SAFETY: the item was just made.
                     let _ = unsafe { mailbox.push(generation, item(2)) };
                     pushes.note();
-                    // A joined thread, a lock, a channel.
+                    // Stands for the end of a thread, a lock or a channel.
                     notified.store(1, Ordering::Release);
                 }
             });
             let (mailbox, pushes, notified) = &*shared;
             let count = pushes.count();
-            // SAFETY: the same.
+            // SAFETY: the item was just made.
             let _ = unsafe { mailbox.push(generation, item(1)) };
             let knows = notified.load(Ordering::Acquire) == 1;
             let adds = pushes.count() == count;
             outsider.join().unwrap();
-            // SAFETY: the only drain.
+            // SAFETY: only this thread drains, so the items are its own.
             let order = unsafe { take(mailbox.drain(generation)) };
-            assert!(!(knows && adds && order == [1, 2]), "a car overtakes what was sent before it");
+            assert!(!(knows && adds && order == [1, 2]), "a car overtakes an earlier message");
         });
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! A turn that sends the same kind of message to the same process again and again (a flood, a
 //! bulk load, a stream) would pay for a block, a push and a cache line each time. From the
-//! [`STREAK`]th on it is given a train instead: a block that is pushed once, with the message as
-//! its first *car*, and to which the turn goes on adding cars while the receiver takes them off
-//! the front. A car costs its own size and one exchange on a line the two already share.
+//! [`STREAK`]th message on it uses a train instead: a block that is pushed once, with the message
+//! as its first *car*, and to which the turn adds further cars while the receiver takes cars off
+//! the front. A car costs its own size and an exchange on a cache line that the two already share.
 //!
 //! ```text
 //! mailbox ─▶ ┌──────────┬─────────────┬──────────┬──────┬──────┬──────┬───┐
@@ -13,19 +13,20 @@
 //!            │ receiver's line        │ sender's lines
 //! ```
 //!
-//! The receiver writes to the envelope's line with each car it takes, the sender to the coupling's
-//! with each it adds; the receiver looks at that one only when it has taken all it saw there. So
-//! the two go at their own speeds even in one train.
+//! The receiver writes to the envelope's line with each car that it takes, the sender to the
+//! coupling's line with each car that it adds; the receiver reads the coupling's line only when it
+//! has taken all cars that it saw there. So the two run at their own speeds even in the same train.
 //!
-//! Order: all cars come from one turn, between two of its suspensions, with no other message of
-//! it to anybody in between, and with no message from outside the workers since the train was pushed
-//! (`coupling::OutsidePushes`): a thread that the turn waits for sends from there. So the order in
-//! which one process hears another is kept, and nothing that a sender has learnt meanwhile by a
-//! message, by waiting or by such a thread can be overtaken by what it says. A turn may also learn
-//! something from a turn on another worker without being suspended, by a lock or a channel; its next
-//! car may overtake a message that the other has sent before. `lib.rs` says so to users.
+//! Order: all cars come from a single turn, between two of its suspensions, with no other message
+//! of the turn to any process in between, and with no message from outside the workers since the
+//! train was pushed (`coupling::OutsidePushes`), such as from a thread that the turn waits for. So
+//! messages from a process to another arrive in order, and a car never overtakes a message of which
+//! the sender has learnt meanwhile by a message, by waiting or from such a thread. A turn may also
+//! learn something from a turn on another worker without being suspended, by a lock or a channel;
+//! then its next car may overtake a message that the other turn has sent before. `lib.rs` documents
+//! this.
 //!
-//! A car is in the mailbox as soon as it is added: nothing is held back.
+//! A car is in the mailbox as soon as it is added: the sender buffers nothing.
 
 use crate::address::RawAddress;
 use crate::cell::Token;
@@ -46,32 +47,32 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
-/// How many messages in a row go to the same process before a train is made up.
+/// Length of the streak of messages to a process at which a train is made up.
 pub(crate) const STREAK: u32 = 8;
-/// What a train takes, at most: a pooled size.
+/// Size of a train's block: a pooled size.
 const TRAIN_BYTES: usize = 1024;
-/// Fewer cars than this are not worth a train.
+/// Minimum number of cars for which a train is worthwhile.
 const CARS_MIN: usize = 8;
 
-/// How many cars the receiver has taken, and how many it has seen to be there.
+/// Number of cars that the receiver has taken, and number that it has seen.
 #[derive(Clone, Copy)]
 struct Front {
     taken: u32,
     seen: u32,
 }
 
-/// Begins a cache line.
+/// A value that begins a cache line.
 #[repr(C, align(64))]
 struct OwnLine<T>(T);
 
 #[repr(C)]
 struct Train<P, T> {
     envelope: Envelope,
-    /// What the receiver knows; its alone.
+    /// The receiver's progress; only the receiver touches it.
     front: UnsafeCell<Front>,
     process: PhantomData<fn(P)>,
     coupling: OwnLine<Coupling>,
-    // The cars follow, as many as fit: see `CARS` and `car`.
+    // As many cars as fit follow: see `CARS` and `car`.
     cars: [MaybeUninit<T>; 0],
 }
 
@@ -80,7 +81,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         run: Self::run,
         discard: Self::discard,
         uncouple: Some(Self::uncouple),
-        // A bounded mailbox takes messages one by one.
+        // A bounded mailbox takes single messages only.
         refuse: None,
         is_counted: true,
         bytes: TRAIN_BYTES as u32,
@@ -88,7 +89,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         title: TurnTitle::of::<P, T>(),
         left: Some(Self::left),
     };
-    /// How many cars a train has; zero for messages too large for it.
+    /// Number of cars for which a train has room; zero for messages too large for a train.
     const CARS: usize = match size_of::<T>() {
         _ if align_of::<T>() > 64 => 0,
         0 => 0xFFFF,
@@ -102,10 +103,10 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         Err(_) => panic!("a train has a layout"),
     };
 
-    /// A train with its first car.
+    /// Creates a train with its first car.
     fn allocate(first: T) -> NonNull<Self> {
         let train = block::allocate(Self::LAYOUT).cast::<Self>();
-        // SAFETY: freshly allocated, and there is room for a car.
+        // SAFETY: the block was just allocated with this layout, which has room for a car.
         unsafe {
             train.write(Train {
                 envelope: Envelope::new(Self::DISPATCH),
@@ -119,39 +120,47 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         train
     }
 
+    /// Returns a pointer to the car at `place`.
+    ///
     /// # Safety
-    /// The train is there and `place` is below [`Self::CARS`].
+    /// The train has not been freed, and `place` is below [`Self::CARS`].
     #[inline(always)]
     unsafe fn car(train: NonNull<Self>, place: u32) -> *mut T {
-        // SAFETY: by the contract, inside the block.
+        // SAFETY: by the contract, the car lies inside the block.
         unsafe { (&raw mut (*train.as_ptr()).cars).cast::<T>().add(place as usize) }
     }
 
     unsafe fn free(train: NonNull<Self>) {
-        // SAFETY: by the contract of the coupling, the caller is the last; the cars are empty.
+        // SAFETY: the coupling made the caller the last side (its invariant 3), or the train was
+        // never pushed; all cars are taken.
         unsafe { block::free(train.cast(), Self::LAYOUT) };
     }
 
+    /// Returns the receiver's progress.
+    ///
     /// # Safety
-    /// As [`poll`](Self::poll).
+    /// The caller is the receiver, and has not let go.
     #[inline(always)]
     unsafe fn front(train: NonNull<Self>) -> Front {
-        // SAFETY: the receiver's.
+        // SAFETY: only the receiver touches `front`, and the train is there until it lets go.
         unsafe { (*train.as_ptr()).front.with(|front| *front) }
     }
 
+    /// Polls the coupling for a car beyond the number taken.
+    ///
     /// # Safety
     /// The caller is the receiver, and has not let go.
     #[inline(always)]
     unsafe fn poll(train: NonNull<Self>, taken: u32) -> Found {
-        // SAFETY: by the contract the train is there.
+        // SAFETY: the train is there until the receiver lets go.
         unsafe { (*train.as_ptr()).coupling.0.poll(taken) }
     }
 
-    /// Receiver: takes the next car off; none if it is done with the train.
+    /// Receiver: takes the next car; `None` if there is none, and then the receiver has let go.
     #[inline(always)]
     unsafe fn take(train: NonNull<Self>) -> Option<T> {
-        // SAFETY: the receiver's side, which has not let go.
+        // SAFETY: the caller is the receiver, and has not let go. The count seen covers the car
+        // (invariant 1 of `coupling`), which is read once; `End` makes the receiver the last side.
         unsafe {
             let Front { taken, seen } = Self::front(train);
             let found = if taken < seen { Found::Cars(seen) } else { Self::poll(train, taken) };
@@ -170,7 +179,8 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
-        // SAFETY: the dispatch functions are those of the message's type, called by the receiver.
+        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver; the
+        // message that is put back was just taken.
         unsafe {
             match Self::take(message.cast()) {
                 Some(turn) => {
@@ -183,26 +193,26 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
-        // SAFETY: as in `run`.
+        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
         while let Some(turn) = unsafe { Self::take(message.cast()) } {
             drop_users(turn);
         }
     }
 
-    /// How many cars are left.
+    /// Returns the number of cars left.
     unsafe fn left(message: NonNull<Envelope>) -> u64 {
         let train = message.cast::<Self>();
-        // SAFETY: as in `run`.
+        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
         unsafe {
             let added = (*train.as_ptr()).coupling.0.added();
             u64::from(added.saturating_sub(Self::front(train).taken))
         }
     }
 
-    /// Lets go if no car is left; false if there is one.
+    /// Lets go of the train if no car is left; false if there is one.
     unsafe fn uncouple(message: NonNull<Envelope>) -> bool {
         let train = message.cast::<Self>();
-        // SAFETY: as in `run`.
+        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
         unsafe {
             match Self::poll(train, Self::front(train).taken) {
                 Found::Cars(_) => return false,
@@ -220,7 +230,7 @@ pub(crate) struct Rear {
     train: NonNull<Envelope>,
     leave: unsafe fn(NonNull<Envelope>),
     outside: &'static OutsidePushes,
-    /// Their count before the train was pushed.
+    /// Count of the outside pushes before the train was pushed.
     outside_before: usize,
 }
 
@@ -235,7 +245,8 @@ impl Rear {
         let train = Train::<P, T>::allocate(first);
         let outside = slab::budget_of(to.parts().1).outside_pushes();
         let outside_before = outside.count();
-        // SAFETY: just allocated, for a `P`; if it was not queued, it is still all ours.
+        // SAFETY: the train was just allocated, for a `P`; if it is refused, both of its sides are
+        // still the caller's, and its only car is read here.
         unsafe {
             if to.offer(train.cast::<Link>()).is_err() {
                 let first = Train::car(train, 0).read();
@@ -246,8 +257,8 @@ impl Rear {
         Ok(Rear { train: train.cast(), leave: leave::<P, T>, outside, outside_before })
     }
 
-    /// Whether no thread from outside the workers has pushed anything since the train was, as far as
-    /// the turn can know.
+    /// Whether no thread outside the workers has pushed anything since the train was pushed, as far
+    /// as the turn can have learnt.
     #[inline(always)]
     fn may_add(&self) -> bool {
         self.outside.count() == self.outside_before
@@ -260,7 +271,8 @@ impl Rear {
     #[inline(always)]
     pub(crate) unsafe fn add<P: Process, T: Turn<P>>(&self, message: T) -> Result<(), T> {
         let train = self.train.cast::<Train<P, T>>();
-        // SAFETY: the sender's side has not let go; the car is ours until it is added.
+        // SAFETY: the sender has not let go, so the train is there; by the contract it is of this
+        // type. The car is the sender's until it is added (invariant 1 of `coupling`).
         unsafe {
             let coupling = &(*train.as_ptr()).coupling.0;
             let Some(place) = coupling.next_place() else { return Err(message) };
@@ -274,14 +286,15 @@ impl Rear {
     }
 
     pub(crate) fn leave(self) {
-        // SAFETY: the function is that of the train's type.
+        // SAFETY: `depart` stored the function for the train's type; taking `self` calls it once.
         unsafe { (self.leave)(self.train) };
     }
 }
 
 unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Envelope>) {
     let train = message.cast::<Train<P, T>>();
-    // SAFETY: the sender's side lets go here, once; if it is the last, it frees.
+    // SAFETY: the sender has not let go before, so the train is there; if the sender is the last
+    // side, all cars are taken (invariants 2 and 3 of `coupling`).
     unsafe {
         if (*train.as_ptr()).coupling.0.leave() {
             Train::free(train);
@@ -289,7 +302,7 @@ unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Envelope>) {
     }
 }
 
-/// What a worker remembers of the running turn's sends.
+/// A worker's record of the running turn's latest sends.
 #[derive(Default)]
 pub(crate) struct Streak {
     to: Option<(RawAddress, TypeId)>,
@@ -298,7 +311,7 @@ pub(crate) struct Streak {
 }
 
 impl Streak {
-    /// Forgets the streak: the turn is over, or suspended, or has sent something else.
+    /// Ends the streak: the turn is over, or suspended, or has sent a different message.
     #[inline(always)]
     pub(crate) fn end(&mut self) {
         if self.to.take().is_some() {
@@ -314,7 +327,8 @@ impl Streak {
         }
     }
 
-    /// Sends by train if the message continues a streak; else it comes back, to go by itself.
+    /// Sends by train if the message continues a streak; otherwise returns it, to be sent by
+    /// itself.
     #[inline(always)]
     pub(crate) fn send<P: Process, T: Turn<P>>(
         &mut self,
@@ -329,13 +343,14 @@ impl Streak {
         }
         if let Some(rear) = &self.rear {
             if rear.may_add() {
-                // SAFETY: made up for this very address, whose process is a `P`, and this type.
+                // SAFETY: `self.to` is this address, whose process is a `P`, and this type of
+                // message.
                 match unsafe { rear.add::<P, T>(message) } {
                     Ok(()) => return Ok(()),
                     Err(back) => message = back,
                 }
             } else {
-                // Where that happens often, trains with few cars would take more than they save.
+                // If this happens often, trains with few cars would cost more than they save.
                 self.length = STREAK / 2;
             }
             self.leave_train();
