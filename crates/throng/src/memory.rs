@@ -1,4 +1,4 @@
-//! Where cells and messages live: slots that are never unmapped, and pooled blocks.
+//! Memory of cells and messages: slots that are never unmapped, and pooled blocks.
 
 pub(crate) mod block;
 pub(crate) mod magazine;

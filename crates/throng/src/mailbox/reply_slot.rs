@@ -1,27 +1,26 @@
-//! The reply slot: it hands a reply over to the waiting caller, inside the message that asked for
-//! it.
+//! The reply slot: hands a reply over to the waiting caller, inside the message that asked for it.
 //!
 //! Two parties share the message: the *caller* (its `Call` future) and the *callee* (the turn, or
-//! whoever drops the message undone). The word says what has happened:
+//! the code that drops the message without running it). The state word is:
 //!
 //! | state | the caller | the callee |
 //! |---|---|---|
 //! | `WAITING` + version | sleeps; its waker is stored | owes an outcome |
 //! | `UPDATING` | is awake, storing another waker | owes an outcome |
-//! | `DONE` | owns the message, the outcome in it, and frees both | has let go |
+//! | `DONE` | owns the message and the outcome in it, and frees both | has let go |
 //! | `ABANDONED` | has let go | owns the message and frees it |
 //!
 //! Invariants:
-//! 1. The outcome is written by the callee before `DONE` and read by the caller after it.
-//! 2. Exactly one side sees that it is the last, and frees.
+//! 1. The callee writes the outcome before `DONE`, and the caller reads it after `DONE`.
+//! 2. Exactly one side sees that it is the last, and frees the message.
 //! 3. The stored waker belongs to the caller until `DONE` is reached out of `WAITING`; then to the
-//!    callee. Its two words are atomics because the callee reads them on speculation; the version
-//!    in the word makes its exchange fail if they have changed meanwhile.
+//!    callee. Its two words are atomics because the callee reads them speculatively; the version in
+//!    the state word makes the callee's exchange fail if they have changed meanwhile.
+//! 4. All bytes of the slot are atomics, and there is no padding: the other side may free the
+//!    message between an exchange in a method and the method's return, while its `&self` is still
+//!    alive.
 //!
-//! 4. All its bytes are atomics, padding there is none: the other side may free the message between
-//!    an exchange in here and the return from here, while the reference to `self` still stands.
-//!
-//! A reply costs one compare-exchange, and taking it none.
+//! A reply costs one compare-exchange, and taking it costs none.
 
 use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::mem::ManuallyDrop;
@@ -35,7 +34,7 @@ const ABANDONED: usize = 3;
 const STATE_MASK: usize = 3;
 const VERSION_STEP: usize = 4;
 
-/// See the file's head.
+/// Reply slot of a call; see the file's head.
 pub(crate) struct ReplySlot {
     state: AtomicUsize,
     waker_data: AtomicPtr<()>,
@@ -45,17 +44,17 @@ pub(crate) struct ReplySlot {
 #[cfg(not(throng_loom))]
 const _: () = assert!(size_of::<ReplySlot>() == 3 * size_of::<usize>(), "no padding");
 
-/// What is left to do after the callee put its outcome down.
+/// Duty of the callee after it has stored its outcome.
 #[must_use]
 pub(crate) enum Completed {
-    /// The caller will take it. Wake it, if it sleeps.
+    /// The caller will take the outcome. Call the waker, if the caller sleeps.
     Delivered(Option<Waker>),
-    /// Nobody wants it: drop the outcome and free the message.
+    /// The caller has let go: drop the outcome and free the message.
     Unwanted,
 }
 
 impl ReplySlot {
-    /// A caller about to sleep.
+    /// Creates the slot of a caller that is about to sleep.
     pub(crate) fn new(waker: &Waker) -> ReplySlot {
         let (data, vtable) = into_words(waker.clone());
         ReplySlot {
@@ -65,7 +64,7 @@ impl ReplySlot {
         }
     }
 
-    /// Callee: the outcome is in place.
+    /// Callee: announces the outcome, which is in place.
     #[inline]
     pub(crate) fn complete(&self) -> Completed {
         let mut seen = self.state.load(Ordering::Acquire);
@@ -79,7 +78,7 @@ impl ReplySlot {
                 Ok(_) if seen & STATE_MASK == UPDATING => return Completed::Delivered(None),
                 Ok(_) => {
                     // SAFETY: the exchange succeeded from the same version, so the words are the
-                    // caller's current waker, and by invariant 3 it is ours.
+                    // caller's current waker, which by invariant 3 is the callee's.
                     return Completed::Delivered(Some(unsafe { from_words(data, vtable) }));
                 }
                 Err(now) => seen = now,
@@ -87,36 +86,37 @@ impl ReplySlot {
         }
     }
 
-    /// Caller: is the outcome there? If so the caller owns the message.
+    /// Caller: whether the outcome is there. If so, the caller owns the message.
     #[inline]
     pub(crate) fn is_done(&self) -> bool {
         self.state.load(Ordering::Acquire) == DONE
     }
 
-    /// Callee: has the caller let go?
+    /// Callee: whether the caller has let go.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.state.load(Ordering::Relaxed) & STATE_MASK == ABANDONED
     }
 
-    /// Caller: sleep with this waker from now on; true if the outcome came first.
+    /// Caller: replaces the stored waker with this one; true if the outcome came first.
     #[inline]
     pub(crate) fn renew(&self, waker: &Waker) -> bool {
         let seen = self.state.load(Ordering::Acquire);
         if seen == DONE {
             return true;
         }
-        // Only the caller writes the words, so it may read them.
+        // Only the caller writes these words, so it may read them.
         let data = self.waker_data.load(Ordering::Relaxed);
         let vtable = self.waker_vtable.load(Ordering::Relaxed);
         if ptr::eq(waker.data(), data) && ptr::eq(waker.vtable(), vtable) {
             return false;
         }
-        // Wakers are the user's: their code runs while the word is at rest, for it may panic.
+        // The waker's code may be the user's and may panic, so it runs before the state is
+        // `UPDATING`.
         let (new_data, new_vtable) = into_words(waker.clone());
         let updating = (seen & !STATE_MASK) | UPDATING;
         if self.state.compare_exchange(seen, updating, Ordering::AcqRel, Ordering::Acquire).is_err()
         {
-            // SAFETY: made above and stored nowhere.
+            // SAFETY: the words were made above and are stored nowhere.
             drop(unsafe { from_words(new_data, new_vtable) });
             return true;
         }
@@ -128,10 +128,12 @@ impl ReplySlot {
             .compare_exchange(updating, waiting, Ordering::AcqRel, Ordering::Acquire)
             .is_err();
         if done {
-            // SAFETY: done out of `UPDATING`: the callee has taken no waker.
+            // SAFETY: `DONE` was reached out of `UPDATING`, so the waker is the caller's
+            // (invariant 3).
             drop(unsafe { from_words(new_data, new_vtable) });
         }
-        // SAFETY: overwritten, so nobody else turns it back.
+        // SAFETY: the words were overwritten while the waker was the caller's (invariant 3), so
+        // only this call turns them back.
         drop(unsafe { from_words(data, vtable) });
         done
     }
@@ -147,18 +149,19 @@ impl ReplySlot {
                 .compare_exchange(seen, ABANDONED, Ordering::AcqRel, Ordering::Acquire)
                 .is_err()
         {
-            // Pairs with the callee's release, for the load that saw `DONE` was relaxed.
+            // Acquires the callee's writes, for the load that saw `DONE` was relaxed.
             return self.is_done();
         }
-        // SAFETY: given up out of `WAITING`, so the waker is still the caller's. The message may
-        // be gone by now, but these are copies.
+        // SAFETY: the state was `WAITING`, so the waker is still the caller's (invariant 3). The
+        // message may have been freed, but these words are copies.
         drop(unsafe { from_words(data, vtable) });
         false
     }
 
     /// Caller: takes the waker back from a message that was never queued.
     pub(crate) fn disarm(&mut self) {
-        // SAFETY: nobody else has seen the message.
+        // SAFETY: the message was never queued, so the waker is the caller's (invariant 3), and the
+        // slot is not used again.
         drop(unsafe {
             from_words(
                 self.waker_data.load(Ordering::Relaxed),
@@ -173,10 +176,12 @@ fn into_words(waker: Waker) -> (*mut (), *mut RawWakerVTable) {
     (waker.data().cast_mut(), ptr::from_ref(waker.vtable()).cast_mut())
 }
 
+/// Turns the words of a waker back into the waker.
+///
 /// # Safety
-/// The words come from [`into_words`] and each pair is turned back once.
+/// The words come from [`into_words`], and each pair is turned back once.
 unsafe fn from_words(data: *mut (), vtable: *mut RawWakerVTable) -> Waker {
-    // SAFETY: vtables are `'static`, and the pair is a waker's by the contract above.
+    // SAFETY: vtables are `'static`, and by the contract the pair is that of a waker.
     unsafe { Waker::new(data, &*vtable) }
 }
 
@@ -200,19 +205,19 @@ mod tests_miri {
     }
 
     #[test]
-    fn a_waker_that_panics_as_it_is_exchanged_is_dropped_once() {
+    fn a_waker_that_panics_as_it_is_replaced_is_dropped_once() {
         let waker = Waker::from(Arc::new(DropPanics));
         let reply_slot = ReplySlot::new(&waker);
         std::mem::drop(waker);
         let renewed = catch_unwind(AssertUnwindSafe(|| reply_slot.renew(Waker::noop())));
         assert!(renewed.is_err());
-        assert!(!reply_slot.abandon(), "the new waker is in place, and is given up");
+        assert!(!reply_slot.abandon(), "the new waker is in place, and is dropped");
     }
 }
 
 #[cfg(all(test, throng_loom))]
 mod loom_models {
-    //! Caller and callee in every interleaving: reply against exit, give-up and change of waker.
+    //! Caller and callee in every interleaving: a reply against giving up and a change of waker.
     use super::*;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
@@ -244,7 +249,7 @@ mod loom_models {
     }
 
     fn reply(shared: &Shared) {
-        // SAFETY: the callee's until completed.
+        // SAFETY: the outcome is the callee's until the slot is completed (invariant 1).
         shared.outcome.with_mut(|outcome| unsafe { *outcome = 7 });
         match shared.reply_slot.complete() {
             Completed::Delivered(Some(waker)) => waker.wake(),
@@ -256,7 +261,7 @@ mod loom_models {
     }
 
     fn take(shared: &Shared) {
-        // SAFETY: done, so the caller's.
+        // SAFETY: the slot is done, so the outcome is the caller's (invariant 1).
         assert_eq!(shared.outcome.with(|outcome| unsafe { *outcome }), 7);
         shared.frees.fetch_add(1, SeqCst);
     }
@@ -294,7 +299,7 @@ mod loom_models {
             callee.join().unwrap();
             assert!(shared.reply_slot.is_done());
             take(&shared);
-            // Either the caller saw it itself, or the new waker was woken.
+            // Either the caller saw the outcome itself, or the new waker was called.
             assert!(done || new.0.load(SeqCst) == 1);
             drop(shared);
             assert_eq!(PlainArc::strong_count(&old), 1);

@@ -20,11 +20,11 @@
 //! Order: all cars come from a single turn, between two of its suspensions, with no other message
 //! of the turn to any process in between, and with no message from outside the workers since the
 //! train was pushed (`coupling::OutsidePushes`), such as from a thread that the turn waits for. So
-//! messages from a process to another arrive in order, and a car never overtakes a message of which
-//! the sender has learnt meanwhile by a message, by waiting or from such a thread. A turn may also
-//! learn something from a turn on another worker without being suspended, by a lock or a channel;
-//! then its next car may overtake a message that the other turn has sent before. `lib.rs` documents
-//! this.
+//! messages from one process to another arrive in order, and a car never overtakes a message of
+//! which the sender has learnt meanwhile by a message, by waiting or from such a thread. A turn may
+//! also learn something from a turn on another worker without being suspended, by a lock or a
+//! channel; then its next car may overtake a message that the other turn has sent before. `lib.rs`
+//! documents this.
 //!
 //! A car is in the mailbox as soon as it is added: the sender buffers nothing.
 

@@ -1,10 +1,10 @@
 //! Memory for messages and for turns under way: pooled blocks in a few sizes.
 //!
-//! Each thread has a cache of its own; see `magazine`. Blocks are 64-byte aligned, which a
-//! mailbox word relies on, and are never given back to the system: what a burst of messages took
-//! serves the next burst. The pool is the one thing here that outlives every runtime, for it is
-//! an allocator and not a part of any of them. Under Miri each block is an allocation of its own,
-//! so that a use after free is seen.
+//! Each thread has a cache of its own; see `magazine`. Blocks are 64-byte aligned, which a mailbox
+//! word relies on, and pooled blocks are never given back to the system: the memory of a burst of
+//! messages serves the next burst. The pool belongs to no runtime and outlives them all, as an
+//! allocator does. Under Miri each block is an allocation of its own, so that Miri detects a use
+//! after free.
 
 use crate::memory::magazine::{Cache, Magazine};
 use crate::memory::spare_bits::{NoSpareBits, check_spare_bits, require_spare_bits};
@@ -13,23 +13,23 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 
-/// The sizes that are pooled; larger blocks go to the system. Finer where a million suspended turns
-/// lie, as slots are.
+/// Pooled block sizes in bytes; larger blocks come from the system. Finer in the range of suspended
+/// turns, of which there may be a million; slot sizes are the same there.
 const CLASS_BYTES: [usize; 9] = [64, 128, 192, 256, 384, 512, 1024, 2048, 4096];
 const CLASSES: usize = CLASS_BYTES.len();
 const LARGEST: usize = CLASS_BYTES[CLASSES - 1];
 const ALIGNMENT: usize = 64;
-/// What a class takes from the system at once. A multiple of a page, and small enough that nine
-/// sizes cost an idle program nothing worth counting. Where a size does not divide it, less than a
-/// block is left over.
+/// Bytes that a class takes from the system at once. A multiple of a page, and small enough that
+/// the memory of nine classes is negligible in an idle program. If a size does not divide it, less
+/// than a block is left over.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 const fn class_bytes(class: usize) -> usize {
     CLASS_BYTES[class]
 }
 
-/// The class for a size, by how many times the alignment it is. A table, so that a size known to the
-/// compiler is a class known to it.
+/// Class of each size, by the size in units of the alignment. A table, so that a size known at
+/// compile time gives a class known at compile time.
 const CLASS_BY_UNITS: [u8; LARGEST / ALIGNMENT + 1] = {
     let mut table = [0; LARGEST / ALIGNMENT + 1];
     let (mut units, mut class) = (1, 0);
@@ -43,7 +43,7 @@ const CLASS_BY_UNITS: [u8; LARGEST / ALIGNMENT + 1] = {
     table
 };
 
-/// The class whose blocks hold `layout`, or `None` if that is more than the pool has.
+/// Returns the class whose blocks hold `layout`, or `None` if the pool has no such block.
 #[inline(always)]
 const fn class_of(layout: Layout) -> Option<usize> {
     if layout.align() > ALIGNMENT || layout.size() > LARGEST || cfg!(miri) {
@@ -52,7 +52,7 @@ const fn class_of(layout: Layout) -> Option<usize> {
     Some(CLASS_BY_UNITS[layout.size().div_ceil(ALIGNMENT)] as usize)
 }
 
-/// What a block for `layout` takes.
+/// Returns the size of a block for `layout`, in bytes.
 pub(crate) const fn bytes(layout: Layout) -> usize {
     match class_of(layout) {
         Some(class) => class_bytes(class),
@@ -60,13 +60,14 @@ pub(crate) const fn bytes(layout: Layout) -> usize {
     }
 }
 
-/// The layout of a block from the system for what the pool does not serve.
+/// Returns the layout of a block from the system, for a layout that the pool does not serve.
 fn single(layout: Layout) -> Layout {
-    // Never fails: sizes here are those of real types, which leave room for rounding up.
+    // Never fails: these are sizes of real types, which leave room for rounding up.
     layout.align_to(ALIGNMENT).map_or(layout, |aligned| aligned.pad_to_align())
 }
 
-/// A block with room for `layout`, at least 64-byte aligned. Aborts when memory is out.
+/// Allocates a block with room for `layout`, at least 64-byte aligned. Aborts if the system is out
+/// of memory.
 #[inline(always)]
 pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
     match class_of(layout) {
@@ -75,13 +76,15 @@ pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
     }
 }
 
+/// Frees a block.
+///
 /// # Safety
-/// The block came from [`allocate`] with this very layout and is not used any more.
+/// The block came from [`allocate`] with the same layout and is not used any more.
 #[inline(always)]
 pub(crate) unsafe fn free(block: NonNull<u8>, layout: Layout) {
     match class_of(layout) {
         Some(class) => free_pooled(block, class),
-        // SAFETY: passed on.
+        // SAFETY: by the contract the block came from `allocate_single` with this layout.
         None => unsafe { dealloc(block.as_ptr(), single(layout)) },
     }
 }
@@ -90,14 +93,14 @@ pub(crate) unsafe fn free(block: NonNull<u8>, layout: Layout) {
 fn allocate_pooled(class: usize) -> NonNull<u8> {
     CACHES
         .try_with(|caches| {
-            // SAFETY: this thread's alone, and nothing below comes back here.
+            // SAFETY: the caches are this thread's alone, and `refill` does not come back here.
             let caches = unsafe { &mut *caches.0.get() };
             caches[class].pop(|| refill(class))
         })
         .unwrap_or_else(|_| allocate_without_cache(class))
 }
 
-/// For a thread that is ending and has no cache any more.
+/// Allocates a block for a thread that is ending and whose cache has been dropped.
 #[cold]
 fn allocate_without_cache(class: usize) -> NonNull<u8> {
     let mut magazine = refill(class);
@@ -109,7 +112,7 @@ fn allocate_without_cache(class: usize) -> NonNull<u8> {
 #[inline(always)]
 fn free_pooled(block: NonNull<u8>, class: usize) {
     let kept = CACHES.try_with(|caches| {
-        // SAFETY: this thread's alone, and nothing below comes back here.
+        // SAFETY: the caches are this thread's alone, and `give_back` does not come back here.
         let caches = unsafe { &mut *caches.0.get() };
         let full = Magazine::full(class_bytes(class));
         caches[class].push(block, full, |magazine| give_back(class, [magazine]));
@@ -142,12 +145,12 @@ thread_local! {
 
 struct Depot {
     magazines: Vec<Magazine>,
-    /// The rest of the chunk being cut up.
+    /// Rest of the chunk that is being cut into blocks.
     uncut: Option<NonNull<u8>>,
     uncut_bytes: usize,
 }
 
-// SAFETY: the depot owns what it points to.
+// SAFETY: the depot owns the chunk that `uncut` points to.
 unsafe impl Send for Depot {}
 
 static DEPOTS: [Mutex<Depot>; CLASSES] =
@@ -166,14 +169,14 @@ fn refill(class: usize) -> Magazine {
             Some(block) if depot.uncut_bytes >= bytes => block,
             _ => {
                 depot.uncut_bytes = CHUNK_BYTES;
-                // SAFETY: neither zero-sized nor misaligned; never freed.
+                // SAFETY: the alignment is a power of two and the size a multiple of it.
                 allocate_single(unsafe {
                     Layout::from_size_align_unchecked(CHUNK_BYTES, ALIGNMENT)
                 })
             }
         };
         depot.uncut_bytes -= bytes;
-        // SAFETY: inside the chunk, or one past its end and then not used.
+        // SAFETY: the result lies inside the chunk, or at its end and is then not used.
         depot.uncut = Some(unsafe { block.add(bytes) });
         magazine.push(block);
     }
@@ -181,24 +184,25 @@ fn refill(class: usize) -> Magazine {
 }
 
 fn allocate_single(layout: Layout) -> NonNull<u8> {
-    // SAFETY: no block is zero-sized, for `single` pads to the alignment and messages have heads.
+    // SAFETY: the size is not zero: that of a chunk is constant, and messages, turns and timers
+    // begin with a header.
     let block =
         NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
     require_spare_bits(block, layout.size());
     block
 }
 
-/// Takes a piece of memory from the system to see whether mailboxes can point to it.
+/// Takes a piece of memory from the system to check whether mailboxes can point to it.
 ///
 /// # Errors
-/// They cannot.
+/// [`NoSpareBits`] if they cannot.
 pub(crate) fn probe() -> Result<(), NoSpareBits> {
     let layout = Layout::new::<[u64; 8]>();
-    // SAFETY: not zero-sized; freed below, with the same layout.
+    // SAFETY: the size is not zero.
     let block =
         NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
     let checked = check_spare_bits(block.as_ptr(), layout.size());
-    // SAFETY: allocated above.
+    // SAFETY: the block was allocated above with the same layout.
     unsafe { dealloc(block.as_ptr(), layout) };
     checked
 }
@@ -226,13 +230,13 @@ mod tests_miri {
                 .map(|fill| {
                     let block = allocate(layout);
                     assert_eq!(block.as_ptr().addr() % ALIGNMENT, 0);
-                    // SAFETY: ours, `bytes` long.
+                    // SAFETY: the block was just allocated and is `bytes` long.
                     unsafe { block.write_bytes(fill, bytes) };
                     block
                 })
                 .collect();
             for (fill, block) in (0..).zip(blocks) {
-                // SAFETY: ours, written above, freed once.
+                // SAFETY: the block was allocated and written above, and is freed once.
                 unsafe {
                     assert_eq!((block.read(), block.add(bytes - 1).read()), (fill, fill));
                     free(block, layout);
@@ -245,13 +249,13 @@ mod tests_miri {
     fn blocks_freed_elsewhere_come_back_through_the_depot() {
         let layout = Layout::from_size_align(64, 8).expect("small");
         struct Owned(NonNull<u8>);
-        // SAFETY: a block belongs to whoever holds it.
+        // SAFETY: the value owns its block.
         unsafe impl Send for Owned {}
         let blocks: Vec<_> = (0..1000).map(|_| Owned(allocate(layout))).collect();
         std::thread::spawn(move || {
             for block in blocks {
                 let Owned(block) = block;
-                // SAFETY: handed over by the other thread.
+                // SAFETY: the other thread allocated the block with this layout and handed it over.
                 unsafe { free(block, layout) };
             }
         })
