@@ -1,16 +1,18 @@
 //! Free blocks, held in arrays.
 //!
-//! A thread takes and frees blocks through a *cache* of its own, without a lock: two magazines, so
-//! that one who stands at the border between full and empty does not change them at each step.
-//! Full ones travel between caches through a central *depot*, so that a thread that only frees
-//! feeds one that only allocates, at one lock for a whole magazine.
+//! A thread takes and frees blocks through a *cache* of its own, without a lock. The cache has two
+//! magazines, so that a thread that alternates between taking and freeing at the border between
+//! full and empty does not exchange magazines at each step. Full magazines travel between caches
+//! through a central *depot*, so that a thread that only frees feeds a thread that only allocates,
+//! with one lock for a whole magazine.
 //!
-//! Arrays, and not links inside the blocks, for the sake of just that pair: to follow a link the
-//! allocating core would have to wait for the line that the freeing core has written last, once
-//! for each block. A pointer from an array lets it write the new contents without waiting.
+//! The blocks are in arrays, and not linked through their memory, for the sake of such a pair: to
+//! follow a link, the allocating core would have to wait, for each block, for the cache line that
+//! the freeing core wrote last. With a pointer from an array it writes the new contents without
+//! waiting.
 //!
-//! Invariant: a block is in one magazine, once; whoever takes it out owns it. Nothing in here
-//! touches a block's memory.
+//! Invariant: a block is in one magazine, once; the caller that takes it out owns it. The code here
+//! does not touch a block's memory.
 
 use std::ptr::NonNull;
 
@@ -22,7 +24,7 @@ pub(crate) struct Magazine {
     length: usize,
 }
 
-// SAFETY: the magazine owns its blocks; see the invariant.
+// SAFETY: the magazine owns its blocks, by the invariant of the file's head.
 unsafe impl Send for Magazine {}
 
 impl Magazine {
@@ -30,7 +32,7 @@ impl Magazine {
         Magazine { blocks: [NonNull::dangling(); CAPACITY], length: 0 }
     }
 
-    /// How many blocks of this size make a magazine full: 4 KiB's worth, 8 to 64.
+    /// Returns the number of blocks of this size that fill a magazine: 4 KiB of them, but 8 to 64.
     pub(crate) const fn full(block_bytes: usize) -> usize {
         match 4096 / block_bytes {
             0..8 => 8,
@@ -43,14 +45,14 @@ impl Magazine {
         self.length == 0
     }
 
-    /// Adds a block, which must not be in use. There must be room.
+    /// Adds a block, which must not be in use; the magazine must have room.
     #[inline(always)]
     pub(crate) fn push(&mut self, block: NonNull<u8>) {
         self.blocks[self.length] = block;
         self.length += 1;
     }
 
-    /// Takes the block freed last: the one most likely still in the processor's cache.
+    /// Takes the block freed last, which is the most likely to be in the processor's cache.
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<NonNull<u8>> {
         self.length = self.length.checked_sub(1)?;
@@ -58,7 +60,7 @@ impl Magazine {
     }
 }
 
-/// The magazines of one thread, for blocks of one size.
+/// Magazines of a thread, for blocks of the same size.
 pub(crate) struct Cache {
     active: Magazine,
     spare: Magazine,
@@ -69,7 +71,7 @@ impl Cache {
         Cache { active: Magazine::new(), spare: Magazine::new() }
     }
 
-    /// A block, with `refill` asked for a magazine when both are empty.
+    /// Takes a block; calls `refill` for a magazine if both magazines are empty.
     #[inline(always)]
     pub(crate) fn pop(&mut self, refill: impl FnOnce() -> Magazine) -> NonNull<u8> {
         match self.active.pop() {
@@ -88,7 +90,8 @@ impl Cache {
         self.active.pop().expect("a refill brings at least one block")
     }
 
-    /// Keeps a block that is not in use, with `overflow` given a magazine when both hold `full`.
+    /// Keeps a block that is not in use; passes a magazine to `overflow` if both hold `full`
+    /// blocks.
     #[inline(always)]
     pub(crate) fn push(
         &mut self,
@@ -110,7 +113,7 @@ impl Cache {
         }
     }
 
-    /// Gives up what is in both.
+    /// Empties the cache, and returns the magazines that hold blocks.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Magazine> {
         let Cache { active, spare } = std::mem::replace(self, Cache::new());
         [active, spare].into_iter().filter(|magazine| !magazine.is_empty())

@@ -1,29 +1,30 @@
-//! Where cells live: slots of a few sizes, cut from segments that are never unmapped.
+//! Memory of cells: slots of a few sizes, cut from segments that are never unmapped.
 //!
-//! An address is a pointer to a slot plus a generation, with nothing that counts it; so a slot,
-//! once it has been one, stays readable as a cell for good. A runtime that ends puts its segments
-//! into a process-wide pool, generations and all, and a later runtime takes them from there: an
-//! address of the old one finds a generation that has passed, never a stranger and never a hole.
+//! An address is a pointer to a slot plus a generation, without a reference count; so a slot that
+//! has been handed out stays readable as a cell for good. A runtime that ends puts its segments
+//! into a process-wide pool, including their generations, and a later runtime takes them from
+//! there: an address of the old runtime finds a different generation, never another process and
+//! never unmapped memory.
 //!
-//! | state of a slot | its mailbox word | where it is |
+//! | state of a slot | its mailbox word | its place |
 //! |---|---|---|
-//! | never cut | zero; nobody has its address | at the end of a segment |
-//! | free | `FREE`, generation of the next life | in a magazine |
-//! | live | anything else | with its process |
-//! | used up | `FREE`, last generation | nowhere, for ever |
+//! | never cut | zero; no address leads to it | at the end of a segment |
+//! | free | `FREE`, generation of the next process | in a magazine |
+//! | live | any other | with its process |
+//! | used up | `FREE`, last generation | none, for ever |
 //!
 //! Free slots wait in a cache per worker (see `magazine`), so that spawn and exit take no lock.
 //!
-//! A segment is aligned to its size and begins with a *head*, which any address so leads to without
-//! touching its cell. The head's fields are atomics, for stale addresses read them too, and what
-//! they point to is never freed:
+//! A segment is aligned to its size and begins with a *head*, which is found from any address
+//! without touching its cell. The head's fields are atomics, for stale addresses read them, too.
+//! The budget, table and queues that they point to are never freed:
 //!
 //! | field | set | by |
 //! |---|---|---|
 //! | budget | as a runtime takes the segment | that runtime, before it cuts a slot |
 //! | slot bytes | once, as the segment is given its class | the first runtime |
-//! | bounded queues | once, as the first bounded process comes | whoever is first |
-//! | a slot's bounded queue, in the table of these | once, as the slot's first bounded process comes | its spawner |
+//! | table of bounded queues | once, for the segment's first bounded process | the first spawner |
+//! | a slot's bounded queue, in this table | once, for the slot's first bounded process | its spawner |
 
 use crate::cell::{Cell, CellRef};
 use crate::mailbox::Generation;
@@ -39,18 +40,19 @@ use std::ptr::{self, NonNull};
 /// Slot sizes in bytes. A process whose state does not fit the largest keeps it in a box.
 pub(crate) const SLOT_BYTES: [usize; 8] = [64, 128, 192, 256, 384, 512, 1024, 2048];
 const HEAD_BYTES: usize = 64;
-/// Large enough that the system's bookkeeping per segment is nothing, small enough that a test
-/// with three processes costs little address space. Untouched pages cost no memory.
+/// Size of a segment: large enough that the system's bookkeeping per segment is negligible, small
+/// enough that a test with three processes costs little address space. Untouched pages cost no
+/// memory.
 const SEGMENT_BYTES: usize = if cfg!(miri) { 16 * 1024 } else { 1024 * 1024 };
-/// How many segments are got from the system at once, with one more lost to their alignment.
+/// Number of segments taken from the system at once; the space of another is lost to alignment.
 const SEGMENTS_PER_CHUNK: usize = if cfg!(miri) { 2 } else { 16 };
 
-/// Which of [`SLOT_BYTES`] a process takes.
+/// Slot size of a process: an index into [`SLOT_BYTES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SlotClass(pub(crate) u8);
 
 impl SlotClass {
-    /// The smallest class that holds so much, if any does.
+    /// Returns the smallest class that holds this many bytes, if any does.
     pub(crate) const fn fitting(bytes: usize) -> Option<SlotClass> {
         let mut class = 0;
         while class < SLOT_BYTES.len() {
@@ -71,7 +73,7 @@ impl SlotClass {
     }
 }
 
-/// Where somebody is who looks at one slot after the other.
+/// Position of an iteration over the slots of a slab.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct SlotPlace {
     class: u8,
@@ -79,7 +81,7 @@ pub(crate) struct SlotPlace {
     slot: usize,
 }
 
-/// Caches for all slot sizes, for one thread at a time.
+/// Caches for all slot sizes, used by one thread at a time.
 pub(crate) struct SlotCache([Cache; SLOT_BYTES.len()]);
 
 impl SlotCache {
@@ -92,13 +94,13 @@ impl SlotCache {
         self.0[class.0 as usize].pop(|| slab.refill(class)).cast()
     }
 
-    /// Frees a slot whose mailbox is closed; one that is used up is let go.
+    /// Frees a slot whose mailbox is closed; a slot that is used up is abandoned.
     ///
     /// # Safety
-    /// The slot came from `take` of this slab and class, and nobody holds its token.
+    /// The slot came from `take` with this slab and class, and no thread holds its token.
     #[inline(always)]
     pub(crate) unsafe fn give(&mut self, slab: &Slab, class: SlotClass, slot: NonNull<Cell>) {
-        // SAFETY: slots stay readable.
+        // SAFETY: a slot that was handed out stays readable as a cell for good.
         let (generation, live) = unsafe { slot.as_ref() }.mailbox.peek();
         debug_assert!(!live);
         if generation.is_last() {
@@ -109,7 +111,7 @@ impl SlotCache {
         self.0[class.0 as usize].push(slot.cast(), full, give_back);
     }
 
-    /// Returns everything to the slab, as the cache's thread ends.
+    /// Returns all slots to the slab, as the cache's thread ends.
     pub(crate) fn drain(&mut self, slab: &Slab) {
         for (class, cache) in self.0.iter_mut().enumerate() {
             for magazine in cache.drain() {
@@ -121,7 +123,7 @@ impl SlotCache {
 
 /// All slots of one runtime.
 pub(crate) struct Slab {
-    /// Where the messages of the processes in these slots are counted.
+    /// Budget that is charged for messages to the processes in these slots.
     budget: &'static Budget,
     classes: [Mutex<ClassSlab>; SLOT_BYTES.len()],
 }
@@ -144,10 +146,10 @@ impl Slab {
     pub(crate) fn for_each_slot(&self, mut visit: impl FnMut(CellRef)) {
         for class in (0..SLOT_BYTES.len()).map(|class| SlotClass(class as u8)) {
             let mut index = 0;
-            // The lock is held only to look up where a segment is, not while visiting.
+            // The lock is held only to look up a segment's address, not while visiting.
             while let Some((start, cut)) = self.segment(class, index) {
                 for slot in 0..cut {
-                    // SAFETY: of this class, and cut.
+                    // SAFETY: the segment is of this class, and the slot has been cut.
                     visit(unsafe { CellRef::new(slot_at(start, class, slot)) });
                 }
                 index += 1;
@@ -155,7 +157,7 @@ impl Slab {
         }
     }
 
-    /// The slot that lies at an address of memory, if one does.
+    /// Returns the slot that begins at a memory address, if there is such a slot.
     pub(crate) fn find(&self, address: usize) -> Option<CellRef> {
         (0..SLOT_BYTES.len()).map(|class| SlotClass(class as u8)).find_map(|class| {
             let slab = lock(&self.classes[class.0 as usize]);
@@ -163,14 +165,14 @@ impl Slab {
                 let first = segment.slot(class, 0).addr().get();
                 let offset = address.checked_sub(first)?;
                 let (index, beyond) = (offset / class.bytes(), offset % class.bytes());
-                // SAFETY: of this class, and cut.
+                // SAFETY: the segment is of this class, and the slot has been cut.
                 (beyond == 0 && index < segment.cut)
                     .then(|| unsafe { CellRef::new(segment.slot(class, index)) })
             })
         })
     }
 
-    /// The slot at a place, and the place of the next; places without a slot are passed over.
+    /// Returns the first slot at or after a place, and the place after that slot.
     pub(crate) fn slot(&self, mut place: SlotPlace) -> Option<(CellRef, SlotPlace)> {
         while (place.class as usize) < SLOT_BYTES.len() {
             let class = SlotClass(place.class);
@@ -180,7 +182,7 @@ impl Slab {
                     place = SlotPlace { segment: place.segment + 1, slot: 0, ..place };
                 }
                 Some((start, _)) => {
-                    // SAFETY: of this class, and cut.
+                    // SAFETY: the segment is of this class, and the slot has been cut.
                     let cell = unsafe { CellRef::new(slot_at(start, class, place.slot)) };
                     return Some((cell, SlotPlace { slot: place.slot + 1, ..place }));
                 }
@@ -220,7 +222,8 @@ impl Slab {
 }
 
 impl Drop for Slab {
-    /// Passes the segments on. One in which a process was abandoned alive is never used again.
+    /// Puts the segments into the pool. A segment in which a process is still alive is never used
+    /// again.
     fn drop(&mut self) {
         for (class, slab) in self.classes.iter_mut().enumerate() {
             let slab = slab.get_mut().unwrap_or_else(crate::sync::PoisonError::into_inner);
@@ -245,10 +248,10 @@ static UNUSED: Mutex<Vec<Unused>> = Mutex::new(Vec::new());
 /// Zeroed memory for one segment.
 struct Unused(NonNull<Head>);
 
-// SAFETY: nobody else has it.
+// SAFETY: the value owns its memory: `Unused::allocate` makes one for each piece.
 unsafe impl Send for Unused {}
 
-/// How a segment begins. See the file's head.
+/// Head of a segment, at its beginning; see the file's head.
 #[repr(C)]
 struct Head {
     budget: AtomicPtr<Budget>,
@@ -258,34 +261,34 @@ struct Head {
 
 const _: () = assert!(size_of::<Head>() <= HEAD_BYTES);
 
-/// The head of the segment that a slot is in.
+/// Returns the head of the segment that a slot is in.
 #[inline(always)]
 fn head_of(cell: CellRef) -> &'static Head {
     let head = cell.as_ptr().as_ptr().map_addr(|address| address & !(SEGMENT_BYTES - 1));
-    // SAFETY: a slot's pointer is good for its whole segment, which is aligned to its size and
-    // begins with a head, of which all that changes is atomic.
+    // SAFETY: a slot's pointer is valid for its whole segment, which is never unmapped, aligned to
+    // its size, and begins with a head, whose fields are atomics.
     unsafe { &*head.cast::<Head>() }
 }
 
-/// Where what is sent to a slot's process is counted.
+/// Returns the budget that is charged for messages to a slot's process.
 #[inline(always)]
 pub(crate) fn budget_of(cell: CellRef) -> &'static Budget {
-    // Acquires the budget's contents, for a stale address may see one that was set just now.
-    // SAFETY: set before the slot was cut, and never freed.
+    // Acquires the budget's contents, for a stale address may see a budget that was just set.
+    // SAFETY: the budget was set before the slot was cut, and budgets are never freed.
     unsafe { &*head_of(cell).budget.load(Ordering::Acquire) }
 }
 
-/// The bounded queue of a slot, if it ever had a bounded process.
+/// Returns the bounded queue of a slot, if the slot ever had a bounded process.
 pub(crate) fn bounded_queue_of(cell: CellRef) -> Option<&'static BoundedQueue> {
-    // Both acquire the contents, from `bounded_queue_for`.
+    // Both loads acquire the contents that `bounded_queue_for` released.
     let bounded_queues = NonNull::new(head_of(cell).bounded_queues.load(Ordering::Acquire))?;
-    // SAFETY: a place in the table is that of a slot of this segment; bounded queues are never
-    // freed.
+    // SAFETY: the table has an entry for each slot of the segment; tables and bounded queues are
+    // never freed.
     unsafe { bounded_queues.add(slot_index(cell)).as_ref().load(Ordering::Acquire).as_ref() }
 }
 
-/// The bounded queue of a slot that is about to have a bounded process, and so nobody else's to
-/// give one.
+/// Returns the bounded queue of a slot that is about to get a bounded process, and makes the queue
+/// if there is none. The caller, the slot's spawner, is the only thread that may do so.
 pub(crate) fn bounded_queue_for(cell: CellRef) -> &'static BoundedQueue {
     if let Some(queue) = bounded_queue_of(cell) {
         return queue;
@@ -296,7 +299,7 @@ pub(crate) fn bounded_queue_for(cell: CellRef) -> &'static BoundedQueue {
         None => make_bounded_queues(head),
     };
     let queue: &'static BoundedQueue = Box::leak(Box::new(BoundedQueue::new()));
-    // SAFETY: as in `bounded_queue_of`.
+    // SAFETY: the table has an entry for each slot of the segment, and is never freed.
     let place = unsafe { bounded_queues.add(slot_index(cell)).as_ref() };
     place.store(ptr::from_ref(queue).cast_mut(), Ordering::Release);
     queue
@@ -305,14 +308,14 @@ pub(crate) fn bounded_queue_for(cell: CellRef) -> &'static BoundedQueue {
 #[cold]
 fn make_bounded_queues(head: &Head) -> NonNull<AtomicPtr<BoundedQueue>> {
     let slots = SEGMENT_BYTES / head.slot_bytes.load(Ordering::Relaxed) as usize;
-    // Never fails: a segment's worth of pointers is small.
+    // Never fails: a pointer for each slot of a segment takes little memory.
     let layout = Layout::array::<AtomicPtr<BoundedQueue>>(slots).unwrap_or(Layout::new::<usize>());
-    // SAFETY: not zero-sized; zeroed memory is a table of null pointers.
+    // SAFETY: the size is not zero; zeroed memory is a table of null pointers.
     let made = NonNull::new(unsafe { alloc_zeroed(layout) })
         .unwrap_or_else(|| handle_alloc_error(layout))
         .cast::<AtomicPtr<BoundedQueue>>();
     let none = ptr::null_mut();
-    // Releases the zeroes to whoever acquires the pointer.
+    // Releases the zeroes to the threads that acquire the pointer.
     match head.bounded_queues.compare_exchange(
         none,
         made.as_ptr(),
@@ -321,7 +324,7 @@ fn make_bounded_queues(head: &Head) -> NonNull<AtomicPtr<BoundedQueue>> {
     ) {
         Ok(_) => made,
         Err(others) => {
-            // SAFETY: made above, and seen by nobody.
+            // SAFETY: the table was made above with this layout, and no other thread has seen it.
             unsafe { dealloc(made.as_ptr().cast(), layout) };
             NonNull::new(others).expect("the exchange failed because a table is there")
         }
@@ -330,28 +333,28 @@ fn make_bounded_queues(head: &Head) -> NonNull<AtomicPtr<BoundedQueue>> {
 
 fn slot_index(cell: CellRef) -> usize {
     let offset = cell.as_ptr().as_ptr().addr() % SEGMENT_BYTES - HEAD_BYTES;
-    // Written before the first slot was cut, and not again.
+    // Written once, before the first slot was cut.
     offset / head_of(cell).slot_bytes.load(Ordering::Relaxed) as usize
 }
 
-/// The slot with this index.
+/// Returns the slot with this index.
 ///
 /// # Safety
-/// The segment is one of this class, and has so many slots.
+/// `start` is a segment of this class, which has more than `index` slots.
 unsafe fn slot_at(start: NonNull<Head>, class: SlotClass, index: usize) -> NonNull<Cell> {
-    // SAFETY: inside the segment.
+    // SAFETY: by the contract, the slot lies inside the segment.
     unsafe { start.byte_add(HEAD_BYTES + index * class.bytes()).cast() }
 }
 
 struct Segment {
     start: NonNull<Head>,
-    /// How many slots this runtime has handed out at least once.
+    /// Number of slots that this runtime has handed out at least once.
     cut: usize,
-    /// How many slots hold a generation that an earlier runtime has left there.
+    /// Number of slots that hold a generation left by an earlier runtime.
     used: usize,
 }
 
-// SAFETY: a segment owns its memory; the cells in it are made to be shared.
+// SAFETY: a segment owns its memory, and the cells in it may be shared between threads.
 unsafe impl Send for Segment {}
 
 impl Segment {
@@ -367,23 +370,23 @@ impl Segment {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: zeroed memory is a head; all that changes in it is atomic.
+        // SAFETY: zeroed memory is a head, whose fields are atomics; segments are never unmapped.
         unsafe { self.start.as_ref() }
     }
 
     fn slot(&self, class: SlotClass, index: usize) -> NonNull<Cell> {
-        // SAFETY: indices are below the segment's slot count.
+        // SAFETY: the segment is of this class; callers pass indices below its slot count.
         unsafe { slot_at(self.start, class, index) }
     }
 
-    /// Hands out the next slots; none when the segment is used up.
+    /// Cuts the next slots; returns none if the segment is used up.
     fn cut(&mut self, class: SlotClass) -> Magazine {
         let mut magazine = Magazine::new();
         let slots = class.slots_per_segment();
         let end = (self.cut + Magazine::full(class.bytes())).min(slots);
         for index in (self.cut..end).rev() {
             let slot = self.slot(class, index);
-            // SAFETY: zeroed memory is a cell's header before its first life.
+            // SAFETY: zeroed memory is the header of a cell before its first process.
             let mailbox = unsafe { &slot.as_ref().mailbox };
             if index >= self.used {
                 mailbox.set_free(Generation::FIRST);
@@ -401,7 +404,7 @@ impl Segment {
 
     fn is_free(&self, class: SlotClass) -> bool {
         (0..self.cut).all(|index| {
-            // SAFETY: cut slots are cells.
+            // SAFETY: the slot has been cut, so it is a cell.
             !unsafe { self.slot(class, index).as_ref() }.mailbox.peek().1
         })
     }
@@ -409,20 +412,20 @@ impl Segment {
 
 impl Unused {
     fn allocate() -> impl Iterator<Item = Unused> {
-        // The system hands out zeroed pages without touching them, but only for an alignment it
-        // gives anyway; so align by hand.
+        // The system hands out zeroed pages without touching them, but only at its own alignment;
+        // so the segments are aligned by hand.
         const LAYOUT: Layout =
             match Layout::from_size_align((SEGMENTS_PER_CHUNK + 1) * SEGMENT_BYTES, 16) {
                 Ok(layout) => layout,
                 Err(_) => panic!("a chunk has a layout"),
             };
-        // SAFETY: not zero-sized.
+        // SAFETY: the size is not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(LAYOUT) })
             .unwrap_or_else(|| handle_alloc_error(LAYOUT));
         require_spare_bits(memory, LAYOUT.size());
         let padding = memory.as_ptr().addr().wrapping_neg() % SEGMENT_BYTES;
         (0..SEGMENTS_PER_CHUNK).map(move |index| {
-            // SAFETY: the padding is less than a segment, so this one ends inside the chunk.
+            // SAFETY: the padding is less than a segment, so this segment ends inside the chunk.
             Unused(unsafe { memory.add(padding + index * SEGMENT_BYTES) }.cast())
         })
     }
@@ -437,7 +440,7 @@ mod tests_miri {
     use std::collections::HashSet;
 
     #[test]
-    fn slots_are_distinct_and_freed_ones_come_back_first() {
+    fn slots_are_distinct_and_freed_slots_come_back_first() {
         let slab = Slab::new(OwnBudget::new(0, Events::new()).get());
         let mut cache = SlotCache::new();
         let class = SlotClass::fitting(100).expect("small");
@@ -448,13 +451,13 @@ mod tests_miri {
         slab.for_each_slot(|_| seen += 1);
         assert!(seen >= count);
         for &slot in &slots {
-            // SAFETY: taken above, never opened.
+            // SAFETY: the slot was taken above and never opened.
             unsafe { cache.give(&slab, class, slot) };
         }
         let again: HashSet<_> = (0..count).map(|_| cache.take(&slab, class)).collect();
         assert_eq!(again, slots.into_iter().collect());
         for slot in again {
-            // SAFETY: as above.
+            // SAFETY: the slot was taken above and never opened.
             unsafe { cache.give(&slab, class, slot) };
         }
         cache.drain(&slab);
@@ -466,7 +469,7 @@ mod tests_miri {
         let mut cache = SlotCache::new();
         let class = SlotClass::fitting(64).expect("small");
         let slot = cache.take(&slab, class);
-        // SAFETY: ours.
+        // SAFETY: the slot was taken above and never opened.
         unsafe {
             slot.as_ref().mailbox.set_free(Generation::LAST);
             cache.give(&slab, class, slot);
@@ -476,7 +479,7 @@ mod tests_miri {
     }
 
     #[test]
-    fn each_slot_finds_its_segments_head_and_a_lobby_of_its_own() {
+    fn each_slot_finds_its_segments_head_and_a_bounded_queue_of_its_own() {
         let budget = OwnBudget::new(7, Events::new());
         let slab = Slab::new(budget.get());
         let mut cache = SlotCache::new();
@@ -485,7 +488,8 @@ mod tests_miri {
             let count = class.slots_per_segment().min(300) + 1;
             for _ in 0..count {
                 let slot = cache.take(&slab, class);
-                // SAFETY: a slot of the slab, with all it may be used for.
+                // SAFETY: the slot was just cut from the slab, and its pointer is valid for the
+                // whole segment.
                 let cell = unsafe { CellRef::new(slot) };
                 assert_eq!(budget_of(cell).limit(), 7);
                 let queue = bounded_queue_for(cell);

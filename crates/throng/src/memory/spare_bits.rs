@@ -1,21 +1,21 @@
-//! Room for a generation beside a pointer: the bits that an address of at most 48 bits, and aligned to
+//! Room for a generation beside a pointer: the bits that an address of at most 48 bits, aligned to
 //! 64 bytes, leaves free.
 //!
-//! Words that hold both (see `mailbox`) rely on this for each cell and each message, and never look.
-//! So it is looked at where their memory comes from the system, and once before a runtime starts: on
-//! a system that has no such memory, the start fails and says why.
+//! Words that hold both (see `mailbox`) rely on this for each cell and each message, without a
+//! check. The check is made when memory for them comes from the system, and once before a runtime
+//! starts: on a system without such memory, the start fails and reports the reason.
 
 use crate::mailbox::GENERATION_MASK;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// The part of the mask that alignment leaves free.
+/// Low bits of an address, which its alignment leaves free.
 const ALIGNMENT_MASK: usize = 0x3F;
 
-/// Memory whose address leaves no room for a generation.
+/// Error of memory whose address leaves no room for a generation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NoSpareBits {
-    /// The first such address.
+    /// Address without spare bits: that of the memory's first byte, or else of its last.
     pub(crate) address: usize,
 }
 
@@ -31,8 +31,8 @@ impl fmt::Display for NoSpareBits {
     }
 }
 
-/// Whether all of this memory, cut at multiples of 64 bytes, can be pointed to by a word that holds a
-/// generation too: its addresses have 48 bits at most.
+/// Checks that a word that also holds a generation can point to all of this memory, cut at
+/// multiples of 64 bytes: that its addresses have at most 48 bits.
 pub(crate) fn check_spare_bits(memory: *mut u8, bytes: usize) -> Result<(), NoSpareBits> {
     let (first, last) = (memory.addr(), memory.addr().saturating_add(bytes.saturating_sub(1)));
     let beyond = |address: usize| address & GENERATION_MASK & !ALIGNMENT_MASK != 0;
@@ -42,11 +42,11 @@ pub(crate) fn check_spare_bits(memory: *mut u8, bytes: usize) -> Result<(), NoSp
     }
 }
 
-/// Called where memory for cells and messages comes from the system.
+/// Checks memory for cells and messages as it comes from the system.
 ///
 /// # Panics
-/// If it has no spare bits. A runtime is not started on a system where all memory is so; memory of
-/// this kind that comes later would mix up processes.
+/// If an address in it has no spare bits. A runtime does not start on a system whose memory has no
+/// spare bits; such memory that came later would mix up processes.
 #[inline]
 pub(crate) fn require_spare_bits(memory: NonNull<u8>, bytes: usize) {
     #[cold]
