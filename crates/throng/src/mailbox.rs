@@ -467,7 +467,8 @@ mod tests_miri {
     fn pushes_come_out_in_order_and_another_generation_is_refused() {
         let first = Generation::FIRST;
         let mailbox = Mailbox::new_open(first);
-        // SAFETY: each push is of an item just made, or of the refused item, which is still ours.
+        // SAFETY: each push is of an item just made, or of the refused item, which is still this
+        // test's.
         unsafe {
             assert_eq!(mailbox.push(first, item(1)), Ok(Pushed::Woke));
             assert_eq!(mailbox.push(first, item(2)), Ok(Pushed::Queued));
@@ -647,7 +648,8 @@ mod loom_models {
                 let (mailbox, refused) = (mailbox.clone(), refused.clone());
                 thread::spawn(move || {
                     let message = item(1);
-                    // SAFETY: the item was just made; if the push is refused, it is still ours.
+                    // SAFETY: the item was just made; if the push is refused, it is still this
+                    // thread's.
                     unsafe {
                         if mailbox.push(first, message).is_err() {
                             take(message.as_ptr());
@@ -682,7 +684,8 @@ mod loom_models {
                 let mailbox = mailbox.clone();
                 thread::spawn(move || {
                     let message = item(1);
-                    // SAFETY: the item was just made; if the push is refused, it is still ours.
+                    // SAFETY: the item was just made; if the push is refused, it is still this
+                    // thread's.
                     unsafe {
                         let pushed = mailbox.push(first, message);
                         if pushed.is_err() {

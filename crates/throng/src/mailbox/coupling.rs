@@ -11,7 +11,7 @@
 //!
 //! Invariants:
 //! 1. A car is written before the count that covers it, and read after that count was seen.
-//! 2. No car is added once `DETACHED` is set: adding and detaching are exchanges of one word.
+//! 2. No car is added once `DETACHED` is set: adding and detaching are exchanges of the same word.
 //! 3. Exactly one of the two sides learns that it is the last, and frees the train.
 //!
 //! A train is in the mailbox before every message that is pushed while cars are added to it. Such a
@@ -42,7 +42,7 @@ pub(crate) enum Found {
 }
 
 impl Coupling {
-    /// Creates the coupling of a train with one car.
+    /// Creates the coupling of a train with a single car.
     pub(crate) fn new() -> Coupling {
         Coupling(AtomicU32::new(1))
     }

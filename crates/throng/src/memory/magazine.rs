@@ -4,7 +4,7 @@
 //! magazines, so that a thread that alternates between taking and freeing at the border between
 //! full and empty does not exchange magazines at each step. Full magazines travel between caches
 //! through a central *depot*, so that a thread that only frees feeds a thread that only allocates,
-//! with one lock for a whole magazine.
+//! with a single lock per magazine.
 //!
 //! The blocks are in arrays, and not linked through their memory, for the sake of such a pair: to
 //! follow a link, the allocating core would have to wait, for each block, for the cache line that
@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 
 const CAPACITY: usize = 64;
 
-/// Up to 64 free blocks of one size.
+/// Up to 64 free blocks of the same size.
 pub(crate) struct Magazine {
     blocks: [NonNull<u8>; CAPACITY],
     length: usize,
