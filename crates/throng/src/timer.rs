@@ -1,21 +1,20 @@
 //! Time: a coarse clock that costs a load, and a wheel of alarms.
 //!
-//! An alarm wakes a process at a tick; what the process then does about it is its futures'
-//! business. So a cell needs one alarm at most, the earliest anything in it asked for, and a
-//! future that is done does not cancel it: the wake comes, finds nothing late, and is forgotten.
-//! A process that makes a million calls a second, each with a deadline five seconds off, so puts
-//! one entry into the wheel every five seconds.
+//! An alarm wakes a process at a tick; the process's futures decide what to do about it. So a cell
+//! needs one alarm at most, the earliest that any of its futures asked for, and a future that is
+//! done does not cancel it: the wake comes, finds nothing late, and is forgotten. A process that
+//! makes a million calls a second, each with a deadline five seconds off, so puts one entry into
+//! the wheel every five seconds.
 //!
 //! ```text
 //! level 0: 64 slots of 1 ms │ level 1: 64 of 64 ms │ level 2: 64 of 4 s │ level 3: … │ level 4
 //! ```
 //! An entry stands in the level whose slot is just wide enough, and moves down a level when the
-//! time reaches its slot. What a slot holds is moved and rung in slices, so that a million alarms of
-//! one instant neither hold a worker up nor flood its queue. Each insertion looks at a few entries
-//! elsewhere, so that those nobody waits for any more do not pile up.
-//! Ticks are milliseconds since the runtime's start, mod 2³²; an alarm
-//! further off than the wheel reaches (12 days) rings at its end and is set anew by whoever still
-//! waits.
+//! time reaches its slot. The entries of a slot are moved and rung in slices, so that a million
+//! alarms of one instant neither hold up a worker nor flood its queue. Each insertion checks a few
+//! entries elsewhere, so that entries that no process waits for any more do not pile up. Ticks are
+//! milliseconds since the runtime's start, mod 2³²; an alarm further off than the wheel reaches (12
+//! days) rings at its end and is set again by the process if it still waits.
 
 pub(crate) mod alarms;
 pub(crate) mod message_timer;
@@ -39,8 +38,8 @@ impl Tick {
         Tick(self.0.wrapping_add(milliseconds).max(1))
     }
 
-    /// The first tick at which `time` has passed for certain since this one began, and as long
-    /// again as a reading is usually old.
+    /// First tick at which `time` has certainly passed since this tick began, with an allowance for
+    /// the usual age of a reading.
     #[inline]
     pub(crate) fn deadline(self, time: Duration) -> Tick {
         self.after(time.saturating_add(Clock::STALE + Duration::from_millis(1)))
@@ -52,7 +51,7 @@ impl Tick {
         now.0.wrapping_sub(self.0) as i32 >= 0
     }
 
-    /// This tick, or the one `most` after `now` if that comes first.
+    /// Returns this tick, or the tick `most` after `now` if that comes first.
     pub(crate) fn min_after(self, now: Tick, most: Duration) -> Tick {
         let limit = now.after(most);
         if limit.is_due(self) { limit } else { self }
@@ -66,8 +65,9 @@ impl Tick {
         (raw != 0).then_some(Tick(raw))
     }
 
-    /// This tick and as many periods as it takes to come after `now`; counted from `now` if this
-    /// tick is further off than a period, for then it is one of another runtime's clock.
+    /// Returns this tick plus as many periods as it takes to come after `now`. If this tick is
+    /// further off than a period, it comes from another runtime's clock, and the period is counted
+    /// from `now`.
     pub(crate) fn next_beat(self, now: Tick, period: Duration) -> Tick {
         let period = u32::try_from(period.as_millis()).unwrap_or(REACH).clamp(1, REACH);
         if now.until(self) > period {
@@ -78,14 +78,14 @@ impl Tick {
         Tick(self.0.wrapping_add(next).max(1))
     }
 
-    /// How many ticks `later` is off; zero if it has passed.
+    /// Number of ticks until `later`; zero if it has passed.
     pub(crate) fn until(self, later: Tick) -> u32 {
         if later.is_due(self) { 0 } else { later.0.wrapping_sub(self.0) }
     }
 }
 
-/// The clock all workers share: read by a load, advanced by whoever refreshes it. On a line of its
-/// own, for all read it at each turn.
+/// The clock that all workers share: read by a load, advanced by any thread that refreshes it. It
+/// has a cache line of its own, because all workers read it at each turn.
 #[repr(align(128))]
 pub(crate) struct Clock {
     epoch: Epoch,
@@ -93,14 +93,14 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// How old a reading is at most while any worker runs, if the machine is not overloaded.
+    /// Greatest age of a reading while any worker runs, if the machine is not overloaded.
     pub(crate) const STALE: Duration = Duration::from_millis(2);
 
     pub(crate) fn new() -> Clock {
         Clock { epoch: Epoch::now(), now: AtomicU32::new(1) }
     }
 
-    /// A clock that shows the time of a simulation.
+    /// Creates a clock that shows the time of a simulation.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated() -> Clock {
         Clock { epoch: Epoch::simulated(), now: AtomicU32::new(1) }
@@ -111,22 +111,23 @@ impl Clock {
         Tick(self.now.load(Ordering::Relaxed))
     }
 
-    /// How long the runtime has run.
+    /// Time for which the runtime has run.
     pub(crate) fn elapsed(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// Looks at the system's clock.
+    /// Reads the system's clock and advances this clock to it.
     pub(crate) fn refresh(&self) -> Tick {
         self.refresh_exactly().0
     }
 
-    /// The same, and how long the runtime has run.
+    /// Same as [`refresh`](Self::refresh); also returns the time for which the runtime has run.
     pub(crate) fn refresh_exactly(&self) -> (Tick, Duration) {
         let elapsed = self.epoch.elapsed();
         // Wraps after 49 days; ticks are compared by difference.
         let now = Tick((elapsed.as_millis() as u32).wrapping_add(1).max(1));
-        // Two who look at once may store in either order; that is the only way it could go back.
+        // Two threads that refresh at once may store in either order; only that could set the clock
+        // back.
         let behind = now.until(self.now());
         if behind == 0 || behind > 60_000 {
             self.now.store(now.0, Ordering::Relaxed);
@@ -138,28 +139,28 @@ impl Clock {
 const LEVEL_BITS: u32 = 6;
 const LEVEL_SLOTS: usize = 1 << LEVEL_BITS;
 const LEVELS: usize = 5;
-/// The furthest an alarm can be off, in ticks.
+/// Greatest distance of an alarm, in ticks.
 const REACH: u32 = (1 << (LEVEL_BITS * LEVELS as u32)) - 1;
-/// The same as a time: 12 days.
+/// Greatest distance of an alarm as a time: 12 days.
 pub(crate) const REACH_TIME: Duration = Duration::from_millis(REACH as u64);
-/// Moving an entry down is so much cheaper than ringing it.
+/// Moves of an entry to a lower level that cost about as much as one ring.
 const MOVES_PER_RING: usize = 16;
-/// How many entries each insertion looks at in a wheel of some size. Two: then a wheel holds at most
-/// about three times what is alive in it, whatever is cancelled.
+/// Number of entries that each insertion checks in a wheel of some size. With two, a wheel holds at
+/// most about three times its live entries, whatever is cancelled.
 const WEEDED_PER_INSERT: usize = 2;
 const WEEDED_FROM: usize = 256;
 
-/// Alarms in the order of time. `T` is whom to wake.
+/// Alarms in the order of time. `T` is the target to wake.
 pub(crate) struct Wheel<T> {
-    /// The tick up to which all alarms have rung or stand in `reached`.
+    /// Tick up to which all alarms have rung or stand in `reached`.
     now: Tick,
     length: usize,
     levels: [[Bucket<(Tick, T)>; LEVEL_SLOTS]; LEVELS],
-    /// A bit per slot that is not empty.
+    /// A bit per slot that is not empty, for each level.
     occupied: [u64; LEVELS],
-    /// What stood in the slots that the time has reached, until it is rung or moved down.
+    /// Entries of the slots that the time has reached, until they are rung or moved down.
     reached: Outlet<(Tick, T)>,
-    /// Where the weeding goes on: level, slot, entry.
+    /// Position at which weeding continues: level, slot, entry.
     weeding: (usize, usize, usize),
 }
 
@@ -175,15 +176,16 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// How many alarms are set, those included that nobody waits for any more.
+    /// Number of alarms set, including alarms that no process waits for any more.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// Sets an alarm at a time `now`. One that is due already rings at the next tick.
+    /// Sets an alarm for the tick `at`, at a time `now`. An alarm that is already due rings at the
+    /// next tick.
     ///
-    /// Cost: constant; a look at two others in passing, which are let go of if `is_dead` says so.
+    /// Cost: constant; two other entries are checked in passing and dropped if `is_dead` says so.
     pub(crate) fn insert(
         &mut self,
         now: Tick,
@@ -192,7 +194,7 @@ impl<T> Wheel<T> {
         is_dead: impl Fn(Tick, &T) -> bool,
     ) {
         if self.length == 0 {
-            // Nothing has moved the wheel on since its last alarm, perhaps for weeks.
+            // An empty wheel has not been moved on since its last alarm, perhaps for weeks.
             self.now = now;
         } else if self.length >= WEEDED_FROM {
             self.weed(WEEDED_PER_INSERT, is_dead);
@@ -203,7 +205,7 @@ impl<T> Wheel<T> {
 
     fn place(&mut self, at: Tick, whom: T) {
         let rings = Tick(self.now.0.wrapping_add(self.now.until(at).max(1)));
-        // The highest bit in which the two differ names the level; a carry past the top wraps
+        // The highest bit in which the two ticks differ names the level; a carry past the top wraps
         // into the top level, whose slots come round again within the wheel's reach.
         let differing = (self.now.0 ^ rings.0) | 1;
         let level = ((31 - differing.leading_zeros()) / LEVEL_BITS).min(LEVELS as u32 - 1);
@@ -212,7 +214,7 @@ impl<T> Wheel<T> {
         self.occupied[level as usize] |= 1 << slot;
     }
 
-    /// Looks at the next few entries and lets go of the dead.
+    /// Checks the next few entries and drops the dead.
     pub(crate) fn weed(&mut self, count: usize, is_dead: impl Fn(Tick, &T) -> bool) {
         let (level, slot, entry) = &mut self.weeding;
         for _ in 0..count {
@@ -227,7 +229,8 @@ impl<T> Wheel<T> {
                 }
                 Some(_) => *entry += 1,
                 None => {
-                    // The next slot that holds anything, or else the first of the next level.
+                    // Go to the next slot that is not empty, or else to the first of the next
+                    // level.
                     let after =
                         self.occupied[*level] & u64::MAX.checked_shl(*slot as u32 + 1).unwrap_or(0);
                     (*slot, *entry) = (after.trailing_zeros() as usize % LEVEL_SLOTS, 0);
@@ -240,7 +243,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// The next tick at which [`advance`](Self::advance) has something to do.
+    /// Next tick at which [`advance`](Self::advance) has something to do.
     pub(crate) fn next(&self) -> Option<Tick> {
         if !self.reached.is_empty() {
             return Some(self.now);
@@ -251,18 +254,18 @@ impl<T> Wheel<T> {
             .min_by_key(|&tick| self.now.until(tick))
     }
 
-    /// When the time reaches the next occupied slot of a level.
+    /// Tick at which the time reaches the next occupied slot of a level.
     fn next_of(&self, level: usize) -> Tick {
         let shift = level as u32 * LEVEL_BITS;
         let current = self.now.0 >> shift;
-        // Slots lie in a ring; the present slot's own turn comes last, a full round on.
+        // Slots lie in a ring; the current slot comes last, a full round on.
         let following = current.wrapping_add(1);
         let ring = self.occupied[level].rotate_right(following % LEVEL_SLOTS as u32);
         Tick(following.wrapping_add(ring.trailing_zeros()) << shift)
     }
 
-    /// Moves the time on to `now` and hands over those whose alarm is due, up to `most` of them;
-    /// if more are left, [`next`](Self::next) is still due.
+    /// Moves the time on to `now` and hands at most `most` due alarms to `ring`. If more are left,
+    /// [`next`](Self::next) is still due.
     pub(crate) fn advance(&mut self, now: Tick, most: usize, mut ring: impl FnMut(Tick, T)) {
         let (mut rings, mut moves) = (most, most.saturating_mul(MOVES_PER_RING));
         loop {
@@ -289,7 +292,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Moves the time on to the next slots that hold anything, and takes that out.
+    /// Moves the time on to the next occupied slots, and takes their entries out.
     fn reach(&mut self, next: Tick) {
         self.now = next;
         for level in (0..LEVELS).rev() {
@@ -309,7 +312,7 @@ impl<T> Wheel<T> {
 mod tests {
     use super::*;
 
-    /// Every alarm rings exactly once, at its tick or at the first look after it.
+    /// Checks that every alarm rings exactly once, at its tick or at the first check after it.
     fn check(start: u32, delays: &[u32], step: u32, slice: usize) {
         let mut wheel = Wheel::new(Tick(start));
         for (index, &delay) in delays.iter().enumerate() {
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_nobody_waits_for_do_not_pile_up() {
+    fn dead_alarms_do_not_pile_up() {
         use std::cell::RefCell;
         let rounds = if cfg!(miri) { 20 } else { 500 };
         let dead = RefCell::new(std::collections::HashSet::new());
@@ -385,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn beats_keep_their_phase_and_skip_what_was_missed() {
+    fn beats_keep_their_phase_and_skip_missed_beats() {
         let beat = |at, now, period| Tick(at).next_beat(Tick(now), Duration::from_millis(period)).0;
         assert_eq!(beat(100, 100, 10), 110);
         assert_eq!(beat(100, 109, 10), 110);
@@ -393,7 +396,7 @@ mod tests {
         assert_eq!(beat(100, 137, 10), 140);
         assert_eq!(beat(100, 90, 10), 110);
         assert_eq!(beat(100, 105, 0), 106);
-        // Of a clock that began to run long before this one.
+        // A tick of a clock that began to run long before this one.
         assert_eq!(beat(5000, 90, 10), 100);
         assert_eq!(beat(u32::MAX - 3, 2, 10), 6);
     }

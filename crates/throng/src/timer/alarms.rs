@@ -1,15 +1,16 @@
-//! The alarms that one worker keeps, and what they wake.
+//! Alarms that one worker keeps, and the processes and timers they wake.
 //!
-//! A wheel is behind a lock, so that others can set alarms in it and, while its owner is stuck in a
-//! turn, ring them. The owner takes the lock seldom: a process has one alarm, the earliest it was
-//! asked for, and looking whether any is due costs a load. No user's code runs under the lock.
+//! A wheel is behind a lock, so that other threads can set alarms in it and, while its owner is
+//! stuck in a turn, ring them. The owner takes the lock seldom: a process has one alarm, the
+//! earliest it was asked for, and checking whether any is due costs a load. No user code runs under
+//! the lock.
 //!
-//! An entry takes 16 bytes: its tick, and one word that says whom it wakes.
+//! An entry takes 16 bytes: its tick, and one word that names its target.
 //!
-//! | lowest bit of the word | it is | a dead entry is one that |
+//! | lowest bit of the word | target | the entry is dead when |
 //! |---|---|---|
-//! | 0 | a cell, which nothing counts | its cell's alarm word does not name any more |
-//! | 1 | a share in a message timer | is of a cancelled timer |
+//! | 0 | a cell, which nothing counts | its cell's alarm word does not name it any more |
+//! | 1 | a share in a message timer | its timer is over |
 
 use crate::cell::CellRef;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -20,10 +21,10 @@ use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-/// The target of an alarm in one word. See the file's head.
+/// Target of an alarm in one word. See the file's head.
 pub(crate) struct PackedTarget(NonNull<()>);
 
-/// The target of an alarm: a process or a timer.
+/// Target of an alarm: a process or a timer.
 pub(crate) enum AlarmTarget {
     /// A process, which has one alarm at a time.
     Process(CellRef),
@@ -31,15 +32,15 @@ pub(crate) enum AlarmTarget {
     Timer(TimerShare),
 }
 
-// SAFETY: a cell reference and a share of a timer are.
+// SAFETY: the word stands for a `CellRef` or a `TimerShare`, which are both `Send`.
 unsafe impl Send for PackedTarget {}
 
 const _: () = assert!(size_of::<(Tick, PackedTarget)>() == 16, "a million alarms take 16 MB");
 
 const TIMER: usize = 1;
-/// Entries looked at for each timer that ends early. A step from one slot of the wheel to the next
-/// counts as one, and so do empty levels: with four, even entries that lie scattered are dropped
-/// faster than they are added.
+/// Entries checked for each timer that ends early. A step from a slot of the wheel to the next
+/// counts as an entry, and so do empty levels: with four, even scattered entries are dropped faster
+/// than they are added.
 const WEEDED_PER_END: usize = 4;
 
 impl PackedTarget {
@@ -55,17 +56,18 @@ impl PackedTarget {
     pub(crate) fn open(self) -> AlarmTarget {
         let this = ManuallyDrop::new(self);
         match this.timer_pointer() {
-            // SAFETY: made from a share in `timer`, which goes over to the caller.
+            // SAFETY: a tagged word was made from a share in `timer`; `self` is forgotten, so the
+            // share passes to the caller.
             Some(pointer) => AlarmTarget::Timer(unsafe { TimerShare::from_raw(pointer) }),
-            // SAFETY: made from a cell in `process`.
+            // SAFETY: an untagged word was made from a `CellRef` in `process`.
             None => AlarmTarget::Process(unsafe { CellRef::new(this.0.cast()) }),
         }
     }
 
-    /// Whether nobody waits for this any more.
+    /// Whether the entry is dead: its process or timer does not wait for it any more.
     fn is_dead(&self, at: Tick) -> bool {
         match self.timer_pointer() {
-            // SAFETY: as in `open`, but the share stays here.
+            // SAFETY: a tagged word was made from a share in `timer`; the share stays in `self`.
             Some(pointer) => ManuallyDrop::new(unsafe { TimerShare::from_raw(pointer) }).is_over(),
             // SAFETY: as in `open`.
             None => !unsafe { CellRef::new(self.0.cast()) }.has_alarm(at),
@@ -81,27 +83,27 @@ impl PackedTarget {
 impl Drop for PackedTarget {
     fn drop(&mut self) {
         if let Some(pointer) = self.timer_pointer() {
-            // SAFETY: as in `open`.
+            // SAFETY: a tagged word was made from a share in `timer`, which `open` has not taken.
             drop(unsafe { TimerShare::from_raw(pointer) });
         }
     }
 }
 
-/// See the file's head.
+/// Alarms of one worker; see the file's head.
 pub(crate) struct Alarms {
-    /// None once the runtime is over.
+    /// The wheel; none once the runtime is over.
     wheel: Mutex<Option<Wheel<PackedTarget>>>,
-    /// When the wheel next has something to do, as a raw tick; zero for never. Written under the
-    /// lock.
+    /// Tick at which the wheel next has something to do, as a raw tick; zero for never. Written
+    /// under the lock of `wheel`.
     next: AtomicU32,
     /// Messages that another thread could not send for the owner, which drops them.
     unsent: Mutex<Vec<Unsent>>,
-    /// Whether there are any. Written under their lock.
+    /// Whether `unsent` holds any. Written under the lock of `unsent`.
     has_unsent: AtomicBool,
 }
 
 impl Alarms {
-    /// So many are taken out of the wheel at once.
+    /// Most entries taken out of the wheel at once.
     const SLICE: usize = 64;
 
     pub(crate) fn new(now: Tick) -> Alarms {
@@ -113,10 +115,11 @@ impl Alarms {
         }
     }
 
-    /// When there is something to do.
+    /// Tick at which there is something to do.
     #[inline(always)]
     pub(crate) fn next(&self) -> Option<Tick> {
-        // Only says when to take the lock; who must not miss a change is unparked after it.
+        // Relaxed: the tick only says when to take the lock, and a worker that must not miss a
+        // change is unparked after it.
         Tick::from_raw(self.next.load(Ordering::Relaxed))
     }
 
@@ -125,13 +128,13 @@ impl Alarms {
         self.next().is_some_and(|next| next.is_due(now))
     }
 
-    /// Sets an alarm; true if it comes before all others here. Once the runtime is over, there are
-    /// no more alarms.
+    /// Sets an alarm; true if it comes before all others here. Once the runtime is over, the alarm
+    /// is dropped.
     pub(crate) fn set(&self, now: Tick, at: Tick, target: PackedTarget) -> bool {
         let mut wheel = lock(&self.wheel);
         let Some(open) = &mut *wheel else {
             drop(wheel);
-            // A user's message may go with it, so not under the lock.
+            // The drop may run a user's `Drop` of a message, so it is not under the lock.
             drop(target);
             return false;
         };
@@ -142,21 +145,21 @@ impl Alarms {
         next.is_some_and(|next| before.is_none_or(|before| !before.is_due(next)))
     }
 
-    /// Looks at a few entries and drops the dead, for a timer that has ended before its time.
+    /// Checks a few entries and drops the dead, for a timer that has ended before its time.
     pub(crate) fn weed(&self) {
         if let Some(wheel) = &mut *lock(&self.wheel) {
-            // A dead timer has no message any more, so no user's code runs here.
+            // A dead timer has no message any more, so no user code runs here.
             wheel.weed(WEEDED_PER_END, |at, target| target.is_dead(at));
         }
     }
 
-    /// Number of entries, the dead included.
+    /// Number of entries, including the dead.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         lock(&self.wheel).as_ref().map_or(0, Wheel::len)
     }
 
-    /// Takes a slice of what is due.
+    /// Takes a slice of the due alarms.
     pub(crate) fn take_due(&self, now: Tick) -> VecDeque<(Tick, PackedTarget)> {
         let mut due = VecDeque::new();
         if let Some(wheel) = &mut *lock(&self.wheel) {
@@ -167,7 +170,7 @@ impl Alarms {
     }
 
     /// Leaves messages for the owner to drop, because their drop is user code and may block. Until
-    /// it does, something is due.
+    /// the owner has dropped them, the alarms are due.
     pub(crate) fn leave(&self, now: Tick, unsent: Vec<Unsent>) {
         if unsent.is_empty() {
             return;
@@ -183,7 +186,7 @@ impl Alarms {
         }
     }
 
-    /// Owner: the messages that were left for it.
+    /// Owner: takes the messages that were left for it.
     pub(crate) fn take_left(&self) -> Vec<Unsent> {
         if !self.has_unsent.load(Ordering::Relaxed) {
             return Vec::new();
@@ -193,7 +196,7 @@ impl Alarms {
         std::mem::take(&mut unsent)
     }
 
-    /// When there is something to do. The wheel is locked.
+    /// Tick at which there is something to do. The wheel is locked.
     fn next_of(&self, wheel: &Wheel<PackedTarget>, now: Tick) -> Option<Tick> {
         if self.has_unsent.load(Ordering::Relaxed) { Some(now) } else { wheel.next() }
     }
@@ -201,7 +204,7 @@ impl Alarms {
     /// Ends all alarms.
     pub(crate) fn close(&self) {
         let wheel = lock(&self.wheel).take();
-        // Users' messages go with it, so not under the lock.
+        // The drop may run a user's `Drop` of a message, so it is not under the lock.
         drop(wheel);
         drop(self.take_left());
         self.publish(None);

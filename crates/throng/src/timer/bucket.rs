@@ -1,8 +1,8 @@
 //! [`Bucket`]: the alarms in one slot of a wheel.
 //!
-//! A list of short lists instead of one long: half a million entries never move to grow, and as they
-//! are taken out, what they took is free for those that are put in elsewhere. So a million alarms
-//! that come up together take little more than their own size even while they move down the wheel.
+//! A list of short lists in place of one long list: half a million entries never move to grow, and
+//! memory freed by entries taken out serves entries inserted elsewhere. So a million alarms that
+//! come up together take little more than their own size even while they move down the wheel.
 //!
 //! Invariant: all chunks but the last are full, and none is empty.
 
@@ -12,7 +12,7 @@ use std::vec;
 /// Entries in a chunk: a kilobyte of alarms.
 const CHUNK: usize = 64;
 
-/// See the file's head.
+/// Alarms in one slot of a wheel; see the file's head.
 pub(super) struct Bucket<E> {
     chunks: Vec<Vec<E>>,
 }
@@ -29,7 +29,7 @@ impl<E> Bucket<E> {
     pub(super) fn push(&mut self, entry: E) {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(entry),
-            // A bucket with one entry, the usual case of a quiet wheel, is small.
+            // A bucket with a single entry, the usual case of a quiet wheel, is small.
             None => self.chunks.push(vec![entry]),
             Some(_) => {
                 let mut chunk = Vec::with_capacity(CHUNK);
@@ -43,10 +43,10 @@ impl<E> Bucket<E> {
         self.chunks.get(index / CHUNK)?.get(index % CHUNK)
     }
 
-    /// Takes an entry out and puts the last one in its place.
+    /// Takes an entry out and puts the last entry in its place.
     ///
     /// # Panics
-    /// If there is none at the index.
+    /// If there is no entry at the index.
     pub(super) fn swap_remove(&mut self, index: usize) -> E {
         let last_chunk = self.chunks.last_mut().expect("there is an entry");
         let last = last_chunk.pop().expect("no chunk is empty");
@@ -60,7 +60,7 @@ impl<E> Bucket<E> {
     }
 }
 
-/// Entries taken from buckets, to be handed over in the order in which they were put in.
+/// Entries taken from buckets, to be handed over in the order of insertion.
 pub(super) struct Outlet<E> {
     chunks: VecDeque<vec::IntoIter<E>>,
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_comes_out_in_order_but_for_what_was_removed() {
+    fn entries_come_out_in_order_of_insertion_without_the_removed() {
         for count in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 5 * CHUNK + 3] {
             for removed in [0, CHUNK / 2, CHUNK, count.saturating_sub(1)] {
                 let mut bucket = Bucket::new();

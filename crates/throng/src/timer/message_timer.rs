@@ -15,21 +15,22 @@
 //! | message | as `timer_state` says |
 //!
 //! Three sides hold a block: the user's [`Timer`], the wheel's [`TimerShare`], and the process's
-//! [`TimerTie`], one entry of the list ([`Timers`]) in its extension. A process that exits ends the
-//! timers on its list, as OTP cancels those whose destination is gone: the messages are dropped then,
-//! and the wheel's entries soon after.
+//! [`TimerTie`], an entry of the list ([`Timers`]) in its extension. A process that exits ends the
+//! timers on its list, as OTP cancels timers whose destination is gone: the messages are dropped
+//! then, and the wheel's entries soon after.
 //!
-//! The list belongs to the token's holder between two turns. A handler may hand its context to other
-//! threads while it sets a timer without the context, so a turn does not touch the list: all threads,
-//! its own included, enter timers and strike them off by a signal (`tie`, `untie`). Exactly one side
-//! strikes a timer off before the process exits: the canceller, or else the process as it handles the
-//! message of a timer that has rung ([`Fired`]). So the tie is there when a signal `untie` is acted on.
+//! The list belongs to the token's holder between two turns. A handler may hand its context to
+//! other threads while it sets a timer without the context, so a turn does not touch the list: all
+//! threads, its own included, enter timers and strike them off by a signal (`tie`, `untie`).
+//! Exactly one side strikes a timer off before the process exits: the canceller, or else the
+//! process as it handles the message of a timer that has rung ([`Fired`]). So the tie exists when a
+//! signal `untie` is acted on.
 //!
 //! A timer that rings sends its message as any sender would, but no bound of a mailbox refuses it.
-//! Of an interval not the message is sent but its share in the block ([`Beat`]): the message is
-//! cloned when the process comes to it, and the interval stands in the wheel again from then on. So
-//! a process that is slow finds one message of an interval in its mailbox at most, and beats that
-//! are missed are skipped.
+//! An interval sends its share in the block ([`Beat`]) in place of the message: the process clones
+//! the message when it comes to the beat, and from then on the interval stands in the wheel again.
+//! So a slow process finds at most one message of an interval in its mailbox, and missed beats are
+//! skipped.
 
 use crate::address::{Address, Pid, RawAddress};
 use crate::cell::Token;
@@ -58,44 +59,46 @@ use std::time::Duration;
 /// The resolution of the clock.
 const TICK: Duration = Duration::from_millis(1);
 
-/// A message that is to be sent later, or again and again. Made by
-/// [`Context::send_after`](crate::Context::send_after) and its kin.
+/// Handle to a message that is to be sent later, once or repeatedly. Returned by
+/// [`Context::send_after`](crate::Context::send_after) and the other methods that set a timer.
 ///
-/// Dropping it does not cancel it. The timer ends with the process that it is for, as in OTP: when
-/// that exits, the message is dropped, whatever time is left.
+/// Dropping the handle does not cancel the timer. The timer ends with the process it sends to, as
+/// in OTP: when that process exits, the message is dropped, whatever time is left.
 ///
-/// Cost: 24 bytes, and a pooled block of 64 if the message has no more than 32; for the first timer of
-/// a process that has neither links, monitors nor names, about 200 bytes more. A timer cancelled
-/// drops its message at once; its block is freed soon after, as other timers end or are set, or when
-/// its time comes.
+/// Cost: 24 bytes, and a pooled block of 64 if the message has no more than 32; for the first timer
+/// of a process without links, monitors and names, about 200 bytes more. A cancelled timer drops
+/// its message at once; its block is freed soon after, as other timers end or are set, or when its
+/// time comes.
 pub struct Timer(NonNull<Head>);
 
-// SAFETY: the message is `Send`, and the state says who may touch it.
+// SAFETY: the message is `Send`, and invariant 1 of `timer_state` gives it to one side at a time.
 unsafe impl Send for Timer {}
-// SAFETY: the same; cancelling needs no exclusive access.
+// SAFETY: a shared `Timer` only ends the timer and reads its state, both atomic; by invariant 1 of
+// `timer_state` the message goes to the one call that sets `OVER`.
 unsafe impl Sync for Timer {}
 
 impl Timer {
-    /// Cancels what is still to be sent; true if there was anything.
+    /// Cancels the messages that are still to be sent. Returns whether there were any.
     ///
-    /// If not, the message has been sent, which does not mean that it is handled yet, or its
-    /// process has exited. An interval is cancelled for good, also if a message of it waits in
+    /// `false` means that the message has been sent, though perhaps not handled yet, or that its
+    /// process has exited. An interval is cancelled for good, even while a message of it waits in
     /// the mailbox.
     ///
-    /// Cost: constant; a signal to the process that the timer is for.
+    /// Cost: constant, with a signal to the process the timer sends to.
     pub fn cancel(&self) -> bool {
-        // SAFETY: this side is not gone.
+        // SAFETY: the handle has not set `HANDLE_GONE`, so the block exists (invariant 2 of
+        // `timer_state`).
         let head = unsafe { self.0.as_ref() };
         let ended = head.state.end();
         if ended == Ended::Mine {
-            // SAFETY: ours, and the kind is the block's own.
+            // SAFETY: `Ended::Mine` gives the message to this call; the kind is the block's own.
             unsafe { (head.kind.drop_message)(self.0) };
         }
         if ended == Ended::Before {
             return false;
         }
-        // The tie has not been dropped, for only the side that has ended the timer sees to that, or
-        // the process as it exits; and the latter refuses the signal without a look at the timer.
+        // The tie has not been dropped: only the side that ended the timer has it dropped, or the
+        // process as it exits, and an exited process refuses the signal without reading the timer.
         TimerRef(self.0).strike_off(head.to);
         true
     }
@@ -103,7 +106,8 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        // SAFETY: this side is not gone before; the last frees.
+        // SAFETY: `HANDLE_GONE` is set only here; the last side to go frees the block (invariant 2
+        // of `timer_state`).
         unsafe {
             if self.0.as_ref().state.drop_handle() {
                 block::free(self.0.cast(), self.0.as_ref().kind.layout);
@@ -114,27 +118,29 @@ impl Drop for Timer {
 
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: this side is not gone.
+        // SAFETY: the handle has not set `HANDLE_GONE`, so the block exists (invariant 2 of
+        // `timer_state`).
         let is_over = unsafe { self.0.as_ref() }.state.is_over();
         f.write_str(if is_over { "Timer(over)" } else { "Timer(set)" })
     }
 }
 
-/// The type-erased front of a block.
+/// Type-erased front of a block.
 struct Head {
     state: TimerState,
     stand: AtomicStand,
     kind: &'static Kind,
     to: RawAddress,
-    /// In milliseconds.
+    /// Period of an interval in milliseconds; zero if the message is sent once.
     period: u32,
-    /// Place in the process's list; [`UNTIED`] before it is entered.
+    /// Index in the process's list; [`UNTIED`] before the timer is entered.
     index: UnsafeCell<u32>,
 }
 
 const UNTIED: u32 = u32::MAX;
 
-/// Index of a timer's wheel and the rounds left to wait. Written by the share's side alone.
+/// Index of a timer's wheel, and the number of rounds left to wait. Written by the share's side
+/// alone.
 struct AtomicStand(AtomicU32);
 
 impl AtomicStand {
@@ -147,20 +153,21 @@ impl AtomicStand {
         self.0.load(Ordering::Relaxed) as u16
     }
 
-    /// Index of the wheel in which the timer was last set. Says where to look for dead entries, no
-    /// more, so an old one does no harm.
+    /// Index of the wheel in which the timer was last set. It only says where to look for dead
+    /// entries, so an outdated index does no harm.
     fn wheel(&self) -> usize {
         (self.0.load(Ordering::Relaxed) >> u16::BITS) as usize
     }
 
     fn set(&self, wheel: usize, rest: u16) {
-        // A runtime of more workers than 65,535 looks elsewhere, in vain.
+        // With more than 65,535 workers the index is cut off, and dead entries are sought in
+        // another wheel.
         self.0.store((wheel as u32) << u16::BITS | u32::from(rest), Ordering::Relaxed);
     }
 }
 
 struct Kind {
-    /// The alarm set for this tick rings.
+    /// Function called when the alarm set for this tick rings.
     ring: unsafe fn(TimerShare, Tick) -> Option<Unsent>,
     drop_message: unsafe fn(NonNull<Head>),
     layout: Layout,
@@ -175,7 +182,7 @@ struct Block<P, T> {
 
 const _: () = assert!(size_of::<Block<(), [u64; 4]>>() == 64, "32 bytes of message fit one block");
 
-/// A timer just made: its three sides.
+/// Three sides of a timer just made.
 type Sides = (Timer, TimerShare, TimerTie);
 
 impl<P: Process, T: Turn<P>> Block<P, T> {
@@ -184,7 +191,7 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
 
     fn allocate(kind: &'static Kind, to: RawAddress, rest: u16, period: u32, message: T) -> Sides {
         let block = block::allocate(Layout::new::<Self>()).cast::<Self>();
-        // SAFETY: freshly allocated with this layout.
+        // SAFETY: the block was just allocated with this layout, and nothing else points to it.
         unsafe {
             block.write(Block {
                 head: Head {
@@ -203,9 +210,9 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
     }
 
     /// # Safety
-    /// The block is one of these and there, and the caller has the right to the message.
+    /// The block exists and is a `Block<P, T>`, and the caller has the right to its message.
     unsafe fn take_message(head: NonNull<Head>) -> T {
-        // SAFETY: by the contract.
+        // SAFETY: by the contract the block is a `Self`, and only the caller takes the message.
         unsafe {
             let message = &(*head.cast::<Self>().as_ptr()).message;
             message.with_mut(|message| ManuallyDrop::take(&mut *message))
@@ -213,7 +220,7 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
     }
 
     unsafe fn drop_message(head: NonNull<Head>) {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `take_message`: it owns the message of a `Self`.
         drop_users(unsafe { Self::take_message(head) });
     }
 
@@ -221,7 +228,8 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         if share.head().state.end() != Ended::Mine {
             return None;
         }
-        // SAFETY: the block is one of these, and the message ours, for we have ended it.
+        // SAFETY: `send` is in `ONCE` of this very type, so the block is a `Self`; `Ended::Mine`
+        // gives the message to this call.
         unsafe { Fired::<P, T>::push(share) }
     }
 }
@@ -243,9 +251,9 @@ impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
 /// The wheel's side of a timer. Dropping it ends the timer.
 pub(crate) struct TimerShare(NonNull<Head>);
 
-// SAFETY: as for `Timer`.
+// SAFETY: the message is `Send`, and invariant 1 of `timer_state` gives it to one side at a time.
 unsafe impl Send for TimerShare {}
-// SAFETY: shared, it shows only the state.
+// SAFETY: a shared `TimerShare` gives access only to atomics and constant fields of the head.
 unsafe impl Sync for TimerShare {}
 
 impl TimerShare {
@@ -259,20 +267,21 @@ impl TimerShare {
         TimerShare(raw.cast())
     }
 
-    /// Whether it is cancelled, if this stands in a wheel.
+    /// Whether the timer has ended. For a share in a wheel, that means it is cancelled, or its
+    /// process has exited.
     pub(crate) fn is_over(&self) -> bool {
         self.head().state.is_over()
     }
 
-    /// Notes in which wheel the timer is about to be set.
+    /// Records the wheel in which the timer is about to be set.
     pub(crate) fn set_wheel(&self, wheel: usize) {
         let stand = &self.head().stand;
         stand.set(wheel, stand.rest());
     }
 
-    /// The alarm set for this tick rings.
+    /// Acts on the alarm set for this tick, which has come up.
     ///
-    /// Runs no user code: what cannot be sent, because the process has exited, comes back.
+    /// Runs no user code: a message that cannot be sent because its process has exited is returned.
     pub(crate) fn ring(self, at: Tick, scheduler: &Scheduler) -> Option<Unsent> {
         let stand = &self.head().stand;
         if let Some(rest) = stand.rest().checked_sub(1) {
@@ -281,28 +290,30 @@ impl TimerShare {
             None
         } else {
             let ring = self.head().kind.ring;
-            // SAFETY: the function is that of the block's type.
+            // SAFETY: the function is that of the block's own type.
             unsafe { ring(self, at) }
         }
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: this side is not gone.
+        // SAFETY: the share has not set `SHARE_GONE`, so the block exists (invariant 2 of
+        // `timer_state`).
         unsafe { self.0.as_ref() }
     }
 }
 
-/// A message that a timer could not send. Dropping it runs the user's `Drop`.
+/// Message that a timer could not send. Dropping it runs the user's `Drop`.
 pub(crate) struct Unsent {
     share: TimerShare,
-    /// Whether the message is this one's, or the share's yet.
+    /// Whether this value owns the message; if not, the share ends the timer when it is dropped.
     has_message: bool,
 }
 
 impl Drop for Unsent {
     fn drop(&mut self) {
         if self.has_message {
-            // SAFETY: the share is alive, the kind is the block's own, the message is ours.
+            // SAFETY: the share keeps the block alive, the kind is the block's own, and
+            // `has_message` says that the message belongs to this value.
             unsafe { (self.share.head().kind.drop_message)(self.share.0) };
         }
     }
@@ -310,7 +321,8 @@ impl Drop for Unsent {
 
 impl Drop for TimerShare {
     fn drop(&mut self) {
-        // SAFETY: this side is not gone before; the last frees.
+        // SAFETY: `SHARE_GONE` is set only here, after `OVER`; the last side to go frees the block
+        // (invariant 2 of `timer_state`).
         unsafe {
             end(self.0);
             if self.head().state.drop_share() {
@@ -325,8 +337,8 @@ impl Drop for TimerShare {
 /// # Safety
 /// The caller has a side of the block.
 unsafe fn end(timer: NonNull<Head>) {
-    // SAFETY: by the contract the block is there; the kind is its own, and the message ours if we
-    // have ended it.
+    // SAFETY: by the contract the block exists; the kind is its own, and `Ended::Mine` gives the
+    // message to this call.
     unsafe {
         if timer.as_ref().state.end() == Ended::Mine {
             (timer.as_ref().kind.drop_message)(timer);
@@ -337,23 +349,27 @@ unsafe fn end(timer: NonNull<Head>) {
 /// The process's side of a timer. Dropping it ends the timer.
 pub(crate) struct TimerTie(NonNull<Head>);
 
-// SAFETY: as for `Timer`; the index goes with the process's token.
+// SAFETY: the message is `Send`, and invariant 1 of `timer_state` gives it to one side at a time;
+// the index moves with the token of the process.
 unsafe impl Send for TimerTie {}
 
 impl TimerTie {
     /// Ends the timer before its time and frees room in its wheel. Runs the user's `Drop`.
     pub(crate) fn end(self, scheduler: &Scheduler) {
-        // SAFETY: this side is not gone.
+        // SAFETY: the tie has not set `TIE_GONE`, so the block exists (invariant 2 of
+        // `timer_state`).
         let wheel = unsafe { self.0.as_ref() }.stand.wheel();
         drop(self);
-        // After that, so that this entry is a dead one.
+        // The tie is dropped first, so that its entry in the wheel is dead when the wheel is
+        // weeded.
         scheduler.weed_alarms(wheel);
     }
 }
 
 impl Drop for TimerTie {
     fn drop(&mut self) {
-        // SAFETY: this side is not gone before; the last frees.
+        // SAFETY: `TIE_GONE` is set only here, after `OVER`; the last side to go frees the block
+        // (invariant 2 of `timer_state`).
         unsafe {
             end(self.0);
             let head = self.0.as_ref();
@@ -364,15 +380,15 @@ impl Drop for TimerTie {
     }
 }
 
-/// Names a timer to the process that it is for. Holds no side of it.
+/// Name of a timer in a signal to the process it sends to. Holds no side of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerRef(NonNull<Head>);
 
-// SAFETY: the token's holder alone looks at what it points to.
+// SAFETY: only the token's holder follows the pointer, in `Timers::remove`, while the block exists.
 unsafe impl Send for TimerRef {}
 
 impl TimerRef {
-    /// Has a timer that was ended early taken off the list of its process.
+    /// Has a timer that ended early taken off the list of its process.
     fn strike_off(self, to: RawAddress) {
         // A process that has exited drops its ties by itself.
         let _ = signal::try_send(Pid::from_raw(to), Signal::Untie(self));
@@ -382,9 +398,9 @@ impl TimerRef {
 /// Capacity that a list of timers does not give back.
 const CAPACITY_MIN: usize = 8;
 
-/// The timers for one process that have neither been handled nor cancelled.
+/// Timers of one process that have neither been handled nor cancelled.
 ///
-/// All methods are for the holder of the process's token.
+/// Only the holder of the process's token calls the methods.
 #[derive(Default)]
 pub(crate) struct Timers(Vec<TimerTie>);
 
@@ -395,11 +411,12 @@ impl Timers {
         self.0.push(tie);
     }
 
-    /// Takes a timer off the list; none if it is not on it yet. Cost: constant.
+    /// Takes a timer off the list; `None` if it is not on it yet. Cost: constant.
     ///
-    /// The block must be there: its tie is on the list, or the caller has another side.
+    /// The block must exist: its tie is on the list, or the caller has another side.
     pub(crate) fn remove(&mut self, timer: TimerRef) -> Option<TimerTie> {
-        // SAFETY: by the contract the block is there; the index is the token holder's.
+        // SAFETY: by the contract the block exists; the caller holds the token, to which the index
+        // belongs.
         let index = unsafe { timer.0.as_ref().index.with(|index| *index) } as usize;
         if self.0.get(index)?.0 != timer.0 {
             return None;
@@ -419,7 +436,7 @@ impl Timers {
         self.0.is_empty()
     }
 
-    /// Takes some timer off the list.
+    /// Takes any timer off the list.
     pub(crate) fn pop(&mut self) -> Option<TimerTie> {
         self.0.pop()
     }
@@ -430,13 +447,14 @@ impl Timers {
     }
 
     fn set_index(tie: &TimerTie, index: u32) {
-        // SAFETY: this side is not gone; the index is the token holder's.
+        // SAFETY: the tie has not set `TIE_GONE`, so the block exists; the caller holds the token,
+        // to which the index belongs.
         unsafe { tie.0.as_ref().index.with_mut(|field| *field = index) };
     }
 }
 
-/// The message of a timer that has rung, on its way through the mailbox: the message itself stays in
-/// the timer's block, and belongs to this.
+/// Message of a timer that has rung, on its way through the mailbox. The user's message stays in
+/// the timer's block and belongs to this value.
 #[repr(C)]
 struct Fired<P, T> {
     envelope: Envelope,
@@ -453,15 +471,15 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         ..Dispatch::aside(Self::run, Self::discard, TurnTitle::of::<P, T>())
     };
 
-    /// Sends it, unless the process has exited.
+    /// Sends the message of a timer, unless the process has exited.
     ///
     /// # Safety
     /// The share is that of a `Block<P, T>`, and the caller has the right to its message.
     unsafe fn push(share: TimerShare) -> Option<Unsent> {
         let to = share.head().to;
         let message = block::allocate(Self::LAYOUT).cast::<Self>();
-        // SAFETY: freshly allocated with this layout, and for a `P`; if it was not queued, it is still
-        // ours.
+        // SAFETY: the block was just allocated with this layout, and the message is for a `P`; if
+        // the push was refused, the message still belongs to this call.
         unsafe {
             message.write(Fired {
                 envelope: Envelope::new(Self::DISPATCH),
@@ -473,12 +491,13 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         }
     }
 
-    /// Takes the share out and frees the message's own block.
+    /// Takes the share out and frees the block of the mailbox's message.
     ///
     /// # Safety
-    /// The caller owns the message, and it is one of these.
+    /// The caller owns the message, which is a `Fired<P, T>`.
     unsafe fn take(message: NonNull<Envelope>) -> TimerShare {
-        // SAFETY: by the contract; moved out once.
+        // SAFETY: by the contract the message is a `Self` and belongs to the caller; the share is
+        // moved out once.
         unsafe {
             let Fired { share, .. } = message.cast::<Self>().read();
             block::free(message.cast(), Self::LAYOUT);
@@ -488,15 +507,15 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
 
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
-        // SAFETY: the dispatch functions are those of the message's type, and the message in the
-        // block is this one's.
+        // SAFETY: `run` is in `DISPATCH` of this very type, so the message is a `Self`; a `Fired`
+        // owns the message in the timer's block.
         unsafe {
             let share = Self::take(message);
             let timer = TimerRef(share.0);
             match token.if_extension(|own| own.timers.remove(timer)).flatten() {
                 Some(tie) => drop(tie),
-                // In a bounded mailbox a timer set elsewhere may ring before its `tie` is acted on,
-                // which comes before this.
+                // In a bounded mailbox a timer set by another thread may ring before its `tie` is
+                // acted on; that `tie` comes before this `untie`.
                 None => drop(signal::try_send(token.pid(), Signal::Untie(timer))),
             }
             let turn = Block::<P, T>::take_message(share.0);
@@ -507,7 +526,8 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
 
     unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
         budget::discharge_here(Self::BYTES);
-        // SAFETY: as in `run`.
+        // SAFETY: `discard` is in `DISPATCH` of this very type, so the message is a `Self`, which
+        // owns the message in the timer's block.
         unsafe {
             let share = Self::take(message);
             Block::<P, T>::drop_message(share.0);
@@ -515,7 +535,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
     }
 }
 
-/// A beat of an interval, on its way through the mailbox. Dropping it, as when the process exits,
+/// Beat of an interval, on its way through the mailbox. Dropping it, as when the process exits,
 /// ends the interval.
 struct Beat<P, T> {
     share: TimerShare,
@@ -524,14 +544,15 @@ struct Beat<P, T> {
 }
 
 impl<P: Process, T: Turn<P> + Clone> Beat<P, T> {
-    /// The message, unless the interval is cancelled.
+    /// Clone of the message; `None` if the interval is cancelled.
     fn message(&self) -> Option<T> {
-        /// Also if the user's clone panics.
+        /// Ends the cloning when dropped, also if the user's `clone` panics.
         struct Cloning<'a, P: Process, T: Turn<P>>(&'a TimerShare, PhantomData<fn(P, T)>);
         impl<P: Process, T: Turn<P>> Drop for Cloning<'_, P, T> {
             fn drop(&mut self) {
                 if !self.0.head().state.end_clone() {
-                    // SAFETY: ended meanwhile, so the message is ours.
+                    // SAFETY: the timer ended while `CLONING` was set, so the message belongs to
+                    // the cloning side (invariant 1 of `timer_state`).
                     unsafe { Block::<P, T>::drop_message(self.0.0) };
                 }
             }
@@ -540,7 +561,8 @@ impl<P: Process, T: Turn<P> + Clone> Beat<P, T> {
             return None;
         }
         let _cloning = Cloning::<P, T>(&self.share, PhantomData);
-        // SAFETY: not over while we clone, so the message stays and nobody changes it.
+        // SAFETY: `begin_clone` found the timer not over, and while `CLONING` is set no other side
+        // takes the message (invariant 1 of `timer_state`), so it stays and is not changed.
         unsafe {
             let message = &(*self.share.0.cast::<Block<P, T>>().as_ptr()).message;
             Some(message.with(|message| T::clone(&*message)))
@@ -565,7 +587,7 @@ impl<P: Process, T: Turn<P> + Clone> Turn<P> for Beat<P, T> {
     }
 }
 
-/// Sends a message when the time is over.
+/// Sends a message once, after a delay.
 pub(crate) fn send_after<P: Process, T: Turn<P>>(
     scheduler: &Scheduler,
     to: Address<P>,
@@ -573,12 +595,13 @@ pub(crate) fn send_after<P: Process, T: Turn<P>>(
     message: T,
 ) -> Timer {
     let reach = REACH_TIME.as_millis();
-    // First what does not fill the wheel's reach, then that so many times.
+    // The first alarm covers the part of the delay beyond whole reaches of the wheel; then follow
+    // as many full reaches as are left.
     let first = Duration::from_millis((delay.as_millis() % reach) as u64);
-    // At most 2,200 years.
+    // The cap is about 2,200 years.
     let rest = u16::try_from(delay.as_millis() / reach).unwrap_or(u16::MAX);
     let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to.raw(), rest, 0, message);
-    // A tick has begun some time before now.
+    // The current tick began some time ago, so a tick is added.
     set(scheduler, scheduler.clock.refresh().after(first + TICK), sides)
 }
 
@@ -595,10 +618,10 @@ pub(crate) fn send_every<P: Process, T: Turn<P> + Clone>(
     set(scheduler, scheduler.clock.refresh().after(period + TICK), sides)
 }
 
-/// Enters a timer in the list of its process and sets its alarm; if the process has exited, the
+/// Enters a timer in the list of its process and sets its alarm. If the process has exited, the
 /// timer ends at once.
 fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
-    // What is refused comes back and is dropped, which ends the timer.
+    // A refused tie comes back and is dropped, which ends the timer.
     drop(signal::try_send(Pid::from_raw(share.head().to), Signal::Tie(tie)));
     if !share.is_over() {
         scheduler.set_timer(at, share);

@@ -1,14 +1,14 @@
-//! The time a process gives others to send it something: the timeout of its `receive`.
+//! The time for which a process waits for a message: the timeout of its `receive`.
 //!
-//! It is set at the end of a turn, and any turn that comes after ends it. So it lives where between
-//! two turns nothing else does, in the cell's word for the turn under way (see `Cell::frame`), and
-//! whatever a turn writes there ends it without further ado.
+//! The timeout is set at the end of a turn and ended by any turn that comes after. So it is kept in
+//! the cell's word for the turn under way (see `Cell::frame`), which is unused between two turns,
+//! and any write of a turn there ends the timeout at no further cost.
 //!
-//! The cell's one alarm wakes the process when the time is over: the ring finds the bit `TIMEOUT` in
-//! the turn word and queues the message below, behind all that was sent before. When that message
-//! is run, it looks whether the time is still set and really over. An alarm that was set for an
-//! earlier time, and rings in vain, sets itself anew this way: a process that waits a minute for
-//! each of a million messages a second puts one entry into the wheel a minute.
+//! The cell's one alarm wakes the process when the time is over: the ring finds the bit `TIMEOUT`
+//! in the turn word and queues the message below, behind all messages sent before. When that
+//! message runs, it checks whether the time is still set and really over. An alarm that was set for
+//! an earlier time, and rings in vain, sets itself again this way: a process that waits a minute
+//! for each of a million messages a second puts one entry into the wheel a minute.
 
 use crate::cell::{CellRef, CurrentProcess, Token};
 use crate::exit::ExitReason;
@@ -24,7 +24,8 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// The turn ends, and its process is to be told when so much time has passed without a message.
+/// Ends the turn with a timeout: the process is notified when so much time has passed without a
+/// message.
 pub(crate) fn set(current: CurrentProcess, time: Duration) {
     scheduler::with_worker(|worker| {
         // A turn is always run by a worker.
@@ -36,10 +37,10 @@ pub(crate) fn set(current: CurrentProcess, time: Duration) {
     });
 }
 
-/// Has the message below queued at that time. For the token's holder.
+/// Has the message below queued at that tick. For the token's holder.
 fn arm(worker: &Worker, cell: CellRef, at: Tick) {
-    // Before the alarm is looked at: a ring that comes between finds the bit, or we find the alarm
-    // gone.
+    // Before the alarm is read: a ring that comes between finds the bit, or this call finds the
+    // alarm gone.
     cell.expect_timeout();
     if worker.set_alarm(cell, at)
         && let Some(token) = queue(cell)
@@ -48,13 +49,13 @@ fn arm(worker: &Worker, cell: CellRef, at: Tick) {
     }
 }
 
-/// The alarm has rung: queues the message by which the process learns it. The token comes along if
-/// nobody had it.
+/// Queues the message by which the process learns that the alarm has rung. Returns the token if no
+/// thread held it.
 pub(crate) fn queue(cell: CellRef) -> Option<Token> {
     let generation = cell.generation()?;
     let message = block::allocate(LAYOUT).cast::<Envelope>();
-    // SAFETY: freshly allocated with this layout; the message is one for any process; if it was not
-    // queued, it is still ours.
+    // SAFETY: the block was just allocated with this layout, and the message fits any type of
+    // process; if it was not queued, it still belongs to this call.
     unsafe {
         message.write(Envelope::new(&DISPATCH));
         cell.push(generation, message.cast()).unwrap_or_else(|Gone| {
@@ -69,14 +70,15 @@ const LAYOUT: Layout = Layout::new::<Envelope>();
 static DISPATCH: Dispatch = Dispatch::aside(run, discard, TurnTitle::TIMEOUT);
 
 /// # Safety
-/// The message is one of these and the caller's.
+/// The message was made by `queue` and belongs to the caller.
 unsafe fn free(message: NonNull<Envelope>) {
-    // SAFETY: as said.
+    // SAFETY: by the contract the block was allocated in `queue` with this layout, and the caller
+    // owns it.
     unsafe { block::free(message.cast(), LAYOUT) };
 }
 
 unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
-    // SAFETY: the dispatch functions are called with their own messages.
+    // SAFETY: dispatch functions are called with messages of their own kind, which pass to them.
     unsafe { free(message) };
     scheduler::with_worker(|worker| {
         let next = Progress::Done(After::Next);
@@ -99,6 +101,6 @@ unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
 }
 
 unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
-    // SAFETY: as in `run`.
+    // SAFETY: dispatch functions are called with messages of their own kind, which pass to them.
     unsafe { free(message) };
 }

@@ -1,4 +1,4 @@
-//! Who may touch a message timer's message, and who frees its block.
+//! The state word of a message timer: which side owns the message, and which side frees the block.
 //!
 //! A timer has three sides: the *handle*, which may cancel it; the *share*, which stands in a wheel
 //! or travels to the process; and the *tie*, by which the process ends the timer as it exits.
@@ -10,10 +10,10 @@
 //! | `HANDLE_GONE`, `SHARE_GONE`, `TIE_GONE` | that side is gone | that side |
 //!
 //! Invariants:
-//! 1. Whoever sets `OVER` has the message; unless `CLONING` was set, then the one that is cloning
-//!    has it when it is done.
-//! 2. The side that goes last frees the block. The message is gone by then: share and tie set `OVER`
-//!    before they go.
+//! 1. The side that sets `OVER` owns the message; but if `CLONING` was set, the cloning side owns
+//!    it once its clone is done.
+//! 2. The side that goes last frees the block. The message is gone by then: share and tie set
+//!    `OVER` before they go.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -24,19 +24,19 @@ const SHARE_GONE: u32 = 8;
 const TIE_GONE: u32 = 16;
 const ALL_GONE: u32 = HANDLE_GONE | SHARE_GONE | TIE_GONE;
 
-/// See the file's head.
+/// State word of a message timer; see the file's head.
 #[repr(transparent)]
 pub(crate) struct TimerState(AtomicU32);
 
-/// What came of an attempt to end a timer.
+/// Result of an attempt to end a timer.
 #[must_use]
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// It was over already.
+    /// The timer was over already.
     Before,
-    /// It is over, and the message is the caller's.
+    /// The timer is over, and the message belongs to the caller.
     Mine,
-    /// It is over, and whoever is cloning the message drops it.
+    /// The timer is over, and the share's side, which is cloning the message, drops it.
     Theirs,
 }
 
@@ -45,9 +45,9 @@ impl TimerState {
         TimerState(AtomicU32::new(0))
     }
 
-    /// Any side: ends the timer.
+    /// Ends the timer. For any side.
     pub(crate) fn end(&self) -> Ended {
-        // Acquires the message as it was written; releases nothing but the right to it.
+        // Acquires the message as it was written; releases only the right to it.
         match self.0.fetch_or(OVER, Ordering::AcqRel) {
             before if before & OVER != 0 => Ended::Before,
             before if before & CLONING != 0 => Ended::Theirs,
@@ -59,40 +59,42 @@ impl TimerState {
         self.0.load(Ordering::Relaxed) & OVER != 0
     }
 
-    /// Share: wants to read the message; false if it is over.
+    /// Share: begins to read the message; false if the timer is over.
     #[must_use]
     pub(crate) fn begin_clone(&self) -> bool {
         self.0.fetch_or(CLONING, Ordering::AcqRel) & OVER == 0
     }
 
-    /// Share: has read the message; false if it was ended meanwhile, then the message is the
-    /// caller's to drop.
+    /// Share: has read the message; false if the timer was ended meanwhile, in which case the
+    /// caller must drop the message.
     #[must_use]
     pub(crate) fn end_clone(&self) -> bool {
-        // Releases the reads to whoever ends it next.
+        // Releases the reads to the side that ends the timer next.
         self.0.fetch_and(!CLONING, Ordering::AcqRel) & OVER == 0
     }
 
-    /// The handle goes; true if it is the last and frees the block.
+    /// Marks the handle gone; true if it is the last side and must free the block.
     #[must_use]
     pub(crate) fn drop_handle(&self) -> bool {
         self.drop_side(HANDLE_GONE)
     }
 
-    /// The share goes; true if it is the last and frees the block. It is over by then.
+    /// Marks the share gone; true if it is the last side and must free the block. The timer is over
+    /// by then.
     #[must_use]
     pub(crate) fn drop_share(&self) -> bool {
         self.drop_side(SHARE_GONE)
     }
 
-    /// The tie goes; true if it is the last and frees the block. It is over by then.
+    /// Marks the tie gone; true if it is the last side and must free the block. The timer is over
+    /// by then.
     #[must_use]
     pub(crate) fn drop_tie(&self) -> bool {
         self.drop_side(TIE_GONE)
     }
 
     fn drop_side(&self, side: u32) -> bool {
-        // Releases what this side did to the side that frees, which acquires it.
+        // Releases this side's accesses to the side that frees, which acquires them.
         (self.0.fetch_or(side, Ordering::AcqRel) | side) & ALL_GONE == ALL_GONE
     }
 }
@@ -107,7 +109,7 @@ mod loom_models {
 
     struct Timer {
         state: TimerState,
-        /// Read while cloning, written when taken; loom reports it if both happen at once.
+        /// Read while cloning, written when taken; loom reports an overlap of the two.
         message: UnsafeCell<u32>,
         taken: AtomicUsize,
         freed: AtomicUsize,
@@ -124,7 +126,7 @@ mod loom_models {
         }
 
         fn take(&self) {
-            // SAFETY: the message is ours.
+            // SAFETY: the caller owns the message by invariant 1; loom checks it.
             self.message.with_mut(|message| unsafe { *message = 0 });
             self.taken.fetch_add(1, Ordering::Relaxed);
         }
@@ -150,7 +152,7 @@ mod loom_models {
         }
 
         fn free(&self) {
-            // SAFETY: the last side's.
+            // SAFETY: only the last side frees, by invariant 2; loom checks it.
             self.message.with_mut(|message| unsafe { *message = 99 });
             self.freed.fetch_add(1, Ordering::Relaxed);
         }
@@ -205,12 +207,13 @@ mod loom_models {
                     }
                 }
             });
-            // The process: it has the tie, and at present the share.
+            // The process holds the tie and, at present, the share.
             for _ in 0..2 {
                 if !timer.state.begin_clone() {
                     break;
                 }
-                // SAFETY: not over while we clone.
+                // SAFETY: `begin_clone` found the timer not over; while `CLONING` is set no side
+                // takes the message (invariant 1).
                 timer.message.with(|message| unsafe { assert_eq!(*message, 7) });
                 if !timer.state.end_clone() {
                     timer.take();
@@ -218,7 +221,7 @@ mod loom_models {
                 }
             }
             if timer.state.end() == Ended::Mine {
-                // Not cancelled yet, but the process is gone.
+                // The timer is not cancelled, but the process is gone.
                 timer.take();
             }
             if timer.state.drop_share() {

@@ -1,4 +1,4 @@
-//! Lists and wheels seen from inside.
+//! Tests of message timers that read the lists of processes and the wheels of workers.
 
 use crate::prelude::*;
 use std::time::Duration;
@@ -45,12 +45,12 @@ fn short_lived_processes_leave_no_entries_in_the_wheels() {
     for _ in 0..rounds {
         for _ in 0..crowd {
             let visitor = runtime.spawn(Visitor).expect("there is room");
-            // Of some, set from outside.
+            // A timer set from outside of the process.
             drop(runtime.send_after(visitor, AN_HOUR, Wake([1; 4])));
         }
         wait(|| runtime.process_count() == 0);
     }
-    // An insertion into a wheel of fewer drops none.
+    // An insertion into a wheel of fewer than 256 entries drops none.
     let left = entries(&runtime);
     assert!(left <= 2 * 256, "{left} entries are left of {}", 4 * rounds * crowd);
 }
@@ -66,7 +66,7 @@ fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
     impl Handle<Tick> for Teller {
         async fn handle(&mut self, _: Tick, _: &mut Context<Self>) {}
     }
-    /// Length of the list, as its own process finds it.
+    /// Asks for the length of the list, as its own process finds it.
     struct Listed;
     impl Message for Listed {
         type Reply = usize;
@@ -83,7 +83,7 @@ fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
     impl Handle<SetAndCancel> for Teller {
         async fn handle(&mut self, set: SetAndCancel, cx: &mut Context<Self>) {
             let timers: Vec<_> = (0..set.0).map(|_| cx.send_after(AN_HOUR, Tick)).collect();
-            // Every third first, so that others are moved on the list.
+            // Every third is cancelled first, so that other timers move on the list.
             let (thirds, others): (Vec<_>, Vec<_>) =
                 timers.iter().enumerate().partition(|(index, _)| index % 3 == 0);
             assert!(thirds.into_iter().chain(others).all(|(_, timer)| timer.cancel()));
