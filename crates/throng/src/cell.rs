@@ -8,19 +8,19 @@
 //! └─────────┴────────┴─────────┴────────┴────────────┴───────┴───────┴───────────────┘
 //! ```
 //!
-//! Who may touch what:
+//! Access by threads:
 //!
-//! | field | free slot | live, token held | live, nobody holds the token |
+//! | field | free slot | live, token held | live, token not held |
 //! |---|---|---|---|
-//! | mailbox, turn, alarm | anybody (atomics) | anybody | anybody |
-//! | class, pending, frame, extension, state | nobody | holder | nobody |
+//! | mailbox, turn, alarm | any thread (atomics) | any thread | any thread |
+//! | class, pending, frame, extension, state | no thread | token's holder | no thread |
 //!
 //! The *token* (see `mailbox` and `turn_state`) is the type [`Token`]: made where the word changes
-//! hands, moved through the run queues, consumed where it is given back. Holding one is what makes
-//! the accessors below sound.
+//! hands, moved through the run queues, consumed where it is given back. The accessors below are
+//! sound because their caller holds it.
 //!
-//! Its parts: [`Class`] is the state's type, `queue` what is to be handled, [`CurrentProcess`] the
-//! cell seen from its own turn, `inspect` a cell that others inspect.
+//! Parts: [`Class`] is the state's type, `queue` holds the messages and signals to be handled,
+//! [`CurrentProcess`] is the cell seen from its own turn, `inspect` reads a cell for other threads.
 
 pub(crate) mod extension;
 
@@ -58,42 +58,44 @@ use std::cell::RefCell;
 use std::ptr::{self, NonNull};
 use tracing::Level;
 
-/// The head of a slot. See the file's head.
+/// Header of a slot, in front of the state. See the file's head.
 #[repr(C)]
 pub(crate) struct Cell {
     pub(crate) mailbox: Mailbox,
     class: UnsafeCell<*const Class>,
     /// Messages taken from the mailbox and not yet run, oldest first.
     pending: UnsafeCell<*mut Link>,
-    /// A turn that has begun and is not over; or, with the lowest bit set, none, and in the upper
-    /// half the tick until which the process waits for a message: see `receive_timeout`.
+    /// A turn that has begun and is not over. With the lowest bit set: no turn, and in the upper
+    /// half the tick until which the process waits for a message; see `receive_timeout`.
     frame: UnsafeCell<Option<NonNull<FrameHead>>>,
     extension: UnsafeCell<Option<Box<Extension>>>,
     turn: TurnState,
-    /// The tick at which the timer wheel will wake this process; zero for none.
+    /// Tick at which the timer wheel will wake this process; zero for none.
     alarm: AtomicU32,
 }
 
-/// In the word of the frame: there is none, and the process waits for a message.
+/// Bit in the word of the frame: there is no frame, and the process waits for a message.
 const WAITS: usize = 1;
-/// Where in that word the tick is until which it waits.
+/// Position, in the word of the frame, of the tick until which the process waits.
 const TICK_SHIFT: u32 = 32;
 
 const _: () = assert!(size_of::<Cell>() == 48, "the header's size is a promise to users");
 
-/// A cell that anybody may look at, for ever: slots are never unmapped. Only its atomic words can
-/// be reached by this; what lives there may have changed since.
+/// Reference to a cell, usable by any thread for ever, because slots are never unmapped. It reaches
+/// only the cell's atomic words; the process in the slot may have changed since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CellRef(NonNull<Cell>);
 
-// SAFETY: only atomics are reached through it.
+// SAFETY: only the cell's atomic words are reached through it, by any thread (first row of the
+// head's table).
 unsafe impl Send for CellRef {}
-// SAFETY: the same.
+// SAFETY: only the cell's atomic words are reached through it, by any thread (first row of the
+// head's table).
 unsafe impl Sync for CellRef {}
 
 impl CellRef {
     /// # Safety
-    /// The pointer is to a slot that has been handed out by a slab, and may be used for all of it.
+    /// The pointer is to a slot that a slab has handed out, and may be used for the whole slot.
     #[inline(always)]
     pub(crate) unsafe fn new(cell: NonNull<Cell>) -> CellRef {
         CellRef(cell)
@@ -106,27 +108,26 @@ impl CellRef {
 
     #[inline(always)]
     fn cell(&self) -> &Cell {
-        // SAFETY: slots are cells for good.
+        // SAFETY: by the contract of `new` this is a slot; slots stay cells and are never unmapped.
         unsafe { self.0.as_ref() }
     }
 
-    /// The generation of the process here, if one lives here.
+    /// Generation of the process here, if a process lives here.
     #[inline(always)]
     pub(crate) fn generation(self) -> Option<Generation> {
         let (generation, live) = self.cell().mailbox.peek();
         live.then_some(generation)
     }
 
-    /// The process here, if one lives here.
+    /// Pid of the process here, if a process lives here.
     pub(crate) fn resident(self) -> Option<Pid> {
         self.generation().map(|generation| Pid::from_raw(RawAddress::new(self.0, generation)))
     }
 
-    /// Queues a message; the token comes along if nobody had it.
+    /// Queues a message; returns the token if no thread held it.
     ///
     /// # Safety
-    /// The caller owns the message, and it is one for the type of process that the generation
-    /// names.
+    /// The caller owns the message, which fits the type of process that the generation names.
     #[inline(always)]
     pub(crate) unsafe fn push(
         self,
@@ -136,27 +137,28 @@ impl CellRef {
         if generation.is_bounded() {
             return bounded::push(self, generation, message);
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the contract of `push`, which is that of `push_on_word`.
         unsafe { self.push_on_word(generation, message) }
     }
 
-    /// As [`push`](Self::push), but past the bounded queue.
+    /// Queues a message like [`push`](Self::push), but past the bounded queue.
     ///
     /// # Safety
-    /// As there.
+    /// The caller owns the message, which fits the type of process that the generation names.
     #[inline(always)]
     unsafe fn push_on_word(
         self,
         generation: Generation,
         message: NonNull<Link>,
     ) -> Result<Option<Token>, Gone> {
-        // SAFETY: passed on.
+        // SAFETY: by this function's contract the caller owns the message, and it fits the
+        // generation's process.
         let pushed = unsafe { self.cell().mailbox.push(generation, message) }?;
         Ok(self.token_after(pushed))
     }
 
-    /// Something has been put in the bounded queue of a process here; the token comes along if
-    /// nobody had it.
+    /// Wakes a process in whose bounded queue a message was put; returns the token if no thread
+    /// held it.
     pub(crate) fn wake_for_push(self, generation: Generation) -> Option<Token> {
         self.token_after(self.cell().mailbox.wake_for_push(generation))
     }
@@ -170,11 +172,11 @@ impl CellRef {
         }
     }
 
-    /// Queues a signal; the token comes along if nobody had it. A process that is to be killed for
+    /// Queues a signal; returns the token if no thread held it. A process that is to be killed for
     /// its unread signals takes no more, as if it were gone.
     ///
     /// # Safety
-    /// The caller owns the message, and it is a signal.
+    /// The caller owns the message, which is a signal.
     pub(crate) unsafe fn push_signal(
         self,
         generation: Generation,
@@ -185,7 +187,8 @@ impl CellRef {
         if announced == Announced::Refused {
             return Err(Gone);
         }
-        // SAFETY: passed on; a signal is for any type of process.
+        // SAFETY: by this function's contract the caller owns the message; a signal fits any type
+        // of process.
         let pushed = unsafe { self.push_on_word(generation, message) };
         if pushed.is_err() {
             turn.retract();
@@ -195,8 +198,8 @@ impl CellRef {
             turn.flood();
         }
         match pushed {
-            // Whoever holds the token looks before the next message; if it is nobody, because a
-            // turn is suspended, we take it.
+            // The token's holder acts on signals before the next message. If a turn is suspended,
+            // no thread holds the token, and this call takes it.
             Ok(None) => Ok(self.wake_turn()),
             pushed => pushed,
         }
@@ -213,13 +216,13 @@ impl CellRef {
         self.cell().mailbox.wake(generation).then(|| Token(self.0))
     }
 
-    /// Wakes whatever turn is suspended here; the token comes along if nobody had it.
+    /// Wakes the turn that is suspended here; returns the token if no thread held it.
     #[inline(always)]
     pub(crate) fn wake_turn(self) -> Option<Token> {
         self.cell().turn.notify().then(|| Token(self.0))
     }
 
-    /// Which process lives here.
+    /// Pid of the process here, or of the last one if it has stopped living here.
     pub(crate) fn pid(self) -> Pid {
         pid(self.0)
     }
@@ -240,12 +243,12 @@ impl CellRef {
         self.cell().turn.is_suspended()
     }
 
-    /// Notes when the wheel is to wake this process; false if an alarm at least as early is set.
+    /// Records when the wheel is to wake this process; false if an alarm at least as early is set.
     #[inline]
     pub(crate) fn advance_alarm(self, at: Tick) -> bool {
         let alarm = &self.cell().alarm;
-        // Only the token's holder sets it, and a ring that comes between finds it changed or has
-        // woken us already; relaxed is enough because `turn` orders the wake.
+        // Only the token's holder sets the alarm, and a ring that comes between finds it changed or
+        // has already woken the process; relaxed is enough because `turn` orders the wake.
         match Tick::from_raw(alarm.load(Ordering::Relaxed)) {
             Some(set) if set.is_due(at) => false,
             _ => {
@@ -255,12 +258,13 @@ impl CellRef {
         }
     }
 
-    /// Whether the wheel's entry for `at` is not superseded.
+    /// Whether the wheel's entry for `at` is still the current alarm.
     pub(crate) fn has_alarm(self, at: Tick) -> bool {
         self.cell().alarm.load(Ordering::Relaxed) == at.to_raw()
     }
 
-    /// The wheel's entry for `at` has come up: wakes the process unless it is superseded.
+    /// Acts on the wheel's entry for `at`, which has come up: wakes the process unless the entry is
+    /// superseded.
     pub(crate) fn ring(self, at: Tick) -> Option<Token> {
         let alarm = &self.cell().alarm;
         alarm.compare_exchange(at.to_raw(), 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
@@ -271,15 +275,15 @@ impl CellRef {
         }
     }
 
-    /// The alarm is to bring a message, from here on. For the token's holder.
+    /// Makes the alarm bring a message from here on. For the token's holder.
     pub(crate) fn expect_timeout(self) {
         self.cell().turn.expect_timeout();
     }
 }
 
-/// The right and the duty to run one process. A token that is dropped without being given back
-/// strands its process, so everything that takes a token consumes it. Only a worker that unwinds
-/// drops the token of the process it runs, and recovers it (`Worker::recover`).
+/// The right and the duty to run one process. A token dropped without being given back strands its
+/// process, so every function that takes a token consumes it. Only a worker that unwinds drops the
+/// token of the process it runs, and recovers it (`Worker::recover`).
 #[must_use]
 pub(crate) struct Token(NonNull<Cell>);
 
@@ -292,8 +296,8 @@ impl Drop for Token {
     }
 }
 
-/// What is left of a token that was dropped by a panic: the same right and duty. Made for each
-/// dropped token once; not used, it leaves its process as it is for good.
+/// Remains of a token that a panic dropped: the same right and duty. Made once for each dropped
+/// token; if it is not used, its process stays as it is for good.
 pub(crate) struct Stranded(NonNull<Cell>);
 
 impl Stranded {
@@ -301,18 +305,18 @@ impl Stranded {
         self.0 == cell.0
     }
 
-    /// The token again.
+    /// Restores the token.
     pub(crate) fn recover(self) -> Token {
         Token(self.0)
     }
 }
 
-// SAFETY: a token is what passes the cell from thread to thread; the words that hand it over
-// release and acquire.
+// SAFETY: holding the token is the right to access the cell (head's table); the words that hand it
+// from thread to thread release and acquire.
 unsafe impl Send for Token {}
 
 impl Token {
-    /// Makes a process in a free slot. It is not to be reached before its mailbox is opened.
+    /// Creates a process in a free slot. It must not be reached before its mailbox is opened.
     ///
     /// The class must live as long as the runtime has processes.
     #[inline]
@@ -325,7 +329,8 @@ impl Token {
     ) -> Token {
         assert_eq!(class.process, TypeId::of::<P>(), "the class is another type's");
         let slot = slots.take(slab, class.slot);
-        // SAFETY: a slot just taken is ours alone, and big enough by `StateLayout::SLOT`.
+        // SAFETY: a slot just taken from the slab belongs to this call alone, and is big enough by
+        // `StateLayout::SLOT`.
         unsafe {
             let cell = slot.as_ref();
             cell.class.with_mut(|field| *field = class);
@@ -345,7 +350,7 @@ impl Token {
 
     #[inline(always)]
     fn cell(&self) -> &Cell {
-        // SAFETY: slots are cells for good.
+        // SAFETY: tokens are made of slots; slots stay cells and are never unmapped.
         unsafe { self.0.as_ref() }
     }
 
@@ -354,7 +359,7 @@ impl Token {
         CellRef(self.0)
     }
 
-    /// For what keeps tokens; it must not lose it.
+    /// Turns the token into a pointer for a container of tokens, which must not lose it.
     #[inline(always)]
     pub(crate) fn into_raw(self) -> *mut Cell {
         let cell = self.0.as_ptr();
@@ -362,13 +367,13 @@ impl Token {
         cell
     }
 
-    /// The token is somebody else's from here on, or nobody's.
+    /// Forgets the token: it belongs to another holder from here on, or to none.
     #[inline(always)]
     fn given(self) {
         std::mem::forget(self);
     }
 
-    /// The token again; none if the pointer is null.
+    /// Restores a token from a pointer; `None` if the pointer is null.
     ///
     /// # Safety
     /// The pointer is from `into_raw` and is made a token once.
@@ -382,28 +387,30 @@ impl Token {
         self.cell().mailbox.peek().0
     }
 
-    /// Which process this is.
+    /// Pid of the token's process.
     pub(crate) fn pid(&self) -> Pid {
         pid(self.0)
     }
 
     #[inline(always)]
     pub(crate) fn class(&self) -> &Class {
-        // SAFETY: the token lets us read it; classes live as long as there are tokens.
+        // SAFETY: the token's holder may read `class` (head's table); classes outlive the tokens of
+        // their processes.
         unsafe { self.cell().class.with(|class| &**class) }
     }
 
-    /// The state of the process.
+    /// Pointer to the state of the process.
     ///
     /// # Safety
     /// The process is a `P`, and no other reference to its state is in use.
     #[inline(always)]
     pub(crate) unsafe fn state<P: Process>(&self) -> *mut P {
-        // SAFETY: passed on.
+        // SAFETY: by this function's contract the cell is that of a `P`.
         unsafe { state::<P>(self.0) }
     }
 
-    /// The generation that a process just created will have.
+    /// Generation that a process just created will have; opens its bounded queue, if it has a
+    /// bound.
     #[inline(always)]
     fn generation_to_open(&self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation().with_bounded(bound.is_some());
@@ -413,7 +420,7 @@ impl Token {
         generation
     }
 
-    /// Opens the mailbox of a process just created and keeps the token.
+    /// Opens the mailbox of a process just created, and keeps the token.
     #[inline(always)]
     pub(crate) fn open_busy(&self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation_to_open(bound);
@@ -421,7 +428,7 @@ impl Token {
         generation
     }
 
-    /// Opens the mailbox of a process just created and gives the token up.
+    /// Opens the mailbox of a process just created, and gives the token up.
     #[inline(always)]
     pub(crate) fn open_idle(self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation_to_open(bound);
@@ -430,7 +437,7 @@ impl Token {
         generation
     }
 
-    /// Gives the token up until the next message; or not, if one is there.
+    /// Gives the token up until the next message; returns it if a message is there already.
     #[inline(always)]
     pub(crate) fn park(self, generation: Generation) -> Result<(), Token> {
         let mailbox = &self.cell().mailbox;
@@ -447,7 +454,7 @@ impl Token {
         }
     }
 
-    /// Gives the token up until the turn is woken; or not, if it was meanwhile.
+    /// Gives the token up until the turn is woken; returns it if the turn was woken already.
     #[inline(always)]
     pub(crate) fn suspend(self) -> Result<(), Token> {
         if self.cell().turn.suspend() {
@@ -458,7 +465,7 @@ impl Token {
         }
     }
 
-    /// Ends the process's life as an address if no message waits.
+    /// Removes the process's address if no message waits.
     pub(crate) fn close_if_idle(&self, generation: Generation) -> bool {
         if self.has_pending() {
             return false;
@@ -470,34 +477,34 @@ impl Token {
         mailbox.close_if_empty(generation)
     }
 
-    /// Leaves a pending turn with the cell, or notes that there is none.
+    /// Stores a pending turn in the cell, or that there is none.
     #[inline(always)]
     pub(crate) fn set_frame(&self, frame: Option<NonNull<FrameHead>>) {
-        // SAFETY: the token's.
+        // SAFETY: the token's holder has exclusive access to `frame` (head's table).
         self.cell().frame.with_mut(|field| unsafe { *field = frame });
     }
 
     #[inline(always)]
     fn frame(&self) -> Option<NonNull<FrameHead>> {
-        // SAFETY: the token's.
+        // SAFETY: the token's holder has exclusive access to `frame` (head's table).
         let frame = self.cell().frame.with(|frame| unsafe { *frame });
         frame.filter(|frame| frame.addr().get() & WAITS == 0)
     }
 
-    /// Until when the process waits for a message, if it does and no turn is under way.
+    /// Tick until which the process waits for a message, if it does and no turn is under way.
     pub(crate) fn waits_until(&self) -> Option<Tick> {
-        // SAFETY: the token's.
+        // SAFETY: the token's holder has exclusive access to `frame` (head's table).
         let frame = self.cell().frame.with(|frame| unsafe { *frame })?.addr().get();
         Tick::from_raw((frame >> TICK_SHIFT) as u32).filter(|_| frame & WAITS != 0)
     }
 
-    /// The alarm brings no message any more.
+    /// Makes the alarm bring no message any more.
     pub(crate) fn forget_timeout(&self) {
         self.cell().turn.forget_timeout();
     }
 
-    /// Wakes from here on count anew. To be called before anything else of a run: what they
-    /// announce is looked at after it.
+    /// Begins a run: only wakes from here on count. Must be the first call of a run, because the
+    /// work that earlier wakes announced is looked for after it.
     #[inline(always)]
     pub(crate) fn begin_run(&self) {
         if self.frame().is_some() {
@@ -505,13 +512,14 @@ impl Token {
         }
     }
 
-    /// Goes on with the turn that is under way, if one is.
+    /// Resumes the turn that is under way, if there is one.
     #[inline(always)]
     pub(crate) fn resume(&self, current_turn: &CurrentTurn) -> Option<Progress> {
         let frame = self.frame()?;
-        // SAFETY: the cell's frame.
+        // SAFETY: the frame is stored in the cell, so it is alive.
         current_turn.begin(unsafe { frame::title_of(frame) });
-        // SAFETY: the cell's frame, and the token is ours.
+        // SAFETY: the frame is stored in the cell, so it is alive, and the caller holds the cell's
+        // token.
         Some(unsafe { frame::resume_turn(frame, self) })
     }
 
@@ -521,21 +529,23 @@ impl Token {
 
     /// Whether the turn under way is the process's last.
     pub(crate) fn is_stopping(&self) -> bool {
-        // SAFETY: the cell's frame, and the token is ours.
+        // SAFETY: the frame is stored in the cell, so it is alive, and the caller holds the cell's
+        // token.
         self.frame().is_some_and(|frame| unsafe { frame::is_last(frame) })
     }
 
-    /// Gives up the turn that is under way; false if there is none.
+    /// Drops the turn that is under way; false if there is none.
     pub(crate) fn discard_turn(&self, reason: &ExitReason) -> bool {
         let Some(frame) = self.frame() else { return false };
         fault::point(Step::Discard, self.class().name);
         self.set_frame(None);
-        // SAFETY: the cell's frame, and no longer so.
+        // SAFETY: the frame was alive in the cell, which has just given it up, so it is discarded
+        // once.
         unsafe { frame::discard_turn(frame, reason) };
         true
     }
 
-    /// The end of the runtime has dropped something that the process had to do.
+    /// Records that the end of the runtime has dropped work that the process had to do.
     #[cold]
     pub(crate) fn mark_abandoned(&self) {
         self.with_extension(|own| own.abandoned = true);
@@ -557,22 +567,24 @@ impl Token {
         self.if_extension(|own| own.layer.is_some()).unwrap_or(false)
     }
 
-    /// Has the extension looked at or changed, made if need be. Not to be nested.
+    /// Runs `f` with the extension, which is created if there is none. Must not be nested.
     pub(crate) fn with_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> R {
-        // SAFETY: the token's; none of the closures, all this crate's, comes back here.
+        // SAFETY: the token's holder has exclusive access to `extension` (head's table); all
+        // closures are this crate's, and none comes back here.
         self.cell().extension.with_mut(|field| f(unsafe { (*field).get_or_insert_default() }))
     }
 
-    /// Has the extension looked at or changed, if there is one. Not to be nested.
+    /// Runs `f` with the extension, if there is one. Must not be nested.
     #[inline(always)]
     pub(crate) fn if_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> Option<R> {
-        // SAFETY: as above.
+        // SAFETY: the token's holder has exclusive access to `extension` (head's table); all
+        // closures are this crate's, and none comes back here.
         self.cell().extension.with_mut(|field| unsafe { (*field).as_deref_mut().map(f) })
     }
 
-    /// Ends the process's life: it has no address any more, what is queued is dropped and callers
-    /// are told, the state is dropped. If it is cut short by a panic, the next call goes on where
-    /// it broke off: each step has left the cell before its work is done.
+    /// Ends the process's life: removes its address, drops its queued messages (callers are
+    /// notified) and drops its state. If a panic cuts it short, the next call continues where it
+    /// broke off: each step has left the cell before its work is done.
     ///
     /// # Panics
     /// If a turn is under way.
@@ -584,7 +596,8 @@ impl Token {
         if !self.is_closed() {
             let rest = self.cell().mailbox.close(generation);
             if !rest.is_null() {
-                // SAFETY: the token's, and empty since just now.
+                // SAFETY: the token's holder has exclusive access to `pending` (head's table),
+                // which `discard_queued` or the check above has left empty.
                 self.cell().pending.with_mut(|pending| unsafe { *pending = rest });
                 self.discard_queued(reason);
             }
@@ -597,7 +610,8 @@ impl Token {
             own.kept = KeptLoad::default();
             if own.obituary.is_none() {
                 own.obituary = Some(reason.clone());
-                // They are told in the order in which they asked.
+                // Links and watchers are popped from the end, so this notifies them in the order in
+                // which they asked.
                 own.links.reverse();
                 own.watchers.processes.reverse();
                 own.watchers.others.reverse();
@@ -616,8 +630,8 @@ impl Token {
     /// Drops the state, once.
     fn drop_state(&self) -> Result<(), ExitReason> {
         fault::point(Step::State, self.class().name);
-        // SAFETY: the token's. The mark is the word of a frame that is none and of a wait without
-        // an end, which no other step of an exit writes.
+        // SAFETY: the token's holder has exclusive access to `frame` (head's table). The mark is
+        // the word of no frame and of a wait without an end, which no other step of an exit writes.
         let dropped = self.cell().frame.with_mut(|frame| unsafe {
             let dropped = (*frame).is_some_and(|frame| frame.addr().get() == WAITS);
             *frame = NonNull::new(ptr::without_provenance_mut(WAITS));
@@ -627,17 +641,19 @@ impl Token {
             return Ok(());
         }
         let drop_state = self.class().drop_state;
-        // SAFETY: nobody else has it any more, and it was not dropped before.
+        // SAFETY: the process has no address and no turn, so nothing else refers to the state, and
+        // the mark says that it was not dropped before.
         catch(|| unsafe { drop_state(self.0) })
     }
 
-    /// Drops what was taken from the mailbox, one message at a time, so that a panic loses none
-    /// but its own. Watchers that are no processes are told with the others, when the names of the
+    /// Drops the messages taken from the mailbox, one at a time, so that a panic loses none but its
+    /// own. Watchers that are no processes are notified with the others, when the names of the
     /// process are free.
     #[cold]
     fn discard_queued(&self, reason: &ExitReason) {
         while let Some(message) = self.first_pending() {
-            // SAFETY: drained, so owned by the token; the link is read before the message goes.
+            // SAFETY: a drained message belongs to the token's holder; the link is read before the
+            // message goes.
             let signal = unsafe {
                 fault::point(Step::Refuse, self.class().name);
                 let next = message.as_ref().next();
@@ -651,19 +667,21 @@ impl Token {
                 Some(Signal::Watch(watcher)) => {
                     signal::add_watcher(self, watcher);
                 }
-                // Its entry in a wheel is dropped soon, like those of timers on the list.
+                // The timer's entry in a wheel is dropped soon, like the entries of timers on the
+                // list.
                 Some(Signal::Tie(tie)) => tie.end(self.class().runtime.scheduler()),
                 Some(signal) => signal.refuse(self.pid(), reason),
-                // SAFETY: owned, and out of the list.
+                // SAFETY: the message belongs to the token's holder and was taken out of the list
+                // above.
                 None => unsafe { envelope::discard(message, reason) },
             }
         }
     }
 
-    /// The oldest message taken from the mailbox, which stays where it is.
+    /// Oldest message taken from the mailbox; it stays in the list.
     #[inline(always)]
     fn first_pending(&self) -> Option<NonNull<Link>> {
-        // SAFETY: the token's.
+        // SAFETY: the token's holder has exclusive access to `pending` (head's table).
         self.cell().pending.with_mut(|pending| unsafe {
             if (*pending).is_null() {
                 *pending = self.next_backlog().unwrap_or(ptr::null_mut());
@@ -672,33 +690,37 @@ impl Token {
         })
     }
 
-    /// Why the process has died, if it has and those who want to know are being told.
+    /// Reason of the process's exit, if it has exited and its links and watchers are being
+    /// notified.
     pub(crate) fn obituary(&self) -> Option<ExitReason> {
         self.if_extension(|own| own.obituary.clone()).flatten()
     }
 
-    /// Gives the slot of a process that has died back.
+    /// Gives back the slot of a process that has died.
     ///
     /// # Panics
-    /// If it still has an address.
+    /// If the process still has an address.
     pub(crate) fn free(self, slab: &Slab, slots: &RefCell<SlotCache>) {
         fault::point(Step::Free, self.class().name);
         assert!(self.is_closed(), "a process dies before its cell is freed");
-        // SAFETY: the token's; moved out once.
+        // SAFETY: the token's holder has exclusive access to `extension` (head's table); it is
+        // moved out once.
         drop(self.cell().extension.with_mut(|field| unsafe { field.replace(None) }));
         let slot = self.class().slot;
-        // SAFETY: closed and empty; the token ends here.
+        // SAFETY: the mailbox is closed and the cell's fields are empty; the token ends here.
         unsafe { slots.borrow_mut().give(slab, slot, self.0) };
         self.given();
     }
 }
 
-/// Which process lives in a cell, or has just stopped living there. For the token's holder.
+/// Pid of the process that lives in a cell, or has just stopped living there. For the token's
+/// holder.
 fn pid(cell: NonNull<Cell>) -> Pid {
-    // SAFETY: slots are cells for good.
+    // SAFETY: the caller has the cell from a `CellRef` or a token; slots stay cells and are never
+    // unmapped.
     let generation = match unsafe { cell.as_ref() }.mailbox.peek() {
         (generation, true) => generation,
-        // The mailbox counts for the next process already.
+        // The mailbox of a free slot has the next process's number.
         (generation, false) => generation.previous(),
     };
     Pid::from_raw(RawAddress::new(cell, generation))

@@ -1,11 +1,11 @@
-//! The class: what all processes of one type in one runtime have in common, and where their state
-//! lies.
+//! The class: data that all processes of a type in a runtime share, and the layout of their state.
 //!
-//! It is what is left of the type once cells, tokens and messages have forgotten it.
+//! Cells, tokens and messages are type-erased; the class keeps the parts of the type they still
+//! need.
 //!
 //! Invariants: a class outlives all processes of its type, and does not change. Whether a state is
-//! in its slot or in a box behind it follows from its size and alignment alone, so all who are
-//! generic over the type agree.
+//! in its slot or in a box behind it follows from its size and alignment alone, so all code generic
+//! over the type agrees.
 
 use super::{Cell, Token};
 use crate::exit::ExitReason;
@@ -19,19 +19,19 @@ use crate::turn::frame::Progress;
 use std::any::TypeId;
 use std::ptr::NonNull;
 
-/// What all processes of one type in one runtime have in common.
+/// Data that all processes of a type in a runtime share.
 pub(crate) struct Class {
     pub(crate) name: &'static str,
     pub(super) process: TypeId,
     pub(super) slot: SlotClass,
     pub(crate) runtime: RuntimeHandle,
-    /// What a state takes that is not in its slot.
+    /// Bytes of a state outside of its slot: the size of its box, or zero.
     pub(super) boxed_bytes: usize,
     pub(super) drop_state: unsafe fn(NonNull<Cell>),
-    /// Begins the hook, for processes that have one.
+    /// Begins the hook `stopping`, for processes that have it.
     pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
     pub(crate) timeout: Option<fn(&Token) -> Progress>,
-    /// For the watchdog, what is no turn but may run user code.
+    /// Title, for the watchdog, of acting on signals: no turn, but it may run user code.
     pub(crate) signalled: &'static TurnTitle,
     pub(crate) ending: &'static TurnTitle,
     exit_message: fn(Exit) -> NonNull<Link>,
@@ -53,23 +53,24 @@ impl<P> StateLayout<P> {
     };
 }
 
-/// The state of a cell.
+/// Pointer to the state of a cell.
 ///
 /// # Safety
-/// The cell is one of a `P`, or about to become one.
+/// The cell is that of a `P`, or about to become so.
 #[inline(always)]
 pub(super) unsafe fn state<P>(cell: NonNull<Cell>) -> *mut P {
     if StateLayout::<P>::BOXED {
-        // SAFETY: the box's pointer stands right behind the header.
+        // SAFETY: by the contract the cell is a `P`'s; the box's pointer stands right behind the
+        // header.
         unsafe { cell.add(1).cast::<*mut P>().read() }
     } else {
-        // SAFETY: inside the slot.
+        // SAFETY: by `StateLayout::SLOT` the slot is long enough for a state at this offset.
         unsafe { cell.byte_add(StateLayout::<P>::OFFSET).cast::<P>().as_ptr() }
     }
 }
 
 unsafe fn drop_state<P>(cell: NonNull<Cell>) {
-    // SAFETY: by the caller's contract the state is there and is not used again.
+    // SAFETY: by the caller's contract the state exists and is not used again.
     unsafe {
         let state = state::<P>(cell);
         if StateLayout::<P>::BOXED {
@@ -101,7 +102,7 @@ impl Class {
         }
     }
 
-    /// A trapped exit signal, as a message to a process of this class.
+    /// Makes a message to a process of this class from a trapped exit signal.
     pub(crate) fn exit_message(&self, exit: Exit) -> NonNull<Link> {
         (self.exit_message)(exit)
     }

@@ -1,7 +1,10 @@
-//! A cell seen from its own turn.
+//! The current process: a cell seen from its own turn.
 //!
-//! Invariants: what is here runs while the calling thread holds the cell's token and the turn is
-//! under way; it borrows that token and never gives it back. Who may touch what is as in `cell`.
+//! Invariants:
+//! 1. Every function here runs while the calling thread holds the cell's token and the turn is
+//!    under way.
+//! 2. A [`CurrentProcess`] borrows that token and never gives it back. So access follows the column
+//!    "token held" of the table in `cell`.
 
 use super::class;
 use super::{Cell, CellRef, TICK_SHIFT, Token, WAITS, pid};
@@ -18,35 +21,37 @@ use crate::turn::frame::{self, After, Progress};
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
-/// What the caller of a turn learns that an async process could not run to its end.
-const NESTED_TURN_WAITED: &str = "an async process runs no turns that wait, besides its own";
+/// Reason given to the caller of a turn that did not run to its end inside an async process.
+const NESTED_TURN_WAITED: &str = "a turn inside the receive of an async process must not wait";
 
-/// The current process: a cell as its own turn sees it, which holds the token for as long as this
-/// is used.
+/// The current process: a cell as its own turn sees it. The turn holds the token for as long as
+/// this value is used.
 #[derive(Clone, Copy)]
 pub(crate) struct CurrentProcess(NonNull<Cell>);
 
-// SAFETY: it travels with the turn's future, and that with the token.
+// SAFETY: it travels with the turn's future, which travels with the token.
 unsafe impl Send for CurrentProcess {}
-// SAFETY: shared, it only shows the class, which does not change.
+// SAFETY: a shared reference gives access to the class, which does not change, and to the atomic
+// flag that `note_pipe` sets; all other methods are for the turn alone (invariant 1).
 unsafe impl Sync for CurrentProcess {}
 
 impl CurrentProcess {
     /// # Safety
-    /// Used only while a turn of this cell is under way, and by that turn.
+    /// The value is used only while a turn of this cell is under way, and only by that turn.
     #[inline(always)]
     pub(crate) unsafe fn new(token: &Token) -> CurrentProcess {
         CurrentProcess(token.0)
     }
 
     /// # Safety
-    /// As [`new`](Self::new): the calling thread holds the cell's token and is in its turn.
+    /// The calling thread holds the cell's token and is in its turn, for as long as the value is
+    /// used.
     #[inline(always)]
     pub(crate) unsafe fn of(cell: CellRef) -> CurrentProcess {
         CurrentProcess(cell.0)
     }
 
-    /// Which process the turn belongs to.
+    /// Pid of the process that the turn belongs to.
     pub(crate) fn pid(self) -> Pid {
         pid(self.0)
     }
@@ -56,17 +61,17 @@ impl CurrentProcess {
         CellRef(self.0)
     }
 
-    /// The turn is over, and the process waits for a message until then.
+    /// Ends the turn's frame and makes the process wait for a message until `at`.
     pub(crate) fn wait_until(self, at: Tick) {
         let word = (at.to_raw() as usize) << TICK_SHIFT | WAITS;
-        // SAFETY: the turn has the token, and its frame is no longer under way.
+        // SAFETY: the turn has the token (invariant 1), and its frame is no longer under way.
         unsafe { self.0.as_ref() }
             .frame
             .with_mut(|frame| unsafe { *frame = NonNull::new(ptr::without_provenance_mut(word)) });
     }
 
     pub(crate) fn runtime(&self) -> &RuntimeHandle {
-        // SAFETY: the turn has the token; classes outlive the turns of their runtime.
+        // SAFETY: the turn has the token (invariant 1); classes outlive the turns of their runtime.
         unsafe { self.0.as_ref().class.with(|class| &(**class).runtime) }
     }
 
@@ -75,22 +80,24 @@ impl CurrentProcess {
         CellRef(self.0)
     }
 
-    /// Where the state of the process is, which must be a `P`.
+    /// Pointer to the state of the process, which must be a `P`.
     #[inline(always)]
     pub(crate) fn state<P: Process>(self) -> NonNull<P> {
         debug_assert!(ManuallyDrop::new(Token(self.0)).is_a::<P>(), "the state is another type's");
-        // SAFETY: the pointer is only made here; whoever uses it says why that is sound.
+        // SAFETY: the cell is that of a `P`, so the pointer is into its slot or box, and not null;
+        // the code that dereferences it justifies that itself.
         unsafe { NonNull::new_unchecked(class::state::<P>(self.0)) }
     }
 
-    /// Runs the turn of the next message inside the one under way; none if there is no message.
+    /// Runs the turn of the next message inside the turn under way; `None` if there is no message.
     ///
-    /// It must not have to wait: if it would, it is dropped, and its caller is told.
+    /// The inner turn must not wait: if it would, it is dropped, and its caller gets an error.
     ///
     /// # Safety
     /// No reference to the process's state is in use.
     pub(crate) unsafe fn run_nested(self, current_turn: &CurrentTurn) -> Option<After> {
-        // Lent by the turn under way, and not given back by it before this is over.
+        // The turn under way lends its token, and does not give it back before the inner turn is
+        // over.
         let token = ManuallyDrop::new(Token(self.0));
         let generation = token.generation();
         if token.is_signalled()
@@ -102,7 +109,7 @@ impl CurrentProcess {
         token.set_frame(None);
         let progress = token.run_next(generation, current_turn);
         if let Some(nested) = token.frame() {
-            // SAFETY: the cell's frame, replaced below.
+            // SAFETY: the frame is stored in the cell, so it is alive, and it is replaced below.
             unsafe { frame::discard_turn(nested, &ExitReason::other(NESTED_TURN_WAITED)) };
         }
         token.set_frame(outer);
@@ -112,7 +119,7 @@ impl CurrentProcess {
         })
     }
 
-    /// Has the turn under way woken by the next message; false if there is one already.
+    /// Has the turn under way woken by the next message; false if a message is there already.
     pub(crate) fn await_message(self) -> bool {
         let token = ManuallyDrop::new(Token(self.0));
         let (mailbox, generation) = (&token.cell().mailbox, token.generation());
@@ -122,46 +129,52 @@ impl CurrentProcess {
         mailbox.await_message(generation)
     }
 
-    /// Where the process's messages wait, if it is bounded.
+    /// Queue in which the process's messages wait, if it is bounded.
     pub(crate) fn bounded_queue(self) -> Option<&'static BoundedQueue> {
         let token = ManuallyDrop::new(Token(self.0));
         token.generation().is_bounded().then(|| token.bounded_queue())
     }
 
-    /// The process's first turn runs: signals need not wait any more.
+    /// Records that the process's first turn runs: signals need not wait any more.
     pub(crate) fn has_begun(self) {
-        // SAFETY: slots are cells for good.
+        // SAFETY: the token that this was made of is that of a slot; slots stay cells and are never
+        // unmapped.
         unsafe { self.0.as_ref() }.turn.clear_fresh();
     }
 
-    /// What was attached at the spawn.
+    /// Value attached at the spawn.
     pub(crate) fn attachment(&mut self) -> Option<&mut Attachment> {
-        // SAFETY: the turn has the token and one context, which holds this and lends it
-        // exclusively; signals, which change the extension, are not acted on while it runs.
+        // SAFETY: the turn has the token (invariant 1) and one context, which holds this and lends
+        // it exclusively; signals, which change the extension, are not acted on while the turn
+        // runs.
         let extension = unsafe { self.0.as_ref().extension.with_mut(|field| &mut *field) };
         extension.as_deref_mut()?.attachment.as_mut()
     }
 
-    /// The turn has piped a future. Noted only where there is an extension.
+    /// Records that the turn has piped a future. Only recorded where there is an extension.
     pub(crate) fn note_pipe(&self) {
-        // SAFETY: the turn has the token. Exclusive references to the extension come from the one
-        // context, exclusively borrowed; this is called with it shared, so there is none.
+        // SAFETY: the turn has the token (invariant 1). Exclusive references to the extension come
+        // from the one context, exclusively borrowed; this is called with it shared, so there is
+        // none.
         let extension = unsafe { self.0.as_ref().extension.with(|field| &*field) };
         if let Some(own) = extension {
-            // Relaxed: read within a turn of the process, after this one's threads have joined it.
+            // Relaxed: the flag is read within a turn of the process, after this turn's threads
+            // have joined it.
             own.has_piped.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Has the extension looked at or changed, made if need be. Not to be nested.
+    /// Runs `f` with the extension, which is created if there is none. Must not be nested.
     pub(crate) fn with_extension<R>(&mut self, f: impl FnOnce(&mut Extension) -> R) -> R {
-        // SAFETY: as above.
+        // SAFETY: the turn has the token (invariant 1) and one context, which is lent exclusively
+        // here; all closures are this crate's, and none comes back here.
         unsafe { self.0.as_ref().extension.with_mut(|field| f((*field).get_or_insert_default())) }
     }
 
-    /// Has the extension looked at or changed, if there is one. Not to be nested.
+    /// Runs `f` with the extension, if there is one. Must not be nested.
     pub(crate) fn if_extension<R>(&mut self, f: impl FnOnce(&mut Extension) -> R) -> Option<R> {
-        // SAFETY: as above.
+        // SAFETY: the turn has the token (invariant 1) and one context, which is lent exclusively
+        // here; all closures are this crate's, and none comes back here.
         unsafe { self.0.as_ref().extension.with_mut(|field| (*field).as_deref_mut().map(f)) }
     }
 }

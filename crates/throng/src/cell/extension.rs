@@ -1,9 +1,9 @@
-//! What only some processes have: links, monitors, a parent, names, timers, something attached. One
-//! box on the cell's extension pointer, made when the first of these is asked for; a process
-//! without any costs nothing for them.
+//! Data that only some processes have: links, monitors, a parent, names, timers, an attachment. It
+//! is a box on the cell's extension pointer, made when the first of these is asked for; a process
+//! without any pays nothing for them.
 //!
-//! It belongs to whoever holds the process's token, like all of the cell's plain fields; what others
-//! want changed in it they ask for by a signal (see `signal`).
+//! It belongs to the token's holder, like all of the cell's plain fields; other threads ask for
+//! changes in it by a signal (see `signal`).
 
 use crate::address::Pid;
 use crate::cell::MessageList;
@@ -20,47 +20,49 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::time::Duration;
 
-/// What a layer on top keeps with a process.
+/// Data that a layer on top keeps with a process.
 pub(crate) type Attachment = Box<dyn Any + Send>;
 
-/// See the file's head.
+/// Optional data of a process; see the file's head.
 #[derive(Default)]
 pub(crate) struct Extension {
     pub(crate) attachment: Option<Attachment>,
-    /// What runs around each turn; the attachment is its own then.
+    /// Layer that runs around each turn; the attachment then belongs to it.
     pub(crate) layer: Option<AnyAround>,
     /// Whether a turn has piped a future. Atomic because a shared context may set it.
     pub(crate) has_piped: AtomicBool,
     pub(crate) parent: Option<Pid>,
     pub(crate) links: Links<Pid>,
-    /// What this process monitors, by the number of the monitor.
+    /// Processes monitored by this process, by the number of the monitor.
     pub(crate) monitors: SmallMap<u32, Pid>,
     pub(crate) last_monitor: u32,
     pub(crate) watchers: Watchers,
     pub(crate) traps_exits: bool,
     /// Whether the parent's exit is obeyed even while exits are trapped, as a `gen_server` does.
     pub(crate) obeys_parent: bool,
-    /// What to leave when the process exits, each by a key that nothing else it belongs to has.
+    /// Memberships to leave when the process exits, by a key unique to each name or group.
     pub(crate) memberships: SmallMap<usize, Box<dyn Membership>>,
-    /// Messages taken from the mailbox while others were pending: later than those, each list
-    /// oldest first.
+    /// Messages taken from the mailbox while others were pending: each list comes after the pending
+    /// messages and is linked oldest first.
     pub(crate) backlog: VecDeque<MessageList>,
-    /// Timers for this process, which end with it.
+    /// Timers that send to this process, which end with it.
     pub(crate) timers: Timers,
-    /// Messages that an async process has taken out of its mailbox and keeps for a later receive.
+    /// Load of the messages that an async process has taken out of its mailbox and keeps for a
+    /// later receive.
     pub(crate) kept: KeptLoad,
-    /// Turns begun since there is this extension.
+    /// Number of turns begun since this extension was made.
     pub(crate) turns: u64,
-    /// The longest turn that was noticed; zero if none was.
+    /// Longest turn that was noticed; zero if none was.
     pub(crate) longest_turn: Duration,
-    /// Whether the end of the runtime has dropped something that the process had to do.
+    /// Whether the end of the runtime has dropped work that the process had to do.
     pub(crate) abandoned: bool,
-    /// Set when the process is dead and the others are being told.
+    /// Reason of the exit; set when the process is dead and its links and watchers are being
+    /// notified.
     pub(crate) obituary: Option<ExitReason>,
 }
 
-/// How many messages an async process keeps, all of one size. Every process that has an extension pays
-/// for the size of this.
+/// Number of messages that an async process keeps, all of one size. Every process that has an
+/// extension pays for the size of this.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeptLoad {
     messages: u32,
@@ -73,46 +75,47 @@ impl KeptLoad {
         KeptLoad { messages: fit(messages as u64), message_bytes: fit(message_bytes) }
     }
 
-    /// The load without so many messages, which are to be dropped.
+    /// Load without `dropped` of the messages, which are to be dropped.
     pub(crate) fn without(self, dropped: usize) -> Load {
         let messages = u64::from(self.messages).saturating_sub(dropped as u64);
         Load { messages, bytes: messages * u64::from(self.message_bytes) }
     }
 }
 
-/// Something that knows a process by its pid for as long as it lives: a name, a group.
+/// Registration that refers to a process by its pid for as long as it lives: a name, a group.
 pub(crate) trait Membership: Send {
-    /// What the process is called by it, if this is a name.
+    /// Name that this gives the process, if it is a name.
     fn name(&self) -> Option<String> {
         None
     }
 
-    /// The process has exited.
+    /// Ends the membership of a process that has exited.
     fn leave(self: Box<Self>, pid: Pid);
 }
 
-/// Tells a process of another's end, as a message of its own type.
+/// Function that notifies a process of another's end, as a message of its own type.
 pub(crate) type TellDown = fn(Pid, Down);
 
-/// Who wants to know when a process ends.
+/// Watchers to notify when a process ends.
 #[derive(Default)]
 pub(crate) struct Watchers {
-    /// Processes, each by the number it gave its monitor.
+    /// Processes, by the number that each gave its monitor.
     pub(crate) processes: SmallMap<(Pid, u32), TellDown>,
-    /// Watchers that are no processes, each by its [key](watcher_key).
+    /// Watchers that are no processes, by their [keys](watcher_key).
     pub(crate) others: SmallMap<usize, Watcher>,
 }
 
-/// Callback that the process's last worker tells why it has exited. Not a zero-sized type.
+/// Callback to which the process's last worker passes the reason of the exit. Not a zero-sized
+/// type.
 pub(crate) type Watcher = Box<dyn FnOnce(ExitReason) + Send>;
 
-/// Address of a watcher, which tells it from all others that exist.
+/// Address of a watcher, unique among all watchers that exist.
 pub(crate) fn watcher_key(watcher: &Watcher) -> usize {
     ptr::from_ref(&**watcher).addr()
 }
 
 impl Extension {
-    /// What this takes, without what is attached.
+    /// Bytes that the extension takes, without the attachment.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Extension>()
             + self.links.bytes()
@@ -124,14 +127,14 @@ impl Extension {
             + self.timers.bytes()
     }
 
-    /// A new monitor on `pid`.
+    /// Enters a new monitor on `pid`, and returns its number.
     pub(crate) fn monitor(&mut self, pid: Pid) -> u32 {
         let number = self.number_monitor();
         self.monitors.insert(number, pid);
         number
     }
 
-    /// The number of a new monitor, to be entered under it.
+    /// Number for a new monitor, to be entered under it.
     pub(crate) fn number_monitor(&mut self) -> u32 {
         loop {
             self.last_monitor = self.last_monitor.wrapping_add(1);

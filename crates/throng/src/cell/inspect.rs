@@ -1,11 +1,12 @@
-//! Looking at a cell: its token borrowed for that, and what can be read under a token.
+//! Inspection of a cell: borrowing its token, and the data that can be read under a token.
 //!
-//! A process that is idle or whose turn is suspended has no holder of its token. Whoever looks takes
-//! it by the same exchanges as a pusher or a waker would, but does not schedule the process; what
-//! comes meanwhile finds a holder, and makes giving the token back fail, and then the looker
-//! schedules the process. So nothing is lost, and the process does not notice.
+//! A process that is idle or whose turn is suspended has no holder of its token. An inspecting
+//! thread takes the token by the same exchanges as a pusher or a waker, but does not schedule the
+//! process. A push or wake that comes meanwhile finds a holder and makes giving the token back
+//! fail; then the inspecting thread schedules the process. So no wake is lost, and the process does
+//! not notice.
 //!
-//! Who may touch what is as in `cell`: all of this is read by the token's holder.
+//! Access follows the table in `cell`: the token's holder reads all of this.
 
 use super::{CellRef, Token};
 use crate::mailbox::Generation;
@@ -14,7 +15,7 @@ use crate::scheduler;
 use crate::turn::frame;
 use std::time::Duration;
 
-/// The token of a process that does nothing at present, for as long as somebody looks at it.
+/// Token of a process that does nothing at present, for as long as a thread inspects it.
 #[must_use]
 pub(crate) struct Borrowed {
     token: Token,
@@ -27,8 +28,7 @@ impl Borrowed {
         &self.token
     }
 
-    /// Leaves the process as it was, or, if it was sent something or woken meanwhile, sees to it
-    /// that it runs.
+    /// Gives the token back, or schedules the process if a message or a wake has come meanwhile.
     pub(crate) fn give_back(self) {
         let Borrowed { token, generation, suspended } = self;
         let given = if suspended { token.suspend() } else { token.park(generation) };
@@ -39,7 +39,7 @@ impl Borrowed {
 }
 
 impl CellRef {
-    /// Takes the token of a process that does nothing at present, without setting it going.
+    /// Takes the token of a process that does nothing at present, without scheduling it.
     pub(crate) fn borrow(self, generation: Generation) -> Option<Borrowed> {
         let cell = self.cell();
         if cell.mailbox.wake(generation) {
@@ -48,7 +48,8 @@ impl CellRef {
         if !cell.turn.borrow() {
             return None;
         }
-        // Whose turn it is does not show in the turn's word; it may be the next process's by now.
+        // The turn's word does not say which process the turn belongs to; it may be the slot's next
+        // process by now.
         let token = Token(self.0);
         let borrowed = Borrowed { generation: token.generation(), token, suspended: true };
         if borrowed.generation == generation && !borrowed.token.is_closed() {
@@ -60,14 +61,15 @@ impl CellRef {
 }
 
 impl Token {
-    /// What is queued, whether it was taken from the mailbox already or not; also what an async
-    /// process keeps for a later receive.
+    /// Load of the queued messages, whether they were taken from the mailbox already or not,
+    /// including the messages that an async process keeps for a later receive.
     ///
-    /// Cost: a look at each message.
+    /// Cost: one read of each message.
     pub(crate) fn load(&self) -> Load {
         let cell = self.cell();
         let mut load = Load::default();
-        // SAFETY: the token's; nobody else takes messages out.
+        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`), and no
+        // other thread takes messages out of the mailbox.
         unsafe {
             load.add(cell.pending.with(|pending| *pending));
             load.add(cell.mailbox.newest());
@@ -79,35 +81,38 @@ impl Token {
             load.messages += kept.messages;
             load.bytes += kept.bytes;
             for list in &own.backlog {
-                // SAFETY: as above.
+                // SAFETY: the lists of the backlog belong to the token's holder, like the
+                // extension.
                 unsafe { load.add(list.0) };
             }
         });
         load
     }
 
-    /// The message of the turn under way, if one is.
+    /// Name of the message of the turn under way, if there is one.
     pub(crate) fn handler(&self) -> Option<&'static str> {
-        // SAFETY: the cell's frame, and the token is ours.
+        // SAFETY: the frame is stored in the cell, so it is alive, and the caller holds the cell's
+        // token.
         self.frame().map(|frame| unsafe { frame::describe(frame) }.0)
     }
 
-    /// What the process takes besides its mailbox and what its state points to.
+    /// Bytes that the process takes, without its mailbox and the memory that its state points to.
     pub(crate) fn memory_bytes(&self) -> usize {
-        // SAFETY: as above.
+        // SAFETY: the frame is stored in the cell, so it is alive, and the caller holds the cell's
+        // token.
         let frame = self.frame().map_or(0, |frame| unsafe { frame::describe(frame) }.1);
         let extension = self.if_extension(|own| own.bytes()).unwrap_or(0);
         self.class().slot.bytes() + self.class().boxed_bytes + frame + extension
     }
 
-    /// A turn has been run. Counted for processes that have an extension, which the others' turns
-    /// cost no more than a look at a pointer beside the mailbox.
+    /// Counts a turn of a process that has an extension. For other processes, this costs no more
+    /// than reading a pointer beside the mailbox.
     #[inline(always)]
     pub(crate) fn count_turn(&self) {
         self.if_extension(|own| own.turns += 1);
     }
 
-    /// A turn has kept its worker for so long.
+    /// Records that a turn has kept its worker for this time.
     #[cold]
     pub(crate) fn note_turn(&self, time: Duration) {
         if time >= LONG_TURN {
@@ -118,5 +123,6 @@ impl Token {
     }
 }
 
-/// A turn so long is remembered also of a process that has no extension yet.
+/// Length from which a turn is recorded even for a process without an extension, which then gets an
+/// extension.
 const LONG_TURN: Duration = Duration::from_millis(10);

@@ -1,13 +1,14 @@
-//! What a process has before it: messages and signals from the mailbox on, until their turn.
+//! The queue of a process: messages and signals on their way from the mailbox to their turn.
 //!
 //! ```text
 //! mailbox ──drain──▶ signals: acted on at once
 //!                └─▶ messages ─▶ pending, or the backlog if some are pending ──▶ turn
 //! ```
 //!
-//! Invariants: messages leave in the order in which they came. What is pending, and the lists of
-//! the backlog behind it, is owned by the token's holder. Signals in a list drained are acted on
-//! before any of its messages runs.
+//! Invariants:
+//! 1. Messages leave in the order in which they came.
+//! 2. The pending messages, and the lists of the backlog behind them, belong to the token's holder.
+//! 3. Signals in a drained list are acted on before any of its messages runs.
 
 use super::Token;
 use crate::exit::{ExitReason, catch};
@@ -24,19 +25,19 @@ use crate::turn::turn_state::SIGNALS_MOST;
 use std::ptr::{self, NonNull};
 
 impl Token {
-    /// Puts a message before all others, and before all signals. For a process that has just been
-    /// created; the turn is to call [`CurrentProcess::has_begun`].
+    /// Queues a message before all others, and before all signals. For a process that has just been
+    /// created; the message's turn must call [`CurrentProcess::has_begun`].
     pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
         assert!(self.is_a::<P>(), "the message is for another type of process");
         self.cell().turn.set_fresh();
         let message = Cast::<P, T>::allocate(turn);
-        // SAFETY: just allocated.
+        // SAFETY: the message was just allocated and belongs to this call.
         slab::budget_of(self.as_ref()).charge(unsafe { envelope::bytes(message) });
-        // SAFETY: the token's.
+        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`).
         self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
     }
 
-    /// Signals need not wait for the first turn any more: it will not be run.
+    /// Lets signals no longer wait for the first turn, because it will not run.
     pub(crate) fn forgo_first(&self) {
         self.cell().turn.clear_fresh();
     }
@@ -50,7 +51,7 @@ impl Token {
     ) -> Option<Progress> {
         debug_assert!(self.frame().is_none());
         let cell = self.cell();
-        // SAFETY: the token's.
+        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`).
         let mut first = cell.pending.with(|pending| unsafe { *pending });
         if first.is_null() {
             first = match self.next_backlog() {
@@ -61,7 +62,8 @@ impl Token {
                         drained
                     } else {
                         current_turn.begin(self.class().signalled);
-                        // If none ends the process, there may be more by now than what was sorted.
+                        // If no signal ends the process, more may have come since the list was
+                        // drained.
                         return Some(Progress::Done(self.sort_out(drained).unwrap_or(After::Next)));
                     }
                 }
@@ -74,7 +76,8 @@ impl Token {
                 None
             };
         };
-        // SAFETY: drained, so owned by the token; it was queued here, so it is for this process.
+        // SAFETY: the message was drained, so it belongs to the token's holder (invariant 2); it
+        // was queued here, so it is for this process.
         unsafe {
             let next = message.as_ref().next();
             cell.pending.with_mut(|pending| *pending = next);
@@ -83,7 +86,8 @@ impl Token {
         }
     }
 
-    /// Reason for a kill: the process was told to end, or it has left too many signals unread.
+    /// Reason for a kill: the process was killed by a signal, or it has left too many signals
+    /// unread.
     #[cold]
     pub(crate) fn reason_of_kill(&self) -> ExitReason {
         if self.cell().turn.is_flooded() {
@@ -93,13 +97,13 @@ impl Token {
         }
     }
 
-    /// Whether there are signals to be looked at, or soon will be.
+    /// Whether signals are in the mailbox, or soon will be.
     #[inline(always)]
     pub(crate) fn is_signalled(&self) -> bool {
         self.cell().turn.is_signalled()
     }
 
-    /// Acts on the signals in the mailbox; says if the process is over thereby.
+    /// Acts on the signals in the mailbox; returns how the process exits if they end it.
     #[cold]
     pub(crate) fn handle_signals(&self, generation: Generation) -> Option<After> {
         if self.is_closed() || self.cell().turn.is_fresh() {
@@ -109,8 +113,8 @@ impl Token {
         self.sort_out(drained)
     }
 
-    /// Acts on the signals in a list just drained and queues the rest behind what is pending; says
-    /// if the process is over.
+    /// Acts on the signals in a list just drained, and queues its messages behind the pending ones;
+    /// returns how the process exits if the signals end it.
     fn sort_out(&self, list: *mut Link) -> Option<After> {
         let queue = self.generation().is_bounded().then(|| self.bounded_queue());
         let budget = slab::budget_of(self.as_ref());
@@ -131,7 +135,7 @@ impl Token {
                             continue;
                         }
                         Outcome::Message(message) => {
-                            // SAFETY: just made.
+                            // SAFETY: the message was just made and belongs to this call.
                             budget.charge(unsafe { envelope::bytes(message) });
                             if let Some((queue, number)) = queue.zip(number) {
                                 queue.push_at(number, message);
@@ -140,7 +144,7 @@ impl Token {
                             message
                         }
                         Outcome::Exit(after) => {
-                            // The first exit counts, but for a kill.
+                            // The first exit counts, but a kill replaces it.
                             if over.is_none() || matches!(after, After::Kill) {
                                 over = Some(after);
                             }
@@ -153,16 +157,18 @@ impl Token {
         }
         drop(sorting);
         for inspect in inspections {
-            // The answer wakes a task by its own waker, which is not ours.
+            // The answer wakes a task by that task's own waker, which is foreign code and may
+            // panic.
             let _ = catch(|| inspect(self));
         }
-        // All that was taken out is retracted by now, so a sender that has set the bit is seen.
+        // All signals taken out are retracted by now, so the bit of a sender that has set it is
+        // seen.
         if self.cell().turn.is_flooded() { Some(After::Kill) } else { over }
     }
 
-    /// Queues a list of messages behind what is pending.
+    /// Queues a list of messages behind the pending ones.
     fn append(&self, list: *mut Link) {
-        // SAFETY: the token's.
+        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`).
         let is_first = self.cell().pending.with_mut(|pending| unsafe {
             let is_first = (*pending).is_null() && !self.has_backlog();
             if is_first {
@@ -179,19 +185,20 @@ impl Token {
         self.if_extension(|own| !own.backlog.is_empty()).unwrap_or(false)
     }
 
-    /// The next list of messages that were drained while others were pending.
+    /// Next list of messages that were drained while others were pending.
     #[inline(always)]
     pub(super) fn next_backlog(&self) -> Option<*mut Link> {
         self.if_extension(|own| own.backlog.pop_front()).flatten().map(|list| list.0)
     }
 
-    /// Puts the message being run back in front: there is more in it.
+    /// Puts the message being run back in front, because it holds more messages.
     ///
     /// # Safety
     /// The message is the one that `run_next` has just taken.
     #[inline(always)]
     pub(crate) unsafe fn put_back(&self, message: NonNull<Link>) {
-        // SAFETY: the token's; the message is owned by the list again.
+        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`); the
+        // caller gives the message back to the list.
         self.cell().pending.with_mut(|pending| unsafe {
             message.as_ref().set_next(*pending);
             *pending = message.as_ptr();
@@ -200,7 +207,8 @@ impl Token {
 
     /// Whether a message waits that was already taken from the mailbox.
     pub(super) fn has_pending(&self) -> bool {
-        // SAFETY: the token's; a message that has let go is not looked at again.
+        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`); a message
+        // that `uncouple` has released is not read again.
         let has_pending = self.cell().pending.with_mut(|pending| unsafe {
             while let Some(message) = NonNull::new(*pending) {
                 let next = message.as_ref().next();
@@ -215,12 +223,12 @@ impl Token {
     }
 }
 
-/// A drained list that is being sorted out. Its drop queues what is left of it: the messages, and,
-/// if the sorting was cut short by a panic, what was not looked at yet, signals included. The
-/// process is then about to exit, and nothing of it is run.
+/// Drained list that is being sorted. Its drop queues the rest: the messages, and, if a panic cut
+/// the sorting short, the entries not yet sorted, including signals. The process is then about to
+/// exit, and runs none of them.
 struct Sorting<'a> {
     token: &'a Token,
-    /// What was not looked at yet.
+    /// Entries not yet sorted.
     rest: *mut Link,
     sorted: MessageQueue,
 }
@@ -231,10 +239,11 @@ enum Next {
 }
 
 impl Sorting<'_> {
-    /// Takes the oldest out of the rest, which is not empty.
+    /// Takes the oldest entry out of `rest`, which is not empty.
     fn next(&mut self) -> Next {
         let Some(oldest) = NonNull::new(self.rest) else { unreachable!("the rest is not empty") };
-        // SAFETY: drained, so owned; the link is read before the message goes.
+        // SAFETY: a drained entry belongs to the token's holder (invariant 2); the link is read
+        // before the entry goes.
         unsafe {
             self.rest = oldest.as_ref().next();
             envelope::take_signal(oldest).map_or(Next::Message(oldest), Next::Signal)
@@ -245,7 +254,7 @@ impl Sorting<'_> {
 impl Drop for Sorting<'_> {
     fn drop(&mut self) {
         while let Some(oldest) = NonNull::new(self.rest) {
-            // SAFETY: drained, so owned.
+            // SAFETY: a drained entry belongs to the token's holder (invariant 2).
             self.rest = unsafe { oldest.as_ref().next() };
             self.sorted.push(oldest);
         }
@@ -255,7 +264,7 @@ impl Drop for Sorting<'_> {
     }
 }
 
-/// Messages that somebody owns, linked oldest first, to which more can be added.
+/// Messages with one owner, linked oldest first, to which more can be added.
 struct MessageQueue {
     first: *mut Link,
     last: *mut Link,
@@ -268,7 +277,7 @@ impl MessageQueue {
 
     /// Adds a message, which the caller owns.
     fn push(&mut self, message: NonNull<Link>) {
-        // SAFETY: what is in the queue is owned, and so is the message.
+        // SAFETY: the owner of the queue owns the messages in it and the message added.
         unsafe {
             message.as_ref().set_next(ptr::null_mut());
             match NonNull::new(self.last) {
@@ -283,5 +292,5 @@ impl MessageQueue {
 /// Messages taken from a mailbox, linked oldest first.
 pub(crate) struct MessageList(pub(super) *mut Link);
 
-// SAFETY: it is owned by the token's holder, and messages are made to travel between threads.
+// SAFETY: the list belongs to the token's holder, and messages are made to travel between threads.
 unsafe impl Send for MessageList {}
