@@ -1,12 +1,14 @@
-//! What the workers of one runtime share: the queue from outside, the alarms, who sleeps, and how
-//! far the shutdown is. And which worker, if any, the calling thread is.
+//! State shared by the workers of one runtime: the injector (the queue for tokens from outside),
+//! the alarms, the sleeping workers, and the phase of the shutdown. Also finds the worker that the
+//! calling thread is, if any.
 //!
 //! A token that becomes runnable on a worker stays with that worker; from any other thread it goes
-//! through the injector. Whoever makes work visible to others calls [`Scheduler::notify`], which
-//! wakes a sleeper unless somebody is searching already (`sleep`).
+//! through the injector. Every function that makes work visible to others calls
+//! [`Scheduler::notify`], which wakes a sleeper unless a worker is searching already (`sleepers`).
 //!
-//! Behind the regular workers are the places of the spare ones (`spare`): they have a queue like
-//! the others, but no alarms of their own; those of what they run they set with a regular worker.
+//! The places of the spare workers (`spare`) come after those of the regular ones. A spare worker
+//! has a queue like the others, but no alarms of its own; it sets the alarms of its processes with
+//! a regular worker.
 
 pub(crate) mod counters;
 pub(crate) mod injector_pace;
@@ -49,15 +51,15 @@ thread_local! {
     static BATCH: StdCell<*const RefCell<Vec<Token>>> = const { StdCell::new(ptr::null()) };
 }
 
-/// Runs `f` with the worker that this thread is, if it is one.
+/// Runs `f` with the worker that this thread is, if it is a worker.
 #[inline(always)]
 pub(crate) fn with_worker<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
-    // SAFETY: set for no longer than the worker lives; see `enter`.
+    // SAFETY: `enter` sets `CURRENT` to a worker it borrows, and resets it before the borrow ends.
     f(unsafe { CURRENT.get().as_ref() })
 }
 
-/// Runs `f` as a worker. Where the thread is another worker already, in a handler that drives a
-/// simulator, it is that one again afterwards.
+/// Runs `f` as a worker. A thread that is another worker already, in a handler that drives a
+/// simulator, is that worker again afterwards.
 pub(crate) fn enter<R>(worker: &Worker, f: impl FnOnce() -> R) -> R {
     struct Leave(*const Worker);
     impl Drop for Leave {
@@ -65,13 +67,14 @@ pub(crate) fn enter<R>(worker: &Worker, f: impl FnOnce() -> R) -> R {
             CURRENT.set(self.0);
         }
     }
-    // What the outer worker's turn sends after this must not overtake what is sent in here.
+    // Messages that the outer worker's turn sends after this must not overtake messages sent in
+    // `f`.
     with_worker(|outer| outer.map(Worker::end_streak));
     let _leave = Leave(CURRENT.replace(worker));
     f()
 }
 
-/// Runs `f` if the waker is that of the process whose turn this thread is polling right now.
+/// Runs `f` if the waker belongs to the process whose turn this thread is polling.
 #[inline(always)]
 pub(crate) fn with_polling<R>(waker: &Waker, f: impl FnOnce(&Worker, CellRef) -> R) -> Option<R> {
     with_worker(|worker| {
@@ -81,7 +84,7 @@ pub(crate) fn with_polling<R>(waker: &Waker, f: impl FnOnce(&Worker, CellRef) ->
     })
 }
 
-/// Runs `f` if this thread is running that very process right now.
+/// Runs `f` if this thread is running the process of this address.
 #[inline(always)]
 pub(crate) fn with_turn_of<R>(
     address: RawAddress,
@@ -90,24 +93,25 @@ pub(crate) fn with_turn_of<R>(
     with_worker(|worker| {
         let worker = worker?;
         let cell = worker.running().filter(|&cell| address.is_in(cell))?;
-        // SAFETY: what a worker is running, it has the token of, and this thread is the worker.
+        // SAFETY: a worker holds the token of the process it is running, and this thread is the
+        // worker.
         Some(f(worker, unsafe { CurrentProcess::of(cell) }))
     })
 }
 
-/// Has the calls in the turn that this thread is about to poll see a probe.
+/// Shows a probe to the calls in the turn that this thread is about to poll.
 pub(crate) fn show_probe(probe: Probe) {
     with_worker(|worker| worker.map(|worker| worker.show_probe(probe)));
 }
 
-/// A token is dropped by a thread that unwinds: if it is that of the process which the thread's
+/// Handles a token dropped by a thread that unwinds: if it belongs to the process that the thread's
 /// worker runs, the worker recovers it.
 #[cold]
 pub(crate) fn strand(token: Stranded) {
     with_worker(|worker| worker.map(|worker| worker.strand(token)));
 }
 
-/// Sees to it that a process runs soon.
+/// Schedules a process.
 #[inline]
 pub(crate) fn schedule(token: Token) {
     with_worker(|worker| {
@@ -117,7 +121,7 @@ pub(crate) fn schedule(token: Token) {
             _ => match collect(token) {
                 None => {}
                 Some(token) => {
-                    // The token is gone once it is injected, and with it, perhaps, the class.
+                    // The token is gone once it is injected, and the class may go with it.
                     let runtime = token.class().runtime.clone();
                     runtime.scheduler().inject([token]);
                 }
@@ -126,33 +130,32 @@ pub(crate) fn schedule(token: Token) {
     });
 }
 
-/// Runs `f`, which makes many processes ready, and wakes sleeping workers only after it, once.
+/// Runs `f`, which makes many processes ready, and wakes sleeping workers only once, after it.
 pub(crate) fn batched<R>(f: impl FnOnce() -> R) -> R {
     with_worker(|worker| match worker {
         Some(worker) => worker.batched(f),
         None => {
             let batch = Batch { tokens: RefCell::new(Vec::new()), outer: BATCH.get() };
             BATCH.set(&batch.tokens);
-            // Also if `f` panics, its drop lets the processes go.
+            // Its drop schedules the processes, also if `f` panics.
             let _batch = &batch;
             f()
         }
     })
 }
 
-/// Processes that a thread which is no worker has made ready, to be injected together.
+/// Processes made ready by a thread that is no worker, to be injected together.
 struct Batch {
     tokens: RefCell<Vec<Token>>,
     outer: *const RefCell<Vec<Token>>,
 }
 
-/// So many tokens are let go at once.
+/// Number of tokens at which a batch is injected.
 const BATCH_MOST: usize = 1024;
 
-/// Adds a token to the thread's batch, if there is one.
+/// Adds a token to the thread's batch; returns it if there is no batch.
 fn collect(token: Token) -> Option<Token> {
-    // SAFETY: set for no longer than the batch lives, which is on this thread's stack; see
-    // `batched`.
+    // SAFETY: `batched` sets `BATCH` to a batch on this thread's stack, whose drop resets it.
     let Some(tokens) = (unsafe { BATCH.get().as_ref() }) else { return Some(token) };
     let mut tokens = tokens.borrow_mut();
     tokens.push(token);
@@ -169,7 +172,7 @@ impl Drop for Batch {
     }
 }
 
-/// Injects tokens of any runtimes, each where it belongs.
+/// Injects tokens of several runtimes, each into its own.
 fn inject_all(tokens: &mut Vec<Token>) {
     while let Some(last) = tokens.last() {
         let runtime = last.class().runtime.clone();
@@ -179,21 +182,21 @@ fn inject_all(tokens: &mut Vec<Token>) {
     }
 }
 
-/// How far a runtime is.
+/// Phase of a runtime's life.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// All is normal.
+    /// The runtime runs normally.
     Running,
-    /// No new processes; each exits when its mailbox is empty.
+    /// No process is spawned any more; each exits when its mailbox is empty.
     Draining,
-    /// Each exits at once.
+    /// Each process exits at once.
     Killing,
     /// The workers end.
     Over,
 }
 
-/// Alarms that were taken out of a wheel to be rung. Those left go back into it.
+/// Alarms taken out of a wheel to be rung. Its drop puts the remaining ones back.
 struct Due<'a> {
     alarms: &'a Alarms,
     now: Tick,
@@ -208,18 +211,19 @@ impl Drop for Due<'_> {
     }
 }
 
-/// What others see of a worker. On lines of its own, for its worker writes there at each turn.
+/// Part of a worker that other threads access. It has cache lines of its own, because its worker
+/// writes there at each turn.
 #[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) queue: TokenQueue,
-    /// The process woken last.
+    /// Process woken last, which the worker runs next.
     pub(crate) lifo_slot: TokenSlot,
-    /// The process stopped last, if the request woke it: see `Worker::run_exit_next`.
+    /// Process stopped last, if the request woke it: see `Worker::run_exit_next`.
     pub(crate) exit_slot: TokenSlot,
     pub(crate) current_turn: CurrentTurn,
     pub(crate) counters: Counters,
     thread: OnceLock<Thread>,
-    /// Spawn permits this worker has taken and not used; written by it alone.
+    /// Spawn permits that this worker has taken and not used; written by it alone.
     pub(crate) spare_permits: AtomicU32,
 }
 
@@ -245,9 +249,10 @@ impl Remote {
 
 pub(crate) struct Scheduler {
     pub(crate) clock: Clock,
-    /// Of regular workers first, then of spare ones.
+    /// Parts of the workers that other threads access: the regular workers first, then the spare
+    /// ones.
     pub(crate) remotes: Box<[Remote]>,
-    /// Of regular workers.
+    /// Alarms of the regular workers.
     pub(crate) alarms: Box<[Alarms]>,
     injector: Mutex<VecDeque<Token>>,
     injected: AtomicUsize,
@@ -255,11 +260,11 @@ pub(crate) struct Scheduler {
     pub(crate) spares: Spares,
     phase: AtomicU8,
     events: Arc<Events>,
-    /// Processes spawned by threads that are no workers.
+    /// Number of processes spawned by threads that are no workers.
     guests_spawned: AtomicU64,
-    /// Alarms set by such threads, to spread them.
+    /// Number of alarms set by threads that are no workers, to spread the alarms over the wheels.
     guests_alarms: AtomicUsize,
-    /// Who runs the processes, if it is a simulator.
+    /// Waker of the simulator that runs the processes, if there is one.
     #[cfg(feature = "sim")]
     driver: Mutex<Option<Waker>>,
 }
@@ -289,7 +294,7 @@ impl Scheduler {
         }
     }
 
-    /// Has a simulator woken by what comes from outside of processes.
+    /// Has a simulator woken by every event from outside of processes.
     #[cfg(feature = "sim")]
     pub(crate) fn set_driver(&self, waker: &Waker) {
         *lock(&self.driver) = Some(waker.clone());
@@ -302,19 +307,19 @@ impl Scheduler {
         }
     }
 
-    /// How many regular workers there are.
+    /// Number of regular workers.
     #[inline(always)]
     pub(crate) fn workers(&self) -> usize {
         self.alarms.len()
     }
 
-    /// The workers that may hold work.
+    /// Workers that may hold work.
     pub(crate) fn remotes_in_use(&self) -> &[Remote] {
         self.remotes.get(..self.spares.in_use()).unwrap_or(&self.remotes)
     }
 
-    /// How many processes live; never fewer than do, for exits are read before spawns, and each
-    /// exit comes after its own spawn.
+    /// Number of live processes. Never too low: exits are read before spawns, and each exit comes
+    /// after its own spawn.
     pub(crate) fn live(&self) -> u64 {
         let sum = |count: fn(&Counters) -> u64| -> u64 {
             self.remotes.iter().map(|remote| count(&remote.counters)).sum()
@@ -324,13 +329,13 @@ impl Scheduler {
         spawned - exited
     }
 
-    /// How many processes were ever spawned.
+    /// Number of processes ever spawned.
     pub(crate) fn spawned(&self) -> u64 {
         let by_workers = self.remotes.iter().map(|remote| remote.counters.spawned());
         by_workers.sum::<u64>() + self.guests_spawned.load(Ordering::Acquire)
     }
 
-    /// What each worker has done so far; of the spare ones, those that have ever run.
+    /// Metrics of each worker; of the spare workers, only the ones that have run.
     pub(crate) fn worker_metrics(&self) -> Vec<WorkerMetrics> {
         let (_, now) = self.clock.refresh_exactly();
         let workers = self.remotes.iter().enumerate();
@@ -344,11 +349,12 @@ impl Scheduler {
             .collect()
     }
 
-    /// A thread that is no worker is about to spawn; false if it must not, for this is the end.
+    /// Counts a process that a thread which is no worker is about to spawn; false if it must not,
+    /// because the runtime is shutting down.
     pub(crate) fn count_guest_spawn(&self) -> bool {
         self.guests_spawned.fetch_add(1, Ordering::Release);
-        // Counted, and then looked: a shutdown either counts this one too and waits for it, or has
-        // set its phase before.
+        // The count comes before the check of the phase: a shutdown either counts this process too
+        // and waits for it, or has set its phase before.
         fence(Ordering::SeqCst);
         let may = self.phase() == Phase::Running;
         if !may {
@@ -369,7 +375,7 @@ impl Scheduler {
 
     pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::SeqCst);
-        // Before any count of what lives; pairs with the fence of a spawn from outside.
+        // Before any count of live processes; pairs with the fence in `count_guest_spawn`.
         fence(Ordering::SeqCst);
         if phase == Phase::Over {
             self.remotes.iter().for_each(Remote::unpark);
@@ -388,12 +394,12 @@ impl Scheduler {
         self.notify();
     }
 
-    /// How many tokens wait in the injector.
+    /// Number of tokens that wait in the injector.
     pub(crate) fn injected(&self) -> usize {
         self.injected.load(Ordering::Acquire)
     }
 
-    /// A fair share of the injector, for one worker.
+    /// Takes a fair share of the injector, for one worker.
     pub(crate) fn take_injected(&self, most: usize) -> Vec<Token> {
         if self.injected() == 0 {
             return Vec::new();
@@ -411,7 +417,7 @@ impl Scheduler {
 
     // --- alarms ---
 
-    /// Sets an alarm: in the calling worker's wheel, or else in anybody's.
+    /// Sets an alarm in the calling worker's wheel, or, on other threads, in any wheel.
     pub(crate) fn set_alarm(&self, at: Tick, target: PackedTarget) {
         let own = self.own_index();
         let alarms = self.choose_alarms(own);
@@ -426,14 +432,14 @@ impl Scheduler {
         self.set_alarm_in(alarms, own, at, PackedTarget::timer(share));
     }
 
-    /// Looks at a few entries of a wheel and drops the dead: a timer in it has ended early.
+    /// Checks a few entries of a wheel and drops the dead, because a timer in it has ended early.
     pub(crate) fn weed_alarms(&self, wheel: usize) {
         if let Some(alarms) = self.alarms.get(wheel) {
             alarms.weed();
         }
     }
 
-    /// Index of the calling thread's worker, if it is one of this runtime.
+    /// Index of the calling thread's worker, if it is a worker of this runtime.
     fn own_index(&self) -> Option<usize> {
         with_worker(|worker| {
             worker.filter(|worker| ptr::eq(worker.scheduler(), self)).map(Worker::index)
@@ -448,18 +454,18 @@ impl Scheduler {
     fn set_alarm_in(&self, alarms: usize, own: Option<usize>, at: Tick, target: PackedTarget) {
         let is_first = self.alarms[alarms].set(self.clock.now(), at, target);
         if is_first && own != Some(alarms) {
-            // It may be about to sleep for longer.
+            // The worker may be about to sleep for longer than until this alarm.
             self.remotes[alarms].unpark();
             #[cfg(feature = "sim")]
             self.wake_driver();
         }
     }
 
-    /// Rings a slice of the alarms that are due in a wheel; each process woken goes to `wake`.
-    /// Returns the messages of timers whose processes have exited: for the caller to drop where
-    /// user code may run.
+    /// Rings a slice of the due alarms of a wheel; each process woken goes to `wake`. Returns the
+    /// messages of timers whose processes have exited; the caller must drop them where user code
+    /// may run.
     ///
-    /// A panic goes no further; alarms that have not rung then ring later.
+    /// A panic is caught and reported; alarms that have not rung by then ring later.
     pub(crate) fn ring(&self, alarms: &Alarms, mut wake: impl FnMut(Token)) -> Vec<Unsent> {
         let mut unsent = Vec::new();
         let due = Due { alarms, now: self.clock.now(), rest: alarms.take_due(self.clock.now()) };
@@ -486,9 +492,10 @@ impl Scheduler {
         }
     }
 
-    /// Takes over what a worker holds that is stuck in a turn.
+    /// Takes over the processes and alarms of a worker that is stuck in a turn.
     pub(crate) fn relieve(&self, worker: usize) {
-        /// So much may wait; the rest of a million alarms can ring when that has run.
+        /// Number of waiting tokens above which no more alarms are rung; the rest of a million
+        /// alarms can ring once these have run.
         const INJECTED_MOST: usize = 1024;
         const SLICES: usize = 64;
         let Remote { lifo_slot, exit_slot, .. } = &self.remotes[worker];
@@ -504,7 +511,7 @@ impl Scheduler {
             let mut woken = Vec::new();
             let unsent = self.ring(alarms, |token| woken.push(token));
             if woken.is_empty() && unsent.is_empty() {
-                // What was left for the owner is due until it comes.
+                // The messages left for the owner keep the alarms due until it comes.
                 return;
             }
             self.inject(woken);
@@ -514,20 +521,22 @@ impl Scheduler {
 
     // --- sleeping and waking ---
 
-    /// There is work that a sleeper could do: wakes one, unless somebody searches already.
+    /// Wakes a sleeper for work that was added, unless a worker is searching already.
     #[inline]
     pub(crate) fn notify(&self) {
         self.sleepers.notify(|worker| self.remotes[worker].unpark());
     }
 
-    /// A searcher found something: if it was the last one, another may be needed.
+    /// Ends the search of a worker that found work. If it was the last searcher, another may be
+    /// needed.
     pub(crate) fn end_search(&self) {
         if self.sleepers.end_search() {
             self.notify();
         }
     }
 
-    /// A worker that found nothing goes to sleep; false if it must not, for there is work.
+    /// Announces that a worker that found nothing sleeps; false if it must not sleep, because there
+    /// is work.
     pub(crate) fn begin_sleep(&self, worker: usize, was_searching: bool) -> bool {
         self.sleepers.begin_sleep(worker, was_searching);
         !self.has_work() && self.phase() != Phase::Over
@@ -540,10 +549,11 @@ impl Scheduler {
 
     /// Makes a worker's thread known, so that it can be woken.
     pub(crate) fn introduce(&self, worker: usize, thread: Thread) {
-        // Each worker does so once, as it starts.
+        // Each worker calls this once, as it starts, so the cell is empty.
         let _ = self.remotes[worker].thread.set(thread);
-        // And then looks at the phase: the end of the runtime, which sets that and then unparks all
-        // threads it knows, is seen by one or the other.
+        // The worker reads the phase after this. The end of the runtime sets the phase and then
+        // unparks all threads it knows, so either it knows this thread, or this thread sees the
+        // phase.
         fence(Ordering::SeqCst);
     }
 }
@@ -567,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_count_what_they_do() {
+    fn workers_count_turns_spawns_and_exits() {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let (let_go, until) = std::sync::mpsc::channel();
         let idle = runtime.spawn(Idle).expect("there is room");
@@ -576,7 +586,7 @@ mod tests {
         while stats()[0].stuck_turns == 0 {
             std::thread::yield_now();
         }
-        // Work that nobody is left for.
+        // Work for which no free worker is left.
         runtime.spawn(Idle).expect("there is room").stop();
         while runtime.process_count() > 1 {
             std::thread::yield_now();
@@ -588,7 +598,7 @@ mod tests {
         let worker = &stats()[0];
         assert!(!worker.spare && worker.busy > Duration::ZERO && worker.idle > Duration::ZERO);
         assert_eq!((worker.turns, worker.stuck_turns), (1, 1));
-        // Spawned by this thread, which is no worker.
+        // The process was spawned by this thread, which is no worker.
         assert_eq!((worker.spawned, worker.exited), (0, 1));
         assert!(stats()[1].spare && stats()[1].exited == 1, "one stood in");
     }

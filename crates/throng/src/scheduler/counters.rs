@@ -1,10 +1,10 @@
-//! What each worker counts, for whoever looks: written by the worker alone, by plain stores.
+//! Counts kept by each worker, for metrics: written by the worker alone, by plain stores.
 
 use crate::runtime::metrics::WorkerMetrics;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The counts of one worker.
+/// Counts of one worker.
 pub(crate) struct Counters {
     turns: AtomicU64,
     steals: AtomicU64,
@@ -17,11 +17,11 @@ pub(crate) struct Counters {
     /// Nanoseconds since the runtime's start, plus one; zero before the worker's start.
     started: AtomicU64,
     idle: AtomicU64,
-    /// Since when it sleeps, as `started`; zero if it does not.
+    /// Time since which the worker sleeps, in the unit of `started`; zero if it does not sleep.
     asleep: AtomicU64,
 }
 
-/// Adds to a count that nobody else writes.
+/// Adds to a count that no other thread writes.
 #[inline(always)]
 fn add(count: &AtomicU64, number: u64) {
     count.store(count.load(Ordering::Relaxed) + number, Ordering::Relaxed);
@@ -48,51 +48,51 @@ impl Counters {
         }
     }
 
-    /// Worker: a process is about to be reachable.
+    /// Worker: counts a process that is about to become reachable.
     #[inline(always)]
     pub(crate) fn count_spawn(&self) {
         self.spawned.store(self.spawned.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Worker: a process is gone.
+    /// Worker: counts a process that is gone.
     #[inline(always)]
     pub(crate) fn count_exit(&self) {
         self.exited.store(self.exited.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// Worker: a process has panicked.
+    /// Worker: counts a process that has panicked.
     pub(crate) fn count_panic(&self) {
         add(&self.panicked, 1);
     }
 
-    /// Worker: it has run so many turns of a process.
+    /// Worker: counts the turns it has run of a process.
     #[inline(always)]
     pub(crate) fn count_run(&self, turns: u32) {
         add(&self.turns, turns.into());
     }
 
-    /// Worker: it has taken processes from another.
+    /// Worker: counts a theft of processes from another worker.
     pub(crate) fn count_steal(&self) {
         add(&self.steals, 1);
     }
 
-    /// Watchdog: a turn is stuck.
+    /// Watchdog: counts a turn that is stuck.
     pub(crate) fn count_stuck(&self) {
         add(&self.stuck_turns, 1);
     }
 
-    /// Worker: it begins, so long after the runtime's start.
+    /// Worker: records its start, as a time since the runtime's start.
     pub(crate) fn start(&self, now: Duration) {
         self.started.store(nanoseconds(now), Ordering::Relaxed);
     }
 
-    /// Worker: it goes to sleep.
+    /// Worker: records that it goes to sleep.
     pub(crate) fn fall_asleep(&self, now: Duration) {
         add(&self.parks, 1);
         self.asleep.store(nanoseconds(now), Ordering::Relaxed);
     }
 
-    /// Worker: it is awake again.
+    /// Worker: records that it is awake again.
     pub(crate) fn wake(&self, now: Duration) {
         let since = self.asleep.load(Ordering::Relaxed);
         if since != 0 {
@@ -101,18 +101,18 @@ impl Counters {
         }
     }
 
-    /// How many processes were spawned and have exited here. Exits are to be read first, so that
-    /// each is counted only after its own spawn.
+    /// Number of processes that have exited on this worker. To be read before
+    /// [`spawned`](Self::spawned), so that each exit is counted only after its own spawn.
     pub(crate) fn exited(&self) -> u64 {
         self.exited.load(Ordering::Acquire)
     }
 
-    /// See [`exited`](Self::exited).
+    /// Number of processes spawned on this worker; to be read after [`exited`](Self::exited).
     pub(crate) fn spawned(&self) -> u64 {
         self.spawned.load(Ordering::Acquire)
     }
 
-    /// All of it, as far as it has come at a time `now`.
+    /// Metrics of this worker at a time `now`.
     pub(crate) fn metrics(&self, now: Duration) -> WorkerMetrics {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let now = nanoseconds(now);

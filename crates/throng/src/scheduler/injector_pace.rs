@@ -1,29 +1,30 @@
 //! [`InjectorPace`]: how often a worker polls the injector.
 //!
-//! Rarely while its processes take nanoseconds each, because a poll costs something and they come
-//! by the thousand; several times in each tick of the coarse clock while they take tens of
-//! microseconds, because a process that another thread has answered would wait for all of them.
+//! Rarely while its processes take nanoseconds each, because a poll costs something and such
+//! processes come by the thousand. Several times in each tick of the coarse clock while they take
+//! tens of microseconds, because a process that another thread has answered would wait for all of
+//! them.
 
 use std::cell::Cell;
 
 use crate::timer::Tick;
 
-/// See the module.
+/// Pace at which a worker polls the injector; see the file's head.
 #[derive(Debug)]
 pub(crate) struct InjectorPace {
-    /// How many processes come before the next poll.
+    /// Number of processes that come before the next poll.
     left: Cell<u32>,
-    /// Every how many there is one.
+    /// Number of processes from poll to poll.
     every: Cell<u32>,
-    /// The coarse clock at the last one.
+    /// Tick of the coarse clock at the last poll.
     tick: Cell<Tick>,
-    /// How many there were on that tick.
+    /// Number of polls so far on that tick.
     polls: Cell<u32>,
 }
 
-/// At most so many processes come between two polls.
+/// Greatest number of processes between two polls.
 const EVERY_MOST: u32 = 64;
-/// So many polls in one tick are meant.
+/// Number of polls aimed at in a tick: at least this many, and at most [`POLLS_MOST`].
 const POLLS_LEAST: u32 = 8;
 const POLLS_MOST: u32 = 16;
 
@@ -37,7 +38,7 @@ impl InjectorPace {
         }
     }
 
-    /// Counts a process; returns whether the worker is to poll the injector first.
+    /// Counts a process; returns whether the worker must poll the injector first.
     #[inline(always)]
     pub(crate) fn is_time(&self, now: Tick) -> bool {
         let left = self.left.get() - 1;
@@ -74,12 +75,13 @@ mod tests {
         Tick::from_raw(1).unwrap()
     }
 
-    /// Runs processes of so many nanoseconds each for a while; every how many there is a poll then.
+    /// Runs processes of this length for a while; returns the number of processes from poll to poll
+    /// by then.
     fn settle(pace: &InjectorPace, clock: &mut u64, nanoseconds: u64) -> u64 {
         let (end, mut processes, mut polls) = (*clock + 200_000_000, 0, 0);
         while *clock < end {
             *clock += nanoseconds;
-            // As coarse as the clock is.
+            // The tick is as coarse as the clock.
             let now = start().after(Duration::from_millis(*clock / 2_000_000 * 2));
             let is_late = *clock > end - 50_000_000;
             processes += u64::from(is_late);
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_several_polls_in_each_tick_whatever_a_process_takes() {
+    fn there_are_several_polls_in_each_tick_at_any_length_of_a_turn() {
         let (pace, mut clock) = (InjectorPace::new(start()), 0);
         let fast = settle(&pace, &mut clock, 100);
         assert!((60..=64).contains(&fast), "{fast}");

@@ -1,19 +1,20 @@
-//! A worker's own queue of processes that are ready to run: a ring that others may steal from.
+//! A worker's own queue of processes that are ready to run: a ring that other workers may steal
+//! from.
 //!
 //! ```text
-//!    head: oldest, taken by anybody        tail: newest, pushed by the owner alone
+//!    head: oldest, taken by any thread     tail: newest, pushed by the owner alone
 //!      ▼                                     ▼
 //! [ … │ a │ b │ c │ d │ e │ f │ g │ h │ … ]      positions are counted mod 2³², slots mod CAPACITY
 //! ```
 //!
 //! Invariants:
-//! 1. Only the owner moves `tail`; anybody moves `head`, by compare-exchange.
-//! 2. Slots are read *before* the exchange that claims them: whoever loses the race has read
+//! 1. Only the owner moves `tail`; any thread moves `head`, by compare-exchange.
+//! 2. Slots are read *before* the exchange that claims them: a thread that loses the race has read
 //!    stale pointers and throws them away. The owner never overwrites a slot before `head` has
 //!    passed it, so a winner's reads are whole.
 //! 3. An entry is a token (see `mailbox`): it stands in exactly one queue, once.
 //!
-//! All of it is safe code: entries are pointers nobody follows in here.
+//! All of it is safe code: no entry is dereferenced here.
 
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ptr;
@@ -24,14 +25,14 @@ pub(crate) const CAPACITY: usize = 256;
 pub(crate) const CAPACITY: usize = 4;
 const MASK: u32 = CAPACITY as u32 - 1;
 
-/// See the file's head. `T` is what the pointers point to.
+/// Ring of entries; see the file's head. `T` is the type that the entries point to.
 pub(crate) struct RunQueue<T> {
     head: AtomicU32,
     tail: AtomicU32,
     slots: [AtomicPtr<T>; CAPACITY],
 }
 
-/// A handful of entries taken at once.
+/// Entries taken at once.
 pub(crate) struct Grab<T> {
     entries: [*mut T; CAPACITY / 2],
     count: usize,
@@ -76,18 +77,18 @@ impl<T> RunQueue<T> {
             let head = self.head.load(Ordering::Acquire);
             if tail.wrapping_sub(head) < CAPACITY as u32 {
                 self.slots[(tail & MASK) as usize].store(entry, Ordering::Relaxed);
-                // Releases the slot's content to whoever reads the tail.
+                // Releases the slot's content to the threads that read the tail.
                 self.tail.store(tail.wrapping_add(1), Ordering::Release);
                 return;
             }
-            // If a thief was faster, there is room now.
+            // If a thief was faster, there is room by now.
             if let Some(grab) = self.claim(head, CAPACITY as u32 / 2) {
                 overflow(grab.entries());
             }
         }
     }
 
-    /// Owner: takes the oldest.
+    /// Owner: takes the oldest entry.
     #[inline]
     pub(crate) fn pop(&self) -> Option<*mut T> {
         let tail = self.tail.load(Ordering::Relaxed);
@@ -107,13 +108,13 @@ impl<T> RunQueue<T> {
         None
     }
 
-    /// Anybody: takes the older half, rounded up.
+    /// Any thread: takes the older half of the entries, rounded up.
     pub(crate) fn steal(&self) -> Grab<T> {
         loop {
             let head = self.head.load(Ordering::Acquire);
             let tail = self.tail.load(Ordering::Acquire);
             let length = tail.wrapping_sub(head);
-            // The head may have moved on since it was read, so that the length is nonsense; the
+            // The head may have moved on since it was read, which makes the length meaningless; the
             // exchange below fails then.
             let count = (length - length / 2).min(CAPACITY as u32 / 2);
             if length == 0 {
@@ -207,7 +208,7 @@ mod loom_models {
             });
             let mut taken = Vec::new();
             taken.extend(queue.pop().map(|entry| entry.addr()));
-            // Wraps around and may overflow into the hands of the pusher.
+            // The ring wraps around and may hand its older half back to the pusher.
             let overflow = std::cell::RefCell::new(Vec::new());
             for number in 4..=6 {
                 queue.push(entry(number), |older| {

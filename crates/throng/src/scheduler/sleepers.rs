@@ -1,34 +1,35 @@
-//! Who of the workers sleeps, who searches for work, and who wakes whom.
+//! Which workers sleep or search for work, and how sleeping workers are woken.
 //!
-//! Sleeping is a handshake over two sequentially consistent fences: the one who adds work fences
-//! and then looks for sleepers; the one who goes to sleep enters the list, fences, and then looks
-//! for work once more. At least one of them sees the other.
+//! Sleeping is a handshake over two sequentially consistent fences: a thread that adds work fences
+//! and then checks for sleepers; a worker that goes to sleep enters the list, fences, and then
+//! checks for work once more. At least one of them sees the other.
 //!
-//! Nobody is woken while somebody searches: the searcher will find the work, or look again after
-//! it has entered the list. Who sees work only then becomes a searcher again if it may, and does not
-//! just take it; for a searcher that finds something and is the last one wakes the next: others may
-//! have added more while it searched, and have relied on it.
+//! No worker is woken while another searches: the searcher will find the work, or check again after
+//! it has entered the list. A worker that sees work only at that check becomes a searcher again if
+//! it may, and does not just take the work: the last searcher that finds work wakes the next
+//! worker, because other threads may have added more while it searched, and have relied on it.
 //!
 //! Invariants:
 //! 1. `sleeping` is the length of `list`, and changes under its lock.
-//! 2. Whoever is taken off the list by another counts as searching from then on.
+//! 2. A worker that another thread takes off the list counts as searching from then on.
 
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{Mutex, lock};
 
-/// See the file's head. On lines of its own: searchers write it all the time, and beside it lies
-/// what each turn reads.
+/// Sleeping and searching workers; see the file's head. It has cache lines of its own, because
+/// searchers write it all the time and the data beside it is read by each turn.
 #[repr(align(128))]
 pub(crate) struct Sleepers {
     list: Mutex<Vec<usize>>,
     sleeping: AtomicU32,
     searching: AtomicU32,
-    /// How many may search at a time.
+    /// Greatest number of workers that may search at a time.
     searchers_most: u32,
 }
 
 impl Sleepers {
-    /// For so many workers: at most half of them search at a time, at least one.
+    /// Creates the state for this many workers: at most half of them search at a time, at least
+    /// one.
     pub(crate) fn new(workers: usize) -> Sleepers {
         Sleepers {
             list: Mutex::new(Vec::with_capacity(workers)),
@@ -38,7 +39,7 @@ impl Sleepers {
         }
     }
 
-    /// There is work that a sleeper could do: wakes one, unless somebody searches already.
+    /// Wakes a sleeper for work that was added, unless a worker is searching already.
     #[inline]
     pub(crate) fn notify(&self, unpark: impl FnOnce(usize)) {
         fence(Ordering::SeqCst);
@@ -55,14 +56,14 @@ impl Sleepers {
             return;
         }
         let Some(worker) = list.pop() else { return };
-        // In the woken one's name: it wakes up searching.
+        // Counted on behalf of the woken worker, which wakes up searching (invariant 2).
         self.searching.fetch_add(1, Ordering::SeqCst);
         self.sleeping.fetch_sub(1, Ordering::SeqCst);
         drop(list);
         unpark(worker);
     }
 
-    /// Whether a worker without work may search.
+    /// Lets a worker without work search; false if enough workers search already.
     pub(crate) fn begin_search(&self) -> bool {
         if self.searching.load(Ordering::Relaxed) >= self.searchers_most {
             return false;
@@ -71,13 +72,14 @@ impl Sleepers {
         true
     }
 
-    /// A searcher found something; true if it was the last one, and another may be needed.
+    /// Ends the search of a worker that found work; true if it was the last searcher, so that
+    /// another may be needed.
     #[must_use]
     pub(crate) fn end_search(&self) -> bool {
         self.searching.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    /// A worker that found nothing goes to sleep, and must look for work once more after this.
+    /// Enters a worker that found nothing in the list. It must check for work once more after this.
     pub(crate) fn begin_sleep(&self, worker: usize, was_searching: bool) {
         {
             let mut list = lock(&self.list);
@@ -90,7 +92,8 @@ impl Sleepers {
         fence(Ordering::SeqCst);
     }
 
-    /// A worker wakes; true if it was woken to search, false if it woke by itself.
+    /// Takes a woken worker off the list; true if it was woken to search, false if it woke by
+    /// itself.
     pub(crate) fn end_sleep(&self, worker: usize) -> bool {
         let mut list = lock(&self.list);
         match list.iter().position(|&sleeper| sleeper == worker) {
@@ -103,7 +106,7 @@ impl Sleepers {
         }
     }
 
-    /// How many sleep.
+    /// Number of workers that sleep.
     pub(crate) fn count(&self) -> usize {
         self.sleeping.load(Ordering::SeqCst) as usize
     }
@@ -116,7 +119,7 @@ mod loom_models {
     use loom::sync::{Arc, Condvar};
     use loom::thread;
 
-    /// Threads that park, and a count of pieces of work.
+    /// Threads that park, and a number of pieces of work.
     struct Pool {
         sleepers: Sleepers,
         work: AtomicUsize,
@@ -157,7 +160,7 @@ mod loom_models {
             *woken = false;
         }
 
-        /// As a worker does it, until it has found one piece of work.
+        /// Searches and sleeps like a worker, until it has found one piece of work.
         fn find(&self, worker: usize) {
             let mut searching = self.sleepers.begin_search();
             loop {

@@ -1,43 +1,43 @@
 //! Spare workers: threads that stand in for workers whose turn blocks.
 //!
-//! There are as many active ones as there are stuck workers, up to a limit. Each has a place among
-//! the workers' `remotes` for good, behind those of the regular ones; its thread is started when it
-//! is first needed, and sleeps when it is not.
+//! Up to a limit, as many spares are active as workers are stuck. Each has a permanent place in the
+//! workers' `remotes`, behind the regular workers; its thread is started when it is first needed,
+//! and sleeps when it is not.
 //!
-//! Who may do what: the watchdog (one thread) sets how many are needed and activates; a spare
-//! retires itself when it sees that there are more than that. All under one lock, which only they
-//! take; the atomics beside it say the same to those who look without.
+//! The watchdog (one thread) sets how many spares are needed and activates them; a spare retires
+//! itself when it sees that more are active than needed. Both do so under one lock, which no other
+//! thread takes; the atomics beside it give the same numbers to threads that read without it.
 
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock};
 
-/// See the file's head.
+/// Spare workers of a runtime; see the file's head.
 pub(crate) struct Spares {
-    /// The first spare's place among the workers.
+    /// Place of the first spare among the workers.
     first: usize,
     most: usize,
     state: Mutex<State>,
-    /// How many more are active than needed.
+    /// Number of active spares beyond the number needed.
     surplus: AtomicUsize,
     active: AtomicUsize,
-    /// All places before this one are in use or were.
+    /// End of the places that may hold work: all places before it are in use or were.
     in_use: AtomicUsize,
 }
 
 struct State {
     needed: usize,
     active: Vec<usize>,
-    /// Those whose thread has been started and that sleep.
+    /// Spares whose thread has been started and that sleep.
     idle: Vec<usize>,
     started: usize,
 }
 
-/// What has to be done for a spare to become active.
+/// Action by which the caller makes a spare active.
 #[must_use]
 pub(crate) enum Activated {
-    /// Its thread has to be started.
+    /// The spare's thread must be started.
     Start(usize),
-    /// Its thread has to be unparked.
+    /// The spare's thread must be unparked.
     Wake(usize),
 }
 
@@ -58,17 +58,17 @@ impl Spares {
         }
     }
 
-    /// How many places among the workers may hold work.
+    /// Number of places among the workers that may hold work.
     pub(crate) fn in_use(&self) -> usize {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// How many are active.
+    /// Number of active spares.
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::SeqCst)
     }
 
-    /// Whether there are more than needed.
+    /// Whether more spares are active than needed.
     #[inline(always)]
     pub(crate) fn surplus(&self) -> bool {
         self.surplus.load(Ordering::Relaxed) > 0
@@ -78,12 +78,12 @@ impl Spares {
         lock(&self.state).active.contains(&spare)
     }
 
-    /// Those that are active while more are than needed, to be woken so that one retires.
+    /// Active spares while more are active than needed, to be woken so that one retires; else none.
     pub(crate) fn superfluous(&self) -> Vec<usize> {
         if self.surplus() { lock(&self.state).active.clone() } else { Vec::new() }
     }
 
-    /// So many are needed: activates one if fewer are active.
+    /// Sets how many spares are needed, and activates one if fewer are active.
     pub(crate) fn activate(&self, needed: usize) -> Option<Activated> {
         let mut state = lock(&self.state);
         state.needed = needed;
@@ -104,16 +104,17 @@ impl Spares {
         activated
     }
 
-    /// The thread of a spare could not be started: it is as if it had never been asked for.
+    /// Takes back the activation of a spare whose thread could not be started, as if it had never
+    /// been asked for.
     pub(crate) fn give_up(&self, spare: usize) {
         let mut state = lock(&self.state);
         state.active.retain(|&active| active != spare);
-        // The one started last, for only the watchdog starts any.
+        // This is the spare started last, because only the watchdog starts any.
         state.started -= 1;
         self.publish(&state);
     }
 
-    /// Spare: retires if it is not needed; then it must pass on what it holds, and sleep.
+    /// Spare: retires if it is not needed; then it must pass on its processes, and sleep.
     #[must_use]
     pub(crate) fn retire(&self, spare: usize) -> bool {
         let mut state = lock(&self.state);
@@ -131,7 +132,7 @@ impl Spares {
         self.surplus.store(active.saturating_sub(state.needed), Ordering::Relaxed);
         self.active.store(active, Ordering::SeqCst);
         let last = state.active.iter().max().map_or(self.first, |last| last + 1);
-        // Release: who sees a place in use sees it set up.
+        // Release: a thread that sees a place in use sees it set up.
         self.in_use.store(last, Ordering::Release);
     }
 }
@@ -141,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_active_as_are_needed_up_to_the_limit() {
+    fn spares_become_active_as_needed_up_to_the_limit() {
         let spares = Spares::new(2, 2);
         assert!(matches!(spares.activate(3), Some(Activated::Start(2))));
         assert!(matches!(spares.activate(3), Some(Activated::Start(3))));

@@ -1,6 +1,7 @@
-//! Where tokens wait: a worker's run queue and its LIFO slot, filled with nothing else.
+//! Containers of tokens: a worker's run queue and its LIFO slot, filled with nothing else.
 //!
-//! Invariant: what comes out went in as a token, and comes out once; so it is that token again.
+//! Invariant: every entry that comes out went in as a token, and comes out once; so it is that
+//! token again.
 
 use crate::cell::{Cell, Token};
 use crate::scheduler::lifo_slot::LifoSlot;
@@ -29,13 +30,13 @@ impl TokenQueue {
         self.0.push(token.into_raw(), |entries| overflow(&mut tokens(entries)));
     }
 
-    /// Owner: takes the oldest.
+    /// Owner: takes the oldest token.
     #[inline(always)]
     pub(crate) fn pop(&self) -> Option<Token> {
         self.0.pop().and_then(token)
     }
 
-    /// Anybody: takes the older half; returns the first and gives the rest to `keep`.
+    /// Any thread: takes the older half; returns the first token and gives the rest to `keep`.
     pub(crate) fn steal(&self, keep: impl FnMut(Token)) -> Option<Token> {
         let grab = self.0.steal();
         let mut stolen = tokens(grab.entries());
@@ -53,7 +54,7 @@ impl TokenSlot {
         TokenSlot(LifoSlot::new(fences))
     }
 
-    /// Owner: puts a token in; the one that was there comes out.
+    /// Owner: puts a token in and returns the previous token.
     #[inline(always)]
     pub(crate) fn replace(&self, token: Token) -> Option<Token> {
         self::token(self.0.replace(token.into_raw()))
@@ -65,7 +66,7 @@ impl TokenSlot {
         token(self.0.take())
     }
 
-    /// Anybody: takes the token out.
+    /// Any thread: takes the token out.
     pub(crate) fn steal(&self) -> Option<Token> {
         token(self.0.steal())
     }
@@ -75,9 +76,10 @@ fn tokens(entries: &[*mut Cell]) -> impl Iterator<Item = Token> {
     entries.iter().filter_map(|&entry| token(entry))
 }
 
-/// The token that an entry is.
+/// Restores the token from an entry.
 #[inline(always)]
 fn token(entry: *mut Cell) -> Option<Token> {
-    // SAFETY: by the file's invariant; both containers hand each entry out once.
+    // SAFETY: by the file's invariant an entry is from `Token::into_raw`, and both containers hand
+    // each entry out once.
     unsafe { Token::from_raw(entry) }
 }

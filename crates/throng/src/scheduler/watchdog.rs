@@ -1,17 +1,17 @@
 //! The watchdog: it finds turns that block their worker for long.
 //!
-//! A worker says which turn it runs, by two plain stores a turn ([`CurrentTurn`]). It says the same
-//! of all else in which user code may block: acting on signals, an exit, dropping the message of a
-//! timer whose process has exited. The thread that keeps the clock looks at that every few
-//! milliseconds ([`Watchdog`]). A turn found running for longer than `stuck_after` is reported,
-//! once, with the names of its process and of its message; and what the worker holds is made
-//! reachable: the process in its LIFO slot goes to the injector, its alarms are rung for it, and if
-//! the others do not keep up, a spare worker is woken for as long as this one is stuck (`spare`).
-//! Its queue is open to thieves anyway. So code that blocks its thread slows one process, not the
-//! node.
+//! A worker publishes which turn it runs, by two plain stores a turn ([`CurrentTurn`]). It does the
+//! same for all other work in which user code may block: acting on signals, an exit, dropping the
+//! message of a timer whose process has exited. The clock thread checks that every few milliseconds
+//! ([`Watchdog`]). A turn found running for longer than `stuck_after` is reported, once, with the
+//! names of its process and of its message, and the processes and alarms that the worker holds are
+//! made reachable: the process in its LIFO slot goes to the injector, its alarms are rung for it,
+//! and if the others do not keep up, a spare worker is woken for as long as this worker is stuck
+//! (`spare`). Its queue is open to thieves anyway. So code that blocks its thread slows one
+//! process, not the node.
 //!
-//! On a machine so loaded that a worker does not get its core for that long the same happens, and
-//! helps as much.
+//! If a loaded machine keeps a worker off its core for that long, the same happens, and helps as
+//! much.
 
 use crate::process::Process;
 use crate::runtime::Shared;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::Level;
 
-/// What kind of turn it is: whose, and begun by which message.
+/// Title of a turn: the names of its process and of the message that began it.
 pub(crate) struct TurnTitle {
     process: fn() -> &'static str,
     message: fn() -> &'static str,
@@ -35,21 +35,21 @@ impl TurnTitle {
         TurnTitle { process: type_name::<P>, message: type_name::<T> }
     }
 
-    /// Of the message that brings a timeout, before its process is known.
+    /// Title of the message that brings a timeout, before its process is known.
     pub(crate) const TIMEOUT: TurnTitle =
         TurnTitle { process: || "any process", message: || "a timeout" };
 
-    /// The title of acting on signals, and of dropping the turn that a signal ends.
+    /// Title of acting on signals, and of dropping the turn that a signal ends.
     pub(crate) const fn signalled<P: Process>() -> TurnTitle {
         TurnTitle { process: type_name::<P>, message: || "signals" }
     }
 
-    /// The title of an exit: its state and what it has queued are dropped, and watchers are told.
+    /// Title of an exit, which drops the state and the queued messages and notifies the watchers.
     pub(crate) const fn ending<P: Process>() -> TurnTitle {
         TurnTitle { process: type_name::<P>, message: || "its exit" }
     }
 
-    /// Of a signal, which is handled without the process's taking part.
+    /// Title of a signal, which the worker handles without running code of the process.
     pub(crate) const SIGNAL: TurnTitle =
         TurnTitle { process: || "any process", message: || "a signal" };
 
@@ -62,13 +62,13 @@ impl TurnTitle {
     }
 }
 
-/// The title of dropping the message of a timer whose process has exited.
+/// Title of dropping the message of a timer whose process has exited.
 pub(crate) static TIMER: TurnTitle =
     TurnTitle { process: || "any process", message: || "a timer's message is dropped" };
 
-/// The turn that a worker runs at present; written by that worker alone.
+/// Turn that a worker runs at present; written by that worker alone.
 pub(crate) struct CurrentTurn {
-    /// Counts the turns and their continuations.
+    /// Number of the turn or continuation.
     stamp: AtomicU32,
     /// A `&'static TurnTitle`, or null between two processes.
     title: AtomicPtr<TurnTitle>,
@@ -79,7 +79,7 @@ impl CurrentTurn {
         CurrentTurn { stamp: AtomicU32::new(0), title: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Worker: a turn is about to begin or to go on.
+    /// Worker: announces a turn that is about to begin or to continue.
     #[inline(always)]
     pub(crate) fn begin(&self, title: &'static TurnTitle) {
         let stamp = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
@@ -87,23 +87,23 @@ impl CurrentTurn {
         self.title.store(ptr::from_ref(title).cast_mut(), Ordering::Relaxed);
     }
 
-    /// Worker: it has run all it was to run of a process.
+    /// Worker: announces that the run of its process is over.
     #[inline(always)]
     pub(crate) fn end(&self) {
         self.title.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// Which turn is running, and what it is. The two may belong to neighbouring turns, unless the
-    /// worker has been in this one for some time.
+    /// Number and title of the running turn. The two may belong to neighbouring turns, unless the
+    /// worker has been in this turn for some time.
     pub(crate) fn read(&self) -> Option<(u32, &'static TurnTitle)> {
         let title = self.title.load(Ordering::Relaxed);
-        // SAFETY: null, or from a `&'static` in `begin`.
+        // SAFETY: `title` is null, or `begin` stored it from a `&'static`.
         let title = unsafe { title.as_ref() }?;
         Some((self.stamp.load(Ordering::Relaxed), title))
     }
 }
 
-/// What is remembered of one worker from check to check.
+/// State of one worker as seen by the last checks.
 #[derive(Default)]
 struct Seen {
     stamp: u32,
@@ -112,25 +112,25 @@ struct Seen {
     stuck: Option<&'static TurnTitle>,
 }
 
-/// The watchdog of the workers of one runtime; kept by one thread.
+/// Watchdog of the workers of one runtime; kept by the clock thread.
 pub(crate) struct Watchdog {
     stuck_after: Duration,
     seen: Vec<Seen>,
     stuck: usize,
-    /// At how many checks in a row there was work waiting for a worker.
+    /// Number of checks in a row that found work waiting for a worker.
     backlog: u32,
 }
 
 impl Watchdog {
-    /// A turn must be seen so often before it counts as stuck: time alone may have passed because
-    /// this thread was held up.
+    /// Number of checks that must see a turn before it counts as stuck: time alone may have passed
+    /// because this thread was held up.
     const CHECKS: u32 = 3;
 
     pub(crate) fn new(stuck_after: Duration) -> Watchdog {
         Watchdog { stuck_after, seen: Vec::new(), stuck: 0, backlog: 0 }
     }
 
-    /// Checks each worker, and sees to it that what stuck ones hold gets on.
+    /// Checks each worker, and passes on the processes and alarms of the stuck ones.
     pub(crate) fn check(&mut self, shared: &Arc<Shared>) {
         let scheduler = &shared.scheduler;
         let now = scheduler.clock.now();
@@ -173,9 +173,9 @@ impl Watchdog {
         }
     }
 
-    /// How many spare workers there should be: one for each stuck worker, but no more than there are
-    /// while the others keep up. A turn that only computes keeps its core busy, and a further thread
-    /// would take that from the rest.
+    /// Number of spare workers wanted: one for each stuck worker, but no more than are active while
+    /// the others keep up. A turn that only computes keeps its core busy, and a further thread
+    /// would take that core from the rest.
     fn needed(&mut self, shared: &Shared) -> usize {
         let Scheduler { spares, .. } = &shared.scheduler;
         self.backlog = if shared.scheduler.has_work() { self.backlog + 1 } else { 0 };
@@ -187,7 +187,7 @@ impl Watchdog {
         }
     }
 
-    /// Passes on what stuck workers hold.
+    /// Passes on the processes and alarms of stuck workers.
     fn relieve(&self, shared: &Shared) {
         let stuck = self.seen.iter().enumerate().filter(|(_, seen)| seen.stuck.is_some());
         stuck.for_each(|(index, _)| shared.scheduler.relieve(index));

@@ -1,14 +1,15 @@
 //! A worker: one thread that runs processes.
 //!
-//! Where the next process comes from, in this order: the LIFO slot, which has the one woken last
-//! (warm in the cache; a call and its reply stay on one core this way), the worker's own queue, the
-//! injector, another worker's queue. Every so often the order is broken so that nobody starves.
+//! The next process comes from these places, in this order: the LIFO slot, which holds the process
+//! woken last (warm in the cache; a call and its reply stay on one core this way), the worker's own
+//! queue, the injector, another worker's queue. Every so often the order is broken, so that no
+//! process starves.
 //!
 //! A process keeps the worker for at most [`BUDGET`] messages and [`TIME_BUDGET`] ticks of the
 //! clock, then goes to the end of the queue.
 //!
-//! What others must reach while a turn blocks this worker is not in here but in its `Remote`: the
-//! queue, the LIFO slot; and its alarms.
+//! The parts that other threads must reach while a turn blocks this worker are not in here but in
+//! its `Remote`: the queue and the LIFO slot; and its alarms in the scheduler.
 
 mod recovery;
 
@@ -38,31 +39,31 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::Level;
 
-/// Messages a process may handle before others get their turn.
+/// Messages that a process may handle before others get their turn.
 const BUDGET: u32 = 256;
 /// Ticks of the coarse clock for which a process may go on to the next message.
 const TIME_BUDGET: u32 = 2;
-/// A turn of no more ticks may have taken no time at all: the clock is coarse.
+/// Ticks up to which a turn may have taken no time at all, because the clock is coarse.
 const TURN_TICKS_UNNOTICED: u32 = 2;
-/// So many wait in the own queue at most when alarms are rung: a million of one instant must not
-/// all be queued at once.
+/// Length of the own queue from which alarms wait: a million alarms of one instant must not all be
+/// queued at once.
 const QUEUED_MOST: u32 = 128;
-/// How many processes in a row may be the one woken last, while others wait. Then all that wait
-/// come first: were it only one of them, two processes that wake each other and somebody else each
-/// time would make the queue grow without end.
+/// Number of processes in a row that may come from the LIFO slot while others wait. Then all
+/// waiting processes come first: if only a single process did, two processes that wake each other
+/// and a third each time would make the queue grow without end.
 const LIFO_STREAK: u32 = 32;
-/// Every how many processes alarms are rung although many wait.
+/// Number of processes after which alarms are rung although many processes wait.
 const ALARMS_FIRST: u32 = 61;
-/// After how many sends in one turn the process woken last is put where others can take it.
+/// Number of sends in a turn after which the process woken last is put where others can take it.
 const SENDS_PER_EXPOSURE: u32 = 256;
-/// How many rounds a worker searches before it sleeps: a few microseconds, for waking a thread
-/// costs ten times that.
+/// Number of rounds for which a worker searches before it sleeps: a few microseconds, because
+/// waking a thread costs ten times that.
 const SEARCH_ROUNDS: u32 = 60;
 const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
-/// How many links and monitors of a dead process are told before others run.
+/// Number of links and monitors of a dead process that are notified before others run.
 const TOLD_AT_ONCE: usize = 256;
-/// The furthest ahead an alarm is set.
+/// Greatest time ahead for which an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
 
 pub(crate) struct Worker {
@@ -70,20 +71,20 @@ pub(crate) struct Worker {
     pub(crate) account: Account,
     index: usize,
     is_spare: bool,
-    /// Where this worker's alarms are; a spare one's are with a regular one.
+    /// Index of this worker's alarms; a spare worker uses those of a regular one.
     alarms: usize,
     lifo_streak: Cell<u32>,
-    /// How many of the queue come before the LIFO slot again.
+    /// Number of processes of the queue that come before the LIFO slot again.
     round: Cell<u32>,
     running: Cell<Option<CellRef>>,
-    /// The running process, if its token was dropped by a panic.
+    /// Token of the running process, if a panic dropped it.
     stranded: Cell<Option<Stranded>>,
     runs: Cell<u32>,
     injector_pace: InjectorPace,
     sends: Cell<u32>,
-    /// Turns that the running process has begun inside its own.
+    /// Number of turns that the running process has begun inside its own.
     nested: Cell<u32>,
-    /// Whether sleepers are woken later for what becomes ready.
+    /// Whether sleepers are woken later for processes that become ready.
     batching: Cell<bool>,
     /// Probes that have met the running process in its turn.
     probes: RefCell<Vec<Probe>>,
@@ -143,9 +144,10 @@ impl Worker {
         }
     }
 
-    /// Runs what is left when the runtime is over, behind a turn that has blocked its worker until
-    /// now: it all exits at once. No other thread sweeps any more, so this worker does: once more
-    /// after each process that it has met, which may have suspended its last turn.
+    /// Runs the processes left when the runtime is over, behind a turn that has blocked its worker
+    /// until now: they all exit at once. No other thread sweeps any more, so this worker does, and
+    /// sweeps again after each process it has met, because that process may have suspended its last
+    /// turn.
     fn run_left(&self) {
         let queued = || self.take_from_slots().or_else(|| self.remote().queue.pop());
         loop {
@@ -175,8 +177,8 @@ impl Worker {
         self.shared.permits.return_spare(&self.remote().spare_permits);
     }
 
-    /// A spare worker that is not needed any more passes on what it holds and sleeps until it is;
-    /// false if it is needed.
+    /// Retires a spare worker that is not needed any more: it passes on its processes and sleeps
+    /// until it is needed; false if it is needed.
     #[cold]
     fn retire(&self) -> bool {
         let scheduler = self.scheduler();
@@ -211,18 +213,18 @@ impl Worker {
         &self.scheduler().remotes[self.index]
     }
 
-    /// The turn that this worker runs, for the watchdog.
+    /// Turn that this worker runs, for the watchdog.
     pub(crate) fn current_turn(&self) -> &CurrentTurn {
         &self.remote().current_turn
     }
 
-    /// The process whose turn this worker is polling.
+    /// Process whose turn this worker is polling.
     #[inline(always)]
     pub(crate) fn running(&self) -> Option<CellRef> {
         self.running.get()
     }
 
-    /// Schedules a process that was woken here.
+    /// Schedules a process that was woken on this worker.
     #[inline(always)]
     pub(crate) fn push(&self, token: Token) {
         if self.round.get() > 0 {
@@ -233,8 +235,8 @@ impl Worker {
     }
 
     /// Moves a process that was just asked to stop from the LIFO slot to the exit slot, if the
-    /// request woke it: it comes next. Its exit is short and gives back what the next spawn takes;
-    /// elsewhere it would be cold.
+    /// request woke it, so that it comes next. Its exit is short and gives back the memory that the
+    /// next spawn takes; run elsewhere, it would find that memory cold.
     pub(crate) fn run_exit_next(&self, cell: CellRef) {
         let Remote { lifo_slot, exit_slot, .. } = self.remote();
         let Some(token) = lifo_slot.take() else { return };
@@ -244,7 +246,8 @@ impl Worker {
         }
     }
 
-    /// Takes the process that comes before the queue, if there is one: the one that exits first.
+    /// Takes the process that comes before the queue, if there is one: first from the exit slot,
+    /// then from the LIFO slot.
     #[inline(always)]
     fn take_from_slots(&self) -> Option<Token> {
         let Remote { lifo_slot, exit_slot, .. } = self.remote();
@@ -260,7 +263,7 @@ impl Worker {
         }
     }
 
-    /// Runs `f`, which makes many processes ready, and wakes sleepers only after it, once.
+    /// Runs `f`, which makes many processes ready, and wakes sleepers only once, after it.
     pub(crate) fn batched<R>(&self, f: impl FnOnce() -> R) -> R {
         struct Batch<'a>(&'a Worker, bool);
         impl Drop for Batch<'_> {
@@ -285,8 +288,8 @@ impl Worker {
         by_train.or_else(|turn| Cast::<P, T>::send(to, turn))
     }
 
-    /// The running turn sends something that goes by itself, or is over: what comes next must not
-    /// overtake it.
+    /// Ends the streak of the running turn, which is over or sends a message by another way: a
+    /// later car of the streak's train would overtake that message.
     #[inline(always)]
     pub(crate) fn end_streak(&self) {
         self.streak.borrow_mut().end();
@@ -304,7 +307,8 @@ impl Worker {
     #[cold]
     fn expose_slots(&self) {
         self.sends.set(0);
-        // One who sends so much is not to wait for the clock to learn that it is too much.
+        // A turn that sends so much must not wait for the clock to learn that the budget is
+        // exceeded.
         self.account.check_budget();
         while let Some(token) = self.take_from_slots() {
             self.push_back(token);
@@ -333,7 +337,7 @@ impl Worker {
             if streak < LIFO_STREAK || queue.is_empty() {
                 return Some(token);
             }
-            // The others' turn: as many as wait now, before the LIFO slot again.
+            // The waiting processes come next: as many as wait now, before the LIFO slot again.
             self.round.set(queue.len() + 1);
             self.push_back(token);
         }
@@ -399,16 +403,17 @@ impl Worker {
                 self.sleep();
             }
             searching = scheduler.sleepers.end_sleep(self.index);
-            // Also if we did not sleep: for a moment it looked as if all did.
+            // Needed also if the worker did not sleep: for a moment it looked as if all did.
             let now = self.shared.clock_keeper.wake(&scheduler.clock);
             self.remote().counters.wake(now);
             if scheduler.phase() == Phase::Over {
                 return None;
             }
-            // There is work: see `sleep` for why not to take it just like that.
+            // There is work. The head of `sleepers` says why the worker must become a searcher and
+            // not just take it.
             searching |= !sleeps && scheduler.sleepers.begin_search();
             if !searching {
-                // Woken by an alarm, by the end of the runtime, or by nothing.
+                // The worker was woken by an alarm, by the end of the runtime, or spuriously.
                 return self.next();
             }
         }
@@ -430,8 +435,8 @@ impl Worker {
         &self.scheduler().alarms[self.alarms]
     }
 
-    /// The tick at which a call is late. A deadline of its own counts from the true time; the
-    /// usual one, which nearly every call has, from the last look at the clock.
+    /// Tick at which a call is late. A call's own deadline counts from the true time; the default
+    /// deadline, which nearly every call has, counts from the last reading of the clock.
     #[inline]
     pub(crate) fn deadline(&self, own: Option<Duration>, usual: Duration) -> Tick {
         let clock = &self.scheduler().clock;
@@ -441,15 +446,15 @@ impl Worker {
         }
     }
 
-    /// Has the running process woken at a tick; true if it is reached.
+    /// Has the running process woken at a tick; true if the tick is reached.
     #[inline]
     pub(crate) fn set_alarm(&self, cell: CellRef, at: Tick) -> bool {
         let now = self.scheduler().clock.now();
         if at.is_due(now) {
             return true;
         }
-        // One that rings early is set anew by whoever still waits; so what a process leaves behind
-        // in the wheel, superseded or dead, is gone before long.
+        // An alarm that rings early is set again by a future that still waits. So entries that a
+        // process leaves behind in the wheel, superseded or dead, are gone before long.
         let at = at.min_after(now, ALARM_MOST);
         if cell.advance_alarm(at) {
             self.scheduler().set_alarm(at, PackedTarget::process(cell));
@@ -464,7 +469,8 @@ impl Worker {
         }
     }
 
-    /// Rings a slice of what is due, if there is room in the queue, or if it is time.
+    /// Rings a slice of the due alarms, if there is room in the queue, or every [`ALARMS_FIRST`]
+    /// processes.
     #[cold]
     fn ring_due_alarms(&self, runs: u32) {
         if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
@@ -478,7 +484,8 @@ impl Worker {
         }
     }
 
-    /// Counts a turn that the running process begins inside its own; false if others come first.
+    /// Counts a turn that the running process begins inside its own; false if other processes come
+    /// first.
     #[inline(always)]
     pub(crate) fn may_nest(&self) -> bool {
         let nested = self.nested.get() + 1;
@@ -508,7 +515,7 @@ impl Worker {
         self.probes.borrow_mut().push(probe);
     }
 
-    /// A number that no probe of this runtime has.
+    /// Number that no probe of this runtime has.
     pub(crate) fn number_probe(&self) -> u64 {
         let number = self.probes_numbered.get() + 1;
         self.probes_numbered.set(number);
@@ -522,7 +529,7 @@ impl Worker {
         self.run_process_for(token, BUDGET);
     }
 
-    /// Lets a process go on, for so many messages at most.
+    /// Runs a process, for at most `budget` messages.
     #[inline(always)]
     pub(crate) fn run_process_for(&self, token: Token, budget: u32) {
         self.begin_run(&token);
@@ -542,16 +549,17 @@ impl Worker {
     #[inline(always)]
     fn end_run(&self, turns: u32) {
         self.forget_probes();
-        // Before a user's `Drop` may run below: the token is given up already.
+        // Cleared before a user's `Drop` may run below: the token is given up already.
         self.running.set(None);
-        // What the last drops of an exit have sent, too, must not be joined to what comes next.
+        // Messages that the last drops of an exit have sent, too, must not be joined to the next
+        // process's messages.
         self.end_streak();
         let Remote { current_turn, counters, .. } = self.remote();
         current_turn.end();
         counters.count_run(turns);
     }
 
-    /// Runs a process as long as it may; returns how many messages that took.
+    /// Runs a process as long as it may run; returns the number of messages handled.
     #[inline(always)]
     fn run_turns(&self, mut token: Token, mut progress: Progress, budget: u32, began: Tick) -> u32 {
         let generation = token.generation();
@@ -569,7 +577,8 @@ impl Worker {
                 Progress::Done(after) => after,
                 Progress::Pending => {
                     if let Err(token) = token.suspend() {
-                        // Woken during the poll: others first, it may be a turn that only yields.
+                        // The turn was woken during the poll. Other processes come first, because
+                        // it may be a turn that only yields.
                         self.push_back(token);
                     }
                     return turns;
@@ -612,7 +621,7 @@ impl Worker {
         }
     }
 
-    /// Goes on where the process left off.
+    /// Resumes a process where it left off.
     #[inline(always)]
     fn resume(&self, token: &Token) -> Progress {
         token.begin_run();
@@ -622,7 +631,7 @@ impl Worker {
             let stopping = token.is_stopping();
             match token.handle_signals(token.generation()) {
                 None => {}
-                // It is exiting already.
+                // The process is exiting already.
                 Some(After::Exit(_)) if stopping => {}
                 Some(after) => {
                     match &after {
@@ -650,7 +659,7 @@ impl Worker {
                 None => Progress::Done(After::Next),
             });
         if signalled && matches!(progress, Progress::Done(_)) {
-            // Whoever waited for the turn that they have met does not wait for the next.
+            // The processes whose probes met this turn waited for it, and do not wait for the next.
             self.forget_probes();
         }
         progress
@@ -674,7 +683,8 @@ impl Worker {
         }
     }
 
-    /// The deadline of the shutdown is over: the process exits, and drops what it has not handled.
+    /// Makes a process exit because the deadline of the shutdown is over; its queued messages are
+    /// dropped.
     #[cold]
     fn end_at_once(&self, token: &Token, generation: Generation) -> Progress {
         if token.close_if_idle(generation) {
@@ -684,7 +694,7 @@ impl Worker {
         Progress::Done(After::exit(ExitReason::Shutdown))
     }
 
-    /// The process is over: those who want to know are told, a slice at a time.
+    /// Ends a process: drops its state and notifies its links and watchers, a slice at a time.
     fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
         fault::point(Step::Finish, token.class().name);
         self.current_turn().begin(token.class().ending);
@@ -723,7 +733,7 @@ impl Worker {
 
 #[cfg(feature = "sim")]
 impl Worker {
-    /// Moves everybody who could run to a list.
+    /// Moves all processes that are ready to run to a list.
     pub(crate) fn take_all(&self, ready: &mut Vec<Token>) {
         while self.alarms().is_due(self.scheduler().clock.now()) {
             drop(self.scheduler().ring(self.alarms(), |token| ready.push(token)));
@@ -748,13 +758,13 @@ impl Worker {
         self.end_run(turns);
     }
 
-    /// When the next alarm rings.
+    /// Tick at which the next alarm rings.
     pub(crate) fn next_alarm(&self) -> Option<Tick> {
         self.alarms().next()
     }
 }
 
-/// Runs the last hook of a process.
+/// Begins the hook `stopping` of a process, its last turn; a process without the hook ends.
 fn stop(token: &Token, reason: ExitReason) -> Progress {
     match token.class().stopping {
         Some(begin) => begin(token, reason),

@@ -4,23 +4,26 @@
 //! panic ─▶ Token::drop strands the token ─▶ guard catches ─▶ recover ─▶ the process exits as panicked
 //! ```
 //!
-//! Invariants: a worker that unwinds holds at most one token, that of the running process. An exit
-//! that a panic has cut short goes on where it broke off, so each attempt gets further.
+//! Invariants:
+//! 1. A worker that unwinds holds at most one token, that of the running process.
+//! 2. An exit that a panic has cut short continues where it broke off, so each attempt gets
+//!    further.
 
 use super::Worker;
 use crate::cell::{Stranded, Token};
 use crate::exit::{ExitReason, catch};
 use tracing::Level;
 
-/// Attempts at ending a process whose exit panics outside of user code. Each gets past the step that
-/// panicked, and an exit has fewer steps than this; a process that takes more is left behind.
+/// Number of attempts to end a process whose exit panics outside of user code. Each gets past the
+/// step that panicked, and an exit has fewer steps than this; a process that takes more is left
+/// behind.
 const ATTEMPTS: u32 = 8;
 
 impl Worker {
     /// Runs `f`; if it unwinds, the process that was running exits as panicked.
     ///
-    /// Handlers, hooks and drops of what is the user's catch their panics themselves. What comes
-    /// here is a bug of the runtime, or of user code that nobody thought to be any.
+    /// Handlers, hooks and drops of the user's values catch their panics themselves. A panic that
+    /// comes here is a bug of the runtime, or of user code that was not thought to be user code.
     #[inline(always)]
     pub(crate) fn guard(&self, f: impl FnOnce()) {
         if let Err(reason) = catch(f) {
@@ -28,15 +31,15 @@ impl Worker {
         }
     }
 
-    /// The token of the running process was dropped by a panic.
+    /// Keeps the token of the running process, which a panic dropped.
     pub(crate) fn strand(&self, token: Stranded) {
         if self.running().is_some_and(|running| token.is_of(running)) {
             self.stranded.set(Some(token));
         }
     }
 
-    /// Ends the process that was running when this worker unwound, and makes the worker as it was
-    /// before that run.
+    /// Ends the process that was running when this worker unwound, and restores the worker to its
+    /// state before that run.
     #[cold]
     fn recover(&self, mut reason: ExitReason) {
         for _ in 0..ATTEMPTS {
@@ -49,7 +52,7 @@ impl Worker {
                 tracing::error!(target: "throng::worker", worker, panic = %text, "{what}");
             });
             let Some(token) = stranded.map(Stranded::recover) else { return };
-            // An exit goes on where it broke off, so it gets further each time.
+            // An exit continues where it broke off, so it gets further each time (invariant 2).
             match catch(|| self.end_process(token, reason.clone())) {
                 Ok(()) => return,
                 Err(again) => reason = again,
