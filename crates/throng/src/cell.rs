@@ -233,7 +233,7 @@ impl CellRef {
         !self.cell().mailbox.is_at_rest(generation)
     }
 
-    /// Wakes a turn that waits for a message, though none has come.
+    /// Wakes a turn that waits for a message, although no message has come.
     pub(crate) fn wake_awaiting(self) -> Option<Token> {
         let generation = self.generation()?;
         if self.cell().mailbox.is_awaiting(generation) { self.wake_turn() } else { None }

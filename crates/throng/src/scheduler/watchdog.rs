@@ -1,4 +1,4 @@
-//! The watchdog: it finds turns that block their worker for long.
+//! The watchdog: finds turns that block their worker for long.
 //!
 //! A worker publishes which turn it runs, by two plain stores a turn ([`CurrentTurn`]). It does the
 //! same for all other work in which user code may block: acting on signals, an exit, dropping the

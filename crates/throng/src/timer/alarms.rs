@@ -69,7 +69,7 @@ impl PackedTarget {
         match self.timer_pointer() {
             // SAFETY: a tagged word was made from a share in `timer`; the share stays in `self`.
             Some(pointer) => ManuallyDrop::new(unsafe { TimerShare::from_raw(pointer) }).is_over(),
-            // SAFETY: as in `open`.
+            // SAFETY: an untagged word was made from a `CellRef` in `process`.
             None => !unsafe { CellRef::new(self.0.cast()) }.has_alarm(at),
         }
     }

@@ -1,4 +1,4 @@
-//! Messages to be sent later, once or again and again.
+//! Messages to be sent later, once or repeatedly.
 //!
 //! ```text
 //! ┌───────┬─────────────┬──────┬────┬────────┬───────┬─────────┐  one pooled block, 64 bytes if
@@ -12,7 +12,7 @@
 //! | wheel, rest | the share's side writes, any side reads |
 //! | kind, to, period | any thread reads |
 //! | index | the holder of the process's token |
-//! | message | as `timer_state` says |
+//! | message | the side that owns it by `timer_state` |
 //!
 //! Three sides hold a block: the user's [`Timer`], the wheel's [`TimerShare`], and the process's
 //! [`TimerTie`], an entry of the list ([`Timers`]) in its extension. A process that exits ends the
@@ -56,7 +56,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// The resolution of the clock.
+/// Resolution of the clock.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Handle to a message that is to be sent later, once or repeatedly. Returned by
