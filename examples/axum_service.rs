@@ -13,8 +13,6 @@
 //! Run it: `cargo run -p throng-examples --bin axum_service -- 127.0.0.1:8080`, by default on a free
 //! port. Ctrl-C stops accepting, lets requests and then processes finish, and prints how many did.
 
-#![forbid(unsafe_code)]
-
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::{delete, get};

@@ -12,8 +12,6 @@
 //! Run it: `cargo run -p throng-examples --bin chat_tcp -- 127.0.0.1:7000`, by default on a free
 //! port. Then `nc 127.0.0.1 7000`, with a first line `NAME ROOM`; each other line is said in the room.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;

@@ -13,8 +13,6 @@
 //! Run it: `cargo run -p throng-examples --bin device_fleet`. Output: the fleet before and after the
 //! crash of one device, whose panic is reported on standard error.
 
-#![forbid(unsafe_code)]
-
 use std::collections::HashMap;
 use std::time::Duration;
 use throng::prelude::*;

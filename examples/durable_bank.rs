@@ -11,8 +11,6 @@
 //! Run it: `cargo run -p throng-examples --bin durable_bank`. Output: the balances before and after
 //! a restart of the node, which finds one transfer half done. The data are thrown away at the end.
 
-#![forbid(unsafe_code)]
-
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use throng::prelude::*;

@@ -11,8 +11,6 @@
 //! Run it: `cargo run -p throng-examples --bin state_machine`. Output: the states of three orders,
 //! one for each end.
 
-#![forbid(unsafe_code)]
-
 use std::time::Duration;
 use throng::prelude::*;
 

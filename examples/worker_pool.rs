@@ -11,8 +11,6 @@
 //! Run it: `cargo run -p throng-examples --bin worker_pool`. Output: the number of primes below
 //! 100,000, counted in 100 jobs by 4 workers.
 
-#![forbid(unsafe_code)]
-
 use throng::{MailboxBound, Overflow, prelude::*};
 
 const WORKERS: usize = 4;

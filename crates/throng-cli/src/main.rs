@@ -4,7 +4,6 @@
 //! error. The exit status is 0 after a clean stop. It is 1 if a node cannot start, run or be
 //! reached, if a second signal stops it before it is at rest, or if a store is damaged or the key
 //! is missing. It is 2 for a usage error.
-#![forbid(unsafe_code)]
 
 mod admin;
 mod duration;

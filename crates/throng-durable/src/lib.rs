@@ -93,7 +93,6 @@
 //!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
-#![forbid(unsafe_code)]
 
 mod activation;
 mod cells;

@@ -20,7 +20,6 @@
 //! * Everything that a client can make grow has a bound: connections, heads, bodies, and the time
 //!   of each.
 //! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
-#![forbid(unsafe_code)]
 
 mod bearer;
 mod client;
