@@ -1,4 +1,4 @@
-//! What can go wrong, one enum per operation; what was not consumed is handed back.
+//! Errors, one enum per operation. An error hands back a value that the operation did not consume.
 
 use crate::exit::ExitReason;
 use crate::memory::spare_bits::NoSpareBits;
@@ -10,17 +10,17 @@ use thiserror::Error;
 #[derive(Error)]
 #[non_exhaustive]
 pub enum SendError<T> {
-    /// The process has exited; here is the message.
-    #[error("there is no such process any more")]
+    /// The process has exited. Holds the message.
+    #[error("the process has exited")]
     NoProcess(T),
-    /// There is no room for the message, in this mailbox or in all of the runtime's together; here
-    /// it is. Try again later, send less, or do without.
+    /// There is no room for the message: this mailbox is full, or the runtime's mailbox budget is
+    /// used up. Holds the message. Try again later, send less, or do without.
     #[error("the mailbox is full")]
     Overloaded(T),
 }
 
 impl<T> SendError<T> {
-    /// The message that was not sent.
+    /// Returns the message that was not sent.
     pub fn into_message(self) -> T {
         match self {
             SendError::NoProcess(message) | SendError::Overloaded(message) => message,
@@ -32,38 +32,41 @@ impl<T> SendError<T> {
 #[derive(Error)]
 #[non_exhaustive]
 pub enum CallError<T> {
-    /// The process had exited before; here is the message.
-    #[error("there is no such process any more")]
+    /// The process had exited before the message was queued. Holds the message.
+    #[error("the process has exited")]
     NoProcess(T),
-    /// There was no room for the message, or it had to make room for a newer one; here it is. It
-    /// was not handled.
+    /// There was no room for the message, or it was dropped to make room for a newer message. Holds
+    /// the message, which was not handled.
     #[error("the mailbox is full")]
     Overloaded(T),
-    /// The process exited before it replied; whether it had begun is not known.
+    /// The process exited before it replied. It may or may not have begun to handle the message.
     #[error("the process exited before it replied: {0}")]
     Died(ExitReason),
-    /// Whoever was to answer has dropped the [`ReplyTo`](crate::ReplyTo), on purpose or because
-    /// it exited.
+    /// The [`ReplyTo`](crate::ReplyTo) was dropped without an answer, on purpose or because the
+    /// process that had it exited.
     #[error("the question was dropped without an answer")]
     Unanswered,
-    /// The process would wait for itself: it has called itself, and here is the message; or, with
-    /// none, somebody that waits for it, and what is queued there may still be handled.
+    /// The process would wait for itself: a deadlock. If the process has called itself, or its
+    /// message was still waiting for room, this holds the message. Otherwise this is `None`: the
+    /// process that was called is itself waiting, directly or not, for the caller, and may still
+    /// handle the message.
     ///
-    /// The second takes some ten milliseconds to find out, and is found among calls and questions
-    /// that processes wait for directly: not through a [`ReplyTo`](crate::ReplyTo) that was passed
-    /// on, nor inside a set of futures that polls only those which were woken. What else a turn waits
-    /// for at the same time, as in a `select!`, does not count.
+    /// A call to oneself fails at once. A longer cycle takes some twenty milliseconds to find. It is
+    /// found among calls and questions that processes wait for directly: not through a
+    /// [`ReplyTo`](crate::ReplyTo) that was passed on, nor inside a set of futures that polls only
+    /// the futures that were woken. Other things for which a turn waits at the same time, as in a
+    /// `select!`, are ignored.
     ///
     /// The page [`deadlock`](crate::guide::deadlock) of the guide has examples and remedies.
     #[doc(alias = "deadlock")]
     #[doc(alias = "call cycle")]
-    #[error("the call would wait for itself")]
+    #[error("a cycle of calls: the caller would wait for itself")]
     Cycle(Option<T>),
-    /// No reply came in time.
+    /// No reply came before the deadline.
     #[error("no reply in time")]
     TimedOut {
-        /// Whether the message had reached the mailbox. It may still be handled then; otherwise it
-        /// has waited for room, and is dropped.
+        /// Whether the message had reached the mailbox. If so, it may still be handled; otherwise
+        /// it was still waiting for room, and is dropped.
         enqueued: bool,
     },
 }
@@ -81,7 +84,7 @@ impl<T> From<SendError<T>> for CallError<T> {
 #[derive(Error)]
 #[non_exhaustive]
 pub enum SpawnError<P> {
-    /// As many processes live as the runtime allows. Try again when some have exited, or raise
+    /// The runtime's limit of live processes is reached. Try again when some have exited, or raise
     /// [`process_limit`](crate::RuntimeBuilder::process_limit).
     #[error("the limit of {limit} processes is reached")]
     Limit {
@@ -99,7 +102,7 @@ pub enum SpawnError<P> {
 }
 
 impl<P> SpawnError<P> {
-    /// The same with something else to hand back.
+    /// The same error, with the result of `f` to hand back.
     pub(crate) fn map<Q>(self, f: impl FnOnce(P) -> Q) -> SpawnError<Q> {
         match self {
             SpawnError::Limit { limit, process } => {
@@ -109,7 +112,7 @@ impl<P> SpawnError<P> {
         }
     }
 
-    /// The state that was to be spawned.
+    /// Returns the state that was to be spawned.
     pub fn into_process(self) -> P {
         match self {
             SpawnError::Limit { process, .. } | SpawnError::ShutDown { process } => process,
@@ -117,11 +120,12 @@ impl<P> SpawnError<P> {
     }
 }
 
-/// A message that could not be sent to all.
+/// A message that could not be sent to all of the processes.
 #[derive(Error)]
 #[error("the message could not be sent to {} of the processes", failed.len())]
 pub struct SendAllError<A, T> {
-    /// To whom it was not sent, and why; in the order of sending. To all others it was.
+    /// The addresses to which the message was not sent, each with the reason and the message, in
+    /// the order of sending. It was sent to all others.
     pub failed: Vec<(A, SendError<T>)>,
 }
 
@@ -129,11 +133,11 @@ pub struct SendAllError<A, T> {
 #[derive(Error)]
 #[error("{} of the processes were not spawned: {reason}", rest.len())]
 pub struct SpawnManyError<P> {
-    /// Those that live.
+    /// Addresses of the processes that were spawned.
     pub spawned: Vec<crate::Address<P>>,
-    /// The states of those that do not, in their order.
+    /// States of the processes that were not spawned, in their order.
     pub rest: Vec<P>,
-    /// Why.
+    /// The error of the first process that was not spawned.
     pub reason: SpawnError<()>,
 }
 
@@ -150,14 +154,15 @@ impl<P> SpawnManyError<P> {
     }
 }
 
-/// A closure on the blocking threads that gave no result.
+/// A closure for the blocking threads that gave no result; see
+/// [`Context::blocking`](crate::Context::blocking).
 #[derive(Error, Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockingError {
-    /// It panicked; the text is the panic's message.
+    /// The closure panicked; the text is the panic's message.
     #[error("the blocking closure panicked: {0}")]
     Panicked(Arc<str>),
-    /// The tokio runtime is shutting down, and did not run it.
+    /// The tokio runtime is shutting down, and did not run the closure.
     #[error("the blocking threads are shutting down")]
     ShutDown,
 }
@@ -166,7 +171,7 @@ pub enum BlockingError {
 #[derive(Error, Debug)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The system refused a thread.
+    /// The operating system refused to start a thread.
     #[error("cannot start a worker thread")]
     Thread(#[source] std::io::Error),
     /// The tokio runtime that drives timers and sockets could not be built.
@@ -175,16 +180,16 @@ pub enum StartError {
     /// `attach` was called outside of a tokio runtime.
     #[error("there is no tokio runtime here to attach to")]
     NoTokio,
-    /// The program's memory lies at addresses of more than 48 bits, and mailboxes have room for no
-    /// more: the allocator tags its pointers or maps memory with five levels of pages.
+    /// The program's memory lies at addresses of more than 48 bits, for which mailboxes have no
+    /// room: the allocator tags its pointers or maps memory with five levels of pages.
     #[error("{}", NoSpareBits { address: *address })]
     Address {
-        /// Where the allocator has placed a piece of memory.
+        /// Address of memory that the allocator has returned.
         address: usize,
     },
 }
 
-/// Any of this crate's errors, without what they hand back: for `?` in a `main`.
+/// Text of any of this crate's errors, without the value it hands back: for `?` in a `main`.
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -206,7 +211,7 @@ impl Error {
     }
 }
 
-// What is handed back need not be printable, so these are written by hand.
+// The value that is handed back need not implement `Debug`, so a derive would not do.
 macro_rules! debug_and_convert {
     ($($name:ident),*) => {$(
         impl<T> fmt::Debug for $name<T> {

@@ -1,11 +1,11 @@
-//! Why a process ended.
+//! Reasons for the end of a process, and panics of user code turned into reasons.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Why a process ended, as told to those who wait for it.
+/// Why a process ended, as its monitors, links and watchers learn it.
 ///
 /// ```
 /// use throng::ExitReason;
@@ -15,13 +15,13 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ExitReason {
-    /// It stopped because it or somebody asked for that.
+    /// The process stopped itself, or was asked to stop.
     Normal,
-    /// Its runtime shut down, or its supervisor ended it in order.
+    /// The runtime shut down, or the process's supervisor ended it in order.
     Shutdown,
-    /// It was killed.
+    /// The process was killed.
     Killed,
-    /// It had exited before anybody asked why.
+    /// The process had exited before its reason was asked for.
     NoProcess,
     /// A handler panicked; the text is the panic's message.
     Panicked(Arc<str>),
@@ -30,12 +30,12 @@ pub enum ExitReason {
 }
 
 impl ExitReason {
-    /// A reason in the user's own words.
+    /// Makes a reason from a text of the user's own.
     pub fn other(reason: impl Into<Arc<str>>) -> ExitReason {
         ExitReason::Other(reason.into())
     }
 
-    /// The reason that a caught panic is, for a layer that catches one itself.
+    /// Makes a reason from the payload of a caught panic, for a layer that catches panics itself.
     ///
     /// ```
     /// use throng::ExitReason;
@@ -50,7 +50,7 @@ impl ExitReason {
             .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("a panic without a message");
         let reason = ExitReason::Panicked(text.into());
-        // The payload is the user's too, and may panic as it is dropped.
+        // The payload is a value of the user's, too: its drop may panic.
         if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
             std::mem::forget(again);
         }
@@ -71,11 +71,12 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// What the future of an async process may return: it says why the process ended.
+/// Result of an async process's future, from which its exit reason is made.
 ///
-/// `()` is a normal exit; so is `Ok(())`, and an error's text is the reason of any other.
+/// `()` and `Ok(())` make a normal exit; an error makes an exit with the error's text as its
+/// reason.
 pub trait IntoExitReason {
-    /// The reason.
+    /// Converts the result into the exit reason.
     fn into_exit_reason(self) -> ExitReason;
 }
 
@@ -97,7 +98,7 @@ impl IntoExitReason for ExitReason {
     }
 }
 
-/// The type `!` of a loop without an end, which cannot be written as such yet.
+/// The type `!` of a loop without an end. Stable Rust cannot name it directly.
 type Never = <fn() -> ! as never::Returns>::Type;
 
 mod never {
@@ -116,17 +117,17 @@ impl IntoExitReason for Never {
     }
 }
 
-/// Runs what is the user's: no panic of it gets any further.
+/// Runs user code and catches a panic of it.
 #[inline(always)]
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, ExitReason> {
     catch_unwind(AssertUnwindSafe(f)).map_err(ExitReason::from_panic)
 }
 
-/// Drops what is the user's: no panic of it gets any further.
+/// Drops a value of the user's, and catches a panic of its drop.
 #[inline(always)]
 pub(crate) fn drop_users<T>(value: T) {
     if std::mem::needs_drop::<T>() {
-        // Nobody is left to be told.
+        // The panic is ignored: no caller waits for the outcome of a drop.
         let _ = catch(|| drop(value));
     }
 }

@@ -1,10 +1,10 @@
-//! What the expansion of `#[process]` names beside the public API: bounds on the parts of a
-//! message, checked where the user wrote them, with a sentence on what to do.
+//! Names that the expansion of `#[process]` uses beside the public API: bounds on the parts of a
+//! message, checked at the place in the user's code where the part is, with advice in the error.
 //!
-//! They ask for nothing that [`Message`](crate::Message) and [`Handle`](crate::Handle) do not ask
-//! for; only their complaints are better.
+//! The bounds require nothing that [`Message`](crate::Message) and [`Handle`](crate::Handle) do not
+//! require; they only give better compiler errors.
 
-/// What can be a field of a message.
+/// A type that can be a field of a message.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be part of a message",
     label = "does not own what it holds, or cannot change threads",
@@ -15,8 +15,8 @@ pub trait Argument {}
 #[diagnostic::do_not_recommend]
 impl<T: Send + 'static> Argument for T {}
 
-/// The message that a method makes: it is one if its name is its own. Where something else in the
-/// module has the name, the implementation of [`Message`](crate::Message) is that thing's.
+/// The message type that a method makes. If another item in the module has its name, the name leads
+/// to that item, which is no [`Message`](crate::Message).
 #[diagnostic::on_unimplemented(
     message = "the name of the message `{Self}` is taken: something else in this module has it",
     label = "name this method's message with `#[message(name = …)]`",
@@ -27,7 +27,7 @@ pub trait Named {}
 #[diagnostic::do_not_recommend]
 impl<T: crate::Message> Named for T {}
 
-/// What can be a reply.
+/// A type that can be a reply.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a reply",
     label = "does not own what it holds, or cannot change threads",

@@ -1,9 +1,9 @@
 //! Give everything its own process: millions of isolated, addressable processes on one machine.
 //!
-//! A process is a value of yours with a mailbox. It handles one message at a time, nobody else can
-//! see its state, a panic in it ends it alone, and one that is idle costs 48 bytes more than its
-//! state. So there can be one for each user, room, device, game or contract, and what would need
-//! locks becomes plain `&mut self`.
+//! A process is a value of yours with a mailbox. It handles one message at a time, no other code
+//! can see its state, and a panic ends only the process in which it happens. An idle process costs
+//! 48 bytes more than its state. So each user, room, device, game or contract can have its own, and
+//! state that would need locks becomes plain `&mut self`.
 //!
 //! # In ten lines
 //!
@@ -27,49 +27,51 @@
 //!     let runtime = Runtime::builder().start()?;
 //!     runtime.block_on(async |runtime| {
 //!         let account = runtime.spawn(Account { balance: 0 })?;   // Address<Account>: 8 bytes, Copy
-//!         account.send(Deposit(5))?;                              // goes its way
+//!         account.send(Deposit(5))?;                              // waits for nothing
 //!         assert_eq!(account.call(Deposit(5)).await?, 10);        // waits, five seconds at most
 //!         Ok(())
 //!     })
 //! }
 //! ```
 //!
-//! # What can be relied on
+//! # Guarantees
 //!
-//! - **Order.** What one process sends another arrives in the order of sending; the threads that a
-//!   handler starts and waits for send in its name. A message also arrives after each message to the
-//!   same process of which its sender has learnt by a message, or by something that its turn had to
-//!   wait for; a thread outside the workers, by whatever means. What a handler learns without
-//!   waiting (from a lock, an atomic, a blocking channel, a future that was ready at once) about
-//!   another process's messages orders nothing.
-//! - **Turns.** A handler runs from its first line to its last, `await`s included, before the next
-//!   message is looked at. Different processes run in parallel.
+//! - **Turns.** A process handles each message in a *turn*: its handler runs from the first line to
+//!   the last, `await`s included, before the process takes the next message. Different processes
+//!   run in parallel.
+//! - **Order.** Messages from one process to another arrive in the order of sending. The sends of
+//!   threads that a handler starts and waits for count as its own. A message also arrives after
+//!   each message to the same process that its sender has learnt of by a message, or by something
+//!   that its turn had to wait for; for a sender outside the workers, by any means. A handler that
+//!   learns of another process's messages without waiting (from a lock, an atomic, a blocking
+//!   channel, a future that was ready at once) gets no such order.
 //! - **Nothing vanishes.** A message is handled, or handed back ([`SendError`]), or its caller
-//!   learns why not ([`CallError`]). Messages that were only *sent* to a process that exits before
-//!   it comes to them are dropped.
-//! - **Addresses name one process for ever.** Memory is reused, addresses are not.
-//! - **Every call has a deadline**, five seconds unless [`within`](Call::within) says otherwise.
+//!   learns why not ([`CallError`]). Only messages that were *sent*, not called, are dropped if the
+//!   process exits before it handles them.
+//! - **An address names one process for ever.** Memory is reused, addresses are not.
+//! - **Every call has a deadline**, five seconds unless [`within`](Call::within) sets another.
 //!
 //! # Waiting
 //!
 //! Handlers may await anything made for tokio: timers, sockets, database clients. throng brings a
-//! tokio runtime ([`RuntimeBuilder::start`]) or moves into yours ([`RuntimeBuilder::attach`]);
-//! processes are not tokio tasks, they run on throng's own workers. What should not happen in a
-//! handler is blocking the thread; await [`Context::blocking`] instead. A handler that does it all the
-//! same is reported, and a spare worker takes over what waits behind it.
+//! tokio runtime ([`RuntimeBuilder::start`]) or uses yours ([`RuntimeBuilder::attach`]). Processes
+//! are not tokio tasks; they run on throng's own workers. A handler should not block its thread:
+//! await [`Context::blocking`] instead. A handler that blocks is reported, and a spare worker takes
+//! over the processes that wait behind it.
 //!
-//! A turn is not interrupted. So a call to oneself fails at once, and of processes whose calls wait
-//! for each other in a ring one is told so before long: [`CallError::Cycle`]. Send instead, or
-//! [ask](Address::ask) and answer from a later turn.
+//! During a turn a process handles no other message, so calls can deadlock. A process's call to
+//! itself fails at once; among processes whose calls wait for each other in a ring, a call soon
+//! fails: [`CallError::Cycle`]. Send instead, or [ask](Address::ask) and answer from a later turn.
 //!
-//! # Seeing into it
+//! # Inspection
 //!
 //! [`RuntimeHandle::info`], [`list`](RuntimeHandle::list), [`top`](RuntimeHandle::top) and
-//! [`tree`](RuntimeHandle::tree) say what processes do, [`metrics`](RuntimeHandle::metrics) what the
-//! runtime does. Faults and overload are also reported as events of [`tracing`]. A separate thread
-//! calls the subscriber, so one that blocks or panics holds up no process and no timer. At most ten
-//! events a second are emitted of one kind about one kind of process, and at most 1,024 wait;
-//! another event says how many were left out. The targets are part of the public interface:
+//! [`tree`](RuntimeHandle::tree) show the processes, [`metrics`](RuntimeHandle::metrics) the
+//! runtime as a whole. Faults and overload are also reported as [`tracing`] events. A separate
+//! thread calls the subscriber, so a subscriber that blocks or panics delays no process and no
+//! timer. At most ten events a second of each kind about each kind of process are emitted, and at
+//! most 1,024 wait; a further event gives the number left out. The targets are part of the public
+//! interface:
 //!
 //! | event | level | target | fields |
 //! |---|---|---|---|
@@ -86,24 +88,26 @@
 //! | `no thread for a spare worker` | error | `throng::runtime` | `error` |
 //! | `events were left out: …` | warn | `throng::events` | `event`, `subject`, `events` |
 //!
-//! # On
+//! # Further reading
 //!
-//! [`guide::tutorial`] goes through all of it in ten minutes, with `#[process]`, which makes the
-//! messages of an `impl` block's methods. [`guide::testing`] is about tests that find the schedules
-//! nobody thought of. [`guide::erlang`] says what is what for those who know OTP. [`guide::costs`]
-//! says what everything costs and how to measure it.
+//! [`guide::tutorial`] shows all of this in ten minutes, with `#[process]`, which turns the methods
+//! of an `impl` block into messages. [`guide::testing`] is about tests that find the schedules
+//! nobody thought of. [`guide::deadlock`] is about call cycles, [`guide::sockets`] about connections
+//! and web servers. [`guide::erlang`], [`guide::kameo`], [`guide::ractor`] and [`guide::actix`] map
+//! the terms of these systems to throng's. [`guide::costs`] lists the cost of each operation and the
+//! commands that measure it.
 
 #![deny(missing_docs)]
 // The lists are in clippy.toml; `sync` alone may call the methods.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_macros))]
-// The models exercise parts of files whose other parts only the whole runtime uses.
+// The loom models use only parts of these files; the rest is used by the whole runtime.
 #![cfg_attr(throng_loom, allow(dead_code))]
 
 mod sync;
 
 cfg_if::cfg_if! {
     if #[cfg(throng_loom)] {
-        // The files that have models, in the folders in which the runtime has them.
+        // The files that have loom models, under the module paths that they have in the runtime.
         mod mailbox;
         mod scheduler {
             mod lifo_slot;
@@ -138,13 +142,13 @@ cfg_if::cfg_if! {
         mod timer;
         mod turn;
 
-        // What a process is written with.
+        // Processes, messages and handlers.
         pub use crate::exit::{ExitReason, IntoExitReason};
         pub use crate::process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn};
         pub use crate::turn::async_process::{AsyncProcess, Inbox};
         pub use crate::turn::context::Context;
 
-        // Where to send, and what comes of it.
+        // Addresses, and the outcomes of sending.
         pub use crate::address::ask::{Ask, ReplyTo};
         pub use crate::address::call::Call;
         pub use crate::address::delivery::Delivery;
@@ -158,7 +162,7 @@ cfg_if::cfg_if! {
         pub use crate::mailbox::bound::{MailboxBound, Overflow};
         pub use crate::timer::message_timer::Timer;
 
-        // The runtime: its start, its end, and how processes are spawned.
+        // The runtime: start, shutdown, spawning.
         pub use crate::runtime::spawner::Spawner;
         pub use crate::runtime::{AbandonedKind, Runtime, RuntimeBuilder, RuntimeHandle, Shutdown};
 
@@ -172,16 +176,16 @@ cfg_if::cfg_if! {
             IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,
         };
 
-        // Seeing into it.
+        // Inspection and metrics.
         pub use crate::runtime::inspect::{
             ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy,
         };
         pub use crate::runtime::metrics::{Metrics, WorkerMetrics};
 
-        // What is built on processes, as durable ones are.
+        // For layers on top of processes, such as durable ones.
         pub use crate::turn::layer::{Layer, TurnEnd};
 
-        // For the workspace's own crates, and no part of the public interface.
+        // For the workspace's own crates; not part of the public interface.
         #[doc(hidden)]
         pub use crate::process::has_started as __has_started;
         #[doc(hidden)]
@@ -200,7 +204,7 @@ cfg_if::cfg_if! {
         #[doc(hidden)]
         #[path = "expansion.rs"]
         pub mod __expansion;
-        // Its examples use the macros, and so do the README's, which are tests, too.
+        // The examples of the guide and of the README use the macros, and all of them are tests.
         pub mod guide;
         #[cfg(doctest)]
         #[doc = include_str!("../../../README.md")]

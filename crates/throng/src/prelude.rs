@@ -1,4 +1,4 @@
-//! Everything a process is usually written with.
+//! The types, traits and macros that most programs use, for a glob import.
 
 pub use crate::{
     Address, CallError, Child, ChildSpec, Context, Down, Exit, ExitReason, Group, Handle, Inbox,

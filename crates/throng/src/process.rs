@@ -1,4 +1,5 @@
-//! What a user implements: processes, messages, handlers; and the turn, of which those are made.
+//! The traits that a user implements: [`Process`], [`Message`], [`Handle`]; and [`Turn`], to which
+//! every message and every hook of a process comes down.
 
 use crate::address::Pid;
 use crate::exit::ExitReason;
@@ -11,7 +12,7 @@ use std::task::Poll;
 /// The state of a process: any value that can move between threads.
 ///
 /// A process handles one message at a time, from the first line of its handler to the last, also
-/// across `await`s: its state needs no lock. Nobody else can see the state.
+/// across `await`s. No other code can see the state, so it needs no lock.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -24,18 +25,19 @@ use std::task::Poll;
 /// 256 bytes (above that the steps are wider). The hooks cost nothing where they are not
 /// overridden.
 pub trait Process: Sized + Send + 'static {
-    /// Runs before the first message; up to where it first waits, also before any signal.
+    /// Runs before the first message. The part before its first wait also runs before any signal.
     ///
-    /// So a process that [traps exits](Context::trap_exits) from here on traps all of them.
+    /// So a process that calls [`trap_exits`](Context::trap_exits) in that part traps every exit
+    /// signal.
     fn started(&mut self, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = cx;
         Nothing
     }
 
-    /// Runs after the last message, on any exit short of a kill, a panic included.
+    /// Runs after the last message, on every exit except a kill; also after a panic.
     ///
-    /// What is still queued, and what is sent while this runs, is dropped after it, and callers
-    /// are told; a kill ends this too.
+    /// Messages that are still queued, or are sent while this runs, are dropped after it, and their
+    /// callers get an error. A kill ends this hook too.
     fn stopping(
         &mut self,
         reason: &ExitReason,
@@ -45,18 +47,18 @@ pub trait Process: Sized + Send + 'static {
         Nothing
     }
 
-    /// A process that this one [monitors](Context::monitor) has exited.
+    /// Runs when a process that this process [monitors](Context::monitor) has exited.
     ///
-    /// Comes after all that the other had sent to this one, once for each monitor.
+    /// Runs once for each monitor, after all messages that the exited process had sent to this one.
     fn down(&mut self, down: Down, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = (down, cx);
         Nothing
     }
 
-    /// An exit signal has come, and this process [traps](Context::trap_exits) them.
+    /// Runs when an exit signal arrives and this process [traps](Context::trap_exits) them.
     ///
-    /// The exit of the process that spawned this one [linked](Context::spawn_linked) does not get
-    /// here: this one then exits too, in order, as OTP's behaviours do.
+    /// The exit of a parent that spawned this process [linked](Context::spawn_linked) is not passed
+    /// to this hook: this process then exits too, in order, as OTP's behaviours do.
     fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = (exit, cx);
         Nothing
@@ -69,15 +71,16 @@ pub trait Process: Sized + Send + 'static {
     }
 }
 
-/// Told of a monitored process's end, by [`Process::down`].
+/// The end of a monitored process, as passed to [`Process::down`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Down {
-    /// Which monitor has fired.
+    /// The monitor that has fired.
     pub monitor: MonitorRef,
-    /// Which process has exited.
+    /// The process that has exited.
     pub pid: Pid,
-    /// Why; [`ExitReason::NoProcess`] if it had exited before it was monitored.
+    /// Reason of the exit; [`ExitReason::NoProcess`] if the process had exited before it was
+    /// monitored.
     pub reason: ExitReason,
 }
 
@@ -85,14 +88,14 @@ pub struct Down {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Exit {
-    /// The linked process that has exited, or the one that sent the signal; none if it came from
-    /// outside of all processes.
+    /// The linked process that has exited, or the process that sent the signal; `None` if the
+    /// signal came from outside of all processes.
     pub pid: Option<Pid>,
-    /// Why it has exited, or wants this process to.
+    /// Reason for which the linked process has exited, or for which this process is asked to exit.
     pub reason: ExitReason,
 }
 
-/// A monitor, as the process that made it knows it.
+/// Identifies a monitor; returned by [`Context::monitor`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MonitorRef {
     pid: Pid,
@@ -104,7 +107,7 @@ impl MonitorRef {
         MonitorRef { pid, number }
     }
 
-    /// Which process is monitored.
+    /// The monitored process.
     pub fn pid(self) -> Pid {
         self.pid
     }
@@ -123,11 +126,11 @@ impl MonitorRef {
 /// impl Message for Deposit { type Reply = u64; }
 /// ```
 pub trait Message: Send + 'static {
-    /// What a call with this message returns.
+    /// Type of the value that a call with this message returns.
     type Reply: Send + 'static;
 }
 
-/// How a process handles one type of message.
+/// The handler of a process for messages of type `M`.
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -143,16 +146,17 @@ pub trait Message: Send + 'static {
 /// }
 /// ```
 ///
-/// Any tokio timer, socket or client may be awaited. What should not happen is blocking the thread:
-/// a spare worker then takes over, and a warning names the process and the message, but not before
-/// some milliseconds ([`stuck_after`](crate::RuntimeBuilder::stuck_after)).
+/// A handler may await any tokio timer, socket or client. It should not block its thread: processes
+/// queued behind it wait, until after some milliseconds
+/// ([`stuck_after`](crate::RuntimeBuilder::stuck_after)) a spare worker takes over and a warning
+/// names the process and the message.
 ///
 /// Cost: a handler that finishes without suspending is polled once in place, about as fast as a
-/// function call. One that suspends keeps the memory of its future until it is done.
+/// function call. A handler that suspends keeps the memory of its future until it is done.
 ///
 /// # Panics
-/// A panic ends this process with [`ExitReason::Panicked`], drops its state, and reaches nobody
-/// else; callers get [`CallError::Died`](crate::CallError::Died).
+/// A panic ends only this process, with [`ExitReason::Panicked`], and drops its state. Its callers
+/// get [`CallError::Died`](crate::CallError::Died).
 pub trait Handle<M: Message>: Process {
     /// Handles one message.
     fn handle(
@@ -162,11 +166,11 @@ pub trait Handle<M: Message>: Process {
     ) -> impl Future<Output = M::Reply> + Send;
 }
 
-/// What a mailbox holds: anything that can run as one turn of a `P`.
+/// A queued item of a mailbox: anything that can run as a turn of a `P`.
 ///
-/// Each [`Message`] that `P` handles is one; users need nothing else. A layer on top implements
-/// it for types of its own, to wrap a handler: the durable layer runs the handler and then waits
-/// for the disk, all in one turn.
+/// Each [`Message`] that `P` handles is a turn; users need nothing else. A layer on top implements
+/// this trait for types of its own, to wrap a handler: the durable layer runs the handler and then
+/// waits for the disk, all in the same turn.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -195,15 +199,16 @@ pub trait Handle<M: Message>: Process {
 /// # }
 /// ```
 pub trait Turn<P: Process>: Send + 'static {
-    /// What a call with it returns.
+    /// Type of the value that a call with this turn returns.
     type Reply: Send + 'static;
 
-    /// Whether bounds and budget hold a call with it up. Only the runtime's own go past them.
+    /// Whether bounds and the budget apply to a call with this turn. They do, except to turns of
+    /// the runtime itself.
     #[doc(hidden)]
     const COUNTED: bool = true;
 
-    /// Whether a [`Layer`](crate::Layer) is asked before it begins. Only a layer's own turns go past
-    /// that.
+    /// Whether the process's [`Layer`](crate::Layer) is asked before this turn begins; `false` only
+    /// for a layer's own turns and for requests to stop.
     const LAYERED: bool = true;
 
     /// Runs the turn.
@@ -218,10 +223,10 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
     }
 }
 
-/// A message that a timer can send again and again: any that is [`Clone`].
+/// A message that a timer can send again and again: any type that is [`Clone`].
 ///
-/// See [`RuntimeHandle::send_every`](crate::RuntimeHandle::send_every). The trait asks for nothing
-/// more; the compiler's complaint about a message without `Clone` is better.
+/// See [`RuntimeHandle::send_every`](crate::RuntimeHandle::send_every). The trait requires nothing
+/// beyond `Clone`. It exists for the compiler's message about a type without it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent again and again: it is not `Clone`",
     label = "each period sends a clone of this message",
@@ -233,9 +238,9 @@ pub trait Repeatable: Clone {}
 #[diagnostic::do_not_recommend]
 impl<T: Clone> Repeatable for T {}
 
-/// Which type of process something leads to, and no other: neither a subtype nor a supertype will
-/// do. For turns that run there are given the state as a `P`, and what one type of function may be
-/// called with, another may keep.
+/// Marker that makes a type invariant in the process type `P`: neither a subtype nor a supertype
+/// will do. A turn is given the state as a `P`: with a subtype, functions in the state that keep
+/// their `'static` argument could be called with a borrowed value.
 ///
 /// ```
 /// use throng::{Child, prelude::*};
@@ -246,7 +251,7 @@ impl<T: Clone> Repeatable for T {}
 /// type Keeps = Holder<fn(&'static u8)>;
 /// type Borrows = Holder<for<'a> fn(&'a u8)>;
 ///
-/// // What borrows may stand where what keeps is wanted, but not as the process that it is.
+/// // `Borrows` is a subtype of `Keeps`; an `Address`, a `Context` or a `Child` has no subtype.
 /// fn function(process: Borrows) -> Keeps { Holder(process.0) }
 /// fn address(process: Address<Keeps>) -> Address<Keeps> { process }
 /// fn context<'c>(process: &'c Context<Keeps>) -> &'c Context<Keeps> { process }
@@ -282,8 +287,8 @@ impl<T: Clone> Repeatable for T {}
 ///
 pub(crate) type Exactly<P> = PhantomData<fn(P) -> P>;
 
-/// The future of a hook nobody has written: told from any other, at compile time, by a layout that
-/// nobody else's has.
+/// The future of a hook that is not overridden. Its layout, zero bytes aligned to 512, tells it
+/// from every other future at compile time.
 #[repr(align(512))]
 struct Nothing;
 
@@ -321,6 +326,7 @@ pub(crate) const fn has_timeout<P: Process>() -> bool {
     is(&P::timeout)
 }
 
+/// Whether `F` is not the future of a default hook, by the layout of [`Nothing`].
 const fn is_written<F>() -> bool {
     size_of::<F>() != 0 || align_of::<F>() != align_of::<Nothing>()
 }
@@ -356,7 +362,7 @@ impl<P: Process> Turn<P> for DownTurn {
     type Reply = ();
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
-        // Unless it was demonitored meanwhile.
+        // False if the process has demonitored it meanwhile.
         if cx.forget_monitor(self.0.monitor) {
             process.down(self.0, cx).await;
         }
@@ -415,7 +421,7 @@ mod tests {
         async fn timeout(&mut self, _: &mut Context<Self>) {}
     }
 
-    /// Does all its work before it returns a future of no size.
+    /// A process whose `started` returns a zero-sized future, but not the default one.
     struct Early;
     impl Process for Early {
         fn started(&mut self, _: &mut Context<Self>) -> impl Future<Output = ()> + Send {
@@ -424,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_hooks_are_told_from_empty_ones() {
+    fn a_missing_hook_differs_from_an_empty_one() {
         const { assert!(!has_started::<Bare>() && !has_stopping::<Bare>()) };
         const { assert!(!has_timeout::<Bare>() && has_timeout::<Hooked>()) };
         const { assert!(has_started::<Early>() && !has_stopping::<Early>()) };
