@@ -1,4 +1,4 @@
-//! Addresses: where to send, eight bytes, free to copy.
+//! Addresses of processes, typed ([`Address`]) and untyped ([`Pid`]): eight bytes, free to copy.
 
 pub(crate) mod ask;
 pub(crate) mod call;
@@ -33,15 +33,16 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ptr::NonNull;
 
-/// Which process, whatever its type: an address to which nothing typed can be sent.
+/// Identifies a process of any type. It can be linked, monitored, asked to exit or killed; messages
+/// need its typed [`Address`].
 ///
-/// Links, monitors, exits and the like travel as *signals*, which no mailbox bound and no budget
-/// refuses, though their bytes count in both gauges and budget. A process acts on them as soon as its
-/// turn waits or is over. One that leaves 16,777,216 of them unread (one GiB), because its turn does not
-/// come to an end, is killed, with an [`ExitReason::Other`] that says so: in mid-turn where its turn waits,
-/// or when it is over. Signals sent before are acted on first; any further signal is answered as if the
-/// process had exited; messages are not concerned. A process that has 1,048,576 unread answers no
-/// [`info`] and the like, so questions alone never kill it.
+/// Links, monitors, exits and the like travel as *signals*. No mailbox bound and no budget refuses
+/// a signal, though its bytes count in both gauges and budget. A process acts on signals as soon as
+/// its turn waits or is over. A process that leaves 16,777,216 of them unread (one GiB), because
+/// its turn does not end, is killed, with an [`ExitReason::Other`] that says so: in mid-turn if its
+/// turn waits, else when the turn is over. The process acts on earlier signals first; any further
+/// signal is answered as if the process had exited; messages are not affected. A process with
+/// 1,048,576 unread signals answers no [`info`] and the like, so questions alone never kill it.
 ///
 /// [`info`]: crate::RuntimeHandle::info
 ///
@@ -74,12 +75,12 @@ impl Pid {
         self.0
     }
 
-    /// The number that this prints as, in hexadecimal.
+    /// The number that `Display` prints, in hexadecimal.
     pub(crate) fn to_bits(self) -> u64 {
         self.0.0.as_ptr().addr() as u64
     }
 
-    /// Where in memory the slot of a pid with this number would be.
+    /// Memory address of the slot that a pid with this number would name.
     pub(crate) fn slot_of_bits(bits: u64) -> usize {
         let (_, slot) = Generation::untag(std::ptr::without_provenance_mut::<Cell>(bits as usize));
         slot.addr()
@@ -90,46 +91,47 @@ impl Pid {
         self.0.is_alive()
     }
 
-    /// Sends an exit signal from nobody in particular.
+    /// Sends an exit signal that names no sender.
     ///
-    /// A process that traps exits gets it as a message ([`Process::exit`]); any other exits with
-    /// this reason, in mid-turn if its turn is waiting, after the turn if it runs, and before the
-    /// messages that are queued. [`ExitReason::Normal`] has no effect on a process that does not
-    /// trap. Nothing happens if the process has exited.
+    /// A process that traps exits gets the signal as a message ([`Process::exit`]). Any other
+    /// process exits with this reason, before it handles the messages that are queued: in mid-turn
+    /// if its turn is waiting, after the turn if it is running. [`ExitReason::Normal`] has no
+    /// effect on a process that does not trap. Nothing happens if the process has exited.
     pub fn exit(self, reason: ExitReason) {
         signal::send(self, Signal::Exit { from: None, reason, by_link: false });
     }
 
-    /// Ends the process whether it traps exits or not: its turn is dropped where it waits, and
+    /// Ends the process even if it traps exits: its turn is dropped where it waits, and
     /// [`Process::stopping`] does not run.
     ///
-    /// What cannot be interrupted is a turn that is running: it runs up to where it would wait.
+    /// A turn that is running cannot be interrupted: it runs until it would wait.
     pub fn kill(self) {
         signal::send(self, Signal::Kill);
     }
 
-    /// Waits until the process has exited, and says why; [`ExitReason::NoProcess`] if it had
-    /// exited before.
+    /// Waits until the process has exited, and returns the reason; [`ExitReason::NoProcess`] if it
+    /// had exited before.
     ///
-    /// It has sent all it was going to by then, and its names are free. Within a process,
+    /// By then the process has sent its last message, and its names are free. Within a process,
     /// [`Context::monitor`](crate::Context::monitor) is cheaper and does not keep a turn waiting.
     ///
-    /// Dropping the future takes the watcher away again.
+    /// Dropping the future removes its watcher from the process.
     ///
-    /// Cost: two allocations and a signal to the process; another one if it is dropped early.
+    /// Cost: two allocations and a signal to the process; another signal if the future is dropped
+    /// early.
     pub async fn exited(self) -> ExitReason {
         let (sender, reason) = tokio::sync::oneshot::channel();
         let watcher: Watcher = Box::new(|reason| drop(sender.send(reason)));
         let watching = Watching { pid: self, key: watcher_key(&watcher) };
         signal::send(self, Signal::Watch(watcher));
-        // Unsent only if the runtime went down with the process in it.
+        // The watcher is dropped uncalled only if the runtime went down with the process in it.
         let reason = reason.await.unwrap_or(ExitReason::Shutdown);
         mem::forget(watching);
         reason
     }
 }
 
-/// The duty to take a watcher away that waits for no exit any more.
+/// Removes the watcher of [`Pid::exited`] from the process if that future is dropped early.
 struct Watching {
     pid: Pid,
     key: usize,
@@ -137,31 +139,31 @@ struct Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        // A process that has exited has no watchers. Until this is acted on, the watcher's memory
-        // serves no other, so the key is not given twice.
+        // A process that has exited has no watchers. The process frees the watcher when it acts on
+        // this signal, so until then no other watcher has the same address and thus the same key.
         let _ = signal::try_send(self.pid, Signal::Unwatch { key: self.key });
     }
 }
 
-/// A number in hexadecimal, by which [`RuntimeHandle::find`](crate::RuntimeHandle::find) finds the
-/// process again.
+/// Writes a hexadecimal number, by which [`RuntimeHandle::find`](crate::RuntimeHandle::find) finds
+/// the process again.
 impl fmt::Display for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.to_bits())
     }
 }
 
-/// A pid that changes, or none.
+/// Shared variable that holds a pid or none.
 #[derive(Default, Debug)]
 pub(crate) struct AtomicPid(AtomicPtr<Cell>);
 
 impl AtomicPid {
-    /// Releases what the storing thread did before: to whom it is, is alive by then.
+    /// Stores a pid. Release: a thread that loads it sees that the process has been started.
     pub(crate) fn store(&self, pid: Pid) {
         self.0.store(pid.0.0.as_ptr(), atomic::Ordering::Release);
     }
 
-    /// Acquires what `store` released.
+    /// Loads the pid. Acquire: pairs with the release in [`store`](Self::store).
     pub(crate) fn load(&self) -> Option<Pid> {
         NonNull::new(self.0.load(atomic::Ordering::Acquire)).map(|raw| Pid(RawAddress(raw)))
     }
@@ -181,9 +183,9 @@ impl<P> From<Address<P>> for Pid {
 
 /// The address of a process of type `P`.
 ///
-/// It names one process for ever: once that has exited, whatever is sent here is handed back, even
-/// if the memory serves another process by then. It keeps nothing alive, and copying it costs as
-/// much as copying a `u64`.
+/// An address names the same process for ever: once the process has exited, messages are handed
+/// back, even if its memory serves another process by then. An address keeps nothing alive, and
+/// copying it costs as much as copying a `u64`.
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -224,14 +226,14 @@ impl<P: Process> Address<P> {
 
     /// Sends a message without waiting for anything.
     ///
-    /// Messages from one sender to one process arrive in the order of their sending. A reply, if
-    /// there is one, is dropped.
+    /// Messages from the same sender to the same process arrive in the order of sending. The
+    /// handler's result is dropped.
     ///
     /// # Errors
-    /// [`SendError::NoProcess`] hands the message back if the process has exited. That it is alive
-    /// now does not mean that it will live to handle the message; who must know, calls.
-    /// [`SendError::Overloaded`] hands it back if the process's mailbox is full, where its
-    /// [`MailboxBound`](crate::MailboxBound) says so, or the runtime's
+    /// [`SendError::NoProcess`] hands the message back if the process has exited. `Ok` does not
+    /// mean that the process will live to handle the message; use [`call`](Self::call) to learn
+    /// that. [`SendError::Overloaded`] hands the message back if the process's mailbox is full and
+    /// its [`MailboxBound`](crate::MailboxBound) rejects messages then, or if the runtime's
     /// [`mailbox_budget`](crate::RuntimeBuilder::mailbox_budget) is used up.
     ///
     /// Cost: a pooled block and one compare-exchange; in a flood, less. No system call unless a
@@ -244,12 +246,13 @@ impl<P: Process> Address<P> {
         })
     }
 
-    /// Sends a message, and waits for room where a mailbox is full and bounded with
-    /// [`Overflow::Wait`](crate::Overflow::Wait). Anywhere else this is [`send`](Self::send).
+    /// Sends a message, and waits for room if the mailbox is full and bounded with
+    /// [`Overflow::Wait`](crate::Overflow::Wait). With any other mailbox this is
+    /// [`send`](Self::send).
     ///
-    /// Nothing is sent until the future is polled. Those who wait are served in the order of their
-    /// coming; one that is dropped gives its place on, and its message is dropped. There is no
-    /// deadline: a process that waits for room in its own mailbox waits for ever.
+    /// Nothing is sent until the future is polled. Waiting senders are served in the order in which
+    /// they came. Dropping the future drops its message and gives its place to the next sender.
+    /// There is no deadline: a process that waits for room in its own mailbox waits for ever.
     ///
     /// ```
     /// use throng::{MailboxBound, Overflow, prelude::*};
@@ -280,8 +283,8 @@ impl<P: Process> Address<P> {
     /// ```
     ///
     /// # Errors
-    /// As [`send`](Self::send); [`SendError::NoProcess`] also if the process exits before there is
-    /// room.
+    /// The same as for [`send`](Self::send); [`SendError::NoProcess`] also if the process exits
+    /// before there is room.
     pub fn deliver<T: Turn<P>>(self, message: T) -> Delivery<T> {
         Delivery::new(self.raw, Cast::<P, T>::offer_or_wait, message)
     }
@@ -289,31 +292,34 @@ impl<P: Process> Address<P> {
     /// Sends a message and waits for the reply.
     ///
     /// Nothing is sent until the future is polled. The deadline is five seconds; see
-    /// [`Call::within`]. Dropping the future gives the reply up, not the message.
+    /// [`Call::within`]. Dropping the future discards the reply; a message that is queued is still
+    /// handled.
     ///
     /// # Errors
     /// See [`CallError`](crate::CallError).
     ///
     /// # Panics
-    /// The future panics if it is awaited neither in a process nor in a tokio runtime, for then
-    /// nobody could keep its deadline.
+    /// The future panics if it is awaited neither in a process nor in a tokio runtime, because it
+    /// needs a timer for its deadline.
     pub fn call<T: Turn<P>>(self, message: T) -> Call<T, T::Reply> {
         Call::new(Route::to(self), message)
     }
 
-    /// Sends a message that carries the way to answer it, and waits for the answer.
+    /// Sends a message that carries a [`ReplyTo`], and waits for the answer.
     ///
     /// Unlike a call's reply, the answer need not come from the turn that handles the message:
     /// see [`ReplyTo`].
     ///
     /// # Errors
-    /// As for [`call`](Self::call), and [`CallError::Unanswered`](crate::CallError::Unanswered) if
-    /// the [`ReplyTo`] is dropped; also because the process that had it has exited.
+    /// The same as for [`call`](Self::call), except that
+    /// [`CallError::Unanswered`](crate::CallError::Unanswered) stands for
+    /// [`CallError::Died`](crate::CallError::Died): the [`ReplyTo`] was dropped, perhaps because
+    /// the process that had it exited.
     ///
     /// # Panics
-    /// As for [`call`](Self::call).
+    /// The same as for [`call`](Self::call).
     ///
-    /// Cost: one pooled block more than a call.
+    /// Cost: a pooled block more than a call.
     pub fn ask<T: Turn<P>, R: Send + 'static>(
         self,
         question: impl FnOnce(ReplyTo<R>) -> T,
@@ -321,7 +327,7 @@ impl<P: Process> Address<P> {
         Ask::new(self.raw, Cast::<P, T>::offer_or_wait, question)
     }
 
-    /// This process as one of all those that handle an `M`.
+    /// Converts this to the address of any process that handles an `M`, without the process's type.
     pub fn recipient<M: Message>(self) -> Recipient<M>
     where
         P: Handle<M>,
@@ -329,21 +335,22 @@ impl<P: Process> Address<P> {
         self.into()
     }
 
-    /// Sends what no bound and no budget holds up, in order with what this turn has sent before;
-    /// the message comes back if the process has exited.
+    /// Sends a message to which no bound and no budget applies, in order with the messages that
+    /// this turn has sent before; the message comes back if the process has exited.
     pub(crate) fn push<T: Turn<P>>(self, message: T) -> Result<(), T> {
         scheduler::with_worker(|worker| worker.map(Worker::end_streak));
         Cast::<P, T>::push(self.raw, message)
     }
 
-    /// [`send`](Self::send), for whoever has forgotten the process's type.
+    /// Sends a message to a raw address, for a [`Recipient`], which does not name the process's
+    /// type.
     pub(crate) fn send_to<T: Turn<P>>(to: RawAddress, message: T) -> Result<(), SendError<T>> {
         Address::<P>::from_raw(to).send(message)
     }
 
-    /// Asks the process to exit, after the messages queued before; false if it has exited.
+    /// Asks the process to exit after the messages queued before. Returns `false` if it has exited.
     ///
-    /// There is room for this in a full mailbox too.
+    /// A full mailbox takes this request too.
     pub fn stop(self) -> bool {
         scheduler::with_worker(|worker| {
             worker.map(Worker::end_streak);
@@ -360,7 +367,7 @@ impl<P: Process> Address<P> {
         self.raw.is_alive()
     }
 
-    /// Which process this is the address of.
+    /// Returns the pid of the process.
     pub fn pid(self) -> Pid {
         Pid(self.raw)
     }
@@ -370,7 +377,7 @@ impl<P: Process> Address<P> {
         self.pid().exit(reason);
     }
 
-    /// Ends the process without asking it; see [`Pid::kill`].
+    /// Ends the process, even if it traps exits; see [`Pid::kill`].
     pub fn kill(self) {
         self.pid().kill();
     }

@@ -1,4 +1,5 @@
-//! Answers that need not come from the turn that was asked: later, from elsewhere, or never.
+//! Questions: calls whose answer need not come from the turn that handles the message, but may come
+//! later, from another process, or never.
 
 use crate::address::RawAddress;
 use crate::address::call::{self, StopWaiting, Waited};
@@ -15,11 +16,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// The way to answer one question, once. Made by [`Address::ask`](crate::Address::ask).
+/// The right to answer a question, once. Made by [`Address::ask`](crate::Address::ask).
 ///
-/// It travels in a message like any other value. A process may answer in the same turn, or keep
-/// it in its state and answer later, while it handles other messages; or pass it on to a process
-/// that knows more, whose answer then goes to the asker directly:
+/// A `ReplyTo` travels in a message like any other value. A process may answer in the same turn, or
+/// keep the `ReplyTo` in its state and answer later, while it handles other messages, or pass it on
+/// to another process, whose answer then goes to the asker directly:
 ///
 /// ```
 /// use throng::prelude::*;
@@ -36,7 +37,7 @@ use std::time::Duration;
 /// impl Handle<Get> for Later {
 ///     async fn handle(&mut self, Get { reply }: Get, _: &mut Context<Self>) {
 ///         match self.number {
-///             // That the asker has given up is no concern of ours.
+///             // An error means that the asker has given up; ignore it.
 ///             Some(number) => drop(reply.send(number)),
 ///             None => self.waiting.push(reply),
 ///         }
@@ -49,12 +50,12 @@ use std::time::Duration;
 ///     }
 /// }
 ///
-/// /// Passes each question on. It waits for nothing, and so is free for the next.
+/// /// Passes each question on without waiting, and so is free for the next.
 /// struct Front { back: Address<Later> }
 /// impl Process for Front {}
 /// impl Handle<Get> for Front {
 ///     async fn handle(&mut self, get: Get, _: &mut Context<Self>) {
-///         // If there is nobody, the question is dropped with the error, and its asker is told.
+///         // On an error the question is dropped, and the asker gets `CallError::Unanswered`.
 ///         let _ = self.back.send(get);
 ///     }
 /// }
@@ -73,16 +74,16 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// Dropping it unused tells the asker [`CallError::Unanswered`]: at once, not at the deadline.
-#[must_use = "dropping it tells the asker that there will be no answer"]
+/// If it is dropped unused, the asker gets [`CallError::Unanswered`]: at once, not at the deadline.
+#[must_use = "if dropped unused, the asker gets `CallError::Unanswered`"]
 pub struct ReplyTo<R>(Option<Responder<(), R>>);
 
 impl<R> ReplyTo<R> {
-    /// Answers.
+    /// Sends the answer.
     ///
     /// # Errors
-    /// The answer comes back if the asker has given up, by its deadline or otherwise. That it was
-    /// still waiting does not mean that it will look.
+    /// The answer comes back if the asker has given up, at its deadline or before. `Ok` does not
+    /// mean that the asker will still read it.
     pub fn send(mut self, answer: R) -> Result<(), R> {
         match self.0.take().map(|responder| responder.complete(Ok(answer))) {
             Some(Err(Ok(unwanted))) => Err(unwanted),
@@ -90,7 +91,7 @@ impl<R> ReplyTo<R> {
         }
     }
 
-    /// Whether the asker still waits; if not, there is no need to work out an answer.
+    /// Whether the asker still waits; if not, there is no need to compute an answer.
     pub fn is_awaited(&self) -> bool {
         self.0.as_ref().is_some_and(Responder::is_awaited)
     }
@@ -99,7 +100,7 @@ impl<R> ReplyTo<R> {
 impl<R> Drop for ReplyTo<R> {
     fn drop(&mut self) {
         if let Some(responder) = self.0.take() {
-            // The reason is not looked at: to the asker each one is `Unanswered`.
+            // `Ask::wait` reports any failure as `Unanswered`, so this reason is never read.
             drop_users(responder.complete(Err(Failure::Died(ExitReason::Normal))));
         }
     }
@@ -111,10 +112,10 @@ impl<R> fmt::Debug for ReplyTo<R> {
     }
 }
 
-/// A question under way: with a `T`, for an `R`. Made by [`Address::ask`](crate::Address::ask).
+/// A question that sends a `T` and waits for an `R`. Made by [`Address::ask`](crate::Address::ask).
 ///
-/// Its deadline is a [`Call`](crate::Call)'s, and like a call it waits within that for room in a
-/// mailbox that is full and bounded with [`Overflow::Wait`](crate::Overflow::Wait).
+/// It has a deadline like a [`Call`](crate::Call). Until then it also waits for room, if the
+/// mailbox is full and bounded with [`Overflow::Wait`](crate::Overflow::Wait).
 #[must_use = "a question is not sent until it is awaited"]
 pub struct Ask<T, R> {
     stage: Stage<T, R>,
@@ -128,7 +129,7 @@ enum Stage<T, R> {
         message: T,
         pending: PendingReply<(), R>,
     },
-    /// There is nobody to send it to.
+    /// There is no process to send the message to.
     Refused(T),
     WaitingForRoom(WaitingCast<T>, PendingReply<(), R>, Chase),
     Waiting(PendingReply<(), R>, Chase),
@@ -137,7 +138,7 @@ enum Stage<T, R> {
 
 type Outcome<T, R> = Result<R, CallError<T>>;
 
-// Nothing in here is pinned in place: message and outcome have blocks of their own.
+// A question may move: no field is pinned, and message and outcome have blocks of their own.
 impl<T, R> Unpin for Ask<T, R> {}
 
 impl<T, R> Ask<T, R> {
@@ -158,13 +159,14 @@ impl<T, R> Ask<T, R> {
         Ask { stage, deadline: Deadline::usual() }
     }
 
-    /// Waits so long and no longer, instead of five seconds; as [`Call::within`](crate::Call::within).
+    /// Sets the deadline: the longest time to wait, instead of five seconds; see
+    /// [`Call::within`](crate::Call::within).
     pub fn within(mut self, deadline: Duration) -> Self {
         self.deadline = Deadline::within(deadline);
         self
     }
 
-    /// Goes on from a stage: to another, or to the end.
+    /// Advances from a stage. Returns the next stage, or the outcome as the error.
     fn go_on(
         &mut self,
         stage: Stage<T, R>,
@@ -192,11 +194,12 @@ impl<T, R> Ask<T, R> {
                 Some(Err(message)) => Err(Err(CallError::NoProcess(message))),
             },
             Stage::Waiting(pending, chase) => self.wait(pending, chase, cx),
-            Stage::Over => panic!("a question was polled after it was over"),
+            Stage::Over => panic!("a question was polled after it had completed"),
         }
     }
 
-    /// Waits for room.
+    /// Goes on waiting for room in the mailbox, unless the deadline has passed or a cycle was
+    /// found.
     fn wait_for_room(
         &mut self,
         waiting: WaitingCast<T>,
@@ -213,12 +216,12 @@ impl<T, R> Ask<T, R> {
                 drop_users(message);
                 Err(Err(CallError::TimedOut { enqueued: false }))
             }
-            // Let in at this moment: as one that had been before.
+            // The message was admitted just before the withdrawal: wait for its answer.
             (None, _) => self.wait(pending, chase, cx),
         }
     }
 
-    /// Waits for the answer.
+    /// Polls the answer to a message that is in the mailbox, and the deadline.
     fn wait(
         &mut self,
         pending: PendingReply<(), R>,

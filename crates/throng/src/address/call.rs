@@ -1,4 +1,5 @@
-//! The caller's side of a call: a future that sends when first polled and always has a deadline.
+//! The caller's side of a call: a future that sends when it is first polled, and always has a
+//! deadline. Its waiting is shared with questions (`ask`).
 
 use crate::address::RawAddress;
 use crate::address::cycle::Chase;
@@ -12,11 +13,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A call under way: with a `T`, for an `R`. Made by [`Address::call`](crate::Address::call).
+/// A call that sends a `T` and waits for an `R`. Made by [`Address::call`](crate::Address::call).
 ///
-/// The deadline counts from the first poll, in the process or the task that awaits it; a call that is
-/// handed on to another after that begins to count anew. In a process it is kept to the millisecond by the
-/// scheduler and costs next to nothing; elsewhere a tokio timer keeps it.
+/// The deadline counts from the first poll. If the future then moves from a process to a task that is
+/// no process, or back, the deadline starts again there. In a process the scheduler keeps it to the
+/// millisecond, at almost no cost; elsewhere a tokio timer keeps it.
 #[must_use = "a call is not sent until it is awaited"]
 pub struct Call<T, R> {
     stage: Stage<T, R>,
@@ -25,13 +26,13 @@ pub struct Call<T, R> {
 
 enum Stage<T, R> {
     Unsent(Route<T, R>, T),
-    /// There is nobody to send it to.
+    /// There is no process to send the message to.
     Refused(T),
     Waiting(PendingReply<T, R>, Chase),
     Over,
 }
 
-// Nothing in here is pinned in place: the message has a block of its own.
+// A call may move: no field is pinned, and a message that was sent has a block of its own.
 impl<T, R> Unpin for Call<T, R> {}
 
 impl<T, R> Call<T, R> {
@@ -43,12 +44,12 @@ impl<T, R> Call<T, R> {
         Call { stage: Stage::Refused(turn), deadline: Deadline::usual() }
     }
 
-    /// Waits so long and no longer, instead of five seconds.
+    /// Sets the deadline: the longest time to wait, instead of five seconds.
     ///
     /// Resolution: 1 ms, and at most 12 days inside a process. A deadline set here never fires
     /// early; the default one may, by a few milliseconds on an overloaded machine.
     ///
-    /// Cost: a look at the system's clock, about 20 ns, which the usual deadline does without.
+    /// Cost: a read of the system's clock, about 20 ns, which the default deadline does without.
     pub fn within(mut self, deadline: Duration) -> Self {
         self.deadline = Deadline::within(deadline);
         self
@@ -74,7 +75,7 @@ impl<T, R> Future for Call<T, R> {
             }
             Stage::Waiting(pending, chase) => poll(pending, chase, &mut this.deadline, cx),
             Stage::Refused(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
-            Stage::Over => panic!("a call was polled after it was over"),
+            Stage::Over => panic!("a call was polled after it had completed"),
         };
         match waited {
             Waited::Replied(reply) => Poll::Ready(Ok(reply)),
@@ -89,15 +90,17 @@ impl<T, R> Future for Call<T, R> {
     }
 }
 
-/// How waiting for an outcome went.
+/// Result of polling a pending reply.
 pub(crate) enum Waited<T, R> {
     Replied(R),
     Failed(Failure<T>),
-    /// Time is over; the message may have waited for room until then, and is dropped.
+    /// The deadline has passed. A message that was still waiting for room (not `enqueued`) has been
+    /// dropped.
     Late {
         enqueued: bool,
     },
-    /// Whoever is to answer waits for the asker; here is the message if it waited for room.
+    /// The callee is itself waiting, directly or not, for this caller. Holds the message if it was
+    /// still waiting for room.
     Cycle(Option<T>),
     Pending(PendingReply<T, R>, Chase),
 }
@@ -111,8 +114,8 @@ impl<T, R> From<Outcome<T, R>> for Waited<T, R> {
     }
 }
 
-/// Before anything is sent that this thread's process will wait for; true if it would wait for
-/// itself.
+/// Prepares a message whose reply the running process will wait for: ends the worker's streak, so
+/// that later sends do not overtake the message. Returns whether the process would wait for itself.
 #[inline]
 pub(crate) fn begin(to: RawAddress) -> bool {
     scheduler::with_worker(|worker| {
@@ -122,7 +125,7 @@ pub(crate) fn begin(to: RawAddress) -> bool {
     })
 }
 
-/// Goes on waiting.
+/// Polls the reply to a message that was sent, and the deadline.
 pub(crate) fn poll<T, R>(
     pending: PendingReply<T, R>,
     chase: Chase,
@@ -137,13 +140,14 @@ pub(crate) fn poll<T, R>(
 
 /// Reason to stop waiting for an outcome.
 pub(crate) enum StopWaiting {
-    /// Time is over.
+    /// The deadline has passed.
     Late,
     /// The callee is itself waiting, directly or not, for this caller.
     Cycle,
 }
 
-/// Sees to it that waiting ends; none if it is too early for that.
+/// Checks the deadline and the probes of a waiting call, and sets the alarms that poll it again.
+/// Returns `None` if the call is to go on waiting.
 #[inline]
 pub(crate) fn give_up(
     chase: &mut Chase,
@@ -160,7 +164,8 @@ pub(crate) fn give_up(
     }
 }
 
-/// Waits for an outcome that was not there just now, unless it is late or never comes.
+/// Goes on waiting for an outcome that was not there at the last poll, unless the deadline has
+/// passed or a cycle was found.
 #[inline]
 fn wait<T, R>(
     pending: PendingReply<T, R>,

@@ -1,25 +1,27 @@
 //! Call cycles: processes that wait for each other in a ring, found long before their deadlines.
 //!
-//! A call that has waited for [`PATIENCE`] sends a *probe* after itself: a signal to its callee. A
-//! process that gets one while its turn is suspended polls its turn, and each call in there that
-//! waits passes the probe on to its own callee. A probe that comes back to the call that sent it
-//! has found a ring, and that call fails; its turn goes on, and so can the others.
+//! A call that has waited for [`PATIENCE`] sends a *probe* to its callee, as a signal. A process
+//! that gets a probe while its turn is suspended polls its turn, and each call that waits in the
+//! turn passes the probe on to its own callee. A probe that comes back to the call that sent it has
+//! found a ring, and that call fails; its turn goes on, and so can the others.
 //!
 //! ```text
 //!        call           call           call
 //!   A ──────────▶ B ──────────▶ C ──────────▶ A     the ring
-//!     ─ probe ──▶   ─ probe ──▶   ─ probe ──▶ A     its own: fails with `Cycle`
+//!     ─ probe ──▶   ─ probe ──▶   ─ probe ──▶ A     A's own: its call fails with `Cycle`
 //! ```
 //!
-//! Only calls whose callee is in a turn as they are made send probes. That is enough: were no
-//! callee of a ring in its turn yet when its caller looked, each turn would have begun after the
-//! one it was made from had looked at it, and so after itself. And it makes cycles cost nothing to
-//! a call that finds its callee at rest, and a load to any other.
+//! Only a call whose callee is in a turn when the call is made sends probes. That is enough: if
+//! every caller in a ring had found its callee between turns, then each callee's turn would have
+//! begun after its caller's check, and so after its caller's turn began; around the ring, each turn
+//! would have begun after itself. Thus the search costs nothing for a call that finds its callee at
+//! rest, and a load for any other.
 //!
-//! What bounds the probes: each goes [`HOPS`] far; a call passes one on once; one that sends probes
-//! of its own passes none of a call's with a smaller number, so that of a ring closed from several
-//! sides at once mostly one call fails and not all. A probe that meets a process between two turns is dropped, for that one does not wait;
-//! further ones follow, at twice the interval each time up to a second.
+//! Probes are bounded. Each is passed on [`HOPS`] times at most. A call passes a probe on once. A
+//! call that sends probes of its own does not pass on a probe of a call with a smaller number, so
+//! that in a ring closed from several sides at once mostly one call fails and not all. A probe that
+//! meets a process between two turns is dropped, because that process does not wait; the call sends
+//! further probes, each time after twice the interval, up to a second.
 
 use crate::address::{Pid, RawAddress};
 use crate::cell::CellRef;
@@ -28,16 +30,16 @@ use crate::signal::{self, Signal};
 use crate::timer::Tick;
 use std::time::Duration;
 
-/// How long a call waits before it suspects a ring. A busy callee is the usual case.
+/// Time that a call waits before its first probe. Usually the callee is only busy.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long after one probe the next comes, at most.
+/// Maximum time from a probe to the next.
 const INTERVAL_MOST: Duration = Duration::from_secs(1);
-/// How many processes a ring may have to be found.
+/// Maximum number of times that a probe is passed on. A longer ring is not found.
 const HOPS: u8 = 64;
-/// How many of the probes passed on a call remembers.
+/// Number of probes passed on that a call remembers.
 const REMEMBERED: usize = 8;
 
-/// See the file's head.
+/// A probe on its way around a possible ring; see the file's head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     sender: Pid,
@@ -45,41 +47,44 @@ pub(crate) struct Probe {
     hops: u8,
 }
 
-/// What tells a probe from all others of its runtime.
+/// Number of a probe, unique in its runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Number {
-    /// The same for all probes of a call. Pids would do as well to tell which call yields, but they
-    /// are addresses, so that a simulated run would not repeat.
+    /// The same for all probes of a call, and decides which call yields. A pid could decide that
+    /// too, but pids are memory addresses, so a simulated run would not repeat.
     call: u64,
     round: u8,
 }
 
-/// What a waiting call does to find out whether it is part of a ring.
+/// The search of a waiting call for a ring that it is part of.
 pub(crate) struct Chase {
     to: RawAddress,
-    /// When to send the next probe, and how long after that another; zero for never.
+    /// Tick at which the next probe is due; `None` until the call first waits in a process.
     next: Option<Tick>,
+    /// Time until the next probe, in milliseconds; zero if the call sends none.
     interval_ms: u32,
     trail: Option<Box<Trail>>,
 }
 
-/// What only calls have that probes have met.
+/// The probes of a call; allocated for calls that have sent or met a probe.
 #[derive(Default)]
 struct Trail {
-    /// The number of the last probe sent.
+    /// Number of the last probe that the call sent.
     own: Option<Number>,
+    /// The last probes that the call passed on, at most [`REMEMBERED`].
     passed: Vec<Probe>,
 }
 
 impl Chase {
-    /// For a call to a process, about to be sent.
+    /// Makes the search of a call that is about to be sent to a process.
     #[inline(always)]
     pub(crate) fn new(to: RawAddress) -> Chase {
         let interval_ms = if to.is_in_turn() { PATIENCE.as_millis() as u32 } else { 0 };
         Chase { to, next: None, interval_ms, trail: None }
     }
 
-    /// Has probes sent and passed on, as long as the call waits; true if it waits for itself.
+    /// Passes on the probes that the running turn was given, and sends the call's own when due.
+    /// Returns whether a probe of its own has come back: then the call waits for itself.
     #[inline]
     pub(crate) fn has_come_round(&mut self, worker: &Worker, cell: CellRef) -> bool {
         if worker.has_probes() && self.pass_on(worker, cell.pid()) {
@@ -132,6 +137,7 @@ impl Chase {
 }
 
 fn send(to: RawAddress, probe: Probe) {
-    // Whoever has exited waits for nobody.
+    // The probe is dropped if the callee has exited, and so waits for nobody, or takes no
+    // questions.
     let _ = signal::ask(Pid::from_raw(to), Signal::Probe(probe));
 }

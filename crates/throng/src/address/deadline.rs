@@ -1,7 +1,7 @@
-//! The time by which a future stops waiting, and who wakes it then.
+//! The deadline of a waiting future, and the timer that wakes it then.
 //!
-//! Inside a process that is the wheel of the worker that polls it, which costs next to nothing;
-//! anywhere else it is a tokio timer.
+//! Inside a process the timer is the wheel of the worker that polls the process, which costs almost
+//! nothing; anywhere else it is a tokio timer.
 
 use crate::cell::CellRef;
 use crate::scheduler::worker::Worker;
@@ -11,13 +11,12 @@ use std::pin::Pin;
 use std::task::Context;
 use std::time::Duration;
 
-/// How long a call waits unless told otherwise.
-/// Miri takes a hundred times as long for all.
+/// Default deadline of a call; a hundred times as long under Miri, which is that much slower.
 const USUAL: Duration = Duration::from_secs(if cfg!(miri) { 500 } else { 5 });
 
-/// A deadline that begins to count when it is first asked about.
+/// A deadline that begins to count when it is first checked.
 pub(crate) struct Deadline {
-    /// Unless it is the usual one.
+    /// Time that the user has set; `None` for [`USUAL`].
     within: Option<Duration>,
     alarm: Alarm,
 }
@@ -38,8 +37,8 @@ impl Deadline {
         Deadline { within: Some(time), alarm: Alarm::Unset }
     }
 
-    /// Sees to it that this task, which is no process, is polled again when the time is over; true
-    /// if it is.
+    /// Returns whether the deadline has passed. If not, sets a tokio timer that wakes this task,
+    /// which is no process, at the deadline.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -54,7 +53,8 @@ impl Deadline {
         }
     }
 
-    /// Sees to it that the running process is woken when the time is over; true if it is.
+    /// Returns whether the deadline has passed. If not, sets an alarm that wakes the running
+    /// process at the deadline.
     pub(crate) fn is_late_in(&mut self, worker: &Worker, cell: CellRef) -> bool {
         let deadline = match self.alarm {
             Alarm::Wheel(tick) => tick,

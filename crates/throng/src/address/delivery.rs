@@ -1,4 +1,5 @@
-//! A message that waits for room in a full mailbox: a future that sends when first polled.
+//! The sender's side of a message that waits for room in a full mailbox: a future that sends when
+//! it is first polled.
 
 use crate::address::RawAddress;
 use crate::error::SendError;
@@ -12,21 +13,22 @@ use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A message on its way to a mailbox with room. Made by [`Address::deliver`](crate::Address::deliver).
-#[must_use = "a message is not delivered until that is awaited"]
+/// A message on its way to a mailbox, which waits for room if there is none. Made by
+/// [`Address::deliver`](crate::Address::deliver).
+#[must_use = "the message is not sent until this is awaited"]
 pub struct Delivery<T> {
     stage: Stage<T>,
 }
 
 enum Stage<T> {
     Unsent(RawAddress, OfferOrWait<T>, T),
-    /// There is nobody to send it to.
+    /// There is no process to send the message to.
     Refused(T),
     WaitingForRoom(WaitingCast<T>),
     Over,
 }
 
-// Nothing in here is pinned in place: the message has a block of its own.
+// A delivery may move: no field is pinned, and a message that waits has a block of its own.
 impl<T> Unpin for Delivery<T> {}
 
 impl<T> Delivery<T> {
@@ -66,7 +68,7 @@ impl<T> Future for Delivery<T> {
                 Some(outcome) => return Poll::Ready(outcome.map_err(SendError::NoProcess)),
                 None => waiting,
             },
-            Stage::Over => panic!("a delivery was polled after it was over"),
+            Stage::Over => panic!("a delivery was polled after it had completed"),
         };
         self.stage = Stage::WaitingForRoom(waiting);
         Poll::Pending

@@ -1,11 +1,15 @@
 //! Delivery: an untyped address, and the ways by which a message or a signal reaches its process.
 //!
-//! A message goes by [`push`](RawAddress::push) where nothing limits it, by
-//! [`offer`](RawAddress::offer) where a bound or the budget may refuse it, and by
-//! [`offer_or_wait`](RawAddress::offer_or_wait) where its sender may wait for room.
+//! | function | delivers |
+//! |---|---|
+//! | [`push`](RawAddress::push) | a message to which no limit applies |
+//! | [`offer`](RawAddress::offer) | a message that a bound or the budget may refuse |
+//! | [`offer_or_wait`](RawAddress::offer_or_wait) | the same, if its sender may also wait for room |
+//! | [`push_signal`](RawAddress::push_signal) | a signal |
 //!
-//! Only atomic words of a cell are touched through an address: the process may have exited, and the
-//! slot may serve another. The mailbox's exchange compares the generation (invariant 1 of `mailbox`).
+//! Invariant: only atomic words of a cell are touched through an address, because the process may
+//! have exited and the slot may serve another. The mailbox's exchange compares the generation
+//! (invariant 1 of `mailbox`).
 
 use crate::cell::{Cell, CellRef, Token};
 use crate::mailbox::bounded::{BoundedQueue, Offered, Refusal, Waiter};
@@ -23,91 +27,95 @@ use std::task::Waker;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RawAddress(pub(super) NonNull<Cell>);
 
-// SAFETY: of a cell without its token only atomics are touched.
+// SAFETY: only atomics of a cell are touched through an address (invariant of the file's head).
 unsafe impl Send for RawAddress {}
-// SAFETY: the same.
+// SAFETY: as for `Send`: several threads touch only atomics of the cell.
 unsafe impl Sync for RawAddress {}
 
 impl RawAddress {
     pub(crate) fn new(cell: NonNull<Cell>, generation: Generation) -> RawAddress {
-        // SAFETY: the pointer bits of a slot's address are not all zero.
+        // SAFETY: a slot is never at address zero, and `tag` keeps the bits of its pointer.
         RawAddress(unsafe { NonNull::new_unchecked(generation.tag(cell.as_ptr())) })
     }
 
     #[inline(always)]
     pub(crate) fn parts(self) -> (Generation, CellRef) {
         let (generation, cell) = Generation::untag(self.0.as_ptr());
-        // A slot is never at address zero, and an address is made from a live cell.
-        // SAFETY: as said.
+        // SAFETY: `new` made the word from a slot that a slab had handed out, and `untag` restores
+        // that pointer, which is not zero.
         (generation, unsafe { CellRef::new(NonNull::new_unchecked(cell)) })
     }
 
-    /// Whether the process has a bound, and so a bounded queue.
+    /// Whether the process's mailbox is bounded, and so has a bounded queue.
     #[inline(always)]
     pub(crate) fn is_bounded(self) -> bool {
         self.parts().0.is_bounded()
     }
 
-    /// Queues a signal, which any process takes, and sees to it that the process looks at it.
+    /// Queues a signal, which is for any type of process, and schedules or wakes the process.
     ///
     /// # Safety
     /// The caller owns the message, and it is a signal.
     pub(crate) unsafe fn push_signal(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
-        // SAFETY: the caller's.
+        // SAFETY: the caller owns the message, so it exists.
         let bytes = unsafe { envelope::bytes(message) };
         let budget = slab::budget_of(cell);
         budget.charge(bytes);
         let pushed = if generation.is_bounded() {
             slab::bounded_queue_of(cell).ok_or(Gone).and_then(|queue| {
-                // SAFETY: passed on.
+                // SAFETY: the caller owns the message, and it is a signal.
                 queue.push_signal(generation, || unsafe { cell.push_signal(generation, message) })
             })
         } else {
-            // SAFETY: passed on.
+            // SAFETY: the caller owns the message, and it is a signal.
             unsafe { cell.push_signal(generation, message) }
         };
-        // It may become a message, which keeps its place among the sender's others.
+        // An exit signal may become a message, which must keep its place among the sender's
+        // messages, so the push counts as one from outside (see `coupling::OutsidePushes`).
         budget.note_signal();
         after_push(pushed, budget, bytes)
     }
 
-    /// Whether the process has so many signals unread that it takes no more questions.
+    /// Whether the process has so many unread signals that it takes no more questions.
     pub(crate) fn is_crowded(self) -> bool {
         self.parts().1.is_crowded()
     }
 
-    /// Queues a message that no bound and no budget holds up, and sees to it that the process runs.
+    /// Queues a message to which no bound and no budget applies, and schedules or wakes the
+    /// process.
     ///
     /// # Safety
-    /// The caller owns the message, and it is one for the process's type.
+    /// The caller owns the message, and it is for processes of this address's type.
     #[inline(always)]
     pub(crate) unsafe fn push(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
-        // SAFETY: the caller's.
+        // SAFETY: the caller owns the message, so it exists.
         let bytes = unsafe { envelope::bytes(message) };
         let budget = slab::budget_of(cell);
         if !budget.charge_here(bytes) {
-            // SAFETY: passed on.
+            // SAFETY: the contract of this function is the same.
             return unsafe { self.push_from_outside(message, bytes) };
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller owns the message, and it is for the type of process here.
         let pushed = unsafe { cell.push(generation, message) };
         after_push(pushed, budget, bytes)
     }
 
-    /// As [`push`](Self::push), on a thread that is no worker of the process's runtime.
+    /// Does the same as [`push`](Self::push) on a thread that is no worker of the process's
+    /// runtime.
     ///
     /// # Safety
-    /// As there.
+    /// The same as for [`push`](Self::push).
     #[cold]
     unsafe fn push_from_outside(self, message: NonNull<Link>, bytes: u32) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
         let budget = slab::budget_of(cell);
         budget.charge(bytes);
-        // SAFETY: passed on.
+        // SAFETY: the caller owns the message, and it is for the type of process here.
         let pushed = unsafe { cell.push(generation, message) };
-        // After the push, and before anybody can be told of it: see `coupling`.
+        // After the push, and before this thread can let any other learn of it: see
+        // `coupling::OutsidePushes`.
         budget.outside_pushes().note();
         after_push(pushed, budget, bytes)
     }
@@ -115,24 +123,25 @@ impl RawAddress {
     /// Queues a message of a user's, if the process's bound and the runtime's budget allow it.
     ///
     /// # Safety
-    /// As [`push`](Self::push).
+    /// The same as for [`push`](Self::push).
     #[inline(always)]
     pub(crate) unsafe fn offer(self, message: NonNull<Link>) -> Result<(), Refusal> {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
-            // SAFETY: passed on.
+            // SAFETY: the contract of this function is the same.
             return unsafe { self.offer_slowly(message, BoundedQueue::offer) }.map(|_| ());
         }
-        // SAFETY: passed on.
+        // SAFETY: the contract of this function is the same.
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone)
     }
 
-    /// As [`offer`](Self::offer), but where a bound says that one waits for room, the message waits
-    /// until there is some. The waker, if there is one, is called when that is over; without
-    /// one the message itself must tell its sender, by its `refuse`.
+    /// Queues a message of a user's like [`offer`](Self::offer), but if the mailbox is full and
+    /// bounded with `Overflow::Wait`, the message waits for room. The waker, if given, is called
+    /// when the wait is over; without a waker the message itself must notify its sender, by its
+    /// `refuse`.
     ///
     /// # Safety
-    /// As [`push`](Self::push).
+    /// The same as for [`push`](Self::push).
     #[inline(always)]
     pub(crate) unsafe fn offer_or_wait(
         self,
@@ -141,19 +150,22 @@ impl RawAddress {
     ) -> Result<Option<Waiter>, Refusal> {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
-            // SAFETY: passed on.
+            // SAFETY: the contract of this function is the same.
             return unsafe {
                 self.offer_slowly(message, |queue, generation, message| {
                     queue.offer_or_wait(generation, message, waker.cloned())
                 })
             };
         }
-        // SAFETY: passed on.
+        // SAFETY: the contract of this function is the same.
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None)
     }
 
+    /// Queues a message of a bounded process, or of a runtime that is over its budget. `offer` puts
+    /// the message into the bounded queue.
+    ///
     /// # Safety
-    /// As [`push`](Self::push).
+    /// The same as for [`push`](Self::push).
     #[cold]
     unsafe fn offer_slowly(
         self,
@@ -161,22 +173,22 @@ impl RawAddress {
         offer: impl FnOnce(&BoundedQueue, Generation, NonNull<Link>) -> Result<Offered, Refusal>,
     ) -> Result<Option<Waiter>, Refusal> {
         let (generation, cell) = self.parts();
-        // SAFETY: the caller's.
+        // SAFETY: the caller owns the message, so it exists.
         if !unsafe { envelope::is_counted(message) } {
-            // SAFETY: passed on.
+            // SAFETY: the contract of this function is the same.
             return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
         }
         let budget = slab::budget_of(cell);
         if budget.is_over() {
             return Err(if self.is_alive() { Refusal::Full } else { Refusal::Gone });
         }
-        // Neither bounded nor, any more, over the budget.
+        // The budget had been exceeded when the caller looked, and is not any more.
         if !generation.is_bounded() {
-            // SAFETY: passed on.
+            // SAFETY: the contract of this function is the same.
             return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
         }
         let queue = slab::bounded_queue_of(cell).ok_or(Refusal::Gone)?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller owns the message, so it exists.
         let bytes = unsafe { envelope::bytes(message) };
         budget.charge(bytes);
         let dropped = match offer(queue, generation, message) {
@@ -193,7 +205,8 @@ impl RawAddress {
             scheduler::schedule(token);
         }
         if let Some(dropped) = dropped {
-            // SAFETY: out of the queue, which owned it; only what counts is dropped.
+            // SAFETY: the queue owned the message (invariant 2 of `bounded`) and has removed it. It
+            // drops counted messages only, and the charge is taken back first.
             unsafe {
                 budget.discharge(envelope::bytes(dropped));
                 envelope::refuse(dropped, Refusal::Dropped);
@@ -207,22 +220,22 @@ impl RawAddress {
         cell.generation() == Some(generation)
     }
 
-    /// Whether a turn of this process runs or waits for something other than messages. May be out
-    /// of date at once.
+    /// Whether a turn of this process runs or waits for something other than messages. The answer
+    /// may be out of date at once.
     #[inline(always)]
     pub(crate) fn is_in_turn(self) -> bool {
         let (generation, cell) = self.parts();
         cell.is_in_turn(generation)
     }
 
-    /// Whether this is the address of the process that lives in that cell now.
+    /// Whether this is the address of the process that lives in the cell.
     #[inline(always)]
     pub(crate) fn is_in(self, cell: CellRef) -> bool {
         self.parts().1 == cell && self.is_alive()
     }
 }
 
-/// Schedules a process that the push woke; takes the charge back if the push failed.
+/// Schedules the process if the push woke it; discharges the budget if the push failed.
 #[inline(always)]
 fn after_push(
     pushed: Result<Option<Token>, Gone>,

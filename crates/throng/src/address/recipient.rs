@@ -1,4 +1,4 @@
-//! Addresses by what a process handles instead of by what it is.
+//! Addresses by the type of message that a process handles, instead of by the process's type.
 
 use crate::address::ask::{Ask, ReplyTo};
 use crate::address::call::Call;
@@ -10,9 +10,10 @@ use crate::process::{Handle, Message};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// The address of some process that handles an `M`: two words, free to copy.
+/// The address of a process of any type that handles an `M`: two words, free to copy.
 ///
-/// For lists of processes of several types, and for whoever need not know whom it serves.
+/// Use it for lists of processes of several types, and in code that should not depend on the types
+/// of the processes it sends to.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -58,13 +59,13 @@ pub struct Recipient<M: Message> {
 
 const _: () = assert!(size_of::<Recipient<Never>>() == 16, "a recipient is two words");
 
-/// What the size of a recipient does not depend on.
+/// A message for the size assertion: the size of a recipient does not depend on its message.
 struct Never;
 impl Message for Never {
     type Reply = ();
 }
 
-/// What is to be known of the process's type.
+/// Functions that send `M`s to a process of the type that the recipient was made from.
 struct Kind<M: Message> {
     send: fn(RawAddress, M) -> Result<(), SendError<M>>,
     offer_or_wait: OfferOrWait<M>,
@@ -75,15 +76,15 @@ impl<M: Message> Recipient<M> {
     /// Sends a message without waiting for anything; see [`Address::send`].
     ///
     /// # Errors
-    /// As for [`Address::send`].
+    /// The same as for [`Address::send`].
     pub fn send(self, message: M) -> Result<(), SendError<M>> {
         (self.kind.send)(self.raw, message)
     }
 
-    /// Sends a message, and waits for room where there is none; see [`Address::deliver`].
+    /// Sends a message, and waits for room if there is none; see [`Address::deliver`].
     ///
     /// # Errors
-    /// As for [`Address::deliver`].
+    /// The same as for [`Address::deliver`].
     pub fn deliver(self, message: M) -> Delivery<M> {
         Delivery::new(self.raw, self.kind.offer_or_wait, message)
     }
@@ -91,21 +92,21 @@ impl<M: Message> Recipient<M> {
     /// Sends a message and waits for the reply; see [`Address::call`].
     ///
     /// # Errors
-    /// As for [`Address::call`].
+    /// The same as for [`Address::call`].
     ///
     /// # Panics
-    /// As for [`Address::call`].
+    /// The same as for [`Address::call`].
     pub fn call(self, message: M) -> Call<M, M::Reply> {
         Call::new((self.kind.route)(self.raw), message)
     }
 
-    /// Sends a message that carries the way to answer it; see [`Address::ask`].
+    /// Sends a message that carries a [`ReplyTo`], and waits for the answer; see [`Address::ask`].
     ///
     /// # Errors
-    /// As for [`Address::ask`].
+    /// The same as for [`Address::ask`].
     ///
     /// # Panics
-    /// As for [`Address::call`].
+    /// The same as for [`Address::call`].
     pub fn ask<R: Send + 'static>(self, question: impl FnOnce(ReplyTo<R>) -> M) -> Ask<M, R> {
         Ask::new(self.raw, self.kind.offer_or_wait, question)
     }
@@ -137,7 +138,7 @@ impl<M: Message> Clone for Recipient<M> {
 
 impl<M: Message> Copy for Recipient<M> {}
 
-// A process is the same whichever way it is looked at.
+// Two recipients are equal if they lead to the same process. `raw` alone identifies it.
 impl<M: Message> PartialEq for Recipient<M> {
     fn eq(&self, other: &Self) -> bool {
         self.raw == other.raw

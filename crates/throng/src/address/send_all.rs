@@ -1,4 +1,4 @@
-//! Many at once: one message to many processes, and many processes in one go.
+//! Operations on many processes: sending a message to all of them, and spawning them.
 
 use crate::address::Address;
 use crate::address::recipient::Recipient;
@@ -7,7 +7,7 @@ use crate::process::{Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler;
 
-/// Sends one message to many processes: for slices of addresses and of recipients.
+/// Sends a message to many processes: for slices of addresses and of recipients.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -27,7 +27,7 @@ use crate::scheduler;
 /// # followers[3].kill();
 /// # runtime.block_on(async |_| followers[3].pid().exited().await);
 /// if let Err(error) = followers.send_all(Posted(7)) {
-///     // Some have gone, and are forgotten.
+///     // Some have exited: remove them from the list.
 ///     for (gone, _) in error.failed {
 ///         followers.retain(|&follower| follower != gone);
 ///     }
@@ -37,22 +37,22 @@ use crate::scheduler;
 /// # }
 /// ```
 pub trait SendAll<T: Clone> {
-    /// How each of the processes is addressed.
+    /// Type of the addresses: [`Address`] or [`Recipient`].
     type Address;
 
     /// Sends a message, cloned for each process but the last.
     ///
-    /// Each gets it as by [`send`](Address::send): in order with what else is sent there from
-    /// here, and whether or not others do.
+    /// This is a [`send`](Address::send) to each process: in order with the sender's other messages
+    /// to that process. A send that fails does not prevent the others.
     ///
     /// # Errors
-    /// [`SendAllError`] says to which processes it could not be sent, and why; to all others it
-    /// was.
+    /// [`SendAllError`] lists the processes to which the message could not be sent, with the
+    /// reasons. It was sent to all others.
     ///
     /// # Panics
-    /// If the clone does; the message has then been sent to the processes before.
+    /// If cloning the message panics. The message has then been sent to the processes before.
     ///
-    /// Cost: that of as many sends, but sleeping workers are woken once.
+    /// Cost: a send to each process, but sleeping workers are woken only once.
     fn send_all(&self, message: T) -> Result<(), SendAllError<Self::Address, T>>;
 }
 
@@ -92,14 +92,14 @@ fn send_each<A: Copy, T: Clone>(
 }
 
 impl RuntimeHandle {
-    /// Spawns many processes of one type; their addresses come in the order of the states.
+    /// Spawns many processes of the same type. Returns their addresses in the order of the states.
     ///
     /// # Errors
-    /// If there is not room for all, [`SpawnManyError`] gives the addresses of those that live, and
-    /// hands back the rest.
+    /// If there is not room for all, [`SpawnManyError`] holds the addresses of the processes that
+    /// were spawned, and hands back the other states.
     ///
-    /// Cost: that of as many spawns; from outside of the workers less, for the locks are taken
-    /// once. All states are held at once before the first process lives.
+    /// Cost: a spawn of each process; less from outside of the workers, because the locks are taken
+    /// once. All states are collected in memory before the first process lives.
     pub fn spawn_many<P: Process>(
         &self,
         processes: impl IntoIterator<Item = P>,
