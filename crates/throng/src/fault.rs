@@ -1,7 +1,7 @@
 //! Faults that tests inject between two steps of a worker, outside of every handler.
 //!
-//! A test arms a step for one kind of process; the next worker that comes to that step with a
-//! process of that kind panics there, once. In a build without tests a point is nothing.
+//! A test arms a step for a kind of process. The next worker that reaches that step with a process
+//! of that kind panics there, once. In a build without tests a point is empty.
 
 /// The steps at which a fault can be injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,11 +16,11 @@ pub(crate) enum Step {
     Refuse,
     /// The state is dropped.
     State,
-    /// Those that watch the process are told.
+    /// Monitors, links and watchers of the process are notified.
     Obituary,
     /// The cell is given back.
     Free,
-    /// An alarm of the scheduler at this address rings.
+    /// An alarm rings in the scheduler that has this memory address.
     Alarm(usize),
 }
 
@@ -38,12 +38,12 @@ mod armed {
 
     static ARMED: Mutex<Vec<(Step, &'static str)>> = Mutex::new(Vec::new());
 
-    /// Has the next process of a kind that comes to a step meet a fault there.
+    /// Injects a fault into the next process of a kind that reaches a step.
     pub(crate) fn arm(step: Step, kind: &'static str) {
         lock(&ARMED).push((step, kind));
     }
 
-    /// Whether the fault is still to come.
+    /// Whether the fault has not happened yet.
     pub(crate) fn is_armed(step: Step, kind: &'static str) -> bool {
         lock(&ARMED).contains(&(step, kind))
     }
@@ -68,10 +68,10 @@ mod tests {
     use std::task::Poll;
     use std::time::Duration;
 
-    /// A test waits so long for what must come.
+    /// Time after which a test gives up waiting for an event that must come.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// A process of a kind for each step and each way to end, whose state is dropped once.
+    /// A process with a type of its own for each case. Its state counts its drops.
     struct Victim<const CASE: usize>(Arc<AtomicUsize>);
     impl<const CASE: usize> Process for Victim<CASE> {}
     impl<const CASE: usize> Drop for Victim<CASE> {
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Watches a victim by a monitor, and is linked to it.
+    /// Monitors a victim and is linked to it; passes on both reasons.
     struct Watcher(tokio::sync::mpsc::UnboundedSender<ExitReason>);
     impl Process for Watcher {
         async fn down(&mut self, down: Down, _: &mut Context<Self>) {
@@ -122,12 +122,12 @@ mod tests {
         }
     }
 
-    /// How the victim comes to its end.
+    /// Ways to end a victim.
     #[derive(Clone, Copy, Debug)]
     enum End {
-        /// By a kill, in a turn that is suspended, with a call in the mailbox.
+        /// A kill, in a turn that is suspended, with a call in the mailbox.
         Kill,
-        /// By its own decision.
+        /// A message for which the victim stops itself.
         Stop,
     }
 
@@ -144,7 +144,7 @@ mod tests {
         let watcher = runtime.spawn(Watcher(sender)).expect("there is room");
         watcher.call(Watch(victim.pid())).await.expect("lives");
         let mut exited = Box::pin(victim.pid().exited());
-        // Its watcher is sent by the first poll, and is with the victim when the look is answered.
+        // The first poll sends the watcher, so the victim has it before it answers `info`.
         assert!(poll_fn(|cx| Poll::Ready(exited.as_mut().poll(cx).is_pending())).await);
         let exited = tokio::spawn(exited);
         runtime.info(victim).await.expect("lives");
@@ -174,7 +174,7 @@ mod tests {
             }
         };
 
-        // Everybody hears of it, once.
+        // The future, the monitor and the link each get the same reason, once.
         let reason = exited.await.expect("does not panic");
         for _ in 0..2 {
             assert_eq!(reasons.recv().await, Some(reason.clone()), "{step:?} {end:?}");
@@ -185,10 +185,10 @@ mod tests {
             assert!(died, "{step:?} {end:?}");
         }
         assert!(!is_armed(step, kind), "{step:?} {end:?}: the step is not taken");
-        // Before anybody is told, the fault is the reason; after that, the reason stands.
+        // A fault before the obituary becomes the reason; a later fault does not change the reason.
         let is_fault = matches!(&reason, ExitReason::Panicked(text) if text.contains("injected"));
-        let told_before = matches!(step, Step::Obituary | Step::Free);
-        assert_eq!(is_fault, !told_before, "{step:?} {end:?}: {reason}");
+        let reason_stands = matches!(step, Step::Obituary | Step::Free);
+        assert_eq!(is_fault, !reason_stands, "{step:?} {end:?}: {reason}");
         assert_eq!(
             dropped.load(Ordering::SeqCst),
             1,
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_process_exits_and_its_worker_goes_on_after_a_fault_at_any_step() {
-        // Nobody stands in for a worker that ends.
+        // No spare worker takes over if the only worker ends.
         let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
         runtime.block_on(async |runtime| {
             check::<1>(runtime, Step::Signals, End::Kill).await;
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_ring_after_a_fault_among_them() {
+    fn alarms_ring_even_if_a_fault_interrupts_them() {
         let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
         let step = Step::Alarm(std::ptr::from_ref(runtime.scheduler()).addr());
         runtime.block_on(async |runtime| {

@@ -1,9 +1,9 @@
-//! The simulator: your processes on one thread, in an order drawn from a seed, in virtual time, with
-//! faults. What fails in it fails again, exactly, from the same seed.
+//! The simulator: runs your processes on one thread, in an order drawn from a seed, in virtual
+//! time, with faults. A test that fails in it fails again, exactly, from the same seed.
 //!
 //! It is the test kit for programs made of processes. A test that runs on real threads sees the few
-//! interleavings the machine happens to produce; here each seed is another one, a deadline of an
-//! hour passes in no time, and processes crash where it hurts.
+//! interleavings that the machine happens to produce. In the simulator each seed gives another
+//! interleaving, a deadline of an hour passes in no time, and processes crash where it hurts.
 //!
 //! ```
 //! use std::time::Duration;
@@ -30,20 +30,21 @@
 //! });
 //! ```
 //!
-//! # What is simulated
+//! # Simulated
 //!
-//! - **The schedule.** Which of the processes that could run does so next, and for how many messages,
-//!   is drawn. The order in which one process hears another is kept, as always.
-//! - **Time.** It stands still while anything can run, and then leaps to the next thing that waits for
-//!   it: calls, receives, `send_after`, and tokio's own timers.
-//! - **Faults**, where asked for: processes crash as they would by a panic ([`Faults::crash`]), or are
-//!   held up as by a busy machine ([`Faults::delay`]).
+//! - **The schedule.** The seed decides which of the processes that could run is next, and for how
+//!   many messages. Messages from one process to another keep their order, as always.
+//! - **Time.** Virtual time stands still while anything can run, and then leaps to the next
+//!   deadline of a call, a receive, a `send_after` or a timer of tokio's.
+//! - **Faults**, if the test asks for them: processes crash as if by a panic ([`Faults::crash`]),
+//!   or are delayed as if by a busy machine ([`Faults::delay`]).
 //!
-//! # What is not
+//! # Not simulated
 //!
-//! Code that asks something else than throng and tokio's timers for chance or time is not simulated:
-//! threads of its own (`spawn_blocking` too), sockets, the system's clock, hash maps with random seeds
-//! whose order matters, `tokio::select!` without `biased`. With these a seed need not repeat.
+//! Code that takes chance or time from anything but throng and tokio's timers is not simulated:
+//! threads of its own (`spawn_blocking` too), sockets, the system's clock, hash maps with random
+//! seeds whose order matters, `tokio::select!` without `biased`. A test that uses these may go
+//! differently with the same seed.
 
 use crate::cell::Token;
 use crate::exit::ExitReason;
@@ -59,20 +60,22 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-/// How many steps the processes make before tokio's tasks and timers get their turn.
+/// Steps of processes and test before tokio's tasks and timers run again.
 const STEPS_PER_POLL: u32 = 64;
-/// At most so many messages does a process handle in one step.
+/// Maximum number of messages that a process handles in a step.
 const MESSAGES_MOST: u32 = 4;
-/// If nothing at all happens for so long, nothing ever will.
+/// Virtual time without any step after which the test is given up as stuck.
 const STUCK: Duration = Duration::from_secs(100 * 24 * 3600);
-/// How many steps processes have to exit when the test is over.
+/// Maximum number of steps in which the processes are to exit when the test is over.
 const LAST_STEPS: u32 = 10_000_000;
 
-/// Runs a test with the seeds 0 to `seeds`, each a schedule of its own.
+/// Runs a test with each seed from 0 up to, not including, `seeds`. Each seed is another schedule.
+///
+/// If the environment variable `THRONG_SIM_SEED` is set, only that seed is run.
 ///
 /// # Panics
-/// If the test does: with what it said, the seed, and how to run that seed alone. With the
-/// environment variable `THRONG_SIM_SEED` set, only that seed is run.
+/// If the test panics: with its message, the seed, and the way to run that seed alone. If
+/// `THRONG_SIM_SEED` is not a number.
 pub fn check<F: Future<Output = ()>>(seeds: u64, test: impl Fn(Sim) -> F) {
     let only = std::env::var("THRONG_SIM_SEED").ok();
     let range = match only.as_deref().map(str::parse::<u64>) {
@@ -88,10 +91,10 @@ pub fn check<F: Future<Output = ()>>(seeds: u64, test: impl Fn(Sim) -> F) {
     }
 }
 
-/// Runs a test with one seed; says which way it went.
+/// Runs a test with a single seed, and returns the trace of the run.
 ///
 /// # Panics
-/// If the test does, or if it waits for something that cannot happen any more.
+/// If the test panics, or if it waits for something that can no longer happen.
 pub fn replay<F: Future<Output = ()>>(seed: u64, test: impl Fn(Sim) -> F) -> Trace {
     let tokio =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -115,7 +118,7 @@ pub fn replay<F: Future<Output = ()>>(seed: u64, test: impl Fn(Sim) -> F) -> Tra
     })
 }
 
-/// A run of the simulator, as the test sees it. Cloning it costs two counts.
+/// A run of the simulator, as passed to the test. Cloning it costs two reference counts.
 #[derive(Clone)]
 pub struct Sim {
     runtime: RuntimeHandle,
@@ -123,27 +126,27 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// The simulated runtime.
+    /// Returns a handle to the simulated runtime.
     pub fn runtime(&self) -> &RuntimeHandle {
         &self.runtime
     }
 
-    /// What goes wrong from here on.
+    /// Returns the faults of this run, to add some or to stop all.
     pub fn faults(&self) -> Faults<'_> {
         Faults(&self.controls)
     }
 
-    /// The seed of this run.
+    /// Returns the seed of this run.
     pub fn seed(&self) -> u64 {
         self.controls.seed
     }
 
-    /// How much virtual time has passed.
+    /// Returns the virtual time since the run began.
     pub fn elapsed(&self) -> Duration {
         self.controls.begun.elapsed()
     }
 
-    /// A number below `limit`, from the run's seed: for tests that draw what they do.
+    /// Draws a number below `limit` from the run's seed: for tests that choose at random.
     ///
     /// # Panics
     /// If `limit` is zero.
@@ -152,28 +155,29 @@ impl Sim {
     }
 }
 
-/// Faults to be injected; see [`Sim::faults`]. Rates are per mille of the steps of the processes they
-/// are for.
+/// Faults to be injected; see [`Sim::faults`]. A fault's rate is the number of faults in 1,000
+/// steps of the processes that it is for.
 #[derive(Clone, Copy)]
 pub struct Faults<'a>(&'a Controls);
 
 impl Faults<'_> {
-    /// Processes of type `P` crash at the start of a turn or where one waits, as by a panic.
+    /// Crashes processes of type `P` as if by a panic, at the start of a turn or where a turn
+    /// waits.
     pub fn crash<P>(self, per_mille: u32) -> Self {
         self.add(Some(std::any::type_name::<P>()), Kind::Crash, per_mille)
     }
 
-    /// Any process crashes.
+    /// Crashes processes of any type, like [`crash`](Self::crash).
     pub fn crash_anywhere(self, per_mille: u32) -> Self {
         self.add(None, Kind::Crash, per_mille)
     }
 
-    /// Any process is held up, by up to `most`, though it could run.
+    /// Delays processes of any type that could run, by up to `most`.
     pub fn delay(self, most: Duration, per_mille: u32) -> Self {
         self.add(None, Kind::Delay(most), per_mille)
     }
 
-    /// No more faults from here on.
+    /// Stops the injection of faults.
     pub fn stop(self) {
         lock(&self.0.plan).faults.clear();
     }
@@ -184,14 +188,14 @@ impl Faults<'_> {
     }
 }
 
-/// Which way a run went, in short: two runs with the same trace went the same way.
+/// Summary of a run's course: two runs with the same trace took the same course.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trace {
-    /// How many steps processes made.
+    /// Number of steps that processes made.
     pub steps: u64,
-    /// How many faults were injected.
+    /// Number of faults that were injected.
     pub faults: u64,
-    /// A digest of who made each step.
+    /// Digest of the types of the processes that made each step, in order.
     pub digest: u64,
 }
 
@@ -215,7 +219,7 @@ struct Plan {
 }
 
 struct Fault {
-    /// Of processes of which type; any if none.
+    /// Name of the type of the processes that it is for; `None` for any type.
     process: Option<&'static str>,
     kind: Kind,
     per_mille: u32,
@@ -228,7 +232,7 @@ enum Kind {
 }
 
 impl Plan {
-    /// What goes wrong with a step of a process, if anything does.
+    /// Draws the fault of a step of a process, if it has one.
     fn fault(&mut self, process: &str) -> Option<Kind> {
         let Plan { random, faults } = self;
         faults
@@ -239,23 +243,23 @@ impl Plan {
     }
 }
 
-/// Takes the place of the threads.
+/// Runs the processes, the test and the clock, in place of the runtime's threads.
 struct Driver<'a> {
     worker: Worker,
     runtime: &'a Runtime,
     controls: Arc<Controls>,
     /// Processes that could run.
     ready: Vec<Token>,
-    /// Those that could but are held up, until when.
+    /// Processes that could run but are delayed, each with the end of its delay.
     delayed: Vec<(VirtualInstant, Token)>,
     main: Arc<Flag>,
     sleep: Pin<Box<tokio::time::Sleep>>,
-    /// When anything last happened.
+    /// Virtual time of the last step.
     last_step: VirtualInstant,
     trace: Trace,
 }
 
-/// Whether the test itself can go on.
+/// Waker of the test itself: says whether the test can go on, and wakes the driver.
 struct Flag {
     is_set: AtomicBool,
     driver: Mutex<Option<Waker>>,
@@ -287,7 +291,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Lets processes and the test go on until the test is over or both wait.
+    /// Makes steps of processes and of the test, until the test ends, or all of them wait, or it is
+    /// the turn of tokio's tasks.
     fn poll(
         &mut self,
         mut test: Pin<&mut impl Future<Output = ()>>,
@@ -320,12 +325,12 @@ impl<'a> Driver<'a> {
                 Err(payload) => return Poll::Ready(Err(payload)),
             }
         }
-        // Others than processes want to run, too.
+        // Let tokio's tasks and timers run, then go on.
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Collects everybody who could run.
+    /// Collects the processes that could run, also those whose delay is over.
     fn gather(&mut self) {
         let Driver { worker, ready, .. } = self;
         worker.scheduler().clock.refresh();
@@ -341,7 +346,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Lets one process run, or has something happen to it.
+    /// Makes a step of a process: runs it for some messages, or crashes or delays it.
     fn step(&mut self, token: Token) {
         let name = token.class().name;
         let (fault, messages, hold) = {
@@ -370,7 +375,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Waits for time to pass.
+    /// Waits for the next alarm or the end of a delay; fails if the test is stuck.
     fn sleep(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Panic>> {
         let now = VirtualInstant::now();
         let clock = &self.worker.scheduler().clock;
@@ -380,7 +385,7 @@ impl<'a> Driver<'a> {
         let delayed = self.delayed.iter().map(|(until, _)| *until).min();
         let next = alarm.into_iter().chain(delayed).min();
         if next.is_none() && now >= self.last_step + STUCK {
-            return Poll::Ready(Err(Box::new("the test waits for what cannot happen any more")));
+            return Poll::Ready(Err(Box::new("the test waits for something that cannot happen")));
         }
         self.sleep.as_mut().reset(next.unwrap_or(self.last_step + STUCK));
         if self.sleep.as_mut().poll(cx).is_ready() {
@@ -389,7 +394,7 @@ impl<'a> Driver<'a> {
         Poll::Pending
     }
 
-    /// Ends the runtime: whatever still lives is dropped where it is.
+    /// Ends the runtime: processes that still live are killed.
     fn end(&mut self) {
         self.runtime.scheduler().set_phase(Phase::Killing);
         let mut steps = 0;

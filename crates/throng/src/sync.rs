@@ -1,8 +1,8 @@
-//! The one door to atomics, threads, clocks and randomness.
+//! The only access to atomics, threads, clocks and randomness.
 //!
-//! Everything in this crate that could make two runs differ comes through here, so that a model
-//! checker (`--cfg throng_loom`) or the simulator can stand in for it. No other file of the crate
-//! names `std::thread`, `Instant`, `SystemTime` or a source of randomness; `cargo xtask tidy` checks
+//! This file provides everything in the crate that could make two runs differ, so that a model
+//! checker (`--cfg throng_loom`) or the simulator can replace it. No other file of the crate names
+//! `std::thread`, `Instant`, `SystemTime` or a source of randomness; `cargo xtask tidy` checks
 //! that.
 
 #![allow(clippy::disallowed_methods)]
@@ -29,7 +29,7 @@ pub(crate) use loom::cell::UnsafeCell;
 pub(crate) use cell::UnsafeCell;
 #[cfg(not(throng_loom))]
 mod cell {
-    /// `std`'s cell behind loom's two access methods, so that one source serves both.
+    /// `std`'s cell with loom's two access methods, so that the same code compiles with both.
     #[derive(Debug)]
     #[repr(transparent)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
@@ -60,11 +60,11 @@ mod real {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     pub(crate) use std::thread::{Builder as ThreadBuilder, JoinHandle, Thread, current, park};
     use std::time::{Duration, Instant};
-    /// A source of randomness that repeats itself for its seed, and the time of a simulation.
+    /// A source of randomness that repeats for the same seed, and the time of a simulation.
     #[cfg(feature = "sim")]
     pub(crate) use {fastrand::Rng as Random, tokio::time::Instant as VirtualInstant};
 
-    /// A fixed point from which a runtime counts its milliseconds.
+    /// Point in time from which a runtime counts its milliseconds.
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Epoch {
         Real(Instant),
@@ -77,7 +77,7 @@ mod real {
             Epoch::Real(Instant::now())
         }
 
-        /// Counts the time of the simulation it is called in.
+        /// Starts counting the virtual time of the simulation that calls this.
         #[cfg(feature = "sim")]
         pub(crate) fn simulated() -> Epoch {
             Epoch::Simulated(VirtualInstant::now())
@@ -98,29 +98,29 @@ mod real {
         std::thread::panicking()
     }
 
-    /// Blocks the calling thread until unparked or until the time is over.
+    /// Blocks the calling thread until it is unparked or the time is over.
     pub(crate) fn park_timeout(limit: Duration) {
         std::thread::park_timeout(limit);
     }
 
-    /// Blocks the calling thread for a while.
+    /// Blocks the calling thread for the given time.
     pub(crate) fn sleep(time: Duration) {
         std::thread::sleep(time);
     }
 
-    /// How many threads the machine can run at once, at least one.
+    /// Number of threads that the machine can run at once, at least 1.
     pub(crate) fn parallelism() -> usize {
         std::thread::available_parallelism().map_or(1, usize::from)
     }
 }
 
-/// Two fences that order what two sides write before what each then reads, as a pair of sequentially
-/// consistent ones does: of two sides that each say something, fence, and look at what the other has
-/// said, at least one sees it. Where the system can have all cores fence at once, on request of the
-/// heavy side, the light side costs nothing.
+/// A pair of fences, light and heavy, that order like two sequentially consistent fences: if each
+/// of two threads writes, fences, and reads the place that the other writes, at least one sees the
+/// other's write. If the system can make all cores fence at the request of the heavy side, the
+/// light side costs nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fences {
-    /// The heavy fence is one on all cores.
+    /// Whether the heavy fence makes all cores fence, so that the light fence need not.
     everywhere: bool,
 }
 
@@ -140,7 +140,8 @@ impl Fences {
         }
     }
 
-    /// False if the system has refused: then nothing is ordered.
+    /// Fences on the heavy side. Returns `false` if the system has refused: then nothing is
+    /// ordered.
     #[must_use]
     pub(crate) fn heavy(self) -> bool {
         atomic::fence(atomic::Ordering::SeqCst);
@@ -148,12 +149,14 @@ impl Fences {
     }
 }
 
-/// Linux has each core on which this program runs pass a full fence before the call returns.
+/// Fences on all cores by `membarrier`: before the call returns, each core that runs a thread of
+/// this program passes a full fence.
 #[cfg(all(target_os = "linux", not(any(throng_loom, miri))))]
 mod everywhere {
     use rustix::thread::{MembarrierCommand, membarrier};
 
-    /// Whether that can be had; older kernels and strict sandboxes refuse.
+    /// Registers the program for such fences. Returns `false` where they are not available: older
+    /// kernels and strict sandboxes refuse.
     pub(super) fn register() -> bool {
         membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok()
     }
@@ -174,8 +177,8 @@ mod everywhere {
     }
 }
 
-/// Locks, ignoring poison: no code under this crate's locks can leave them half-changed by a
-/// panic, because none of it runs a user's code.
+/// Locks a mutex and ignores poison: no panic leaves the data behind this crate's locks half
+/// changed, because no user code runs under them.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
