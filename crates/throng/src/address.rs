@@ -311,9 +311,9 @@ impl<P: Process> Address<P> {
     /// see [`ReplyTo`].
     ///
     /// # Errors
-    /// The same as for [`call`](Self::call), except that
-    /// [`CallError::Unanswered`](crate::CallError::Unanswered) stands for
-    /// [`CallError::Died`](crate::CallError::Died): the [`ReplyTo`] was dropped, perhaps because
+    /// The same as for [`call`](Self::call), but
+    /// [`CallError::Unanswered`](crate::CallError::Unanswered) instead of
+    /// [`CallError::Died`](crate::CallError::Died) if the [`ReplyTo`] was dropped, perhaps because
     /// the process that had it exited.
     ///
     /// # Panics
@@ -327,7 +327,7 @@ impl<P: Process> Address<P> {
         Ask::new(self.raw, Cast::<P, T>::offer_or_wait, question)
     }
 
-    /// Converts this to the address of any process that handles an `M`, without the process's type.
+    /// Converts this to a [`Recipient`], which names the message `M` instead of the process's type.
     pub fn recipient<M: Message>(self) -> Recipient<M>
     where
         P: Handle<M>,

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 /// A call that sends a `T` and waits for an `R`. Made by [`Address::call`](crate::Address::call).
 ///
-/// The deadline counts from the first poll. If the future then moves from a process to a task that is
-/// no process, or back, the deadline starts again there. In a process the scheduler keeps it to the
-/// millisecond, at almost no cost; elsewhere a tokio timer keeps it.
+/// The deadline counts from the first poll. If the future then moves from a process to a task that
+/// is no process, or back, the deadline starts again there. In a process the scheduler keeps it to
+/// the millisecond, at almost no cost; elsewhere a tokio timer keeps it.
 #[must_use = "a call is not sent until it is awaited"]
 pub struct Call<T, R> {
     stage: Stage<T, R>,

@@ -76,7 +76,7 @@ struct Trail {
 }
 
 impl Chase {
-    /// Makes the search of a call that is about to be sent to a process.
+    /// Begins the search of a call that is about to be sent to a process.
     #[inline(always)]
     pub(crate) fn new(to: RawAddress) -> Chase {
         let interval_ms = if to.is_in_turn() { PATIENCE.as_millis() as u32 } else { 0 };

@@ -72,7 +72,7 @@ impl RawAddress {
             unsafe { cell.push_signal(generation, message) }
         };
         // An exit signal may become a message, which must keep its place among the sender's
-        // messages, so the push counts as one from outside (see `coupling::OutsidePushes`).
+        // messages. So a push from outside the workers is counted: see `coupling::OutsidePushes`.
         budget.note_signal();
         after_push(pushed, budget, bytes)
     }
@@ -94,7 +94,7 @@ impl RawAddress {
         let bytes = unsafe { envelope::bytes(message) };
         let budget = slab::budget_of(cell);
         if !budget.charge_here(bytes) {
-            // SAFETY: the contract of this function is the same.
+            // SAFETY: this function has the same contract as the function it calls.
             return unsafe { self.push_from_outside(message, bytes) };
         }
         // SAFETY: the caller owns the message, and it is for the type of process here.
@@ -128,10 +128,10 @@ impl RawAddress {
     pub(crate) unsafe fn offer(self, message: NonNull<Link>) -> Result<(), Refusal> {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
-            // SAFETY: the contract of this function is the same.
+            // SAFETY: this function has the same contract as the function it calls.
             return unsafe { self.offer_slowly(message, BoundedQueue::offer) }.map(|_| ());
         }
-        // SAFETY: the contract of this function is the same.
+        // SAFETY: this function has the same contract as the function it calls.
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone)
     }
 
@@ -150,14 +150,14 @@ impl RawAddress {
     ) -> Result<Option<Waiter>, Refusal> {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
-            // SAFETY: the contract of this function is the same.
+            // SAFETY: this function has the same contract as the function it calls.
             return unsafe {
                 self.offer_slowly(message, |queue, generation, message| {
                     queue.offer_or_wait(generation, message, waker.cloned())
                 })
             };
         }
-        // SAFETY: the contract of this function is the same.
+        // SAFETY: this function has the same contract as the function it calls.
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None)
     }
 
@@ -175,7 +175,7 @@ impl RawAddress {
         let (generation, cell) = self.parts();
         // SAFETY: the caller owns the message, so it exists.
         if !unsafe { envelope::is_counted(message) } {
-            // SAFETY: the contract of this function is the same.
+            // SAFETY: this function has the same contract as the function it calls.
             return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
         }
         let budget = slab::budget_of(cell);
@@ -184,7 +184,7 @@ impl RawAddress {
         }
         // The budget had been exceeded when the caller looked, and is not any more.
         if !generation.is_bounded() {
-            // SAFETY: the contract of this function is the same.
+            // SAFETY: this function has the same contract as the function it calls.
             return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
         }
         let queue = slab::bounded_queue_of(cell).ok_or(Refusal::Gone)?;
