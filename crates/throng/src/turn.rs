@@ -1,4 +1,4 @@
-//! One message handled: the handler's future, where it is kept while it waits, and what it can do.
+//! Handling of a message: the handler's future, its storage while it waits, and its context.
 
 pub(crate) mod async_process;
 pub(crate) mod context;

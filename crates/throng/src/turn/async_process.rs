@@ -13,35 +13,36 @@
 //! └──────────────────────────────────────────────────┘
 //! ```
 //!
-//! The user's future is the process's first turn and its only one; when it ends, so does the
-//! process. A receive takes the next message from the mailbox and runs its turn *inside* this
-//! one: the handler puts the message down for the receive, and the sender's side (calls, trains,
-//! requests to stop) is what it is for any other process. With nothing to take, the receive marks
-//! the mailbox as `AWAITING` and is pending; see `mailbox`.
+//! The user's future is the process's first and only turn; when the future ends, the process
+//! exits. A receive takes the next message from the mailbox and runs its turn *inside* this turn:
+//! the handler hands the message to the receive, and the sender's side (calls, trains, requests to
+//! stop) is the same as for any other process. If the mailbox is empty, the receive marks it as
+//! `AWAITING` and is pending; see `mailbox`.
 //!
 //! A message that a receive passes over is kept in the process's state (`kept`) and counts as
-//! queued: the mailbox budget is charged for it, the cell's extension has the number for whoever
-//! looks at the process (`cell::inspect`), and in a bounded mailbox it goes on to hold its place
-//! (`bounded`). [`change_kept`] and [`Taken`] keep all three up to date.
+//! queued: the mailbox budget is charged for it, the cell's extension has the number for an
+//! inspection of the process (`cell::inspect`), and in a bounded mailbox the message goes on to
+//! hold its place (`bounded`). [`change_kept`] and [`Taken`] keep all three up to date.
 //!
-//! Who may touch what:
+//! Access:
 //!
-//! | what | who | when |
+//! | data | accessed by | when |
 //! |---|---|---|
-//! | [`Inbox`] | whoever owns it; there is one for each process | as Rust has it |
+//! | [`Inbox`] | its owner; each process has a single inbox | under Rust's borrow rules |
 //! | [`AsyncProcess`] (the state in the cell) | the nested turn | while it runs |
 //! | the same | the receive, and the turn around the future | otherwise, on the thread that polls the turn |
-//! | what `arriving` points to | the nested turn | while it runs; then the pointer is taken back |
+//! | the target of `arriving` | the nested turn | while it runs; then the pointer is reset to null |
 //!
 //! Invariants:
 //! 1. A reference to the state does not outlast the function that made it, and none is made while
-//!    a nested turn runs: that one's borrow is the only one. A receive's condition, which is the
-//!    user's, runs under such a reference; it cannot reach the state, for the inbox is lent to the
-//!    receive.
-//! 2. The state is reached only by [`Inbox::with_current`], which has seen that the calling thread
-//!    is the one that polls this very process, and so holds its token.
-//! 3. A nested turn begins in a receive only, which borrows the inbox exclusively; so turns are
-//!    never nested twice, and `arriving` points to nothing that is used otherwise.
+//!    a nested turn runs: then the nested turn's borrow is the only borrow. A receive's condition
+//!    is user code and runs under such a reference; it cannot reach the state, because the inbox
+//!    is lent to the receive.
+//! 2. The state is reached only by [`Inbox::with_current`], which has checked that the calling
+//!    thread is polling this very process, and by that poll itself (`Life`). Either way the thread
+//!    holds the process's token.
+//! 3. A nested turn begins only in a receive, which borrows the inbox exclusively. So turns are
+//!    never nested twice, and nothing else uses the target of `arriving`.
 
 mod kept;
 
@@ -69,7 +70,7 @@ use std::ptr;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The messages of an async process, for it to take in the order and at the time it likes.
+/// The messages of an async process, which takes them when and in the order it likes.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -82,7 +83,7 @@ use std::time::Duration;
 /// # let (heard, hears) = tokio::sync::oneshot::channel();
 /// let runtime = Runtime::builder().workers(1).start()?;
 /// let session = runtime.spawn_async(|mut inbox: Inbox<Event>| async move {
-///     // Others wait, in their order, until somebody has logged in.
+///     // Other events wait, in their order, until a user has logged in.
 ///     let login = inbox.recv_match(|event| matches!(event, Event::Login(_))).await;
 ///     let mut words = Vec::new();
 ///     while let Some(event) = inbox.recv_timeout(Duration::from_millis(20)).await {
@@ -101,10 +102,10 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// It works inside its own process only: it may be lent to functions and moved into other futures
-/// there, but not to another task or thread.
+/// An inbox works inside its own process only: it may be lent to functions and moved into other
+/// futures there, but not to another task or thread.
 ///
-/// Receiving is safe to cancel: a receive that is dropped has taken no message.
+/// Receiving is cancel-safe: a receive that is dropped has taken no message.
 ///
 /// When the runtime shuts down, a receive that would have to wait ends the process instead.
 pub struct Inbox<M> {
@@ -112,27 +113,27 @@ pub struct Inbox<M> {
     messages: PhantomData<fn() -> M>,
 }
 
-/// A process written as a future, as its address knows it. See
+/// The type, in an [`Address`], of a process that is written as a future. See
 /// [`spawn_async`](RuntimeHandle::spawn_async).
 ///
-/// It takes one type of message, often an enum. A call with it returns when the process takes the
-/// message out of its mailbox; [`ask`](Address::ask) is for answers.
+/// The process takes a single type of message, often an enum. A call with such a message returns
+/// when the process takes the message out of its mailbox; use [`ask`](Address::ask) for answers.
 pub struct AsyncProcess<M> {
-    /// Where the nested turn puts its message; null while none runs.
+    /// The place for the nested turn's message; null while no nested turn runs.
     arriving: *mut Arrived<M>,
     seldom: Option<Box<Seldom<M>>>,
 }
 
-// SAFETY: the pointer is null whenever the process changes threads, for a nested turn does not
-// outlast a poll; see the file's invariant 3. The rest is `Send`.
+// SAFETY: `arriving` is null whenever the process changes threads, because a nested turn begins and
+// ends within a receive's poll (invariant 3). The other field is `Send`.
 unsafe impl<M: Send> Send for AsyncProcess<M> {}
 
-/// What most async processes never need.
+/// Fields that most async processes never need.
 struct Seldom<M> {
     kept: Kept<M>,
-    /// A nested turn, a signal, the shutdown or the process itself wants it to exit.
+    /// The exit that a nested turn, a signal, the shutdown or the process itself has requested.
     exit: Option<After>,
-    /// A receive waits with a waker that is not the process's own.
+    /// The waker of a receive that waits, if it is not the process's own.
     waiting: Option<Waker>,
     on_down: Option<fn(Down) -> M>,
     on_exit: Option<fn(Exit) -> M>,
@@ -141,9 +142,9 @@ struct Seldom<M> {
 /// Outcome of a search through the mailbox.
 enum Searched<M> {
     Found(M),
-    /// There is no such message.
+    /// No queued message matches.
     Nothing,
-    /// The process has had its share of the worker; there may be more.
+    /// The process has used up its share of the worker; more messages may be queued.
     Yield,
     /// The process is to exit at its next wait.
     Exiting,
@@ -155,29 +156,30 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         self.recv_match(|_| true)
     }
 
-    /// Waits for the next message, but no longer than this; none if the time is over.
+    /// Waits for the next message, but no longer than `timeout`; returns `None` when that is over.
     ///
-    /// With no time at all it takes what is in the mailbox and does not wait. The time counts
+    /// With a timeout of zero, it takes a message that is queued and does not wait. The time counts
     /// from the first poll, is kept to a few milliseconds, and is never cut short.
     pub fn recv_timeout(&mut self, timeout: Duration) -> impl Future<Output = Option<M>> + Send {
         self.recv_match_timeout(|_| true, timeout)
     }
 
-    /// Waits for the first message that matches. Those before it stay in their order, and later
-    /// receives look at them first.
+    /// Waits for the first message that matches. The messages before it stay queued in their order,
+    /// and later receives look at them first.
     ///
     /// A message that is passed over stays queued, as in OTP: it counts in
     /// [`ProcessInfo`](crate::ProcessInfo), against the
     /// [`mailbox_budget`](crate::RuntimeBuilder::mailbox_budget), and in a
-    /// [bounded](crate::MailboxBound) mailbox it takes a place until a receive takes it. Where such
-    /// messages fill the mailbox, the one that is waited for does not get in: senders that wait for
-    /// room and this receive then wait for each other until the first of their deadlines is over.
-    /// Only [`Overflow::DropOldest`](crate::Overflow::DropOldest) makes room: it drops the message
-    /// that was passed over first. So a selective receive from a bounded mailbox wants a
+    /// [bounded](crate::MailboxBound) mailbox it takes a place until a receive takes it. If such
+    /// messages fill the mailbox, the awaited message does not get in: senders that wait for room
+    /// and this receive then wait for each other until the first of their deadlines is over. Only
+    /// [`Overflow::DropOldest`](crate::Overflow::DropOldest) makes room: it drops the message that
+    /// was passed over first. So give a selective receive from a bounded mailbox a
     /// [time-out](Self::recv_match_timeout).
     ///
-    /// Cost: a look at each message that is passed over, at every such receive anew. Memory: the
-    /// message and a byte, rounded up to its alignment; about 300 bytes for a process's first one.
+    /// Cost: a look at each message that is passed over, repeated at every such receive. Memory:
+    /// the message and a byte, rounded up to its alignment; about 300 bytes for the first message
+    /// that a process passes over.
     pub fn recv_match(
         &mut self,
         mut matches: impl FnMut(&M) -> bool + Send,
@@ -191,7 +193,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         })
     }
 
-    /// Waits for the first message that matches, but no longer than this; see
+    /// Waits for the first message that matches, but no longer than `timeout`; see
     /// [`recv_match`](Self::recv_match) and [`recv_timeout`](Self::recv_timeout).
     pub fn recv_match_timeout(
         &mut self,
@@ -207,10 +209,10 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         poll_fn(move |task| self.poll(task, &mut matches, &mut passed, Some(&mut limit)))
     }
 
-    /// Takes the next message, if one is there.
+    /// Takes the next message, if a message is queued.
     ///
     /// # Panics
-    /// Outside of this process.
+    /// If called outside of this process.
     pub fn try_recv(&mut self) -> Option<M> {
         self.with_current(|worker, current| {
             match search(worker, current, &mut |_| true, &mut 0, false) {
@@ -225,7 +227,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         Address::from_raw(self.pid.raw())
     }
 
-    /// Has the ends of the processes that this one [monitors](Context::monitor) come as messages.
+    /// Receives the exits of processes that this process [monitors](Context::monitor) as messages.
     ///
     /// ```
     /// use throng::prelude::*;
@@ -252,22 +254,28 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// # }
     /// ```
     ///
-    /// Without this they are dropped.
+    /// Without this call they are dropped.
     ///
     /// # Panics
-    /// Outside of this process; and so for the functions below.
+    /// If called outside of this process.
     pub fn on_down(&mut self, message: fn(Down) -> M) {
         self.with_state(|state| state.seldom().on_down = Some(message));
     }
 
-    /// [Traps](Context::trap_exits) exit signals and has them come as messages.
+    /// [Traps](Context::trap_exits) exit signals and receives them as messages.
+    ///
+    /// # Panics
+    /// If called outside of this process.
     pub fn on_exit(&mut self, message: fn(Exit) -> M) {
         self.with_state(|state| state.seldom().on_exit = Some(message));
         self.context(|cx| cx.trap_exits(true));
     }
 
-    /// Does something that only a process can, as a handler does with its context: links,
-    /// monitors, timers. After [`stop`](Context::stop) the process exits when it next waits.
+    /// Runs a closure with the context that a handler would have: for links, monitors and timers.
+    /// After [`stop`](Context::stop) the process exits when it next waits.
+    ///
+    /// # Panics
+    /// If called outside of this process.
     pub fn context<R>(&mut self, f: impl FnOnce(&mut Context<AsyncProcess<M>>) -> R) -> R {
         self.with_current(|_, current| {
             let mut cx = Context::new(current);
@@ -277,24 +285,28 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         })
     }
 
-    /// Which process this is.
+    /// The pid of this process.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
     /// The runtime this process lives in.
+    ///
+    /// # Panics
+    /// If called outside of this process.
     pub fn runtime(&mut self) -> RuntimeHandle {
         self.with_current(|_, current| current.runtime().clone())
     }
 
-    /// Runs `f` if this thread is polling the inbox's process.
+    /// Runs `f` if this thread is polling the inbox's process; panics if it is not.
     fn with_current<R>(&mut self, f: impl FnOnce(&Worker, CurrentProcess) -> R) -> R {
         scheduler::with_turn_of(self.pid.raw(), f)
             .unwrap_or_else(|| panic!("an inbox was used outside of its own process"))
     }
 
     fn with_state<R>(&mut self, f: impl FnOnce(&mut AsyncProcess<M>) -> R) -> R {
-        // SAFETY: no nested turn runs, for the inbox is free; and the reference ends here.
+        // SAFETY: no nested turn runs, because no receive borrows the inbox (invariant 3); the
+        // reference ends with `f` (invariant 1).
         self.with_current(|_, current| f(unsafe { current.state::<AsyncProcess<M>>().as_mut() }))
     }
 
@@ -329,7 +341,8 @@ impl<M: Message<Reply = ()>> Inbox<M> {
                     return Poll::Pending;
                 }
                 if !waker::is_of(task.waker(), current.cell()) {
-                    // SAFETY: the same.
+                    // SAFETY: `search` has returned, so no nested turn runs; the reference ends
+                    // with this statement (invariant 1).
                     unsafe { current.state::<AsyncProcess<M>>().as_mut() }.wait(task.waker());
                 }
                 if current.await_message() {
@@ -346,13 +359,13 @@ impl<M> fmt::Debug for Inbox<M> {
     }
 }
 
-/// How long a receive waits, if not for ever.
+/// Limit of a receive's wait, if it has a limit.
 enum Limit {
     NoWait,
     Deadline(Deadline),
 }
 
-/// Looks for a message among those kept, and then takes one after the other from the mailbox.
+/// Searches the kept messages, then takes message after message from the mailbox until one matches.
 fn search<M: Message<Reply = ()>>(
     worker: &Worker,
     current: CurrentProcess,
@@ -364,7 +377,8 @@ fn search<M: Message<Reply = ()>>(
         return Searched::Found(message);
     }
     loop {
-        // SAFETY: no nested turn runs, and the reference ends here.
+        // SAFETY: no nested turn runs between two rounds of this loop, and the reference ends with
+        // this condition (invariant 1).
         if unsafe { current.state::<AsyncProcess<M>>().as_mut() }.is_exiting() {
             return Searched::Exiting;
         }
@@ -386,14 +400,15 @@ fn search<M: Message<Reply = ()>>(
     }
 }
 
-/// Takes the first message that matches out of those kept, looking at none of the first `passed`.
+/// Takes the first kept message that matches, skipping the first `passed`.
 fn take_kept<M: Message<Reply = ()>>(
     worker: &Worker,
     current: CurrentProcess,
     matches: &mut impl FnMut(&M) -> bool,
     passed: &mut usize,
 ) -> Option<M> {
-    // SAFETY: no nested turn runs, and the reference ends here.
+    // SAFETY: no nested turn runs outside `run_nested`, and the reference ends with the check in the
+    // next line (invariant 1).
     let seldom = &unsafe { current.state::<AsyncProcess<M>>().as_mut() }.seldom;
     if seldom.as_ref().is_none_or(|seldom| seldom.kept.len() == 0) {
         return None;
@@ -410,7 +425,8 @@ fn take_kept<M: Message<Reply = ()>>(
     Some(taken.message)
 }
 
-/// Drops so many of the kept messages that count, the oldest first: newer ones have their places.
+/// Drops the oldest `count` of the kept messages that hold places: newer messages have taken the
+/// places.
 fn drop_oldest<M: Message<Reply = ()>>(
     worker: &Worker,
     current: CurrentProcess,
@@ -427,15 +443,15 @@ fn drop_oldest<M: Message<Reply = ()>>(
     }
 }
 
-/// Changes what is kept, and has everybody know who counts it: the budget, and the cell for those
-/// who look at it.
+/// Changes the kept messages, and updates the budget and the cell's extension, which inspections
+/// read.
 fn change_kept<M: Message<Reply = ()>, R>(
     worker: &Worker,
     mut current: CurrentProcess,
     change: impl FnOnce(&mut Kept<M>) -> R,
 ) -> R {
-    // SAFETY: no nested turn runs, and the reference ends with this function, which the user's
-    // condition, called by `change`, cannot call again: see the file's invariant 1.
+    // SAFETY: no nested turn runs outside `run_nested`, and the reference ends with this function.
+    // The user's condition, which `change` calls, cannot reach the state (invariant 1).
     let kept = &mut unsafe { current.state::<AsyncProcess<M>>().as_mut() }.seldom().kept;
     let before = kept.len();
     let changed = change(kept);
@@ -456,18 +472,18 @@ fn change_kept<M: Message<Reply = ()>, R>(
 /// Calls the wakers of senders that were let into a bounded mailbox.
 fn wake_all(wakers: Vec<Waker>) {
     for waker in wakers {
-        // Any future may wait for room with a waker of its own.
+        // Any future may wait for room with a waker of its own, which may panic.
         let _ = catch(|| waker.wake());
     }
 }
 
-/// The messages of a nested turn, of which the receive may take one. Dropping this keeps the others;
-/// so none is lost if the receive's condition panics.
+/// The messages of a nested turn. The receive may take one of them; the drop keeps the others, so
+/// none is lost if the receive's condition panics.
 struct Taken<'a, M: Message<Reply = ()>> {
     worker: &'a Worker,
     current: CurrentProcess,
     arrived: Arrived<M>,
-    /// Whether the receive has taken one.
+    /// Whether the receive has taken a message.
     is_given: bool,
     passed: &'a mut usize,
 }
@@ -495,30 +511,33 @@ impl<M: Message<Reply = ()>> Drop for Taken<'_, M> {
     }
 }
 
-/// Has the process exit, if that is wanted, when the user's future next waits.
+/// Notes an exit that `after` asks for: the process exits when the user's future next waits.
 fn obey<M: Message<Reply = ()>>(current: CurrentProcess, after: After) {
     match after {
         After::Exit(_) | After::Kill => {
-            // SAFETY: called between nested turns, and the reference ends here.
+            // SAFETY: `obey` is only called between nested turns, and the reference ends with this
+            // statement (invariant 1).
             unsafe { current.state::<AsyncProcess<M>>().as_mut() }.want_exit(after);
         }
-        // To stop when idle is not for a turn that only passes by.
+        // A nested turn leaves the process in its outer turn, so it cannot stop as idle.
         After::Next | After::ExitIfIdle => {}
         After::Ended(_) => unreachable!("the last turn of an exit is not in a mailbox"),
     }
 }
 
-/// Runs the next message's turn, which puts what it carries into `arrived`; none if there is none.
+/// Runs the next message's turn, which puts the message into `arrived`; `None` if none is queued.
 fn run_nested<M: Message<Reply = ()>>(
     worker: &Worker,
     current: CurrentProcess,
     arrived: &mut Arrived<M>,
 ) -> Option<After> {
-    // What it is about to learn must not be overtaken by what it has said.
+    // Later sends may depend on the message that is about to be received, so they must not join a
+    // train that was begun before it.
     worker.end_streak();
     let state = current.state::<AsyncProcess<M>>();
-    // SAFETY: by invariants 1 and 2 nobody else has the state; each reference ends at once. While
-    // the nested turn runs, `arrived` is used by it alone, through the pointer.
+    // SAFETY: by invariants 1 and 2 no other reference to the state is in use, and each access here
+    // ends at once. While the nested turn runs, only that turn uses `arrived`, through the pointer
+    // (invariant 3).
     unsafe {
         (*state.as_ptr()).arriving = arrived;
         let after = current.run_nested(worker.current_turn());
@@ -540,7 +559,7 @@ impl<M> AsyncProcess<M> {
         })
     }
 
-    /// The first wish counts, but for a kill.
+    /// Requests an exit. The first request counts, but a kill replaces it.
     fn want_exit(&mut self, after: After) {
         let exit = &mut self.seldom().exit;
         if exit.is_none() || matches!(after, After::Kill) {
@@ -569,10 +588,10 @@ impl<M> AsyncProcess<M> {
 }
 
 impl<M> AsyncProcess<M> {
-    /// The nested turn puts down what it brings.
+    /// Hands the nested turn's message to the receive.
     fn arrive(&mut self, message: M) {
-        // SAFETY: not null only while a receive waits for this turn to be over; see the file's
-        // invariant 3.
+        // SAFETY: the pointer is not null only while a receive in `run_nested` waits for this turn
+        // to be over; it points to that receive's `arrived` (invariant 3).
         if let Some(arriving) = unsafe { self.arriving.as_mut() } {
             arriving.push(message);
         }
@@ -608,18 +627,18 @@ impl<M> fmt::Debug for AsyncProcess<M> {
 impl RuntimeHandle {
     /// Spawns a process that is written as a future and takes its messages itself.
     ///
-    /// It exits when the future ends, normally or with the error it returns, or panics.
-    /// [`Address::stop`] takes effect when the future, having taken all messages before, waits
+    /// The process exits when the future panics or ends, normally or with the error it returns.
+    /// [`Address::stop`] takes effect when the future has taken all messages before it and waits
     /// for another.
     ///
-    /// See [`Inbox`] for an example. Turns that are not messages ([`Turn`]) run too, while the
+    /// See [`Inbox`] for an example. Turns that are not messages ([`Turn`]) run as well while the
     /// process is receiving, but may not wait for anything.
     ///
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the function back.
     ///
     /// Cost: a slot of 64 bytes, and a pooled block for the future, which takes some 80 bytes more
-    /// than it would without an inbox. A message costs one more turn that does not suspend.
+    /// than it would without an inbox. A message costs an additional turn that does not suspend.
     pub fn spawn_async<M, F, R>(&self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
     where
         M: Message<Reply = ()>,
@@ -634,7 +653,7 @@ impl Spawner<'_> {
     /// Spawns a process that is written as a future; see [`RuntimeHandle::spawn_async`].
     ///
     /// # Errors
-    /// As [`RuntimeHandle::spawn_async`].
+    /// The errors of [`RuntimeHandle::spawn_async`].
     pub fn spawn_async<M, F, R>(self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
     where
         M: Message<Reply = ()>,
@@ -650,7 +669,7 @@ impl Spawner<'_> {
 const _: () = assert!(size_of::<AsyncProcess<[u8; 100]>>() <= 16, "fits the smallest slot");
 const _: () = assert!(size_of::<Inbox<u64>>() == 8, "lies in each process's future, often twice");
 
-/// The one turn of an async process.
+/// The only turn of an async process, apart from nested turns.
 struct Begin<F, R>(F, PhantomData<fn() -> R>);
 
 impl<M, F, R> Turn<AsyncProcess<M>> for Begin<F, R>
@@ -661,7 +680,7 @@ where
 {
     type Reply = ();
 
-    // Not an `async fn`: its future would hold on to the borrow of the state.
+    // Not an `async fn`, whose future would keep the borrow of the state.
     fn run(
         self,
         _: &mut AsyncProcess<M>,
@@ -672,18 +691,18 @@ where
     }
 }
 
-/// The user's future, and its end as the process's. Written out, for an `async` block would have room
-/// for the inbox and the future twice: where each comes from, and where it is pinned.
+/// The user's future; its end is the process's exit. Written by hand, because an `async` block
+/// would have room for the inbox and the future twice: where each is made, and where it is pinned.
 struct Life<'a, M, F, R> {
     stage: Stage<F, R>,
     cx: &'a mut Context<AsyncProcess<M>>,
 }
 
 enum Stage<F, R> {
-    /// To be called when polled, for before that the state is still borrowed.
+    /// Called at the first poll, because the state is still borrowed before it.
     Begins(F),
     Runs(R),
-    /// It has panicked as it was called.
+    /// The user's function has panicked.
     Over,
 }
 
@@ -696,8 +715,8 @@ where
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, task: &mut std::task::Context<'_>) -> Poll<()> {
-        // SAFETY: a future that runs is not moved: its stage is not left while this lives. Neither the
-        // function nor the context needs a pin.
+        // SAFETY: the future in `Stage::Runs` is never moved, because no other stage follows that
+        // stage. Neither the function nor the context needs a pin.
         let Life { stage, cx } = unsafe { self.get_unchecked_mut() };
         let current = cx.current();
         if matches!(stage, Stage::Begins(_))
@@ -709,15 +728,17 @@ where
             *stage = Stage::Runs(begin(Inbox { pid: current.pid(), messages: PhantomData }));
         }
         let Stage::Runs(future) = stage else { unreachable!("is not polled after a panic") };
-        // SAFETY: as above.
+        // SAFETY: the future stays in `Stage::Runs` until `self`, which is pinned, is dropped.
         let future = unsafe { Pin::new_unchecked(future) };
-        // SAFETY: this is the process's turn, no nested one runs, and the reference ends here.
+        // SAFETY: this is the process's turn, so this thread holds the token (invariant 2). No
+        // nested turn runs, and the reference ends with this statement (invariant 1).
         let waiting = unsafe { current.state::<AsyncProcess<M>>().as_mut() }.take_waiting();
         if let Some(waker) = waiting {
             waker.wake();
         }
         let polled = future.poll(task);
-        // SAFETY: the same.
+        // SAFETY: the token is still held (invariant 2). The future's poll has returned, so no
+        // nested turn runs; the reference ends with this expression (invariant 1).
         let after = match unsafe { current.state::<AsyncProcess<M>>().as_mut() }.take_exit() {
             Some(after) => after,
             None => match polled {

@@ -1,4 +1,4 @@
-//! What a handler knows of its own process.
+//! The context of a handler: its view of its own process.
 
 use crate::address::{Address, Pid};
 use crate::cell::CurrentProcess;
@@ -43,7 +43,7 @@ impl<P: Process> Context<P> {
         Context { current, after: After::Next, timeout: None, process: PhantomData }
     }
 
-    /// The turn is over; what comes after it?
+    /// Ends the turn: sets the receive timeout, if there is one, and returns the next step.
     #[inline(always)]
     pub(crate) fn into_after(self) -> After {
         if let Some(time) = self.timeout {
@@ -52,7 +52,7 @@ impl<P: Process> Context<P> {
         self.after
     }
 
-    /// What is to come after this turn.
+    /// Sets the step that follows this turn.
     pub(crate) fn end(&mut self, after: After) {
         self.after = after;
     }
@@ -66,12 +66,12 @@ impl<P: Process> Context<P> {
         Address::from_raw(self.current.pid().raw())
     }
 
-    /// Which process this is.
+    /// The pid of this process.
     pub fn pid(&self) -> Pid {
         self.current.pid()
     }
 
-    /// The process that spawned this one linked or monitored, if one did.
+    /// The parent: the process that spawned this process linked or monitored, if there is one.
     pub fn parent(&mut self) -> Option<Pid> {
         self.current.if_extension(|own| own.parent).flatten()
     }
@@ -81,13 +81,14 @@ impl<P: Process> Context<P> {
         self.current.runtime()
     }
 
-    /// What [`spawn_attached`](RuntimeHandle::spawn_attached) gave along, if it is a `T`.
+    /// The value that [`spawn_attached`](RuntimeHandle::spawn_attached) attached, if it is a `T`.
     pub fn attachment<T: 'static>(&mut self) -> Option<&mut T> {
         self.current.attachment()?.downcast_mut()
     }
 
-    /// Has [`Process::timeout`] run if no message is handled within this time from the end of this
-    /// turn. Whatever is handled before, that ends it; zero means as soon as the mailbox is empty.
+    /// Runs [`Process::timeout`] if no message is handled within this time from the end of this
+    /// turn. Any turn that runs before then ends the wait; zero means as soon as the mailbox is
+    /// empty.
     ///
     /// ```
     /// use std::time::Duration;
@@ -115,49 +116,49 @@ impl<P: Process> Context<P> {
     ///
     /// Resolution: the clock's, some milliseconds; more than twelve days count as twelve.
     ///
-    /// Cost: some nanoseconds, however often it is set anew; 16 bytes while it is set.
+    /// Cost: some nanoseconds, however often it is set again; 16 bytes while it is set.
     pub fn receive_timeout(&mut self, time: Duration) {
         self.timeout = Some(time);
     }
 
-    /// Sends a message to this process when a time has passed. See
-    /// [`RuntimeHandle::send_after`].
+    /// Sends a message to this process after a delay. See [`RuntimeHandle::send_after`].
     pub fn send_after<T: Turn<P>>(&self, delay: Duration, message: T) -> Timer {
         self.runtime().send_after(self.address(), delay, message)
     }
 
-    /// Sends clones of a message to this process, one each period. See
+    /// Sends a clone of a message to this process each period. See
     /// [`RuntimeHandle::send_every`].
     pub fn send_every<T: Turn<P> + Repeatable>(&self, period: Duration, message: T) -> Timer {
         self.runtime().send_every(self.address(), period, message)
     }
 
-    /// Exits when this turn is over, with a reason.
+    /// Exits with a reason when this turn is over.
     ///
-    /// Messages still queued are dropped, and their callers told the reason. The reply of this
-    /// turn is sent.
+    /// The reply of this turn is sent. Messages still queued are dropped, and their callers get
+    /// the reason.
     pub fn stop(&mut self, reason: ExitReason) {
         self.after = After::exit(reason);
     }
 
-    /// Exits when this turn is over, but only if at that instant no message is queued.
+    /// Exits when this turn is over, but only if no message is queued at that instant.
     ///
-    /// Check and exit are one step, so no message is lost: each is either handled here, or handed
-    /// back to a sender that came too late.
+    /// Check and exit are a single step, so no message is lost: each is either handled here, or
+    /// handed back to a sender that came too late.
     pub fn stop_if_idle(&mut self) {
         if matches!(self.after, After::Next) {
             self.after = After::ExitIfIdle;
         }
     }
 
-    /// Links this process and another: when one exits, the other gets an exit signal.
+    /// Links this process and another: when either exits, the other gets an exit signal.
     ///
-    /// Unless it [traps exits](Self::trap_exits), a process that gets one with a reason other than
-    /// [`ExitReason::Normal`] exits for the same reason. If the other has exited already, the
-    /// signal comes at once, with [`ExitReason::NoProcess`]. Two processes have one link or none.
+    /// A process that gets an exit signal with a reason other than [`ExitReason::Normal`] exits for
+    /// the same reason, unless it [traps exits](Self::trap_exits). If the other process has exited
+    /// already, the signal comes at once, with [`ExitReason::NoProcess`]. Two processes have a
+    /// single link or none.
     ///
-    /// Cost: a message to the other. The first link, monitor or name of a process allocates about
-    /// 200 bytes for all of these.
+    /// Cost: a message to the other process. The first link, monitor or name of a process allocates
+    /// about 200 bytes for all of these.
     pub fn link(&mut self, other: impl Into<Pid>) {
         let (me, other) = (self.pid(), other.into());
         if me != other && self.current.with_extension(|own| own.links.link(other)) {
@@ -165,7 +166,7 @@ impl<P: Process> Context<P> {
         }
     }
 
-    /// Takes the link to another process away; from here on its exit has no effect on this one.
+    /// Removes the link to another process, whose exit has no effect on this process after that.
     pub fn unlink(&mut self, other: impl Into<Pid>) {
         let (me, other) = (self.pid(), other.into());
         if let Some(number) = self.current.if_extension(|own| own.links.unlink(other)).flatten() {
@@ -173,16 +174,18 @@ impl<P: Process> Context<P> {
         }
     }
 
-    /// Whether exit signals come as messages to [`Process::exit`], instead of ending this process.
+    /// Sets whether exit signals come as messages to [`Process::exit`] instead of ending this
+    /// process.
     ///
     /// A [kill](Pid::kill) cannot be trapped.
     pub fn trap_exits(&mut self, trap: bool) {
         self.current.with_extension(|own| own.traps_exits = trap);
     }
 
-    /// Asks to be told when a process exits, by [`Process::down`]; at once if it has.
+    /// Monitors a process: [`Process::down`] runs here when it exits, or at once if it has exited.
     ///
-    /// Each call makes a monitor of its own. It is one-sided: the other does not notice.
+    /// Each call makes a monitor of its own. A monitor is one-sided: the other process does not
+    /// notice it.
     pub fn monitor(&mut self, other: impl Into<Pid>) -> MonitorRef {
         let (me, other) = (self.pid(), other.into());
         let number = self.current.with_extension(|own| own.monitor(other));
@@ -190,7 +193,7 @@ impl<P: Process> Context<P> {
         MonitorRef::new(other, number)
     }
 
-    /// Takes a monitor away; it will not fire after this, even if the other has exited already.
+    /// Removes a monitor. It does not fire after this, even if the other process has exited before.
     pub fn demonitor(&mut self, monitor: MonitorRef) {
         if self.forget_monitor(monitor) {
             let (by, number) = (self.pid(), monitor.number());
@@ -200,16 +203,16 @@ impl<P: Process> Context<P> {
 
     /// Sends an exit signal from this process; see [`Pid::exit`].
     ///
-    /// To itself, also [`ExitReason::Normal`] has effect.
+    /// A process that sends itself [`ExitReason::Normal`] exits as well, unless it traps exits.
     pub fn exit(&mut self, other: impl Into<Pid>, reason: ExitReason) {
         let from = Some(self.pid());
         signal::send(other.into(), Signal::Exit { from, reason, by_link: false });
     }
 
     /// Whether something other than a message may still wake this process: a timer whose message is
-    /// neither handled nor cancelled, a piped future, a receive timeout, a link, a monitor, a name or
-    /// a group. For a [layer](crate::Layer), about processes that it has spawned; a piped future
-    /// counts for good, also when its result has come.
+    /// neither handled nor cancelled, a piped future, a receive timeout, a link, a monitor, a name
+    /// or a group. Meant for a [layer](crate::Layer), about the processes that it has spawned. A
+    /// piped future counts for good, even when its result has come.
     pub fn has_ties(&mut self) -> bool {
         let tied = |own: &mut Extension| {
             *own.has_piped.get_mut()
@@ -222,30 +225,30 @@ impl<P: Process> Context<P> {
         self.timeout.is_some() || self.current.if_extension(tied).unwrap_or(false)
     }
 
-    /// The first turn of the process runs.
+    /// Records that the process's first turn has begun: signals need not wait any longer.
     pub(crate) fn has_begun(&self) {
         self.current.has_begun();
     }
 
-    /// Strikes a monitor off; false if it has fired or was taken away.
+    /// Removes a monitor from the process's list; false if it has fired or was removed before.
     pub(crate) fn forget_monitor(&mut self, monitor: MonitorRef) -> bool {
         let (number, pid) = (monitor.number(), monitor.pid());
         let forget = |own: &mut Extension| {
-            // One that another process was given may have the number of one of ours.
+            // The reference of another process's monitor may have the number of a monitor of ours.
             own.monitors.get(&number).is_some_and(|&of| of == pid)
                 && own.monitors.remove(&number).is_some()
         };
         self.current.if_extension(forget).unwrap_or(false)
     }
 
-    /// Whether an exit signal from there is to be obeyed though exits are trapped.
+    /// Whether an exit signal from this sender ends the process although it traps exits.
     pub(crate) fn obeys(&mut self, from: Option<Pid>) -> bool {
         let obeyed = self.current.if_extension(|own| own.parent.filter(|_| own.obeys_parent));
         from.is_some() && obeyed.flatten() == from
     }
 }
 
-/// How a `P` is told that a process it monitors is down.
+/// Returns the function that notifies a `P` of the exit of a process it monitors.
 pub(crate) fn tell_down<P: Process>() -> TellDown {
     |to, down| {
         let _ = Cast::<P, _>::push(to.raw(), DownTurn(down));

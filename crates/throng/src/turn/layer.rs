@@ -1,14 +1,15 @@
-//! A layer on top of processes: code that runs around every turn of a process, whatever woke it.
+//! A layer on top of processes: code that runs around every turn of a process, for whatever reason
+//! the turn runs.
 //!
 //! ```text
 //! message, timer, hook ──▶ begin ──▶ the turn ──▶ end ──▶ reply
 //!                            │                     └──▶ settle (may wait) ──▶ reply
-//!                            └──▶ refused: the message is dropped, its caller is told
+//!                            └──▶ refused: the message is dropped, its caller gets the reason
 //! ```
 //!
 //! Invariants: between `begin` and the reply no other turn of the process runs. A turn that is
-//! dropped in the middle, because its process was killed for one, has no `end`; the layer learns of
-//! it when the layer itself is dropped with the process.
+//! dropped in the middle, for example because its process was killed, has no `end`; the layer
+//! learns of this when the layer itself is dropped with the process.
 
 use crate::address::Address;
 use crate::cell::Token;
@@ -23,18 +24,20 @@ use std::any::Any;
 use std::future::Future;
 
 /// Code that runs around every turn of a process: handlers, timers, `receive_timeout`, piped
-/// results, the hooks `down`, `exit` and `timeout`. The hook `stopping` and turns whose
-/// [`LAYERED`](Turn::LAYERED) is false are left out of it.
+/// results, the hooks `down`, `exit` and `timeout`. The layer does not run around the hook
+/// `stopping`, and turns whose [`LAYERED`](Turn::LAYERED) is false begin without [`begin`].
 ///
 /// The value is kept with the process, as an [attachment](Context::attachment), from
-/// [`RuntimeHandle::spawn_layered`] on. The durable layer is one.
+/// [`RuntimeHandle::spawn_layered`] on. Durable processes are built on a layer.
 ///
-/// Cost: none for other processes but a look at a pointer beside the mailbox.
+/// Cost: for processes without a layer, a read of a pointer beside the mailbox.
+///
+/// [`begin`]: Self::begin
 pub trait Layer<P: Process>: Send + 'static {
     /// Decides whether a turn may begin.
     ///
     /// # Errors
-    /// The reason for which it may not: the message is dropped, its caller gets
+    /// The reason why the turn is refused: the message is dropped, its caller gets
     /// [`CallError::Died`](crate::CallError::Died), and the process exits when its mailbox is
     /// empty.
     fn begin(cx: &mut Context<P>) -> Result<(), ExitReason>;
@@ -44,21 +47,23 @@ pub trait Layer<P: Process>: Send + 'static {
     /// Also called after turns whose [`LAYERED`](Turn::LAYERED) is false.
     fn end(process: &mut P, cx: &mut Context<P>, outcome: Result<(), &ExitReason>) -> TurnEnd;
 
-    /// Runs, still within the turn, where [`end`](Self::end) said [`TurnEnd::Settle`]. An error is
-    /// what the turn's caller is told in place of the reply.
+    /// Runs, still within the turn, after [`end`](Self::end) has returned [`TurnEnd::Settle`].
+    ///
+    /// # Errors
+    /// The reason that the turn's caller gets in place of the reply.
     fn settle(
         process: &mut P,
         cx: &mut Context<P>,
     ) -> impl Future<Output = Result<(), ExitReason>> + Send;
 }
 
-/// The step that follows a turn, as its [`Layer`] decides.
+/// The step that follows a turn, decided by its [`Layer`].
 #[derive(Debug)]
 #[must_use]
 pub enum TurnEnd {
     /// The reply is sent; a turn that panicked ends its process.
     Over,
-    /// The turn's caller is told this reason in place of the reply. The process goes on, unless the
+    /// The turn's caller gets this reason in place of the reply. The process goes on, unless the
     /// turn or its layer stopped it.
     Refused(ExitReason),
     /// The reply waits for [`Layer::settle`].
@@ -72,7 +77,7 @@ pub(crate) struct Around<P> {
     pub(crate) settle: fn(&Token, Held, Context<P>) -> Progress,
 }
 
-/// An [`Around`] of some type of process.
+/// An [`Around`] whose type of process is not known statically.
 pub(crate) type AnyAround = &'static (dyn Any + Send + Sync);
 
 struct AroundOf<P, L>(std::marker::PhantomData<(P, L)>);
@@ -82,13 +87,13 @@ impl<P: Process, L: Layer<P>> AroundOf<P, L> {
         &Around { begin: L::begin, end: L::end, settle: frame::settle::<P, L> };
 }
 
-/// The layer of the token's process, which is a `P`.
+/// Returns the layer of the token's process, a `P`, if it has a layer.
 #[cold]
 pub(crate) fn of<P: Process>(token: &Token) -> Option<&'static Around<P>> {
     token.if_extension(|own| own.layer)??.downcast_ref()
 }
 
-/// The first turn of a layer's process, which signals wait for up to where it first waits.
+/// The first turn of a layered process. Signals wait until this turn first waits or is over.
 struct First<T>(T);
 
 impl<P: Process, T: Turn<P>> Turn<P> for First<T> {
@@ -106,9 +111,9 @@ impl RuntimeHandle {
     /// place of the hook [`started`](Process::started), which it may call.
     ///
     /// # Errors
-    /// As [`spawn`](Self::spawn).
+    /// The errors of [`spawn`](Self::spawn); the process and its first turn are handed back.
     ///
-    /// Cost: three allocations more.
+    /// Cost: three allocations more than [`spawn`](Self::spawn).
     pub fn spawn_layered<P: Process, L: Layer<P>, T: Turn<P>>(
         &self,
         process: P,

@@ -1,5 +1,5 @@
-//! Work beside a process's turns: futures whose result comes back as a message, and closures that
-//! block.
+//! Work beside a process's turns: futures whose results come back as messages, and blocking
+//! closures.
 
 use crate::address::{Address, Pid};
 use crate::error::{BlockingError, SpawnError};
@@ -9,7 +9,7 @@ use crate::turn::context::Context;
 use std::future::Future;
 
 impl<P: Process> Context<P> {
-    /// Runs a future beside this process and sends it what comes out.
+    /// Runs a future beside this process and sends the process its result.
     ///
     /// ```
     /// use throng::prelude::*;
@@ -51,13 +51,13 @@ impl<P: Process> Context<P> {
     /// # }
     /// ```
     ///
-    /// The future runs in a process of its own, whose pid this returns. It is not linked: if this
-    /// process exits first, the future runs to its end and the result is dropped. If the future
-    /// panics, that is logged and no message comes; whoever must know [monitors](Self::monitor)
-    /// the pid, and cancels by [killing](Pid::kill) it.
+    /// The future runs in a process of its own, whose pid is returned. The two processes are not
+    /// linked: if this process exits first, the future runs to its end and the result is dropped.
+    /// If the future panics, the panic is logged and no message comes. [Monitor](Self::monitor) the
+    /// pid to learn of a panic; [kill](Pid::kill) it to cancel the future.
     ///
-    /// What comes out was asked for, and so counts against no bound: a full mailbox takes it, and so
-    /// does one over the budget of all mailboxes.
+    /// The result counts against no bound, because this process has asked for it: a full mailbox
+    /// takes it, also when the budget of all mailboxes is used up.
     ///
     /// # Errors
     /// [`SpawnError`] hands the future back.
@@ -76,10 +76,11 @@ impl<P: Process> Context<P> {
         }
     }
 
-    /// Runs a closure that may block, on the threads that tokio keeps for that, and waits for it.
+    /// Runs a closure that may block, on tokio's blocking threads, and waits for its result.
     ///
-    /// This process's turn waits; others run. Dropping the future does not stop a closure that has
-    /// begun. It does not borrow the context, so it can be [piped](Self::pipe) as well.
+    /// Only this process's turn waits; other processes run. Dropping the future does not stop a
+    /// closure that has begun. The future does not borrow the context, so it can be
+    /// [piped](Self::pipe) as well.
     ///
     /// # Errors
     /// [`BlockingError::Panicked`] if the closure panics; [`BlockingError::ShutDown`] if it could
@@ -113,7 +114,7 @@ struct Pipe;
 
 impl Process for Pipe {}
 
-/// Its one turn.
+/// The only turn of a [`Pipe`]: runs the future and sends the result.
 struct Piped<P, F> {
     future: F,
     to: Address<P>,
@@ -129,7 +130,7 @@ where
 
     async fn run(self, _: &mut Pipe, cx: &mut Context<Pipe>) {
         cx.has_begun();
-        // Whoever asked for it may have exited.
+        // The process that piped the future may have exited: then the result is dropped.
         if let Err(unwanted) = self.to.push(self.future.await) {
             drop_users(unwanted);
         }

@@ -1,8 +1,8 @@
-//! The waker of a process: a plain pointer to its cell, with no count to keep.
+//! The waker of a process: a plain pointer to its cell, with no reference count.
 //!
 //! Slots are cells for good, so a waker may outlive its process, its runtime, and the slot's next
-//! owner too: at worst it makes a stranger poll once in vain (see `turn_state`). Cloning and
-//! dropping one costs nothing.
+//! owner too: at worst it makes an unrelated process poll once in vain (invariant 3 of
+//! `turn_state`). Cloning and dropping a waker costs nothing.
 
 use crate::cell::{CellRef, Token};
 use crate::scheduler;
@@ -12,11 +12,11 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, drop);
 
-/// The waker to poll this process's turn with.
+/// Returns the waker to poll this process's turn with.
 #[inline(always)]
 pub(crate) fn of(token: &Token) -> ManuallyDrop<Waker> {
-    // SAFETY: the functions below keep the contract of a waker: they may be called from any
-    // thread at any time, for the slot stays a cell.
+    // SAFETY: the functions of `VTABLE` keep the contract of a waker: any thread may call them at
+    // any time, because a slot stays a cell for good.
     ManuallyDrop::new(unsafe { Waker::from_raw(raw(token.as_ref().as_ptr().as_ptr().cast())) })
 }
 
@@ -36,7 +36,7 @@ unsafe fn clone(cell: *const ()) -> RawWaker {
 
 unsafe fn wake(cell: *const ()) {
     let Some(cell) = NonNull::new(cell.cast_mut().cast()) else { return };
-    // SAFETY: made from a token's cell in `of`.
+    // SAFETY: `of` made this pointer from a token's cell, and a slot stays a cell for good.
     if let Some(token) = unsafe { CellRef::new(cell) }.wake_turn() {
         scheduler::schedule(token);
     }

@@ -5,23 +5,23 @@
 //!                             └──────passed over──▶ Kept ──a later receive──▶
 //! ```
 //!
-//! [`Arrived`] holds the messages of one nested turn for as long as the receive looks at them.
+//! [`Arrived`] holds the messages of a nested turn for as long as the receive looks at them.
 //! [`Kept`] holds the messages that every receive so far has passed over; it belongs to the process
 //! and is dropped with it.
 //!
-//! Invariants: a message in [`Kept`] is older than any in [`Arrived`], and that is older than any in
-//! the mailbox. Code of the user's (a receive's condition, a message's drop) never runs while a
-//! queue in here is half changed, and no panic of a drop keeps the other messages from being
+//! Invariants: a message in [`Kept`] is older than any in [`Arrived`], and a message in [`Arrived`]
+//! is older than any in the mailbox. User code (a receive's condition, a message's drop) never runs while a queue of
+//! this file is half changed, and a drop that panics does not keep the other messages from being
 //! dropped.
 
 use crate::exit::drop_users;
 use crate::mailbox::budget;
 use std::collections::VecDeque;
 
-/// A buffer that takes more than this is given back as soon as it is empty.
+/// Size above which a buffer is freed as soon as it is empty.
 const BUFFER_BYTES: usize = 4096;
 
-/// The messages of one nested turn, oldest first: nearly always one.
+/// The messages of a nested turn, oldest first: nearly always one.
 pub(super) struct Arrived<M> {
     first: Option<M>,
     later: VecDeque<M>,
@@ -88,7 +88,8 @@ impl<M> Kept<M> {
         self.0.push_back(Passed { message, is_counted });
     }
 
-    /// Takes the first message that matches, looking at none of the first `passed` and counting on.
+    /// Takes the first message that matches, skipping the first `passed`; adds to `passed` the
+    /// number of further messages that do not match.
     pub(super) fn take(
         &mut self,
         matches: &mut impl FnMut(&M) -> bool,
@@ -103,7 +104,7 @@ impl<M> Kept<M> {
         None
     }
 
-    /// Takes the oldest message that counts against a bound, and says where it was.
+    /// Takes the oldest message that counts against the bound, and returns its position as well.
     pub(super) fn take_oldest_counted(&mut self) -> Option<(usize, M)> {
         let place = self.0.iter().position(|kept| kept.is_counted)?;
         Some((place, self.remove(place)?.message))
