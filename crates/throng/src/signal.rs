@@ -1,39 +1,41 @@
-//! Signals: what processes tell each other besides messages, and what it does to the one told.
+//! Signals: notices that processes send each other besides messages, and their effect on the
+//! receiver.
 //!
-//! A signal travels in the mailbox of its target, so that it comes after every message its sender
-//! sent before; but it is acted on as soon as the mailbox is looked at, before the messages that
-//! wait, also while a turn is suspended. It acts under the target's token, so there is no lock,
-//! and nothing is lost: a target that is gone is seen at the push, one that is going refuses what
-//! it has left in its mailbox.
+//! A signal travels in the mailbox of its target, so it comes after every message that its sender
+//! sent before. But it takes effect as soon as the target's mailbox is looked at, before the
+//! messages that wait, and also while a turn is suspended. It acts under the target's token, so no
+//! lock is needed. No signal is lost: the push of a signal fails if the target has exited, and a
+//! target that is exiting refuses the signals left in its mailbox.
 //!
-//! | signal | does | refused by a process that is gone |
+//! | signal | effect | answer if the process has exited |
 //! |---|---|---|
 //! | link | adds the link | the sender gets an exit signal, `NoProcess` |
-//! | unlink | removes it and acknowledges | – |
+//! | unlink | removes the link and acknowledges | – |
 //! | exit | ends the process, or is trapped and becomes a message | – |
 //! | kill | ends the process | – |
-//! | monitor | adds the watcher | the watcher is told, `NoProcess` |
-//! | demonitor | removes it; sent for each monitor of a process that exits, too | – |
-//! | inspect | shows the process to whoever asked | that one learns it by the drop |
+//! | monitor | adds the watcher | the watcher is notified, `NoProcess` |
+//! | demonitor | removes the watcher; also sent for each monitor of a process that exits | – |
+//! | inspect | shows the process to the inspector | the inspector learns it by the drop |
 //! | probe | is seen by the calls that the turn waits for; see `cycle` | – |
-//! | watch | adds a watcher that is no process | it is told, `NoProcess` |
-//! | unwatch | removes it | – |
-//! | join | has the process leave something when it exits | that is left at once |
-//! | leave | it has left that already | – |
-//! | tie | enters a timer that somebody else has set for the process | the timer ends |
-//! | untie | strikes a timer off that has been cancelled elsewhere | – |
+//! | watch | adds a watcher that is not a process | the watcher is notified, `NoProcess` |
+//! | unwatch | removes that watcher | – |
+//! | join | adds a membership, which the process leaves when it exits | the membership is left at once |
+//! | leave | drops a membership that has been left already | – |
+//! | tie | adds a timer that another process or a thread has set for the process | the timer ends |
+//! | untie | removes a timer that has been cancelled elsewhere | – |
 //!
 //! A process whose turn does not end leaves its signals unread, and any process or thread may go on
-//! sending some. The count in `turn_state` bounds them, and their bytes are charged to the budget:
+//! sending signals. The count in `turn_state` bounds them, and their bytes are charged to the
+//! budget:
 //!
 //! | unread | outcome |
 //! |---|---|
-//! | [`SIGNALS_MOST`] / 16 | `inspect` and `probe` are dropped: the asker learns that the process does not answer, a cycle of calls ends by its deadlines |
-//! | [`SIGNALS_MOST`] | the process is killed as soon as it can be, for a reason that says so; what comes from here on is refused as in the table above |
+//! | [`SIGNALS_MOST`] / 16 | `inspect` and `probe` are dropped: the inspector learns that the process does not answer, and a cycle of calls ends by its deadlines |
+//! | [`SIGNALS_MOST`] | the process is killed as soon as possible, for a reason that says so; later signals are refused as in the table above |
 //!
-//! A refused signal loses nothing, because the process is certain to end and then tells all that it
-//! knows of: an exit or a kill finds its target ending, a link and a monitor are answered at once,
-//! and a sender that unlinks, demonitors, unwatches or leaves ignores the end.
+//! A refused signal loses nothing, because the process is certain to end and then notifies every
+//! peer it knows of: an exit or a kill finds its target ending, a link and a monitor are answered
+//! at once, and a sender that unlinks, demonitors, unwatches or leaves ignores the end.
 //!
 //! [`SIGNALS_MOST`]: crate::turn::turn_state::SIGNALS_MOST
 
@@ -56,7 +58,7 @@ use crate::timer::message_timer::{TimerRef, TimerTie};
 use crate::turn::frame::After;
 use std::ptr::NonNull;
 
-/// See the file's head.
+/// A signal to a process. See the file's head.
 pub(crate) enum Signal {
     Link {
         from: Pid,
@@ -89,7 +91,7 @@ pub(crate) enum Signal {
     Unwatch {
         key: usize,
     },
-    /// To be looked at by somebody else; see `inspect`.
+    /// Has the process inspected by a closure, under its token; see `inspect`.
     Inspect(Box<dyn FnOnce(&Token) + Send>),
     Join {
         key: usize,
@@ -103,15 +105,15 @@ pub(crate) enum Signal {
     Untie(TimerRef),
 }
 
-/// What remains to be done when a signal has acted.
+/// Work that remains when a signal has taken effect.
 #[must_use]
 pub(crate) enum Outcome {
     Nothing,
-    /// It has become a message: to be handled after all that came before.
+    /// The signal has become a message, to be handled after all messages that came before it.
     Message(NonNull<Link>),
-    /// The process is over.
+    /// The process exits.
     Exit(After),
-    /// Somebody inspects the process, its mailbox too, when all signals are out of it.
+    /// The closure inspects the process and its mailbox, once all signals are out of the mailbox.
     Inspect(Box<dyn FnOnce(&Token) + Send>),
 }
 
@@ -122,24 +124,24 @@ pub(crate) fn send(to: Pid, signal: Signal) {
     }
 }
 
-/// Sends a signal; it comes back if the process has exited.
+/// Sends a signal, and returns it if the process has exited or refuses signals.
 pub(crate) fn try_send(to: Pid, signal: Signal) -> Result<(), Signal> {
     envelope::send_signal(to, signal)
 }
 
-/// Sends a signal that only asks; it comes back if the process has exited or has so many signals
+/// Sends a signal that only asks, and returns it if the process has exited or has so many signals
 /// unread that it takes no questions.
 pub(crate) fn ask(to: Pid, signal: Signal) -> Result<(), Signal> {
     if to.raw().is_crowded() { Err(signal) } else { try_send(to, signal) }
 }
 
-/// Sends one that has no effect on the dead.
+/// Sends a signal that needs no answer from a process that has exited.
 fn tell(to: Pid, signal: Signal) {
     let _ = try_send(to, signal);
 }
 
 impl Signal {
-    /// Acts on the process whose token this is.
+    /// Takes effect on the token's process.
     pub(crate) fn act(self, token: &Token) -> Outcome {
         let me = token.pid();
         match self {
@@ -162,13 +164,13 @@ impl Signal {
                 token.if_extension(|own| own.watchers.processes.remove(&(by, number)));
             }
             Signal::Inspect(inspect) => return Outcome::Inspect(inspect),
-            // Between two turns a process waits for nobody.
+            // Between two turns a process waits for no call.
             Signal::Probe(_) if token.is_between_turns() => {}
             Signal::Probe(probe) => scheduler::show_probe(probe),
             Signal::Watch(watcher) => add_watcher(token, watcher),
             Signal::Unwatch { key } => {
                 let watcher = token.if_extension(|own| own.watchers.others.remove(&key)).flatten();
-                // It holds the waker of the task that watched.
+                // The watcher holds the waker of the task that watched, whose drop may panic.
                 drop_users(watcher);
             }
             Signal::Join { key, membership } => {
@@ -176,7 +178,7 @@ impl Signal {
             }
             Signal::Leave { key } => {
                 let left = token.if_extension(|own| own.memberships.remove(&key));
-                // It may hold the last of something whose own end takes time.
+                // The membership may hold the last reference to something whose drop takes time.
                 drop_users(left);
             }
             Signal::Tie(tie) => token.with_extension(|own| own.timers.insert(tie)),
@@ -190,8 +192,8 @@ impl Signal {
         Outcome::Nothing
     }
 
-    /// Answers in the name of a process that is gone, for a reason that is only told to who watches
-    /// from outside: a process learns that there was none, as in OTP.
+    /// Answers in the name of a process that has exited. Only a watcher that is not a process gets
+    /// the reason: a process learns that there was no such process, as in OTP.
     pub(crate) fn refuse(self, gone: Pid, reason: &ExitReason) {
         match self {
             Signal::Link { from } => {
@@ -203,10 +205,10 @@ impl Signal {
                 tell(by, Down { monitor, pid: gone, reason: ExitReason::NoProcess });
             }
             Signal::Watch(watcher) => run_users(|| watcher(reason.clone())),
-            // Dropped, it wakes a task by its own waker.
+            // The drop of the closure wakes the inspecting task, by that task's own waker.
             Signal::Inspect(inspect) => drop_users(inspect),
             Signal::Join { membership, .. } => membership.leave(gone),
-            // Dropping it ends the timer.
+            // The drop of the tie ends the timer.
             Signal::Tie(tie) => drop(tie),
             Signal::Untie(_)
             | Signal::Unlink { .. }
@@ -221,13 +223,13 @@ impl Signal {
     }
 }
 
-/// Has a watcher told when the process has exited.
+/// Adds a watcher, which is notified when the process has exited.
 pub(crate) fn add_watcher(token: &Token, watcher: Watcher) {
     let key = extension::watcher_key(&watcher);
     token.with_extension(|own| own.watchers.others.insert(key, watcher));
 }
 
-/// A watcher's code is somebody else's: no panic of it gets any further.
+/// Runs a watcher's code, which is the user's: a panic of it is caught and dropped.
 fn run_users(f: impl FnOnce()) {
     let _ = catch(f);
 }
@@ -249,10 +251,10 @@ fn exit_signal(token: &Token, from: Option<Pid>, reason: ExitReason, by_link: bo
     Outcome::Exit(After::exit(reason))
 }
 
-/// Tells others that a process is dead, as many of them as `most`; true if all have been told.
+/// Notifies at most `most` others that a process is dead; true if all have been notified.
 ///
-/// Its timers end and what it belonged to is left first: a watcher finds their messages dropped and
-/// its names free.
+/// Its timers end and its memberships are left first: a watcher finds the timers' messages dropped
+/// and the process's names free.
 pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
     let me = token.pid();
     let Some(reason) = token.if_extension(|own| own.obituary.clone()).flatten() else {
@@ -308,7 +310,7 @@ enum Notified {
         tell: TellDown,
     },
     Other(Watcher),
-    /// A process that this one monitors, and that would keep the monitor until its own end.
+    /// A process that the dead process monitors; it would keep the monitor until its own end.
     Monitored {
         pid: Pid,
         number: u32,
@@ -327,7 +329,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(120);
 
-    /// Reports what it hears of others, and blocks its worker when it is told to.
+    /// Reports the exits it hears of, and blocks its worker on request.
     struct Actor(Sender<Heard>);
     #[derive(Debug, PartialEq)]
     enum Heard {
@@ -356,7 +358,7 @@ mod tests {
             let _ = until.recv();
         }
     }
-    /// Ties that one actor has to another.
+    /// Asks an actor to monitor another actor and to link to it.
     struct Watch(Pid);
     impl Message for Watch {
         type Reply = ();
@@ -395,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_leaves_too_many_signals_unread_is_killed_and_all_are_told_why() {
+    fn a_process_with_too_many_unread_signals_is_killed_and_its_watchers_learn_the_reason() {
         let runtime = Runtime::builder().workers(2).start().expect("starts");
         let (victim, _log, let_go) = blocked(&runtime);
         let (friend, hears) = actor(&runtime);
@@ -413,7 +415,7 @@ mod tests {
         let call = victim.call(Watch(friend.pid())).within(PATIENCE);
         let call = runtime.tokio().spawn(call);
         let before = runtime.mailbox_bytes();
-        // From several threads at once, so that some are just sending as the bound is reached.
+        // From several threads at once, so that some threads are sending when the bound is reached.
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| (0..SIGNALS_MOST).for_each(|_| victim.exit(ExitReason::Normal)));
@@ -423,7 +425,7 @@ mod tests {
         let most = u64::from(SIGNALS_MOST + 8) * 64;
         assert!((most / 2..=most).contains(&counted), "{counted} bytes");
         assert!(victim.is_alive(), "its turn goes on");
-        // From here on it is as if it had exited, for signals.
+        // For signals, the process counts as exited from here on.
         let (stranger, late_hears) = actor(&runtime);
         watch(stranger);
         assert_eq!(late_hears.recv_timeout(PATIENCE), Ok(Heard::Down(ExitReason::NoProcess)));
@@ -440,7 +442,7 @@ mod tests {
         assert_eq!(hears.recv_timeout(PATIENCE), Ok(Heard::Down(flooded())));
         wait(|| runtime.process_count() == 2);
         assert_eq!(runtime.mailbox_bytes(), 0);
-        // The worker goes on, and so does the slot.
+        // The worker goes on, and the slot can be used again.
         let (next, _log) = actor(&runtime);
         runtime.block_on(async |_| next.call(Watch(friend.pid())).await).expect("answers");
     }
@@ -456,7 +458,7 @@ mod tests {
             assert_eq!(hears.recv_timeout(PATIENCE), Ok(Heard::Exit(reason(number))));
         }
         assert!(actor.is_alive());
-        // Nor does it matter how many there are in all, if they are read.
+        // Their total number does not matter, if they are read.
         for _ in 0..4 {
             (1..SIGNALS_MOST).for_each(|_| actor.exit(reason(0)));
             (1..SIGNALS_MOST).for_each(|_| drop(hears.recv_timeout(PATIENCE).expect("alive")));
@@ -465,18 +467,18 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_questions_kills_nobody() {
+    fn a_flood_of_questions_kills_no_process() {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let (actor, _log, let_go) = blocked(&runtime);
         let tokio = runtime.tokio().enter();
         for _ in 0..2 * SIGNALS_MOST {
-            // Given up at once, like one that times out.
+            // Dropped at once, like a request that times out.
             let mut info = Box::pin(runtime.info(actor));
             let _ = info.as_mut().poll(&mut Polling::from_waker(Waker::noop()));
         }
         drop(tokio);
         assert!(runtime.mailbox_bytes() < u64::from(SIGNALS_MOST) * 64 / 8);
-        // It lives, but does not answer.
+        // The process lives, but does not answer.
         let info = runtime.block_on(async |runtime| runtime.info(actor).await).expect("lives");
         assert_eq!(info.kind, None);
         let top = runtime.block_on(async |runtime| runtime.top(1, crate::SortBy::Memory).await);
@@ -504,7 +506,7 @@ mod tests {
         let (hangs, log) = actor(&runtime);
         hangs.send(Hang).expect("lives");
         assert_eq!(log.recv_timeout(PATIENCE), Ok(Heard::Blocked));
-        // The worker is busy with another process, so nothing is read.
+        // The worker is busy with another process, so no signal is read.
         let (_blocker, _log, let_go) = blocked(&runtime);
         let exited = runtime.tokio().spawn(hangs.pid().exited());
         for _ in 0..2 * SIGNALS_MOST {

@@ -1,5 +1,5 @@
-//! Groups: processes of one type under one name, which leave when they exit. OTP's `pg`, without
-//! its scopes: a runtime is one.
+//! Groups: processes of the same type under a common name, which leave when they exit. Like OTP's
+//! `pg`, with the runtime as the only scope.
 //!
 //! ```text
 //!  RuntimeHandle::group ─▶ Groups: (name, type) ─▶ weak ─┐
@@ -8,11 +8,12 @@
 //!  a member's membership, which leaves at its exit ──────┘
 //! ```
 //! Invariants:
-//! 1. A group exists as long as it has a handle or a member; an empty one nobody holds is gone.
+//! 1. A group exists as long as it has a handle, a member or a monitor; without any it is removed.
 //! 2. The signals by which a process gains and loses a membership are sent under the group's lock,
 //!    so that they come in the order in which the members changed.
-//! 3. Events are noted under the group's lock and told outside of it, by one thread at a time and
-//!    in order: so each monitor sees what happened, and nothing of a user's runs under the lock.
+//! 3. Events are noted under the group's lock and delivered outside of it, in order and by a single
+//!    thread at a time: so each monitor sees every change in order, and no user code runs under the
+//!    lock.
 
 use crate::address::{Address, Pid};
 use crate::cell::extension::Membership;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Weak};
 
 const SHARDS: usize = 16;
 
-/// A group of processes, to which each may belong any number of times. Cloning it costs a
+/// A group of processes, each of which may join any number of times. Cloning this handle costs a
 /// reference count.
 ///
 /// ```
@@ -62,23 +63,23 @@ const SHARDS: usize = 16;
 /// ```
 pub struct Group<P: Process>(Arc<Core<P>>);
 
-/// What has happened in a group: the message that its [monitors](Group::monitor) get.
+/// A change of a group's members: the message that the group's [monitors](Group::monitor) get.
 pub struct GroupEvent<P> {
-    /// Which group.
+    /// The name of the group.
     pub group: Name,
-    /// What has happened.
+    /// Whether the member has joined or left.
     pub change: GroupChange,
-    /// To whom.
+    /// The process that has joined or left.
     pub member: Address<P>,
 }
 
-/// What can happen in a group.
+/// The kind of a [`GroupEvent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupChange {
     /// A process has joined, perhaps not for the first time.
     Joined,
-    /// A process has left as often as it had joined once, or has exited; then there is one event
-    /// for each time it had joined.
+    /// A process has taken a join back, or has exited; an exit makes an event for each of its
+    /// joins.
     Left,
 }
 
@@ -86,15 +87,15 @@ impl<P: Process> Message for GroupEvent<P> {
     type Reply = ();
 }
 
-/// A monitor of a group, to be taken away with [`Group::demonitor`].
+/// A monitor of a group, to be removed with [`Group::demonitor`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GroupMonitor(u64);
 
 impl RuntimeHandle {
-    /// The group with a name, of processes of one type. Groups of different types share nothing,
-    /// even if they share a name.
+    /// Returns the group of processes of type `P` with this name, and makes it if there is none.
+    /// Groups of different types share nothing, even if they share a name.
     ///
-    /// Cost: a lock that few others want at the same time; keep the handle if it is used often.
+    /// Cost: a lock with little contention; keep the handle if it is used often.
     pub fn group<P: Process>(&self, name: impl Into<Name>) -> Group<P> {
         Group(Groups::get(self.groups(), name.into()))
     }
@@ -106,7 +107,7 @@ impl<P: Process> Group<P> {
         &self.0.name
     }
 
-    /// Lets a process join; false if it has exited. It leaves when it exits, or when it has
+    /// Lets a process join; false if it has exited. The process is a member until it exits, or has
     /// [left](Self::leave) as often as it has joined.
     ///
     /// Cost: the group's lock; the first time, an allocation and a signal to the process.
@@ -116,31 +117,33 @@ impl<P: Process> Group<P> {
         joined
     }
 
-    /// Takes back one of a process's joins; false if it is no member.
+    /// Takes back a single join of a process; false if the process is not a member.
     pub fn leave(&self, member: Address<P>) -> bool {
         let left = self.0.leave(member);
         self.0.tell();
         left
     }
 
-    /// The members, in no particular order; who has joined twice is there twice, as in OTP.
+    /// The members, in no particular order. A process that has joined twice is listed twice, as in
+    /// OTP.
     ///
-    /// One that has just exited may still be among them.
+    /// A process that has just exited may still be listed.
     pub fn members(&self) -> Vec<Address<P>> {
         lock(&self.0.state).list()
     }
 
-    /// How many processes are members, each counted once.
+    /// Number of processes that are members, each counted once.
     pub fn len(&self) -> usize {
         lock(&self.0.state).members.len()
     }
 
-    /// Whether there is no member.
+    /// Whether the group has no members.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Sends a message to each member once, however often it has joined; to how many, is returned.
+    /// Sends a message to each member once, however often it has joined. Returns the number of
+    /// members it was sent to.
     ///
     /// Cost: a copy of the list of addresses under the group's lock, then a send for each.
     pub fn broadcast<T: Turn<P> + Clone>(&self, message: T) -> usize {
@@ -148,8 +151,8 @@ impl<P: Process> Group<P> {
         members.into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
     }
 
-    /// Has a process told of all that happens from now on, by a [`GroupEvent`] each; the members of
-    /// this moment are returned. Ends when that process exits. No event is held up by a full mailbox.
+    /// Monitors the group: from here on the watcher gets a [`GroupEvent`] for each change, until it
+    /// exits. Returns the members of this moment as well. A full mailbox holds up no event.
     ///
     /// ```
     /// # use throng::{GroupChange, GroupEvent, prelude::*};
@@ -177,14 +180,14 @@ impl<P: Process> Group<P> {
     /// ```
     pub fn monitor<Q: Handle<GroupEvent<P>>>(
         &self,
-        who: Address<Q>,
+        watcher: Address<Q>,
     ) -> (GroupMonitor, Vec<Address<P>>) {
-        // Who has exited is about to lose its monitor.
-        let tell = Box::new(move |event| drop(who.push(event)));
-        self.0.monitor(Recipient { pid: who.pid(), tell })
+        // A watcher that has exited is about to lose its monitor.
+        let tell = Box::new(move |event| drop(watcher.push(event)));
+        self.0.monitor(Recipient { pid: watcher.pid(), tell })
     }
 
-    /// Takes a monitor away; false if it was gone. Events that are on their way still arrive.
+    /// Removes a monitor; false if it was gone already. Events that are under way still arrive.
     pub fn demonitor(&self, monitor: GroupMonitor) -> bool {
         self.0.demonitor(monitor)
     }
@@ -219,7 +222,7 @@ pub(crate) struct Groups {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// Each is a [`Core`] of that type of process.
+/// The groups of a shard. Each value is the [`Core`] for the type of process in its key.
 type Shard = HashMap<(Name, TypeId), Weak<dyn Any + Send + Sync>>;
 
 impl Groups {
@@ -252,13 +255,13 @@ struct Core<P: Process> {
 }
 
 struct State<P> {
-    /// How often each has joined, in an order that depends on joins and exits alone.
+    /// Number of joins of each member, in an order that depends on joins and exits alone.
     members: IndexMap<Address<P>, usize, FxBuildHasher>,
-    /// Replaced as a whole, so that an event can keep those it is for.
+    /// Replaced as a whole, so that an event can keep the list of monitors that it is for.
     monitors: Monitors<P>,
     last_monitor: u64,
     events: VecDeque<(GroupEvent<P>, Monitors<P>)>,
-    /// Whether a thread is telling events.
+    /// Whether a thread is delivering events.
     telling: bool,
 }
 
@@ -294,7 +297,7 @@ impl<P: Process> Core<P> {
         *joins -= 1;
         if *joins == 0 {
             state.members.swap_remove(&member);
-            // One that is gone has left already.
+            // A member that has exited drops its membership anyway.
             let _ = signal::try_send(member.pid(), Signal::Leave { key: self.key() });
         }
         state.note(&self.name, GroupChange::Left, member);
@@ -325,7 +328,7 @@ impl<P: Process> Core<P> {
         true
     }
 
-    /// Tells the monitors what has been noted; not under the lock.
+    /// Delivers the noted events to the monitors, without holding the lock (invariant 3).
     fn tell(&self) {
         let mut state = lock(&self.state);
         if state.telling {
@@ -340,14 +343,15 @@ impl<P: Process> Core<P> {
         state.telling = false;
     }
 
-    /// What tells a member's membership here from its others: the membership keeps us where we are.
+    /// Key of a member's membership in this group: the address of the core, which the membership
+    /// keeps alive.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 }
 
 impl<P> Recipient<P> {
-    /// As [`Core::key`].
+    /// Key of a watcher's membership: the recipient's address; the membership keeps it alive.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -381,14 +385,14 @@ impl<P: Process> Drop for Core<P> {
     fn drop(&mut self) {
         let id = (self.name.clone(), TypeId::of::<P>());
         let mut shard = lock(&self.groups.shards[shard_of(&*self.name, SHARDS)]);
-        // Another of this name may have been made since the last handle went.
+        // Another group of this name may have been made since the last reference to this core went.
         if shard.get(&id).is_some_and(|core| core.strong_count() == 0) {
             shard.remove(&id);
         }
     }
 }
 
-/// A process's side of its membership.
+/// A member's side of its membership.
 struct Member<P: Process> {
     core: Arc<Core<P>>,
     address: Address<P>,
@@ -406,11 +410,11 @@ impl<P: Process> Membership for Member<P> {
     }
 }
 
-/// A process's side of its monitor.
+/// A watcher's side of its monitor.
 struct Monitoring<P: Process> {
     core: Arc<Core<P>>,
     monitor: GroupMonitor,
-    /// Keeps the key from being another's.
+    /// Keeps the recipient's address, which is the key of this membership, from being used again.
     _key: Arc<Recipient<P>>,
 }
 
@@ -442,7 +446,7 @@ mod tests {
         let lobby = runtime.group::<Idle>("lobby");
         assert!(lobby.join(first) && lobby.join(second));
         drop(lobby);
-        assert_eq!(count(&runtime), 1, "the members keep it");
+        assert_eq!(count(&runtime), 1, "the members keep the group");
         runtime.block_on(async |runtime| {
             let lobby = runtime.group::<Idle>("lobby");
             assert!(lobby.leave(first));
@@ -450,7 +454,7 @@ mod tests {
             second.kill();
             second.pid().exited().await;
         });
-        // The process that left learns of it in its own time.
+        // The process that left drops its membership in its own time.
         while count(&runtime) > 0 {
             std::hint::spin_loop();
         }

@@ -1,22 +1,22 @@
-//! The links of one process: which it has, and which it is just giving up.
+//! The links of a process: the links it has, and the links it is just giving up.
 //!
-//! Linking and unlinking are signals, so two processes may ask for opposite things at once. What
-//! each side does is here, apart from how signals travel; both sides come to agree, whatever
-//! crosses on the way, because signals between two processes keep their order and because an
-//! unlink stays open until the other side has acknowledged it:
+//! Linking and unlinking are signals, so two processes may ask for opposite things at once. This
+//! file has the rules for each side, without the transport of signals. Both sides come to agree,
+//! whatever crosses on the way, because signals between two processes keep their order and because
+//! an unlink stays open until the other side has acknowledged it:
 //!
 //! | state | own `link` | own `unlink` | peer's link | peer's unlink | acknowledged | peer exits |
 //! |---|---|---|---|---|---|---|
-//! | none | Linked, tell | – | Linked | acknowledge | – | no effect |
-//! | Linked | – | Unlinking, tell | – | none, acknowledge | – | none, **takes effect** |
-//! | Unlinking n | Linked, tell | – | – (it will be undone) | acknowledge | none, if it is n | none, no effect |
+//! | none | Linked, send | – | Linked | acknowledge | – | no effect |
+//! | Linked | – | Unlinking, send | – | none, acknowledge | – | none, **takes effect** |
+//! | Unlinking n | Linked, send | – | – (it will be undone) | acknowledge | none, if it is n | none, no effect |
 //!
-//! After `unlink` returns, no exit of the peer takes effect any more: OTP's promise.
+//! After `unlink` returns, no exit of the peer takes effect any more, as OTP promises.
 
 use crate::signal::small_map::SmallMap;
 use std::hash::Hash;
 
-/// See the file's head. `K` names a peer.
+/// The links of a process; `K` identifies a peer. See the file's head.
 #[derive(Debug)]
 pub(crate) struct Links<K> {
     peers: SmallMap<K, Tie>,
@@ -37,12 +37,12 @@ impl<K> Default for Links<K> {
 }
 
 impl<K: Copy + Eq + Hash> Links<K> {
-    /// This process links; true if the peer must be told.
+    /// Links this process to a peer; true if the link signal must be sent.
     pub(crate) fn link(&mut self, peer: K) -> bool {
         self.peers.insert(peer, Tie::Linked) != Some(Tie::Linked)
     }
 
-    /// This process unlinks; with what number the peer must be told, if it must.
+    /// Unlinks this process from a peer; returns the number of the unlink signal to send, if any.
     pub(crate) fn unlink(&mut self, peer: K) -> Option<u32> {
         if self.peers.get(&peer) != Some(&Tie::Linked) {
             return None;
@@ -52,54 +52,54 @@ impl<K: Copy + Eq + Hash> Links<K> {
         Some(self.unlinks)
     }
 
-    /// The peer has linked.
+    /// Acts on the peer's link.
     pub(crate) fn on_link(&mut self, peer: K) {
         if self.peers.get(&peer).is_none() {
             self.peers.insert(peer, Tie::Linked);
         }
     }
 
-    /// The peer has unlinked; it is to be told so.
+    /// Acts on the peer's unlink, which the caller acknowledges.
     pub(crate) fn on_unlink(&mut self, peer: K) {
         if self.peers.get(&peer) == Some(&Tie::Linked) {
             self.peers.remove(&peer);
         }
     }
 
-    /// The peer knows of an unlink.
+    /// Acts on the peer's acknowledgement of an unlink.
     pub(crate) fn on_acknowledge(&mut self, peer: K, number: u32) {
         if self.peers.get(&peer) == Some(&Tie::Unlinking(number)) {
             self.peers.remove(&peer);
         }
     }
 
-    /// The peer has exited; true if that concerns this process.
+    /// Acts on the peer's exit; true if it takes effect on this process.
     pub(crate) fn on_exit(&mut self, peer: K) -> bool {
         self.peers.remove(&peer) == Some(Tie::Linked)
     }
 
-    /// Has [`pop`](Self::pop) begin with the oldest link.
+    /// Reverses the order, so that [`pop`](Self::pop) begins with the oldest link.
     pub(crate) fn reverse(&mut self) {
         self.peers.reverse();
     }
 
-    /// Takes some peer out, to be told of this process's own exit.
+    /// Takes a peer out, to be notified of this process's own exit.
     pub(crate) fn pop(&mut self) -> Option<K> {
         loop {
             match self.peers.pop()? {
                 (peer, Tie::Linked) => return Some(peer),
-                // It has been told, or will be, that there is no link.
+                // The peer has received the unlink, or will receive it.
                 (_, Tie::Unlinking(_)) => {}
             }
         }
     }
 
-    /// What they take besides themselves.
+    /// Bytes of the links that are not stored in this value itself.
     pub(crate) fn bytes(&self) -> usize {
         self.peers.bytes()
     }
 
-    /// Who is linked.
+    /// The peers that are linked.
     pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
         self.peers.iter().filter(|(_, tie)| **tie == Tie::Linked).map(|(peer, _)| *peer)
     }
@@ -107,7 +107,7 @@ impl<K: Copy + Eq + Hash> Links<K> {
 
 #[cfg(all(test, not(throng_loom)))]
 mod tests {
-    //! Every interleaving of what two processes may do, followed by brute force.
+    //! Every interleaving of the steps of two processes, explored by brute force.
     use super::*;
     use std::collections::VecDeque;
 
@@ -126,13 +126,13 @@ mod tests {
         Exit,
     }
 
-    /// One side: its links to the other, which is called 0, and what is on the way to it.
+    /// A side: its links to the other side, which is called 0, and the signals under way to it.
     #[derive(Default)]
     struct Side {
         links: Links<u8>,
         inbox: VecDeque<Signal>,
         exited: bool,
-        /// The other's exit took effect here.
+        /// Whether the other side's exit took effect here.
         felt: bool,
     }
 
@@ -150,71 +150,71 @@ mod tests {
         if !sides[1 - from].exited {
             sides[1 - from].inbox.push_back(signal);
         } else if matches!(signal, Signal::Link) {
-            // To a process that is gone: no such process.
+            // The peer has exited, so the sender gets an exit signal: no such process.
             sides[from].inbox.push_back(Signal::Exit);
         }
     }
 
-    fn act(who: usize, step: Step, sides: &mut [Side; 2]) {
+    fn act(side: usize, step: Step, sides: &mut [Side; 2]) {
         match step {
             Step::Link => {
-                if sides[who].links.link(0) {
-                    send(who, sides, Signal::Link);
+                if sides[side].links.link(0) {
+                    send(side, sides, Signal::Link);
                 }
             }
             Step::Unlink => {
-                if let Some(number) = sides[who].links.unlink(0) {
-                    send(who, sides, Signal::Unlink(number));
+                if let Some(number) = sides[side].links.unlink(0) {
+                    send(side, sides, Signal::Unlink(number));
                 }
-                assert!(sides[who].links.iter().next().is_none(), "unlinked is unlinked");
+                assert!(sides[side].links.iter().next().is_none(), "a link is left after unlink");
             }
             Step::Exit => {
-                sides[who].exited = true;
-                // What is in its mailbox is refused.
-                for signal in std::mem::take(&mut sides[who].inbox) {
-                    if matches!(signal, Signal::Link) && !sides[1 - who].exited {
-                        sides[1 - who].inbox.push_back(Signal::Exit);
+                sides[side].exited = true;
+                // The signals left in its mailbox are refused.
+                for signal in std::mem::take(&mut sides[side].inbox) {
+                    if matches!(signal, Signal::Link) && !sides[1 - side].exited {
+                        sides[1 - side].inbox.push_back(Signal::Exit);
                     }
                 }
-                while sides[who].links.pop().is_some() {
-                    send(who, sides, Signal::Exit);
+                while sides[side].links.pop().is_some() {
+                    send(side, sides, Signal::Exit);
                 }
             }
         }
     }
 
-    fn receive(who: usize, sides: &mut [Side; 2]) {
-        let Some(signal) = sides[who].inbox.pop_front() else { return };
+    fn receive(side: usize, sides: &mut [Side; 2]) {
+        let Some(signal) = sides[side].inbox.pop_front() else { return };
         match signal {
-            Signal::Link => sides[who].links.on_link(0),
+            Signal::Link => sides[side].links.on_link(0),
             Signal::Unlink(number) => {
-                sides[who].links.on_unlink(0);
-                send(who, sides, Signal::Acknowledge(number));
+                sides[side].links.on_unlink(0);
+                send(side, sides, Signal::Acknowledge(number));
             }
-            Signal::Acknowledge(number) => sides[who].links.on_acknowledge(0, number),
-            Signal::Exit => sides[who].felt |= sides[who].links.on_exit(0),
+            Signal::Acknowledge(number) => sides[side].links.on_acknowledge(0, number),
+            Signal::Exit => sides[side].felt |= sides[side].links.on_exit(0),
         }
     }
 
     /// Follows every order in which the scripts' steps and the deliveries may happen.
     fn explore(sides: &[Side; 2], scripts: [&[Step]; 2], ends: &mut u32) {
         let mut moved = false;
-        for who in 0..2 {
-            if sides[who].exited {
+        for side in 0..2 {
+            if sides[side].exited {
                 continue;
             }
-            if let [step, rest @ ..] = scripts[who] {
+            if let [step, rest @ ..] = scripts[side] {
                 moved = true;
                 let mut next = sides.clone();
-                act(who, *step, &mut next);
+                act(side, *step, &mut next);
                 let mut left = scripts;
-                left[who] = rest;
+                left[side] = rest;
                 explore(&next, left, ends);
             }
-            if !sides[who].inbox.is_empty() {
+            if !sides[side].inbox.is_empty() {
                 moved = true;
                 let mut next = sides.clone();
-                receive(who, &mut next);
+                receive(side, &mut next);
                 explore(&next, scripts, ends);
             }
         }
@@ -223,14 +223,14 @@ mod tests {
             let linked = [0, 1].map(|side: usize| sides[side].links.peers.len() > 0);
             match [sides[0].exited, sides[1].exited] {
                 [false, false] => assert_eq!(linked[0], linked[1], "both sides agree"),
-                [true, false] => assert!(!linked[1], "nobody is linked to the dead"),
-                [false, true] => assert!(!linked[0], "nobody is linked to the dead"),
+                [true, false] => assert!(!linked[1], "a link to a dead process is left"),
+                [false, true] => assert!(!linked[0], "a link to a dead process is left"),
                 [true, true] => {}
             }
-            for who in 0..2 {
-                // Whose last word was to link, and whose peer exited without unlinking, feels it.
-                if sides[1 - who].exited && !sides[who].exited && scripts[who].is_empty() {
-                    assert!(sides[who].links.peers.len() == 0);
+            for side in 0..2 {
+                // A live side keeps nothing of a peer that exited, not even an open unlink.
+                if sides[1 - side].exited && !sides[side].exited && scripts[side].is_empty() {
+                    assert!(sides[side].links.peers.len() == 0);
                 }
             }
         }
@@ -253,7 +253,7 @@ mod tests {
         for first in scripts {
             for second in scripts {
                 explore(&Default::default(), [first, second], &mut ends);
-                // And from an established link.
+                // The same from an established link.
                 let mut linked: [Side; 2] = Default::default();
                 act(0, Link, &mut linked);
                 receive(1, &mut linked);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_is_felt_by_who_is_linked_and_not_after_unlink() {
+    fn an_exit_takes_effect_on_a_linked_peer_and_not_after_unlink() {
         let mut sides: [Side; 2] = Default::default();
         act(0, Step::Link, &mut sides);
         receive(1, &mut sides);

@@ -1,17 +1,17 @@
-//! The registry: which process has which name, in one runtime.
+//! The registry: the names of the processes of a runtime.
 //!
 //! ```text
 //!  register ──▶ shard of the name: name ─▶ Entry ◀── a membership of the process, which takes the
 //!  whereis ───▶ (a lock each)              pid, type    name away when the process exits
 //! ```
 //! Invariants:
-//! 1. A name has one process at most, of one runtime; a process may have any number of names.
+//! 1. A name belongs to at most one process of the runtime; a process may have any number of names.
 //! 2. The signals by which a process gains and loses a membership are sent under the shard's lock,
 //!    so that they come in the order in which the table changed.
-//! 3. An entry whose process is dead counts for nothing: who comes next may have the name, and the
-//!    membership that goes later takes only its own entry away.
+//! 3. An entry whose process is dead counts for nothing: the next process may have the name, and
+//!    the membership of the dead process, which leaves later, removes only its own entry.
 //!
-//! No two locks are held at once, and nothing of a user's runs under one.
+//! No two locks are held at once, and no user code runs under a lock.
 
 use crate::address::{Address, Pid};
 use crate::cell::extension::Membership;
@@ -28,10 +28,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A power of two; with names looked up by all workers at once, rarely two in the same shard.
+/// Number of shards, a power of two. When all workers look names up at once, two of them rarely
+/// meet in the same shard.
 const SHARDS: usize = 64;
 
-/// The name of a process, of a group, or of a supervisor's child. Cloning it costs a reference count.
+/// The name of a process, of a group, or of a supervisor's child. Cloning it costs a reference
+/// count.
 ///
 /// ```
 /// use throng::Name;
@@ -81,20 +83,20 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A name that could not be given.
+/// The reason why a name was not registered.
 #[derive(thiserror::Error, Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// Another process has it, or this one has it already.
+    /// Another process has the name, or this process has it already.
     #[error("the name {name} is taken by {by:?}")]
     Taken {
         /// The name.
         name: Name,
-        /// Who has it.
+        /// The process that has the name.
         by: Pid,
     },
     /// The process has exited.
-    #[error("the process to be called {name} has exited")]
+    #[error("the process to be registered as {name} has exited")]
     NoProcess {
         /// The name.
         name: Name,
@@ -107,19 +109,19 @@ impl From<RegisterError> for Error {
     }
 }
 
-/// A name and who has it.
+/// A registered name and its process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Registered {
     /// The name.
     pub name: Name,
-    /// Who has it.
+    /// The process that has the name.
     pub pid: Pid,
-    /// The type of that process.
+    /// The name of the process's type.
     pub process: &'static str,
 }
 
-/// Names.
+/// Registered names of processes.
 ///
 /// ```
 /// # use throng::{RegisterError, prelude::*};
@@ -143,15 +145,15 @@ pub struct Registered {
 /// # }
 /// ```
 impl RuntimeHandle {
-    /// Gives a process of this runtime a name, until it exits or the name is taken away.
+    /// Registers a name for a process of this runtime, until the process exits or the name is
+    /// [unregistered](Self::unregister).
     ///
-    /// A process may have several names; OTP allows one.
+    /// A process may have several names; OTP allows a single name.
     ///
     /// # Errors
     /// [`RegisterError::Taken`] and [`RegisterError::NoProcess`].
     ///
-    /// Cost: a lock that few others want at the same time, two allocations, and a signal to the
-    /// process.
+    /// Cost: a lock with little contention, two allocations, and a signal to the process.
     pub fn register<P: Process>(
         &self,
         name: impl Into<Name>,
@@ -162,36 +164,35 @@ impl RuntimeHandle {
         Registry::register(self.registry(), name.into(), entry)
     }
 
-    /// The address of the process with a name, if it lives and is a `P`.
+    /// Returns the address of the process with this name, if it lives and is a `P`.
     ///
-    /// Who wants to know whether there is one of another type asks
-    /// [`whereis_pid`](Self::whereis_pid).
+    /// Use [`whereis_pid`](Self::whereis_pid) to find a process of any type.
     ///
-    /// Cost: a lock that few others want at the same time.
+    /// Cost: a lock with little contention.
     pub fn whereis<P: Process>(&self, name: &str) -> Option<Address<P>> {
         let entry = self.registry().find(name)?;
         (entry.process == TypeId::of::<P>()).then(|| Address::from_raw(entry.pid.raw()))
     }
 
-    /// The process with a name, whatever its type.
+    /// Returns the pid of the process with this name, whatever its type.
     pub fn whereis_pid(&self, name: &str) -> Option<Pid> {
         Some(self.registry().find(name)?.pid)
     }
 
-    /// Takes a name away from its process, which is returned.
+    /// Takes a name away from its process, and returns that process's pid.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
         self.registry().unregister(name)
     }
 
-    /// All names, in their order. Each is true at some moment during the call.
+    /// Returns all names in sorted order. Each entry was true at some moment during the call.
     ///
-    /// Cost: in proportion to the number of names; each shard is locked for its part of it.
+    /// Cost: in proportion to the number of names; each shard is locked for its part of the list.
     pub fn registered(&self) -> Vec<Registered> {
         self.registry().list()
     }
 }
 
-/// See the file's head.
+/// The names of a runtime's processes. See the file's head.
 pub(crate) struct Registry {
     shards: [Mutex<HashMap<Name, Arc<Entry>>>; SHARDS],
 }
@@ -234,7 +235,8 @@ impl Registry {
     fn unregister(&self, name: &str) -> Option<Pid> {
         let mut names = lock(self.shard(name));
         let entry = names.remove(name)?;
-        // One that is gone has left already; one that takes no more signals lives, and leaves soon.
+        // A process that has exited has left already; a process that refuses signals still lives,
+        // and leaves soon.
         let left = signal::try_send(entry.pid, Signal::Leave { key: key(&entry) });
         (left.is_ok() || entry.pid.is_alive()).then_some(entry.pid)
     }
@@ -255,19 +257,19 @@ impl Registry {
     }
 }
 
-/// What tells an entry from any other, while a membership holds it.
+/// Key of an entry's membership: the entry's address, unique while the membership holds the entry.
 fn key(entry: &Arc<Entry>) -> usize {
     Arc::as_ptr(entry).addr()
 }
 
-/// Which of so many shards something belongs to; the same in each run.
-pub(crate) fn shard_of<T: Hash + ?Sized>(what: &T, shards: usize) -> usize {
+/// Returns the index, below `shards`, of the shard that a key belongs to; the same in each run.
+pub(crate) fn shard_of<T: Hash + ?Sized>(key: &T, shards: usize) -> usize {
     let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
+    key.hash(&mut hasher);
     hasher.finish() as usize % shards
 }
 
-/// A process's side of an entry.
+/// A process's side of an entry: its membership under that name.
 struct Named {
     registry: Arc<Registry>,
     name: Name,
@@ -296,13 +298,13 @@ mod tests {
     impl Process for Idle {}
 
     #[test]
-    fn a_process_keeps_nothing_of_a_name_taken_away() {
+    fn a_process_drops_its_entry_of_a_name_that_was_unregistered() {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let idle = runtime.spawn(Idle).expect("spawns");
         runtime.register("idle", idle).expect("registers");
         let entry = Arc::downgrade(&runtime.registry().find("idle").expect("is registered"));
         assert_eq!(runtime.unregister("idle"), Some(idle.pid()));
-        // The process learns of it in its own time.
+        // The process drops its membership in its own time.
         while entry.strong_count() > 0 {
             std::hint::spin_loop();
         }

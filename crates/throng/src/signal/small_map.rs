@@ -1,14 +1,14 @@
-//! A map that costs nothing while it is empty and no allocation for one entry, which is what most
-//! processes have of links and monitors.
+//! A map that costs nothing while it is empty, and no allocation for a single entry: few processes
+//! have more than a single link or monitor.
 //!
-//! Iteration is in an order that depends on the operations alone, never on hashes or addresses: a
+//! The order of iteration depends on the operations alone, never on hashes or addresses: a
 //! simulated run must repeat exactly.
 
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::hash::Hash;
 
-/// See the file's head.
+/// A map for few entries. See the file's head.
 #[derive(Debug, Default)]
 pub(crate) enum SmallMap<K, V> {
     #[default]
@@ -21,7 +21,7 @@ pub(crate) enum SmallMap<K, V> {
 const CAPACITY_MIN: usize = 4;
 
 impl<K: Eq + Hash, V> SmallMap<K, V> {
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         match self {
             SmallMap::Empty => 0,
@@ -30,11 +30,11 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
-    /// What the entries take that are not in the map itself.
+    /// Bytes of the entries that are not stored in the map itself.
     pub(crate) fn bytes(&self) -> usize {
         match self {
             SmallMap::Empty | SmallMap::One(..) => 0,
-            // Each entry is kept with its hash, and its place stands in the index.
+            // Each entry is stored with its hash, and its position is stored in the index.
             SmallMap::Many(map) => map.capacity() * (size_of::<(K, V)>() + 2 * size_of::<usize>()),
         }
     }
@@ -47,7 +47,7 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
-    /// Sets an entry; the value it had comes back.
+    /// Sets an entry, and returns its previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self {
             SmallMap::Empty => {
@@ -68,14 +68,14 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
-    /// Takes an entry out. Cost: constant on average; the last entry moves to its place, and a map
-    /// that has become far too large shrinks.
+    /// Takes an entry out. Cost: constant on average; the last entry moves to the free position,
+    /// and a map that has become far too large shrinks.
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         match self {
             SmallMap::One(own, _) if own == key => self.pop().map(|(_, value)| value),
             SmallMap::Many(map) => {
                 let removed = map.swap_remove(key);
-                // To twice what is left, so that as many changes again come before the next move.
+                // To twice the entries left, so that as many changes come before the next move.
                 if removed.is_some() && map.len() < map.capacity() / 4 {
                     map.shrink_to((2 * map.len()).max(CAPACITY_MIN));
                 }
@@ -85,14 +85,14 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
-    /// Turns the order round, so that [`pop`](Self::pop) begins with the oldest.
+    /// Reverses the order, so that [`pop`](Self::pop) begins with the oldest entry.
     pub(crate) fn reverse(&mut self) {
         if let SmallMap::Many(map) = self {
             map.reverse();
         }
     }
 
-    /// Takes some entry out: the last.
+    /// Takes the last entry out.
     pub(crate) fn pop(&mut self) -> Option<(K, V)> {
         match self {
             SmallMap::Empty => None,
@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn is_a_map(steps in prop::collection::vec((0_u8..5, 0_u8..6, any::<u8>()), 0..60)) {
+        fn matches_a_model(steps in prop::collection::vec((0_u8..5, 0_u8..6, any::<u8>()), 0..60)) {
             let mut map = SmallMap::default();
             let mut model = BTreeMap::new();
             for (step, key, value) in steps {

@@ -407,8 +407,8 @@ fn take_kept<M: Message<Reply = ()>>(
     matches: &mut impl FnMut(&M) -> bool,
     passed: &mut usize,
 ) -> Option<M> {
-    // SAFETY: no nested turn runs outside `run_nested`, and the reference ends with the check in the
-    // next line (invariant 1).
+    // SAFETY: no nested turn runs outside `run_nested`, and the reference ends with the check in
+    // the next line (invariant 1).
     let seldom = &unsafe { current.state::<AsyncProcess<M>>().as_mut() }.seldom;
     if seldom.as_ref().is_none_or(|seldom| seldom.kept.len() == 0) {
         return None;

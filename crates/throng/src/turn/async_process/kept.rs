@@ -10,9 +10,9 @@
 //! and is dropped with it.
 //!
 //! Invariants: a message in [`Kept`] is older than any in [`Arrived`], and a message in [`Arrived`]
-//! is older than any in the mailbox. User code (a receive's condition, a message's drop) never runs while a queue of
-//! this file is half changed, and a drop that panics does not keep the other messages from being
-//! dropped.
+//! is older than any in the mailbox. User code (a receive's condition, a message's drop) never runs
+//! while a queue of this file is half changed, and a drop that panics does not keep the other
+//! messages from being dropped.
 
 use crate::exit::drop_users;
 use crate::mailbox::budget;
