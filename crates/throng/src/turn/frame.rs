@@ -1,22 +1,24 @@
-//! A turn under way: the handler's future, and what it borrows.
+//! A turn under way: the handler's future, and the values it borrows.
 //!
 //! ```text
 //! ┌──────────────────────┬────────────┬───────────────┬──────────────────┐
-//! │ how to go on, how to │ whom to    │ Context<P>    │ the future, made │
-//! │ give up, what it is  │ answer     │               │ and polled here  │
+//! │ functions to resume  │ sink of    │ Context<P>    │ the future, made │
+//! │ and discard, title   │ the reply  │               │ and polled here  │
 //! └──────────────────────┴────────────┴───────────────┴──────────────────┘
 //! ```
 //!
 //! The future is made in a pooled block and polled there at once. A handler that does not suspend
-//! gives the block back hot, to be the next turn's; one that does just leaves it with its process
-//! (`Cell::frame`). Nothing is ever moved, so nothing is boxed on speculation.
+//! gives the block back, still in the cache, for the next turn; a handler that suspends leaves the
+//! block with its process (`Cell::frame`). The future is never moved, so none is boxed on
+//! speculation.
 //!
 //! Invariants:
 //! 1. A cell has at most one frame: a turn is over before the next begins.
-//! 2. The future borrows the cell's state and the frame's context; nobody else touches either
-//!    until it is dropped, which is before the context, the state and the slot are.
-//! 3. Whatever happens (reply, panic, exit), the one who is to be answered is answered once.
-//! 4. No panic of the user's leaves this file.
+//! 2. The future borrows the cell's state and the frame's context. No other code touches either
+//!    until the future is dropped, and the context, the state and the slot all outlive the future.
+//!    (The future of an async process borrows the context only; see `async_process`.)
+//! 3. Whatever happens (reply, panic, exit), the sink of a turn is given exactly one answer.
+//! 4. No panic of user code leaves this file.
 
 use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, catch, drop_users};
@@ -35,16 +37,16 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::Poll;
 
-/// How far a turn came.
+/// Progress of a turn after a poll.
 #[must_use]
 pub(crate) enum Progress {
-    /// It waits for something; the frame stays with the cell.
+    /// The turn waits for something; the frame stays with the cell.
     Pending,
-    /// It is over.
+    /// The turn is over.
     Done(After),
 }
 
-/// What a finished turn wants done with its process.
+/// The step that a finished turn requests for its process.
 #[derive(Debug)]
 pub(crate) enum After {
     /// Go on with the next message.
@@ -55,7 +57,7 @@ pub(crate) enum After {
     ExitIfIdle,
     /// Exit at once, without a last turn.
     Kill,
-    /// It was the last turn of an exit for this reason.
+    /// End the process: this was the last turn of an exit, for this reason.
     Ended(BoxedReason),
 }
 
@@ -69,8 +71,8 @@ impl After {
     }
 }
 
-// Every turn returns one: two words travel in registers, more would go through memory.
-const _: () = assert!(size_of::<Progress>() <= 16, "how a turn went fits two registers");
+// Every turn returns a `Progress`: two words travel in registers, more would go through memory.
+const _: () = assert!(size_of::<Progress>() <= 16, "a turn's progress fits two registers");
 
 /// An exit reason in one word.
 #[derive(Debug)]
@@ -84,7 +86,7 @@ impl BoxedReason {
 
 impl From<ExitReason> for BoxedReason {
     fn from(reason: ExitReason) -> BoxedReason {
-        // The most frequent one, and the cheapest.
+        // The most frequent reason, without an allocation.
         BoxedReason((reason != ExitReason::Normal).then(|| Box::new(reason)))
     }
 }
@@ -95,12 +97,12 @@ impl From<BoxedReason> for ExitReason {
     }
 }
 
-/// Where a turn's reply goes.
+/// Destination of a turn's reply.
 pub(crate) trait Sink: Send + 'static {
     type Reply: Send + 'static;
-    /// Whether this is the last turn of an exit. Such a turn asks for the exit itself.
+    /// Whether this is the last turn of an exit. Such a turn requests the exit itself.
     const LAST: bool = false;
-    /// Whether a layer has its say before the answer; see `layer`.
+    /// Whether a layer is consulted before the answer; see `layer`.
     const LAYERED: bool = true;
 
     fn deliver(self, reply: Self::Reply);
@@ -110,13 +112,13 @@ pub(crate) trait Sink: Send + 'static {
 /// The type-erased front of a frame.
 pub(crate) struct FrameHead(&'static FrameKind);
 
-/// What frames of one type have in common.
+/// The data that all frames of a type share.
 struct FrameKind {
     resume: unsafe fn(NonNull<FrameHead>, &Token) -> Progress,
     discard: unsafe fn(NonNull<FrameHead>, &ExitReason),
     is_last: bool,
     title: TurnTitle,
-    /// What the frame's block takes.
+    /// Bytes of the frame's block.
     bytes: usize,
 }
 
@@ -158,40 +160,44 @@ where
     S: Sink<Reply = T::Reply>,
 {
     if S::LAYERED && T::LAYERED && token.is_layered() {
-        // SAFETY: passed on.
+        // SAFETY: by this function's contract the process is a `P` and has no turn under way, as
+        // `admit` requires.
         if let Err(reason) = unsafe { admit::<P>(token) } {
-            // It may have been the first turn, for which signals wait.
+            // The refused turn may be the first turn, for which signals wait.
             token.forgo_first();
             drop_users(turn);
             sink.fail(&reason);
             return Progress::Done(After::ExitIfIdle);
         }
     }
-    // SAFETY: passed on.
+    // SAFETY: by this function's contract the process is a `P` and has no turn under way, as
+    // `place` requires.
     unsafe { place::<P, T, S, _>(token, sink, |process, cx| turn.run(process, cx)) }
 }
 
 /// Asks the layer whether a turn may begin.
 ///
 /// # Safety
-/// As [`begin`].
+/// The token's process is a `P` and has no turn under way.
 #[cold]
 unsafe fn admit<P: Process>(token: &Token) -> Result<(), ExitReason> {
     let Some(layer) = layer::of::<P>(token) else { return Ok(()) };
-    // SAFETY: no turn is under way, so this context is the only one while it lives.
+    // SAFETY: by the contract no turn is under way, so no other context exists while this context
+    // lives.
     let mut context = Context::new(unsafe { CurrentProcess::new(token) });
     catch(|| (layer.begin)(&mut context)).flatten()
 }
 
-/// Begins a turn that no message of the mailbox asks for.
+/// Begins the turn of a hook, which no message of the mailbox asks for.
 pub(crate) fn begin_hook<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
-    assert!(token.is_a::<P>(), "the hook is another process's");
+    assert!(token.is_a::<P>(), "the hook is for another type of process");
     announce::<P, T>();
-    // SAFETY: a `P`, and hooks begin between two turns.
+    // SAFETY: the assertion above has checked that the process is a `P`; hooks begin between two
+    // turns, so no turn is under way.
     unsafe { begin::<P, T, _>(token, turn, NoReply::<false, _>::new()) }
 }
 
-/// Says which turn begins, where no message has said it.
+/// Notes the turn that begins for the watchdog, where no message has noted it.
 fn announce<P: Process, T: Turn<P>>() {
     with_worker(|worker| {
         if let Some(worker) = worker {
@@ -204,10 +210,14 @@ fn announce<P: Process, T: Turn<P>>() {
 pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
     assert!(token.is_a::<P>() && token.is_between_turns(), "the last turn is for another process");
     announce::<P, T>();
-    // SAFETY: a `P`, and no turn is under way.
+    // SAFETY: the assertion above has checked that the process is a `P` with no turn under way.
     unsafe { begin::<P, T, _>(token, turn, NoReply::<true, _>::new()) }
 }
 
+/// Makes a turn's future in a frame, and polls it.
+///
+/// # Safety
+/// The token's process is a `P` and has no turn under way.
 #[inline(always)]
 unsafe fn place<'a, P, T, S, F>(
     token: &Token,
@@ -221,9 +231,9 @@ where
 {
     let frame = block::allocate(Layout::new::<Frame<P, S, F>>()).cast::<Frame<P, S, F>>();
     let raw = frame.as_ptr();
-    // SAFETY: freshly allocated with this layout, so all fields are ours to write. The borrows
-    // given to `make` are exclusive: the state's because no turn is under way, the context's
-    // because it was written just now; both outlive the future by the file's invariant 2.
+    // SAFETY: the block is freshly allocated with this layout, so its fields may be written. The
+    // borrows given to `make` are exclusive: the state's because no turn is under way, the context's
+    // because it was written just now; both outlive the future (invariant 2).
     unsafe {
         (&raw mut (*raw).head).write(FrameHead(KindOf::<P, T, S, F>::KIND));
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
@@ -240,49 +250,51 @@ where
     }
 }
 
-/// Goes on with a turn that was pending.
+/// Polls a turn that was pending again.
 ///
 /// # Safety
-/// The frame is the token's cell's.
+/// The frame is that of the token's cell.
 pub(crate) unsafe fn resume_turn(frame: NonNull<FrameHead>, token: &Token) -> Progress {
-    // SAFETY: the head is the frame's own.
+    // SAFETY: by the contract the frame is whole and belongs to the token's cell; `resume` is the
+    // function for the frame's own type (`KindOf`).
     unsafe { (frame.as_ref().0.resume)(frame, token) }
 }
 
-/// What turn it is.
+/// Returns the title of a turn under way.
 ///
 /// # Safety
-/// The frame is there.
+/// The frame has not been freed.
 pub(crate) unsafe fn title_of(frame: NonNull<FrameHead>) -> &'static TurnTitle {
-    // SAFETY: as said.
+    // SAFETY: by the contract the head can be read; the title itself is static.
     unsafe { &frame.as_ref().0.title }
 }
 
-/// Drops a turn that was pending; its caller is told the reason.
+/// Drops a turn that was pending; its caller gets the reason.
 ///
 /// # Safety
-/// The frame is one of a cell whose token the caller holds, and is not used again.
+/// The frame is that of a cell whose token the caller holds, and is not used again.
 pub(crate) unsafe fn discard_turn(frame: NonNull<FrameHead>, reason: &ExitReason) {
-    // SAFETY: as above.
+    // SAFETY: by the contract the frame is whole and is given up here; `discard` is the function
+    // for the frame's own type (`KindOf`).
     unsafe { (frame.as_ref().0.discard)(frame, reason) }
 }
 
-/// Which message's turn is pending, and what its frame takes.
+/// Returns the name of a pending turn's message, and the bytes of the turn's frame.
 ///
 /// # Safety
-/// The frame is one of a cell whose token the caller holds.
+/// The frame is that of a cell whose token the caller holds.
 pub(crate) unsafe fn describe(frame: NonNull<FrameHead>) -> (&'static str, usize) {
-    // SAFETY: the head is the frame's own.
+    // SAFETY: by the contract no other thread frees the frame, so its head can be read.
     let kind = unsafe { frame.as_ref().0 };
     (kind.title.message(), kind.bytes)
 }
 
-/// Whether a turn that is pending is its process's last.
+/// Whether a pending turn is the last turn of its process.
 ///
 /// # Safety
-/// The frame is one of a cell whose token the caller holds.
+/// The frame is that of a cell whose token the caller holds.
 pub(crate) unsafe fn is_last(frame: NonNull<FrameHead>) -> bool {
-    // SAFETY: the head is the frame's own.
+    // SAFETY: by the contract no other thread frees the frame, so its head can be read.
     unsafe { frame.as_ref().0.is_last }
 }
 
@@ -292,7 +304,8 @@ where
     S: Sink,
     F: Future<Output = S::Reply>,
 {
-    // SAFETY: a frame's functions are those of its type.
+    // SAFETY: `KindOf` gives this function to frames of exactly this type; by the contract of
+    // `resume_turn` the frame is pending in the token's cell.
     unsafe { poll(frame.cast::<Frame<P, S, F>>(), token) }
 }
 
@@ -303,11 +316,13 @@ where
     S: Sink,
     F: Future<Output = S::Reply>,
 {
-    // SAFETY: the frame is whole and its future is never moved: it stays in its block.
+    // SAFETY: the frame is whole: its future is written before the first poll, and there is no poll
+    // after the future's drop, below or in `discard`.
     let future = unsafe { &raw mut (*frame.as_ptr()).future };
     let waker = waker::of(token);
     let polled = catch(|| {
-        // SAFETY: as above; the token excludes any other poll.
+        // SAFETY: the future stays in its block until it is dropped; the token excludes any other
+        // poll.
         let future = unsafe { Pin::new_unchecked(&mut *future) };
         future.poll(&mut std::task::Context::from_waker(&waker))
     });
@@ -320,7 +335,8 @@ where
         Err(reason) => Err(reason),
     };
     token.set_frame(None);
-    // SAFETY: the future is over and nobody polls it again.
+    // SAFETY: the future has ended or panicked. The cell has no frame now, so it is not polled or
+    // dropped again.
     let dropped = catch(|| unsafe { future.drop_in_place() });
     let outcome = match dropped {
         Ok(()) => outcome,
@@ -329,14 +345,15 @@ where
             Err(reason)
         }
     };
-    // SAFETY: the future is gone, the rest is whole.
+    // SAFETY: the future has been dropped, and the other fields of the frame are whole.
     unsafe { conclude(frame, token, outcome) }
 }
 
-/// Ends a turn whose future is gone: at once, or when the layer has had its say.
+/// Ends a turn whose future is gone: at once, or as its layer decides.
 ///
 /// # Safety
-/// As [`finish`]; the token's process is a `P`, and no reference to its state is in use.
+/// All of the frame but its future is whole, and it is not used again. The token's process is a
+/// `P`, and no reference to its state is in use.
 #[inline(always)]
 unsafe fn conclude<P, S, F>(
     frame: NonNull<Frame<P, S, F>>,
@@ -347,7 +364,8 @@ where
     P: Process,
     S: Sink,
 {
-    // SAFETY: passed on.
+    // SAFETY: `consult` has the same contract as this function; the contract of `finish` is a part
+    // of it.
     unsafe {
         if S::LAYERED && token.is_layered() {
             return consult(frame, token, outcome);
@@ -356,8 +374,10 @@ where
     }
 }
 
+/// Ends a turn whose future is gone, as its layer decides.
+///
 /// # Safety
-/// As [`conclude`].
+/// The contract of [`conclude`].
 #[cold]
 unsafe fn consult<P, S, F>(
     frame: NonNull<Frame<P, S, F>>,
@@ -369,8 +389,9 @@ where
     S: Sink,
 {
     let raw = frame.as_ptr();
-    // SAFETY: the future, which borrowed state and context, is gone; both are lent for the call.
-    // Then the frame is finished, or taken apart as there: sink and context are moved out once.
+    // SAFETY: the future, which borrowed state and context, is gone (invariant 2), so both may be
+    // lent to `layer.end`. After that exactly one call of `finish` or `take_apart` follows, so sink
+    // and context are moved out once.
     unsafe {
         let Some(layer) = layer::of::<P>(token) else { return finish(frame, outcome) };
         let ended = catch(|| {
@@ -397,15 +418,16 @@ where
     }
 }
 
-/// Goes on with a turn that a layer has to settle before it is answered. The context is that of
-/// the turn so far.
+/// Continues a turn that its layer has to settle before the answer, with the context of the turn so
+/// far.
 pub(crate) fn settle<P: Process, L: Layer<P>>(
     token: &Token,
     held: Held,
     context: Context<P>,
 ) -> Progress {
-    assert!(token.is_a::<P>() && token.is_between_turns(), "another turn is to be settled");
-    // SAFETY: a `P`, and the frame of the turn that settles is gone.
+    assert!(token.is_a::<P>() && token.is_between_turns(), "the turn to settle is not over");
+    // SAFETY: the assertion above has checked that the process is a `P` with no turn under way: the
+    // frame of the turn to settle is gone.
     unsafe {
         place::<P, Settling, Held, _>(token, held, |process, cx| {
             *cx = context;
@@ -414,21 +436,21 @@ pub(crate) fn settle<P: Process, L: Layer<P>>(
     }
 }
 
-/// What a turn that settles is called.
+/// Title of a turn that its layer settles; see `TurnTitle`.
 struct Settling;
 
 /// An answer that is held back until a layer says whether it may be given.
 pub(crate) struct Held(Box<dyn Give>);
 
-/// What was to be answered, and to whom.
+/// The outcome of a turn, and the sink for it.
 struct Answer<S, R> {
     sink: S,
     outcome: Result<R, ExitReason>,
 }
 
-/// An [`Answer`] of some type.
+/// An [`Answer`] of any type.
 trait Give: Send {
-    /// Gives the answer, or the reason why it may not be given.
+    /// Gives the answer, or the layer's reason to refuse it.
     fn give(self: Box<Self>, verdict: Result<(), ExitReason>);
 }
 
@@ -459,7 +481,7 @@ impl Sink for Held {
     }
 }
 
-/// Answers, frees the frame, and says what comes next.
+/// Answers, frees the frame, and returns the next step.
 ///
 /// # Safety
 /// All of the frame but its future is whole, and it is not used again.
@@ -472,7 +494,7 @@ where
     P: Process,
     S: Sink,
 {
-    // SAFETY: by the contract.
+    // SAFETY: by this function's contract, which is that of `take_apart`.
     let (sink, context) = unsafe { take_apart(frame) };
     let after = match outcome {
         Ok(reply) => {
@@ -490,14 +512,15 @@ where
     })
 }
 
-/// Frees the frame and returns what is left in it.
+/// Frees the frame and returns its sink and context.
 ///
 /// # Safety
-/// As [`finish`].
+/// All of the frame but its future is whole, and it is not used again.
 #[inline(always)]
 unsafe fn take_apart<P: Process, S, F>(frame: NonNull<Frame<P, S, F>>) -> (S, Context<P>) {
     let raw = frame.as_ptr();
-    // SAFETY: by the contract; both are moved out once.
+    // SAFETY: by the contract both fields are whole and the frame is not used again, so each is
+    // moved out once.
     unsafe {
         let sink = ManuallyDrop::take(&mut (*raw).sink);
         let context = (&raw mut (*raw).context).read();
@@ -513,16 +536,17 @@ where
     F: Future<Output = S::Reply>,
 {
     let frame = frame.cast::<Frame<P, S, F>>();
-    // SAFETY: by the contract the frame is whole, pending, and ours.
+    // SAFETY: by the contract of `discard_turn` the frame is pending, therefore whole, and is given
+    // up here: its future is dropped once, then the rest is finished once.
     unsafe {
         let future = &raw mut (*frame.as_ptr()).future;
-        // Its caller is told the reason of the exit, whatever this does.
+        // The turn's caller gets the reason of the exit, whatever the future's drop does.
         let _ = catch(|| future.drop_in_place());
         let _ = finish(frame, Err(reason.clone()));
     }
 }
 
-/// For turns whose reply nobody waits for.
+/// Sink of a turn without a caller: drops the reply.
 pub(crate) struct NoReply<const LAST: bool, R>(PhantomData<fn(R)>);
 
 impl<const LAST: bool, R> NoReply<LAST, R> {

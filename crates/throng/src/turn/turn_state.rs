@@ -1,33 +1,34 @@
-//! Whether a turn is suspended, who may continue it, and whether signals are under way.
+//! The word of a turn: whether it is suspended, which thread may continue it, and whether signals
+//! are under way.
 //!
-//! A turn that awaits something keeps its process's mailbox `BUSY`, so that no other turn begins;
-//! what wakes it is a [`Waker`](std::task::Waker), which may be called from anywhere, any number
-//! of times, even long after. This word decides which of those calls gets the token:
+//! A turn that awaits something keeps its process's mailbox `BUSY`, so that no other turn begins.
+//! The turn is woken by a [`Waker`](std::task::Waker), which any thread may call any number of
+//! times, even long after. This word decides which of these calls gets the token:
 //!
 //! | bits | meaning | set by | cleared by |
 //! |---|---|---|---|
 //! | – | running, or no turn at all | holder | |
-//! | `NOTIFIED` | somebody woke it since it last began a poll, while another held the token | any waker | holder, by `resume` |
-//! | `SUSPENDED` | the last poll was pending, nobody holds the token | holder, by `suspend` | whoever takes the token |
-//! | `FRESH` | the process's first turn, `started`, has not begun: signals wait for it | creator | that turn |
+//! | `NOTIFIED` | the turn was woken since its last poll began, while another thread held the token | any waker | holder, by `resume` |
+//! | `SUSPENDED` | the last poll was pending, no thread holds the token | holder, by `suspend` | the thread that takes the token |
+//! | `FRESH` | the process's first turn, `started`, has not begun: signals wait for it | creator | that turn; the holder, if a layer refuses the turn |
 //! | 6..31 | signals announced and not yet taken out of the mailbox | senders, before the push | holder, having taken them out; a sender whose push failed |
 //! | `TIMEOUT` | between turns: an alarm that rings brings a message | holder | holder |
-//! | `FLOODED` (31) | so many signals are unread that the process is to be killed; it takes no more | a sender that has pushed one as the count reached [`SIGNALS_MOST`] | the slot's next process |
+//! | `FLOODED` (31) | so many signals are unread that the process is to be killed; it takes no more | a sender that has pushed a signal as the count reached [`SIGNALS_MOST`] | the slot's next process |
 //!
 //! Invariants:
-//! 1. Of all wakes after a `suspend`, exactly one gets the token.
+//! 1. Exactly one of all the wakes after a `suspend` gets the token.
 //! 2. A wake during the poll, or between turns, is not lost: the next `suspend` fails.
-//! 3. A wake that comes late hits whatever lives in the slot by then: that process polls once in
-//!    vain, which any future must tolerate. Messages are never misdirected; see `mailbox`.
-//! 4. Signals are looked for after `resume`, never before: a wake that it forgets may have been
-//!    for one of them.
-//! 5. A signal is announced before it is pushed and retracted after it was taken out. So whoever
-//!    drains a mailbox with a signal in it sees the announcement. Those of a sender with a stale
-//!    address come in pairs; that is why no new process of a slot sets the count to zero.
-//! 6. `FLOODED` is set only while that many are counted, so the holder has one to take out after it
-//!    was set, and then sees the bit: each process that has refused a signal ends. The count exceeds
-//!    the bound by no more than one for each thread that is just sending, far less than the room
-//!    above it, so it never wraps.
+//! 3. A wake that comes late hits the process that lives in the slot by then: that process polls
+//!    once in vain, which any future must tolerate. Messages are never misdirected; see `mailbox`.
+//! 4. The holder looks for signals after `resume`, never before: a wake that `resume` forgets may
+//!    have been for a signal.
+//! 5. A signal is announced before it is pushed and retracted after it was taken out. So the thread
+//!    that drains a mailbox with a signal in it sees the announcement. A sender with a stale
+//!    address both announces and retracts; so no new process of a slot sets the count to zero.
+//! 6. `FLOODED` is set only while [`SIGNALS_MOST`] signals are counted, so the holder has a signal
+//!    to take out after the bit was set, and then sees the bit: each process that has refused a
+//!    signal ends. The count exceeds the bound by at most the number of threads that are just
+//!    sending, far less than the room above it, so it never wraps.
 
 use crate::sync::atomic::{AtomicU32, Ordering};
 
@@ -41,13 +42,13 @@ const SIGNAL: u32 = LOW_FLAGS + 1;
 const FLOODED: u32 = 1 << 31;
 const COUNT: u32 = !(LOW_FLAGS | FLOODED);
 
-/// Unread signals at which a process is killed: one GiB of them.
+/// Unread signals at which a process is killed: a GiB of them.
 pub(crate) const SIGNALS_MOST: u32 = match () {
     () if cfg!(throng_loom) => 1,
     () if cfg!(test) => 4096,
     () => 1 << 24,
 };
-/// Unread signals at which those that only ask for something are dropped.
+/// Unread signals at which signals that only ask for something are dropped.
 const SIGNALS_CROWDED: u32 = SIGNALS_MOST / 16;
 
 const _: () = assert!(COUNT / SIGNAL - SIGNALS_MOST >= 1 << 20, "there is room for all threads");
@@ -60,23 +61,23 @@ pub(crate) enum Announced {
     Counted,
     /// The sender pushes it, and then calls [`TurnState::flood`].
     AtBound,
-    /// The process takes no more: the sender does not push it.
+    /// The process takes no more signals: the sender does not push it.
     Refused,
 }
 
-/// Outcome of an alarm that rings: what the ringer must do.
+/// Outcome of an alarm that rings: the next step of the clock thread.
 #[must_use]
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum AlarmOutcome {
-    /// It now holds the token of a suspended turn and must schedule the process.
+    /// The caller holds the token of a suspended turn and must schedule the process.
     Woke,
-    /// The process waits for a message no longer than this, and must be told.
+    /// The process's wait for a message is over; the caller must queue the message that says so.
     TimedOut,
-    /// Nothing.
+    /// The caller has nothing to do.
     Noted,
 }
 
-/// See the file's head.
+/// The word of a turn. See the file's head.
 #[repr(transparent)]
 pub(crate) struct TurnState(AtomicU32);
 
@@ -94,13 +95,14 @@ impl TurnState {
         }
     }
 
-    /// Gives the token up until the next wake; false if there was one already, then the holder
+    /// Gives the token up until the next wake. False if there was a wake already: then the holder
     /// keeps the token and polls again after [`resume`](Self::resume).
     #[must_use]
     pub(crate) fn suspend(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & NOTIFIED == 0 {
-            // Releases the frame and the state to whoever resumes.
+            // Releases the frame and the state to the thread that takes the token, in `record_wake`
+            // or `borrow`.
             match self.0.compare_exchange_weak(
                 word,
                 word | SUSPENDED,
@@ -114,11 +116,11 @@ impl TurnState {
         false
     }
 
-    /// Begins the next poll: wakes from here on count anew. For the token's holder.
+    /// Begins the next poll, and forgets earlier wakes. For the token's holder.
     #[inline(always)]
     pub(crate) fn resume(&self) {
-        // Acquires what the waking thread did before it woke. One that wakes after this look is
-        // seen by `suspend`; so the usual case, one wake that took the token, costs no exchange.
+        // Acquires the writes of the waking thread before its wake. A wake after this load is seen
+        // by `suspend`; so the usual case, a single wake that took the token, costs no exchange.
         if self.0.load(Ordering::Acquire) & NOTIFIED != 0 {
             self.0.fetch_and(!NOTIFIED, Ordering::AcqRel);
         }
@@ -130,10 +132,12 @@ impl TurnState {
         self.record_wake() & SUSPENDED != 0
     }
 
-    /// Takes the token or notes that somebody wanted to; the word as it was.
+    /// Takes the token if the turn is suspended, otherwise notes the wake; returns the previous
+    /// word.
     #[inline(always)]
     fn record_wake(&self) -> u32 {
-        // The usual word first, without a look: that would fetch the line from the other core twice.
+        // The usual word first, without a load, which would fetch the line from the other core
+        // twice.
         let mut word = SUSPENDED;
         loop {
             let woken = if word & SUSPENDED != 0 { word & !SUSPENDED } else { word | NOTIFIED };
@@ -150,7 +154,7 @@ impl TurnState {
     pub(crate) fn borrow(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & SUSPENDED != 0 {
-            // Acquires the frame and the state from whoever suspended.
+            // Acquires the frame and the state from the thread that called `suspend`.
             match self.0.compare_exchange_weak(
                 word,
                 word & !SUSPENDED,
@@ -164,7 +168,7 @@ impl TurnState {
         false
     }
 
-    /// A signal is about to be pushed, unless it is refused.
+    /// Announces a signal, which the sender then pushes unless it is refused.
     pub(crate) fn announce(&self) -> Announced {
         let before = self.0.fetch_add(SIGNAL, Ordering::Relaxed);
         if before & FLOODED != 0 {
@@ -175,8 +179,8 @@ impl TurnState {
         if counted < SIGNALS_MOST { Announced::Counted } else { Announced::AtBound }
     }
 
-    /// The signal that reaches the bound has been pushed. If the process has not caught up since, it
-    /// takes no more and is to be killed.
+    /// Sets `FLOODED` after the push of the signal that reaches the bound, unless the process has
+    /// caught up since: it then takes no more signals and is to be killed.
     #[cold]
     pub(crate) fn flood(&self) {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -193,18 +197,18 @@ impl TurnState {
         }
     }
 
-    /// Whether the process is to be killed for its unread signals. For the token's holder, who has
-    /// retracted what it has taken out.
+    /// Whether the process is to be killed for its unread signals. For the token's holder, after it
+    /// has retracted the signals it has taken out.
     pub(crate) fn is_flooded(&self) -> bool {
         self.0.load(Ordering::Relaxed) & FLOODED != 0
     }
 
-    /// Whether so many signals are unread that no more questions are taken.
+    /// Whether so many signals are unread that the process takes no more questions.
     pub(crate) fn is_crowded(&self) -> bool {
         (self.0.load(Ordering::Relaxed) & COUNT) / SIGNAL >= SIGNALS_CROWDED
     }
 
-    /// An announced signal was taken out of the mailbox, or could not be pushed.
+    /// Retracts the announcement of a signal that was taken out of the mailbox, or was not pushed.
     pub(crate) fn retract(&self) {
         self.0.fetch_sub(SIGNAL, Ordering::Relaxed);
     }
@@ -215,7 +219,8 @@ impl TurnState {
         self.0.load(Ordering::Relaxed) >= SIGNAL
     }
 
-    /// Has signals wait until the first turn has begun. For the token's holder, like the next two.
+    /// Makes signals wait until the first turn has begun. For the token's holder, as are
+    /// [`clear_fresh`](Self::clear_fresh) and [`is_fresh`](Self::is_fresh).
     pub(crate) fn set_fresh(&self) {
         self.0.fetch_or(FRESH, Ordering::Relaxed);
     }
@@ -237,21 +242,21 @@ impl TurnState {
         }
     }
 
-    /// An alarm that rings from here on, while no turn is under way, brings a message. For the
-    /// token's holder, who looks at the alarm after this.
+    /// Makes an alarm that rings from here on, while no turn is under way, bring a message. For the
+    /// token's holder, which looks at the alarm after this.
     pub(crate) fn expect_timeout(&self) {
         if self.0.load(Ordering::Relaxed) & TIMEOUT == 0 {
-            // Acquires what a ring that did not see the bit has done to the alarm.
+            // Acquires the change to the alarm by a `ring` that did not see the bit.
             self.0.fetch_or(TIMEOUT, Ordering::AcqRel);
         }
     }
 
-    /// No longer so. For the token's holder.
+    /// Takes [`expect_timeout`](Self::expect_timeout) back. For the token's holder.
     pub(crate) fn forget_timeout(&self) {
         self.0.fetch_and(!TIMEOUT, Ordering::Relaxed);
     }
 
-    /// Whether a turn waits here that nobody has woken.
+    /// Whether a turn is suspended and has not been woken.
     pub(crate) fn is_suspended(&self) -> bool {
         self.0.load(Ordering::Relaxed) & SUSPENDED != 0
     }
@@ -305,7 +310,7 @@ mod loom_models {
         });
     }
 
-    /// Somebody who looks borrows the token while another wakes the turn: the turn goes on once.
+    /// An inspector borrows the token while another thread wakes the turn: the turn goes on once.
     #[test]
     fn loom_a_wake_while_the_token_is_borrowed_is_not_lost() {
         loom::model(|| {
@@ -322,7 +327,7 @@ mod loom_models {
                     polls.fetch_add(1, Ordering::Relaxed);
                 }
             };
-            let looker = {
+            let inspector = {
                 let (state, frame, go_on) = (state.clone(), frame.clone(), go_on.clone());
                 thread::spawn(move || {
                     if state.borrow() {
@@ -337,13 +342,13 @@ mod loom_models {
             if state.notify() {
                 go_on();
             }
-            looker.join().unwrap();
+            inspector.join().unwrap();
             assert_eq!(polls.load(Ordering::Relaxed), 1);
         });
     }
 
-    /// A process whose turn waits for ever, and a signal to it: whoever holds the token in the end
-    /// has seen the signal.
+    /// A process whose turn waits for ever, and a signal to it: the last holder of the token has
+    /// seen the signal.
     #[test]
     fn loom_a_signal_is_seen_though_the_turn_waits_for_ever() {
         use crate::mailbox::items::{item, take};
@@ -391,8 +396,8 @@ mod loom_models {
         });
     }
 
-    /// Two signals to a process that may leave one unread: if the second is refused, the token's
-    /// holder has been told that the process is to end.
+    /// Two signals to a process that is flooded by a single unread signal: if the second signal is
+    /// refused, the token's holder has learnt that the process is to end.
     #[test]
     fn loom_a_process_that_has_refused_a_signal_learns_that_it_is_flooded() {
         use crate::mailbox::items::{item, take};
@@ -419,7 +424,7 @@ mod loom_models {
                             (*seen).1
                         });
                         if ended {
-                            // The process keeps its token, as one that exits does.
+                            // The process keeps its token, as a process that exits does.
                             return;
                         }
                     }
@@ -453,14 +458,14 @@ mod loom_models {
             let (taken, ended) = seen.with(|seen| unsafe { *seen });
             let pushed = pushed.into_iter().filter(|&pushed| pushed).count();
             assert!(ended || (pushed == 2 && taken == 2));
-            // SAFETY: the same; what the process has not come to any more.
+            // SAFETY: both threads are done, so the items that the process left are taken once.
             let left = unsafe { take(mailbox.drain(first)) };
             assert_eq!(taken + left.len(), pushed);
         });
     }
 
-    /// The wait is set while an alarm that is in the wheel already rings: either that brings the
-    /// message, or the alarm is seen to be gone, and set anew.
+    /// A timeout is set while an alarm that is in the wheel already rings: either the ring brings
+    /// the message, or the alarm is seen to be gone and is set again.
     #[test]
     fn loom_an_alarm_that_rings_while_a_timeout_is_set_is_not_lost() {
         loom::model(|| {
@@ -475,9 +480,9 @@ mod loom_models {
                 }
             });
             state.expect_timeout();
-            let set_anew = alarm.load(Ordering::Relaxed) == 0;
+            let set_again = alarm.load(Ordering::Relaxed) == 0;
             let brought = ringer.join().unwrap();
-            assert!(set_anew || brought);
+            assert!(set_again || brought);
         });
     }
 }
