@@ -232,8 +232,8 @@ where
     let frame = block::allocate(Layout::new::<Frame<P, S, F>>()).cast::<Frame<P, S, F>>();
     let raw = frame.as_ptr();
     // SAFETY: the block is freshly allocated with this layout, so its fields may be written. The
-    // borrows given to `make` are exclusive: the state's because no turn is under way, the context's
-    // because it was written just now; both outlive the future (invariant 2).
+    // borrows given to `make` are exclusive: the state's because no turn is under way, the
+    // context's because it was written just now; both outlive the future (invariant 2).
     unsafe {
         (&raw mut (*raw).head).write(FrameHead(KindOf::<P, T, S, F>::KIND));
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));

@@ -65,7 +65,7 @@ pub(crate) enum Announced {
     Refused,
 }
 
-/// Outcome of an alarm that rings: the next step of the clock thread.
+/// Outcome of an alarm that rings: the next step of the caller.
 #[must_use]
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum AlarmOutcome {
