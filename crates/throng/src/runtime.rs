@@ -1,14 +1,14 @@
-//! The runtime: what holds the slab, the workers and the clock together.
+//! The runtime: owner of the slab, the workers and the clock.
 //!
 //! ```text
 //! Runtime ──owns──▶ threads: worker × n, clock; a tokio runtime unless attached to one
 //!    │
 //!    └─ RuntimeHandle ─▶ Shared { scheduler, slab, classes, permits }
 //! ```
-//! Classes hold handles, and so keep their own runtime alive: the end of the runtime breaks that
-//! ring on purpose, once no process is left that could need its class.
+//! Classes hold runtime handles and so keep their own runtime alive. The end of the runtime breaks
+//! this reference cycle on purpose, once no process is left that could need its class.
 //!
-//! It starts in `builder` and ends in `shutdown`; processes are made in `spawn`.
+//! A runtime starts in `builder` and ends in `shutdown`; processes are made in `spawn`.
 
 pub(crate) mod events;
 pub(crate) mod inspect;
@@ -55,61 +55,64 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::Level;
 
-/// A running runtime; whoever owns it decides when it ends.
+/// A running runtime; its owner decides when it ends.
 ///
-/// All else is done through the [`RuntimeHandle`], to which this dereferences. Several runtimes
-/// may run in one program and know nothing of each other.
+/// Everything but the shutdown is done through the [`RuntimeHandle`], to which `Runtime`
+/// dereferences. Several runtimes may run in one program; they are independent of each other.
 ///
 /// # Dropping
 ///
-/// Dropping it shuts it down and waits a second at most for the processes, and two more for turns
-/// that block their threads. To wait longer, and to know the outcome, call
+/// Dropping a runtime shuts it down and waits at most a second for the processes, and two more for
+/// turns that block their threads. To wait longer, or to learn the outcome, call
 /// [`shutdown`](Self::shutdown) or [`shutdown_async`](Self::shutdown_async).
 ///
-/// The drop does not wait for what cannot happen before it returns. In a handler of this runtime it
-/// returns at once. In the one thread of the tokio runtime that this one is
-/// [attached](RuntimeBuilder::attach) to, which drives the timers that handlers wait for, it
-/// returns when no process is left but in turns that wait. In both cases the runtime ends in the
+/// The drop does not wait for an event that cannot happen before it returns. A drop in a handler of
+/// this runtime returns at once. A drop on the only thread of the tokio runtime that this one is
+/// [attached](RuntimeBuilder::attach) to, which drives the timers that handlers wait for, returns
+/// when every remaining process is in a suspended turn. In both cases the runtime ends in the
 /// background, with the same deadline.
 pub struct Runtime {
     handle: RuntimeHandle,
     tokio: Option<tokio::runtime::Runtime>,
-    /// Whether another thread, or a call under way, sees to its end.
+    /// Whether another thread, or a shutdown under way, ends the runtime, so the drop need not.
     is_ending: bool,
 }
 
 impl Runtime {
-    /// Settings, with their defaults.
+    /// Returns the settings of a runtime to start, with their defaults.
     pub fn builder() -> RuntimeBuilder {
         RuntimeBuilder::new()
     }
 
-    /// A handle, to be cloned and kept anywhere.
+    /// Returns a handle to this runtime, which can be cloned and kept anywhere.
     pub fn handle(&self) -> &RuntimeHandle {
         &self.handle
     }
 
-    /// Runs async code on the calling thread, with tokio at hand, until it is done.
+    /// Runs async code on the calling thread until it completes, inside the tokio runtime.
     ///
     /// # Panics
-    /// From within async code, as any blocking would harm it.
+    /// If called within async code, which must not block.
     pub fn block_on<R>(&self, f: impl AsyncFnOnce(&RuntimeHandle) -> R) -> R {
         self.tokio().block_on(f(&self.handle))
     }
 
-    /// Ends the runtime in order: from now on nothing can be spawned, and each process exits with
-    /// [`ExitReason::Shutdown`](crate::ExitReason::Shutdown) when it has handled what is in its mailbox. What has not exited
-    /// when the deadline is over is dropped where it waits; its `stopping` then runs up to where
-    /// it would wait. The outcome counts such a process as abandoned and names its type.
+    /// Ends the runtime in order: nothing can be spawned any more, and each process exits with
+    /// [`ExitReason::Shutdown`](crate::ExitReason::Shutdown) once it has handled the messages in
+    /// its mailbox.
+    ///
+    /// When the deadline has passed, the suspended turn of each remaining process is dropped; its
+    /// `stopping` then runs up to its first suspension. The outcome counts such a process as
+    /// abandoned and names its type.
     ///
     /// Blocks the calling thread. In async code call [`shutdown_async`](Self::shutdown_async): a
-    /// handler that waits for a tokio timer or socket never gets on while the thread that drives
-    /// these is blocked here.
+    /// handler that waits for a tokio timer or socket makes no progress while the thread that
+    /// drives these is blocked here.
     ///
-    /// Called in a handler of this very runtime, it waits for all other processes. The calling
-    /// process is not counted, and exits after its turn.
+    /// Called in a handler of this very runtime, `shutdown` waits for all other processes. The
+    /// calling process is not counted, and exits after its turn.
     ///
-    /// Cost: a look at each process, and a turn for its exit.
+    /// Cost: a check of each process, and a turn for its exit.
     pub fn shutdown(self, deadline: Duration) -> Shutdown {
         self.shut_down(deadline)
     }
@@ -141,14 +144,15 @@ impl Runtime {
     /// }
     /// ```
     ///
-    /// The shutdown begins when the future is first polled, and then goes on whether the future is
-    /// polled or dropped. A future that is dropped before is a [drop](Self#dropping) of the runtime.
+    /// The shutdown begins when the future is first polled, and then continues whether the future
+    /// is polled or dropped. Dropping the future before its first poll [drops](Self#dropping) the
+    /// runtime.
     ///
-    /// Called in a handler of this very runtime, it resolves when all other processes have exited.
-    /// The calling process is not counted, and exits after its turn; if the deadline is over before,
-    /// the turn is dropped.
+    /// Called in a handler of this very runtime, the future resolves when all other processes have
+    /// exited. The calling process is not counted, and exits after its turn; if the deadline passes
+    /// first, the turn is dropped.
     ///
-    /// Cost: a thread for the time it takes.
+    /// Cost: a thread until the runtime has ended.
     pub async fn shutdown_async(self, deadline: Duration) -> Shutdown {
         self.shut_down_async(deadline).await
     }
@@ -162,33 +166,34 @@ impl Deref for Runtime {
     }
 }
 
-/// A runtime to spawn processes in. Cloning it costs a reference count.
+/// A handle to a runtime: spawns processes, sets timers, inspects. Cloning it costs a reference
+/// count.
 #[derive(Clone)]
 pub struct RuntimeHandle(Arc<Shared>);
 
 impl RuntimeHandle {
     /// Spawns a process.
     ///
-    /// It belongs to nobody and lives until it stops, panics, or the runtime ends. For more to be
-    /// said of it, a bounded mailbox for one, there is [`spawner`](Self::spawner).
+    /// The process has no parent and lives until it stops, panics, or the runtime ends. For
+    /// options such as a bounded mailbox use [`spawner`](Self::spawner).
     ///
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the state back.
     ///
-    /// Cost: about 35 ns from within a process (`spawn` in `bench/`), two locks more from
-    /// elsewhere; memory as said at [`Process`].
+    /// Cost: about 35 ns from within a process (`spawn` in `bench/`), two more locks from
+    /// elsewhere; for the memory see [`Process`].
     #[inline]
     pub fn spawn<P: Process>(&self, process: P) -> Result<Address<P>, SpawnError<P>> {
         self.spawn_process(process, None, None)
     }
 
-    /// Spawns a process with something beside its state, which a layer on top keeps there and its
-    /// handlers reach by [`Context::attachment`](crate::Context::attachment).
+    /// Spawns a process with an attachment: a value beside its state, kept for a layer on top of
+    /// throng. Handlers reach it through [`Context::attachment`](crate::Context::attachment).
     ///
     /// # Errors
-    /// As [`spawn`](Self::spawn).
+    /// The same as [`spawn`](Self::spawn).
     ///
-    /// Cost: two allocations more.
+    /// Cost: two more allocations than [`spawn`](Self::spawn).
     pub fn spawn_attached<P: Process, A: Send + 'static>(
         &self,
         process: P,
@@ -199,10 +204,10 @@ impl RuntimeHandle {
         self.spawn_process(process, Some(Box::new(extension)), None)
     }
 
-    /// Sends a message to a process when a time has passed, from any thread.
+    /// Sends a message to a process after a delay. Can be called from any thread.
     ///
-    /// The timer belongs to the process that it is for, as in OTP: when that exits, the message is
-    /// dropped with it; at once, if it has exited already.
+    /// The timer belongs to the receiver, as in OTP: when the receiver exits, the message is
+    /// dropped; if it has already exited, the message is dropped at once.
     ///
     /// ```
     /// use std::time::Duration;
@@ -232,11 +237,11 @@ impl RuntimeHandle {
     /// # }
     /// ```
     ///
-    /// The message is never early, and counts against no bound of the mailbox. Of two timers for
-    /// the same millisecond either may come first.
+    /// The message is never early, and counts against no bound of the mailbox. Two timers due in
+    /// the same millisecond may fire in either order.
     ///
-    /// Resolution: a millisecond. Cost: a look at the clock, a pooled block, a lock that is seldom
-    /// contended; and, unless the process sets it for itself, a signal to the process. For the
+    /// Resolution: a millisecond. Cost: a read of the clock, a pooled block, a rarely contended
+    /// lock; and, unless a process sets the timer for itself, a signal to the receiver. For the
     /// memory see [`Timer`].
     pub fn send_after<P: Process, T: Turn<P>>(
         &self,
@@ -247,16 +252,17 @@ impl RuntimeHandle {
         message_timer::send_after(self.scheduler(), to, delay, message)
     }
 
-    /// Sends clones of a message to a process, one each period, until it is cancelled or the
+    /// Sends a clone of a message to a process every period, until the timer is cancelled or the
     /// process exits.
     ///
-    /// The next one is due a period after the last was due, and is set when the process begins to
-    /// handle the last. So at most one of them is in the mailbox: beats that a slow process misses
-    /// are skipped, and the others keep their phase. Periods count from a millisecond to twelve
-    /// days. The message is cloned in the process's own turn; if that panics, the process exits.
-    /// A message that `#[process]` makes is [`Clone`] by `#[message(derive(Clone))]` on its method.
+    /// Each clone is due one period after the previous clone was due, and its timer is set when the
+    /// process begins to handle the previous clone. So at most one clone is in the mailbox: periods
+    /// that a slow process misses are skipped, and later clones keep their phase. Periods are
+    /// limited to the range from a millisecond to twelve days. The message is cloned in the
+    /// process's own turn; if the clone panics, the process exits. A message generated by
+    /// `#[process]` becomes [`Clone`] by `#[message(derive(Clone))]` on its method.
     ///
-    /// Cost: each beat as a [`send_after`](Self::send_after) and a message more.
+    /// Cost: for each period, a [`send_after`](Self::send_after) and one more message.
     pub fn send_every<P: Process, T: Turn<P> + Repeatable>(
         &self,
         to: Address<P>,
@@ -266,29 +272,29 @@ impl RuntimeHandle {
         message_timer::send_every(self.scheduler(), to, period, message)
     }
 
-    /// How many processes live. Exact when nothing is being spawned or exiting.
+    /// Number of live processes. Exact when nothing is being spawned or exiting.
     pub fn process_count(&self) -> u64 {
         self.0.scheduler.live()
     }
 
-    /// How many bytes of messages and signals wait in all mailboxes; see
+    /// Bytes of messages and signals queued in all mailboxes; see
     /// [`mailbox_budget`](RuntimeBuilder::mailbox_budget). Exact when nothing is being sent or
     /// handled.
     pub fn mailbox_bytes(&self) -> u64 {
         self.0.budget.queued()
     }
 
-    /// How many bytes of messages may wait in all mailboxes.
+    /// Limit on the bytes of messages queued in all mailboxes.
     pub fn mailbox_bytes_limit(&self) -> u64 {
         self.0.budget.limit()
     }
 
-    /// How many processes may live at once.
+    /// Limit on the number of live processes.
     pub fn process_limit(&self) -> u64 {
         self.0.permits.limit
     }
 
-    /// The tokio runtime in whose reach all handlers run.
+    /// The tokio runtime whose timers and sockets the handlers use.
     pub fn tokio(&self) -> &tokio::runtime::Handle {
         &self.0.tokio
     }
@@ -323,7 +329,7 @@ impl RuntimeHandle {
         &self.0.events
     }
 
-    /// Whether nothing can be spawned any more.
+    /// Whether a shutdown has begun, so that nothing can be spawned any more.
     pub(crate) fn is_shutting_down(&self) -> bool {
         self.0.scheduler.phase() != Phase::Running
     }
@@ -335,13 +341,13 @@ impl std::fmt::Debug for RuntimeHandle {
     }
 }
 
-/// What all threads of a runtime, and its handles, hold in common.
+/// The state shared by all threads of a runtime and its handles.
 pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler,
     pub(crate) slab: Slab,
     pub(crate) budget: OwnBudget,
     pub(crate) events: Arc<Events>,
-    /// Slots for spawns from outside the workers.
+    /// Cached slots for spawns from threads that are no workers.
     guest_slots: Mutex<SlotCache>,
     classes: Mutex<HashMap<TypeId, Arc<Class>>>,
     pub(crate) permits: Permits,
@@ -377,7 +383,7 @@ impl Shared {
         })
     }
 
-    /// So many workers are stuck: sees to it that as many spare ones stand in for them.
+    /// Activates spare workers until there are as many as stuck workers, and retires the excess.
     pub(crate) fn staff(self: &Arc<Self>, stuck: usize) {
         if self.scheduler.phase() == Phase::Over {
             return;
@@ -401,13 +407,13 @@ impl Shared {
                 }
             }
         }
-        // So that one that sleeps retires.
+        // A superfluous spare that sleeps must be woken to retire.
         spares.superfluous().into_iter().for_each(|spare| remotes[spare].unpark());
     }
 }
 
-/// Counts a worker's thread as long as it runs, or is about to. The last one to end frees what a
-/// shutdown that has not waited for it has left.
+/// Counts a worker's thread in `Shared::workers_running` from before its start to its end. The last
+/// worker to end breaks the class cycle if a shutdown has ended without waiting for that worker.
 struct WorkerRunning(Arc<Shared>);
 
 impl WorkerRunning {
@@ -419,8 +425,8 @@ impl WorkerRunning {
 
 impl Drop for WorkerRunning {
     fn drop(&mut self) {
-        // Pairs with the look of the thread that ends the runtime, after it has set the phase: one
-        // of the two sees both.
+        // SeqCst: pairs with the load in `free_if_over`, which the ending thread makes after it has
+        // set `Phase::Over`. Either that thread sees the count 0, or this worker sees the phase.
         if self.0.workers_running.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.free_if_over();
         }
@@ -439,13 +445,13 @@ mod tests {
     impl Process for Idle {}
 
     #[test]
-    fn a_runtime_that_is_over_leaves_no_thread_and_no_memory_behind() {
+    fn a_runtime_that_has_ended_leaves_no_thread_and_no_memory_behind() {
         for _ in 0..20 {
             let runtime = Runtime::builder().workers(4).start().expect("starts");
             runtime.spawn(Idle).expect("there is room");
             let shared = Arc::downgrade(&runtime.handle.0);
             assert_eq!(runtime.shutdown(Duration::from_secs(20)).abandoned, 0);
-            // Each thread holds it until its end.
+            // Each thread holds the shared part until the thread ends.
             assert!(shared.upgrade().is_none(), "a thread has not ended");
         }
     }
@@ -514,7 +520,7 @@ mod tests {
         };
         assert!(runtime.spawn(Idle).expect("there is room").send(Do(block)).is_ok());
         begins.recv().expect("begins");
-        // With nobody to run it until the turn ends.
+        // No worker is free to run this process until the turn ends.
         runtime.spawn(Idle).expect("there is room").stop();
         let outcome = runtime.shutdown(Duration::ZERO);
         assert_eq!((outcome.stopped, outcome.abandoned), (0, 2));
@@ -533,7 +539,7 @@ mod tests {
         }
         let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
         let (begun, begins) = std::sync::mpsc::channel();
-        // Holds the only worker until the deadline is over.
+        // Blocks the only worker until the deadline has passed.
         let block = move |cx: &mut Context<Idle>| {
             let _ = begun.send(());
             while cx.runtime().scheduler().phase() < Phase::Killing {
@@ -550,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn who_spawns_when_all_is_over_is_refused_and_keeps_nothing() {
+    fn a_spawn_after_the_end_is_refused_and_keeps_no_memory() {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let handle = runtime.handle().clone();
         runtime.shutdown(Duration::from_secs(20));

@@ -1,14 +1,14 @@
-//! Supervisors: processes that start others, and start them again when they die.
+//! Supervisors: processes that start other processes and restart them when they die.
 //!
 //! ```text
-//!  SupervisorSpec ──start──▶ Supervisor (a process) ──asks──▶ Engine: what to stop and to start
+//!  SupervisorSpec ──start──▶ Supervisor (a process) ──asks──▶ Engine: children to stop and start
 //!    ChildSpec ───────▶ Starter ─┘ │ linked                     │
 //!       └─ Place ◀── sets ─────────┤ spawns, stops  ◀───────────┘
 //!            ▲                     ▼
 //!          Child (handle) ──────▶ the incarnation that runs
 //! ```
-//! The semantics are OTP's, and so are the words. What differs: a spec holds a closure instead of
-//! a module's name, and any child may go without an id.
+//! Semantics and terms are OTP's, with two differences: a spec holds a closure instead of a
+//! module's name, and any child may go without an id.
 
 mod child;
 mod engine;

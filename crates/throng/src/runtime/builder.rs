@@ -1,8 +1,8 @@
 //! The settings of a runtime, and its start.
 //!
 //! Invariants: nothing runs before [`start`](RuntimeBuilder::start) or
-//! [`attach`](RuntimeBuilder::attach); what has started when a later step fails is ended by the
-//! runtime that is dropped then.
+//! [`attach`](RuntimeBuilder::attach). If a step of the start fails, the drop of the half-started
+//! [`Runtime`] ends the threads that have already started.
 
 use super::{Abandoned, ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
 use crate::error::StartError;
@@ -22,14 +22,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// As many processes as live at once unless told otherwise.
+/// Default limit on the number of live processes.
 const PROCESS_LIMIT: u64 = 10_000_000;
-/// How long a turn may hold its worker.
+/// Default time after which a turn counts as blocking its worker.
 const STUCK_AFTER: Duration = Duration::from_millis(10);
-/// How many spare workers there are at most.
+/// Maximum number of spare workers.
 const SPARES_MOST: usize = 256;
 
-/// Settings of a runtime to be started.
+/// Settings of a runtime to start.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -64,70 +64,72 @@ impl RuntimeBuilder {
         }
     }
 
-    /// How many processes may live at once; ten million by default.
+    /// Sets the maximum number of live processes; ten million by default.
     ///
-    /// The limit costs nothing until it is used. It is kept exactly up to 65,536; above that each
-    /// worker may hold up to 128 places in reserve that others cannot use.
+    /// A high limit costs nothing until processes are spawned. Limits up to 65,536 are exact; above
+    /// that each worker may keep up to 128 places in reserve, which other workers cannot use.
     pub fn process_limit(mut self, limit: u64) -> Self {
         self.process_limit = limit;
         self
     }
 
-    /// How many bytes of messages may wait in all mailboxes together; four GiB by default.
+    /// Sets the maximum bytes of messages queued in all mailboxes together; 4 GiB by default.
     ///
-    /// While it is more, `send`, `deliver` and `call` fail with
-    /// [`Overloaded`](crate::SendError::Overloaded), to whomever they go. What the runtime itself
-    /// says (replies, timers, the end of a process, a request to exit) gets through, counted but not
-    /// refused, as are links, monitors and other signals (see [`Pid`](crate::Pid)); and so does
-    /// all again once enough is handled.
+    /// While the queues hold more, `send`, `deliver` and `call` fail with
+    /// [`Overloaded`](crate::SendError::Overloaded), whatever process they address. Messages of the
+    /// runtime itself (replies, timers, the end of a process, a request to exit), links, monitors
+    /// and other signals (see [`Pid`](crate::Pid)) are counted but not refused. Once enough
+    /// messages have been handled, sends succeed again.
     ///
-    /// Counted is the memory of the queue itself: what a message has on the heap is not seen, and
-    /// messages of one turn that share a block count as that block. Messages that an async process
-    /// has [passed over](crate::Inbox::recv_match) count until a receive takes them. A sender learns of the excess
-    /// within two milliseconds, or 256 messages of one turn; so much may wait above the budget.
+    /// The count covers the memory of the queue itself: heap memory owned by a message is not
+    /// included, and messages of one turn that share a block count as that block. Messages that an
+    /// async process has [passed over](crate::Inbox::recv_match) count until a receive takes them.
+    /// A sender learns of the excess within two milliseconds, or 256 messages of one turn; the
+    /// queues may exceed the budget by that much.
     pub fn mailbox_budget(mut self, bytes: u64) -> Self {
         self.mailbox_budget = bytes;
         self
     }
 
-    /// How many threads run processes; by default one for each core.
+    /// Sets the number of threads that run processes; one per core by default.
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
         self
     }
 
-    /// How many threads drive sockets and tokio timers, for [`start`](Self::start); by default one
-    /// for every two cores.
+    /// Sets the number of threads that drive sockets and tokio timers, for [`start`](Self::start);
+    /// half the number of cores by default.
     pub fn io_threads(mut self, threads: usize) -> Self {
         self.io_threads = threads.max(1);
         self
     }
 
-    /// How many threads may stand in for workers whose handlers block them; by default four for each
-    /// worker and twelve more, but not above 256. With none, code that blocks holds up what is
-    /// queued behind it.
+    /// Sets the maximum number of spare threads that stand in for workers blocked by a handler; by
+    /// default four for each worker and twelve more, at most 256. Without spares, code that blocks
+    /// delays the processes queued behind it.
     ///
-    /// Cost: 4 KiB each; the thread is started when it is first needed, and then kept.
+    /// Cost: 4 KiB each; the thread is started when first needed, and then kept.
     pub fn spare_workers(mut self, spares: usize) -> Self {
         self.spare_workers = Some(spares.min(SPARES_MOST));
         self
     }
 
-    /// After how long in one turn a worker counts as stuck; ten milliseconds by default. That is
-    /// reported by [`tracing`], with the names of the process and of the message, and a spare
-    /// worker takes over what was queued behind that turn.
+    /// Sets the time in a single turn after which a worker counts as stuck; ten milliseconds by
+    /// default. A stuck worker is reported through [`tracing`] with the names of the process and
+    /// the message, and a spare worker takes over the processes queued behind that turn.
     ///
-    /// Resolution: some milliseconds.
+    /// Resolution: a few milliseconds.
     pub fn stuck_after(mut self, time: Duration) -> Self {
         self.stuck_after = time;
         self
     }
 
-    /// Starts a runtime with a tokio runtime of its own beside it.
+    /// Starts a runtime together with its own tokio runtime.
     ///
     /// # Errors
-    /// [`StartError::Tokio`] and [`StartError::Thread`] if the system refuses what they need;
-    /// [`StartError::Address`] if its memory lies where mailboxes cannot point to.
+    /// [`StartError::Tokio`] if the tokio runtime cannot start; [`StartError::Thread`] if the
+    /// system refuses a thread; [`StartError::Address`] if the system's memory lies at addresses
+    /// that mailboxes cannot point to.
     pub fn start(self) -> Result<Runtime, StartError> {
         let tokio = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(self.io_threads)
@@ -139,8 +141,8 @@ impl RuntimeBuilder {
         self.start_on(handle, Some(tokio))
     }
 
-    /// Starts a runtime inside the tokio runtime this is called from. End it with
-    /// [`shutdown_async`](Runtime::shutdown_async) there.
+    /// Starts a runtime that uses the tokio runtime of the calling thread. End it there with
+    /// [`shutdown_async`](Runtime::shutdown_async).
     ///
     /// ```
     /// use throng::prelude::*;
@@ -157,13 +159,14 @@ impl RuntimeBuilder {
     ///
     /// # Errors
     /// [`StartError::NoTokio`] outside of a tokio runtime; [`StartError::Thread`] if the system
-    /// refuses a thread; [`StartError::Address`] if its memory lies where mailboxes cannot point to.
+    /// refuses a thread; [`StartError::Address`] if the system's memory lies at addresses that
+    /// mailboxes cannot point to.
     pub fn attach(self) -> Result<Runtime, StartError> {
         let handle = tokio::runtime::Handle::try_current().map_err(|_| StartError::NoTokio)?;
         self.start_on(handle, None)
     }
 
-    /// A runtime without threads, which a simulator drives.
+    /// Builds a runtime without threads, driven by a simulator.
     #[cfg(feature = "sim")]
     pub(crate) fn start_simulated(self, tokio: tokio::runtime::Handle) -> Runtime {
         let shared = self.shared(1, 0, Clock::simulated(), Events::inline(), tokio);
@@ -205,7 +208,7 @@ impl RuntimeBuilder {
         block::probe().map_err(|NoSpareBits { address }| StartError::Address { address })?;
         let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
         let shared = self.shared(self.workers, spares, Clock::new(), Events::new(), tokio);
-        // From here on a failure drops the runtime, which ends what has started.
+        // From here on a failure drops `runtime`, which ends the threads that have started.
         let handle = RuntimeHandle(shared.clone());
         let runtime = Runtime { handle, tokio: owned, is_ending: false };
         for index in 0..self.workers {

@@ -1,19 +1,18 @@
-//! Looking at processes from outside: one, the busiest, all, or the tree they form.
+//! Inspection of processes from outside: a single process, the busiest, all, or their tree.
 //!
 //! ```text
-//!                    nobody holds the token          somebody does
-//! looker ── pid ──┬─ borrow it, look, give it back
-//!                 └────────────────────────────────── inspect signal ─▶ the holder looks for us
+//!                       the token is free               the token has a holder
+//! inspector ── pid ──┬─ borrow it, read, give it back
+//!                    └───────────────────────────────── inspect signal ─▶ the holder reads
 //! ```
 //!
-//! A process that is idle or waits in a turn is looked at on the spot: the looker takes its token,
-//! reads, and gives it back, and does not set the process going. One that is queued or running is
-//! sent a signal, which it answers between two turns. One that does neither within
-//! [`ANSWER_DEADLINE`] is reported as running, with what is known.
+//! An idle or suspended process is inspected on the spot: the inspector borrows its token, reads,
+//! and gives the token back without scheduling the process. A queued or running process is sent a
+//! signal, which it answers between two turns. A process that does not answer within
+//! [`ANSWER_DEADLINE`] is reported as running, with only its pid.
 //!
-//! Invariants: what is read is read under the token, like anything else of a process; a token that
-//! is borrowed is given back before anything is awaited; while nobody looks, none of this costs
-//! anything.
+//! Invariants: the state of a process is read only by the holder of its token; a borrowed token is
+//! given back before anything is awaited; inspection costs nothing while it is not used.
 
 use crate::address::Pid;
 use crate::cell::{CellRef, Token};
@@ -28,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-/// What is known of a process.
+/// A snapshot of a process: its state, ties, queue and memory.
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -48,60 +47,61 @@ use tokio::time::timeout;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ProcessInfo {
-    /// Which process this is.
+    /// Pid of the process.
     pub pid: Pid,
-    /// Its type; none if it did not answer.
+    /// Name of the process's type; `None` if the process did not answer.
     pub kind: Option<&'static str>,
-    /// The names it is registered under.
+    /// Names under which the process is registered.
     pub names: Vec<String>,
-    /// What it does.
+    /// Current activity of the process.
     pub state: ProcessState,
-    /// Who has spawned it, if that is known to it.
+    /// Pid of the process that spawned this process, if this process has recorded it.
     pub parent: Option<Pid>,
-    /// Processes it is linked to.
+    /// Processes linked to this process.
     pub links: Vec<Pid>,
-    /// Processes it monitors, once for each monitor.
+    /// Processes that this process monitors, once for each monitor.
     pub monitors: Vec<Pid>,
-    /// Processes that monitor it, once for each monitor.
+    /// Processes that monitor this process, once for each monitor.
     pub monitored_by: Vec<Pid>,
-    /// Whether exit signals reach it as messages.
+    /// Whether exit signals reach the process as messages.
     pub traps_exits: bool,
-    /// Messages that are queued; also those that an async process has
+    /// Number of queued messages, including messages that an async process has
     /// [passed over](crate::Inbox::recv_match).
     pub mailbox_len: u64,
-    /// What those take, and the signals among them; not what they point to.
+    /// Bytes of the queued messages and signals; heap memory they own is not included.
     pub mailbox_bytes: u64,
-    /// What the process takes besides its mailbox: its slot, a state too large for it, a turn that
-    /// waits, links and monitors. What the state points to is not known.
+    /// Bytes the process uses besides its mailbox: its slot, a state too large for the slot, a
+    /// suspended turn, links and monitors. Heap memory owned by the state is not included.
     pub memory_bytes: u64,
-    /// Turns it has run since they are counted: from when it first had a parent, a link, a monitor,
-    /// a name or the like. None if it never had.
+    /// Number of turns run since counting began, which is when the process first gets a parent, a
+    /// link, a monitor, a name or the like. `None` if counting has not begun.
     pub turns: Option<u64>,
-    /// The longest that one of its turns has kept a worker without waiting, if that was noticed:
-    /// less than three milliseconds never is, ten always are. Resolution: some milliseconds.
+    /// Longest time that a turn of the process has held a worker without suspending, if measured:
+    /// times under three milliseconds never are, times of ten always are. Resolution: a few
+    /// milliseconds.
     pub longest_turn: Option<Duration>,
 }
 
-/// What a process does.
+/// Current activity of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ProcessState {
-    /// It waits for messages.
+    /// The process waits for messages.
     Idle,
-    /// It has messages, and waits for a worker or is between two turns.
+    /// The process has messages, and waits for a worker or is between two turns.
     Queued,
-    /// It has not come to the end of a turn, or to a worker, for as long as it was waited for.
+    /// The process did not answer in time: it has not ended a turn, or has not reached a worker.
     Running,
-    /// Its turn waits for something.
+    /// The process has a suspended turn, which waits for something.
     Suspended {
-        /// The type of the message that it handles.
+        /// Type of the message whose handler is suspended.
         handler: &'static str,
     },
-    /// It runs [`stopping`](crate::Process::stopping).
+    /// The process runs [`stopping`](crate::Process::stopping).
     Exiting,
 }
 
-/// What the processes listed by [`RuntimeHandle::top`] have most of.
+/// Quantity by which [`RuntimeHandle::top`] ranks processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SortBy {
@@ -117,31 +117,31 @@ pub enum SortBy {
     LongestTurn,
 }
 
-/// A process in the tree that [`RuntimeHandle::tree`] returns: those it has spawned follow it, each
-/// one deeper.
+/// A process in the tree that [`RuntimeHandle::tree`] returns. Its children follow it, one level
+/// deeper.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ProcessTree {
-    /// How many are above it.
+    /// Number of ancestors of the process in the tree.
     pub depth: usize,
-    /// Which process this is.
+    /// Pid of the process.
     pub pid: Pid,
-    /// Its type; none if it did not answer.
+    /// Name of the process's type; `None` if the process did not answer.
     pub kind: Option<&'static str>,
-    /// The names it is registered under.
+    /// Names under which the process is registered.
     pub names: Vec<String>,
-    /// How many it has spawned that live, whether they follow or not.
+    /// Number of live children of the process, whether or not they are listed.
     pub children: u64,
 }
 
 impl RuntimeHandle {
-    /// What is known of a process; none if it has exited.
+    /// Returns a snapshot of a process; `None` if it has exited.
     ///
-    /// Like Erlang's `process_info`, this asks the process itself: what it says is true at one
-    /// instant between two of its steps. One that blocks its worker cannot answer, and is reported
-    /// as [`ProcessState::Running`] after half a second.
+    /// Like Erlang's `process_info`, this asks the process itself: the answer is consistent, taken
+    /// at one instant between two of its steps. A process that blocks its worker cannot answer, and
+    /// is reported as [`ProcessState::Running`] after half a second.
     ///
-    /// Cost: a look at each queued message; for a process that is busy, a signal to it.
+    /// Cost: a visit to each queued message; for a busy process, a signal to it.
     pub async fn info(&self, pid: impl Into<Pid>) -> Option<ProcessInfo> {
         let pid = pid.into();
         let (generation, cell) = pid.raw().parts();
@@ -153,7 +153,7 @@ impl RuntimeHandle {
         let (sender, answer) = oneshot::channel();
         let inspect = Box::new(move |token: &Token| drop(sender.send(ProcessInfo::of(token))));
         if signal::ask(pid, Signal::Inspect(inspect)).is_err() {
-            // Or it has more signals unread than it can answer.
+            // The process has exited, or has too many unread signals to take another.
             return pid.is_alive().then(|| ProcessInfo::unanswered(pid));
         }
         match timeout(ANSWER_DEADLINE, answer).await {
@@ -162,11 +162,11 @@ impl RuntimeHandle {
         }
     }
 
-    /// The pids of all processes, one after the other.
+    /// Returns an iterator over the pids of all processes.
     ///
-    /// The list is made as it is read: a process that lives all the while comes once, one that is
-    /// spawned or exits meanwhile may come or not. So it costs no memory for millions, and
-    /// [`take`](Iterator::take) ends it early.
+    /// The list is produced as it is read: a process that lives throughout is listed once; a
+    /// process that is spawned or exits meanwhile may or may not be listed. So the list uses no
+    /// memory even for millions of processes, and [`take`](Iterator::take) ends it early.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -183,11 +183,11 @@ impl RuntimeHandle {
         ProcessList { runtime: self.clone(), place: SlotPlace::default() }
     }
 
-    /// The `n` processes that have most of something, the first one most.
+    /// Returns the `n` processes with the most of a quantity, in descending order.
     ///
-    /// Cost: a look at each process, some hundred nanoseconds; the calling task lets others run
-    /// meanwhile. Of the processes that are busy at this time 65,536 are asked, and waited for half
-    /// a second; what does not answer comes last, but first by [`SortBy::LongestTurn`].
+    /// Cost: a visit to each process, some hundred nanoseconds; the calling task yields to other
+    /// tasks meanwhile. At most 65,536 busy processes are asked, and are given half a second to
+    /// answer. Processes that do not answer come last, but first by [`SortBy::LongestTurn`].
     pub async fn top(&self, n: usize, by: SortBy) -> Vec<ProcessInfo> {
         let best = Arc::new(Mutex::new(Best { n, heap: BinaryHeap::new() }));
         let visit = {
@@ -202,10 +202,10 @@ impl RuntimeHandle {
         best.heap.into_sorted_vec().into_iter().map(|Reverse(ranked)| ranked.info).collect()
     }
 
-    /// The processes that have a parent, and those parents, as a tree: each is followed by those it
-    /// has spawned. At most `limit` of them.
+    /// Returns the processes that have a parent, and their parents, as a tree: each process is
+    /// followed by its children. Lists at most `limit` processes.
     ///
-    /// A process whose parent has exited stands at the top. Cost: as [`top`](Self::top).
+    /// A process whose parent has exited is a root. Cost: the same as [`top`](Self::top).
     pub async fn tree(&self, limit: usize) -> Vec<ProcessTree> {
         let kin = Arc::new(Mutex::new(Kin { limit, ..Kin::default() }));
         let visit = {
@@ -214,14 +214,14 @@ impl RuntimeHandle {
         };
         survey(self, visit).await;
         let kin = std::mem::take(&mut *lock(&kin));
-        // Those nobody has spawned, or nobody who lives.
+        // Processes without a live parent.
         let mut roots = Vec::new();
         for (&parent, children) in &kin.children {
             if kin.known.contains(&parent) || roots.len() >= limit {
                 continue;
             }
             match self.info(parent).await {
-                // It was passed over: it has a parent itself, but the limit was reached before.
+                // This parent has a live parent itself, but the limit was reached before its visit.
                 Some(info) if info.parent.is_some_and(Pid::is_alive) => {}
                 Some(info) => roots.push(Member::from(info)),
                 None => roots.extend(children.kept.iter().cloned()),
@@ -230,7 +230,7 @@ impl RuntimeHandle {
         kin.grow(roots)
     }
 
-    /// The process whose pid is printed as this text, if it lives in this runtime.
+    /// Returns the process whose pid is printed as this text, if it lives in this runtime.
     ///
     /// ```
     /// # use throng::prelude::*;
@@ -251,7 +251,7 @@ impl RuntimeHandle {
     }
 }
 
-/// The pids of a runtime's processes; made by [`RuntimeHandle::list`].
+/// Iterator over the pids of a runtime's processes; made by [`RuntimeHandle::list`].
 #[derive(Clone, Debug)]
 pub struct ProcessList {
     runtime: RuntimeHandle,
@@ -273,7 +273,7 @@ impl Iterator for ProcessList {
 }
 
 impl ProcessInfo {
-    /// Reads what there is to know. For the token's holder, between two steps of the process.
+    /// Reads a snapshot. Called by the token's holder, between two steps of the process.
     fn of(token: &Token) -> ProcessInfo {
         let load = token.load();
         let state = match token.handler() {
@@ -303,7 +303,7 @@ impl ProcessInfo {
         info
     }
 
-    /// What is known of a process that does not answer.
+    /// Returns the snapshot of a process that does not answer: its pid, and nothing else.
     fn unanswered(pid: Pid) -> ProcessInfo {
         ProcessInfo {
             pid,
@@ -324,14 +324,16 @@ impl ProcessInfo {
     }
 }
 
-/// Has every process looked at, under its token; says who did not answer.
+/// Has `visit` called for every process by the holder of its token; returns the live processes that
+/// did not answer.
 async fn survey(
     runtime: &RuntimeHandle,
     visit: impl Fn(&Token) + Send + Sync + 'static,
 ) -> Vec<Pid> {
     let visit = Arc::new(visit);
     let answered = Arc::new(Mutex::new(HashSet::new()));
-    // Nothing is sent through it: that all senders are gone says that all have answered.
+    // Carries no values: the channel closes when the last closure, and so the last sender, is
+    // dropped, which means that all processes have answered or exited.
     let (pending, mut all_answered) = mpsc::channel::<()>(1);
     let mut asked = Vec::new();
     let mut place = SlotPlace::default();
@@ -354,19 +356,20 @@ async fn survey(
                 drop(pending);
             }
         };
-        // One that takes no questions will not have answered in time either.
+        // A process that refuses the signal is treated like a process that answers too late.
         let _ = signal::ask(pid, Signal::Inspect(Box::new(inspect)));
         asked.push(pid);
     }
     drop(pending);
-    // Late or complete, what has been heard is there.
+    // Whether this timed out or not, `answered` holds the answers received so far.
     let _ = timeout(ANSWER_DEADLINE, all_answered.recv()).await;
     let answered = lock(&answered);
     asked.retain(|pid| pid.is_alive() && !answered.contains(pid));
     asked
 }
 
-/// Looks at a process that does nothing at present; false if there is none, or it is busy.
+/// Visits the process in a slot if its token is free; false if the slot is empty or the process is
+/// busy.
 fn visit_at_rest(cell: CellRef, visit: impl Fn(&Token)) -> bool {
     let borrowed = cell.generation().and_then(|generation| cell.borrow(generation));
     let Some(borrowed) = borrowed else { return false };
@@ -375,16 +378,16 @@ fn visit_at_rest(cell: CellRef, visit: impl Fn(&Token)) -> bool {
     true
 }
 
-/// The processes that have most of something so far.
+/// The `n` highest-ranked processes found so far.
 struct Best {
     n: usize,
-    /// The least of them first.
+    /// Min-heap: the lowest rank is at the top.
     heap: BinaryHeap<Reverse<Ranked>>,
 }
 
 impl Best {
     fn offer(&mut self, by: SortBy, token: &Token) {
-        // Most are not among the best, and are not described only to be forgotten.
+        // Most processes do not rank high enough, so their snapshots are not taken at all.
         let is_full = self.heap.len() >= self.n;
         let least = self.heap.peek().filter(|_| is_full).map(|Reverse(least)| least.rank);
         if self.n > 0 && least.is_none_or(|least| rank_of(by, token) > least) {
@@ -400,7 +403,7 @@ impl Best {
     }
 }
 
-/// How much of it a process has, without describing it.
+/// Returns the rank of a process, where possible without taking a whole snapshot.
 fn rank_of(by: SortBy, token: &Token) -> u128 {
     match by {
         SortBy::MailboxLen => token.load().messages.into(),
@@ -423,7 +426,7 @@ impl ProcessInfo {
     }
 }
 
-/// A process and how much it has; of those that have the same, the first pid is more.
+/// A process and its rank; among equal ranks the lower pid is the greater.
 struct Ranked {
     rank: u128,
     info: ProcessInfo,
@@ -449,12 +452,12 @@ impl PartialEq for Ranked {
 
 impl Eq for Ranked {}
 
-/// Who has spawned whom.
+/// Parents and their children, gathered for [`RuntimeHandle::tree`].
 #[derive(Default)]
 struct Kin {
     limit: usize,
     children: HashMap<Pid, Children>,
-    /// All that are kept anywhere.
+    /// Pids of all processes kept in `children`, at most `limit`.
     known: HashSet<Pid>,
 }
 
@@ -464,7 +467,7 @@ struct Children {
     kept: Vec<Member>,
 }
 
-/// A process of the tree.
+/// A process of the tree, before its place there is known.
 #[derive(Clone)]
 struct Member {
     pid: Pid,
@@ -490,14 +493,15 @@ impl Kin {
         }
     }
 
-    /// The tree above these roots, in the order of pids.
+    /// Returns the tree that grows from these roots, siblings in the order of their pids.
     fn grow(mut self, mut roots: Vec<Member>) -> Vec<ProcessTree> {
         let mut branches = Vec::new();
         let by_pid_backwards = |members: &mut Vec<Member>| {
             members.sort_unstable_by_key(|member| Reverse(member.pid));
         };
         by_pid_backwards(&mut roots);
-        // The next one last. Each list of children is taken once, so no pid comes twice.
+        // A stack: the next process is the last entry. Each list of children is removed when it is
+        // taken, so no pid is listed twice.
         let mut rest: Vec<(usize, Member)> = roots.into_iter().map(|root| (0, root)).collect();
         while let Some((depth, Member { pid, kind, names })) = rest.pop() {
             if branches.len() >= self.limit {
@@ -512,11 +516,11 @@ impl Kin {
     }
 }
 
-/// How long a process that is busy may take to answer.
+/// Time that a busy process has to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
-/// Processes that are asked by one survey. A signal takes memory until it is answered.
+/// Maximum number of processes asked in one survey: a signal takes memory until it is answered.
 const ASKED_MOST: usize = 65_536;
 
-/// Slots that are looked at before others get their turn.
+/// Slots visited before the survey yields to other tasks.
 const SLOTS_IN_A_ROW: usize = 1024;

@@ -1,7 +1,7 @@
-//! Spawning in all its ways: what is spawned, how it is tied to who spawns it, what its mailbox takes.
+//! Spawning with options: the kind of process, its tie to the spawning process, its mailbox bound.
 //!
-//! Invariant: a tie is in both processes, or on its way, before the new one can run; so however
-//! soon that ends, who is tied to it learns why.
+//! Invariant: a tie is recorded in both processes, or on its way, before the child can run. So
+//! however soon the child ends, the process tied to it learns the reason.
 
 use crate::address::Address;
 use crate::cell::CurrentProcess;
@@ -14,10 +14,10 @@ use crate::scheduler;
 use crate::turn::context::{Context, tell_down};
 use std::cell::Cell;
 
-/// Spawns processes as it has been told to. Made by [`RuntimeHandle::spawner`],
-/// [`Context::linked`] and [`Context::monitored`].
+/// Spawns processes with options: linked or monitored, and with a bounded mailbox. Made by
+/// [`RuntimeHandle::spawner`], [`Context::linked`] and [`Context::monitored`].
 ///
-/// Each of its ways to say what is spawned goes with each of its ways to say how:
+/// Every spawning method can be combined with every option:
 ///
 /// ```
 /// use throng::{MailboxBound, Overflow, prelude::*};
@@ -63,38 +63,38 @@ use std::cell::Cell;
 /// # })
 /// # }
 /// ```
-#[must_use = "nothing is spawned until it is told what"]
+#[must_use = "a spawner spawns nothing until one of its `spawn` methods is called"]
 pub struct Spawner<'a> {
     runtime: &'a RuntimeHandle,
     tie: Option<Tie>,
     mailbox: Option<MailboxBound>,
 }
 
-/// How a process is tied to the one that spawns it, which is in its turn.
+/// The tie of a process to its parent, which spawns it within its own turn.
 #[derive(Clone, Copy)]
 struct Tie {
     parent: CurrentProcess,
-    /// How the parent is told of its end, if that is monitored; else it is linked.
+    /// Sends `Down` to the parent when a monitored child ends; `None` if the child is linked.
     monitor: Option<TellDown>,
 }
 
 impl RuntimeHandle {
-    /// Spawns processes that belong to nobody, with more to be said of them than
-    /// [`spawn`](Self::spawn) lets say.
+    /// Returns a [`Spawner`] of processes without a parent, with options that
+    /// [`spawn`](Self::spawn) does not have.
     pub fn spawner(&self) -> Spawner<'_> {
         Spawner { runtime: self, tie: None, mailbox: None }
     }
 }
 
 impl<P: Process> Context<P> {
-    /// Spawns processes [linked](Self::link) to this one, which is their parent.
+    /// Returns a [`Spawner`] of processes [linked](Self::link) to this process, their parent.
     pub fn linked(&mut self) -> Spawner<'_> {
         self.tied(None)
     }
 
-    /// Spawns processes [monitored](Self::monitor) by this one, which is their parent.
+    /// Returns a [`Spawner`] of processes [monitored](Self::monitor) by this process, their parent.
     ///
-    /// [`Down::pid`](crate::Down::pid) says which has ended.
+    /// [`Down::pid`](crate::Down::pid) identifies the process that has ended.
     pub fn monitored(&mut self) -> Spawner<'_> {
         self.tied(Some(tell_down::<P>()))
     }
@@ -104,18 +104,18 @@ impl<P: Process> Context<P> {
         Spawner { runtime: self.runtime(), tie: Some(tie), mailbox: None }
     }
 
-    /// Spawns a process linked to this one, which is its parent.
+    /// Spawns a process linked to this process, which becomes its parent.
     ///
     /// # Errors
-    /// As [`RuntimeHandle::spawn`].
+    /// The same as [`RuntimeHandle::spawn`].
     pub fn spawn_linked<Q: Process>(&mut self, child: Q) -> Result<Address<Q>, SpawnError<Q>> {
         self.linked().spawn(child)
     }
 
-    /// Spawns a process monitored by this one, which is its parent.
+    /// Spawns a process monitored by this process, which becomes its parent.
     ///
     /// # Errors
-    /// As [`RuntimeHandle::spawn`].
+    /// The same as [`RuntimeHandle::spawn`].
     pub fn spawn_monitored<Q: Process>(
         &mut self,
         child: Q,
@@ -129,7 +129,7 @@ impl<P: Process> Context<P> {
 }
 
 impl Spawner<'_> {
-    /// Bounds the mailbox, which otherwise takes what comes.
+    /// Bounds the mailbox, which is unbounded by default.
     pub fn mailbox(mut self, bound: MailboxBound) -> Self {
         self.mailbox = Some(bound);
         self
@@ -138,7 +138,7 @@ impl Spawner<'_> {
     /// Spawns a process.
     ///
     /// # Errors
-    /// As [`RuntimeHandle::spawn`].
+    /// The same as [`RuntimeHandle::spawn`].
     pub fn spawn<P: Process>(self, process: P) -> Result<Address<P>, SpawnError<P>> {
         let number = Cell::new(0);
         let extension = extension(self.tie, &number);
@@ -147,15 +147,17 @@ impl Spawner<'_> {
         Ok(child)
     }
 
-    /// Spawns many processes of one type; their addresses come in the order of the states.
+    /// Spawns many processes of the same type and returns their addresses in the order of the
+    /// given states.
     ///
     /// # Errors
-    /// As [`RuntimeHandle::spawn_many`].
+    /// The same as [`RuntimeHandle::spawn_many`].
     pub fn spawn_many<P: Process>(
         self,
         processes: impl IntoIterator<Item = P>,
     ) -> Result<Vec<Address<P>>, SpawnManyError<P>> {
-        // The states first: to make one may itself mean to spawn, and that takes the same locks.
+        // The iterator runs before any lock is taken: its `next` may itself spawn a process, which
+        // takes the same locks.
         let mut processes = processes.into_iter().collect::<Vec<_>>().into_iter();
         let mut spawned = Vec::with_capacity(processes.len());
         let number = Cell::new(0);
@@ -190,7 +192,7 @@ impl Spawner<'_> {
     }
 }
 
-/// The new process's end of a tie; the number is a monitor's.
+/// Returns the child's end of a tie. For a monitor, stores its number in `number`.
 fn extension(tie: Option<Tie>, number: &Cell<u32>) -> Option<Box<Extension>> {
     let Tie { mut parent, monitor } = tie?;
     let me = parent.pid();
@@ -208,7 +210,8 @@ fn extension(tie: Option<Tie>, number: &Cell<u32>) -> Option<Box<Extension>> {
     Some(Box::new(extension))
 }
 
-/// The parent's end. What the other tells it is not looked at before its turn is over.
+/// Records the parent's end of a tie. The parent is in its turn and reads no signals until the turn
+/// is over, so a `Down` or an exit of the child cannot be missed.
 fn tie_up<P: Process>(tie: Option<Tie>, child: Address<P>, number: &Cell<u32>) {
     let Some(Tie { mut parent, monitor }) = tie else { return };
     parent.with_extension(|own| match monitor {
