@@ -1,7 +1,8 @@
-//! The thread that advances the clock, and all that is done at its pace.
+//! The clock thread: advances the clock and does the periodic work of a runtime.
 //!
-//! Invariant: while any worker is awake, it is awake or being woken. It says that it sleeps before
-//! it looks once more whether all others do, and a worker that wakes looks the other way round.
+//! Invariant: while any worker is awake, the clock thread is awake or being woken. The clock thread
+//! sets `asleep` and then checks once more that all workers sleep; a worker that wakes is counted
+//! as awake first and then reads `asleep`.
 
 use super::Shared;
 use crate::scheduler::Phase;
@@ -12,8 +13,8 @@ use crate::timer::Clock;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The thread that advances the clock, runs the watchdog and checks the mailbox budget while any
-/// worker is awake.
+/// The clock thread. While any worker is awake, it advances the clock, runs the watchdog and checks
+/// the mailbox budget.
 #[derive(Default)]
 pub(crate) struct ClockKeeper {
     asleep: AtomicBool,
@@ -21,7 +22,8 @@ pub(crate) struct ClockKeeper {
 }
 
 impl ClockKeeper {
-    /// For so many looks with nobody awake it goes on: waking it costs a system call.
+    /// Number of checks in a row that must find all workers asleep before the clock thread sleeps
+    /// too: waking it costs a system call.
     const PATIENCE: u32 = 50;
 
     pub(super) fn run(shared: &Arc<Shared>, mut watchdog: Watchdog) {
@@ -38,9 +40,9 @@ impl ClockKeeper {
                 continue;
             }
             clock_keeper.asleep.store(true, Ordering::SeqCst);
-            // Whoever wakes after this look sees that we sleep.
+            // A worker that wakes after this check reads `asleep` as true and unparks this thread.
             if scheduler.all_asleep() && scheduler.phase() != Phase::Over {
-                // What was handled is handled for good; nobody else would say so.
+                // The last messages handled may have freed budget, and no other thread checks it.
                 budget.check();
                 sync::park();
             }
@@ -49,7 +51,8 @@ impl ClockKeeper {
         }
     }
 
-    /// A worker is awake again; returns how long the runtime has run.
+    /// Refreshes the clock for a worker that has woken, and wakes the clock thread if it sleeps.
+    /// Returns the time since the runtime's start.
     pub(crate) fn wake(&self, clock: &Clock) -> Duration {
         let (_, now) = clock.refresh_exactly();
         if self.asleep.swap(false, Ordering::SeqCst) {
@@ -58,6 +61,7 @@ impl ClockKeeper {
         now
     }
 
+    /// Wakes the clock thread, which also ends it if the phase is [`Phase::Over`].
     pub(super) fn end(&self) {
         if let Some(thread) = self.thread.get() {
             thread.unpark();

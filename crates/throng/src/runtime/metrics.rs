@@ -1,18 +1,18 @@
-//! What a runtime counts as it runs, and those counts as Prometheus reads them.
+//! The metrics of a runtime, and their text form for Prometheus.
 //!
-//! Everything here is a plain value, taken at one time by
-//! [`RuntimeHandle::metrics`](crate::RuntimeHandle::metrics): relaxed loads of counters that their
-//! owners write anyway. So a look costs a few loads for each worker, and not looking costs nothing.
+//! [`RuntimeHandle::metrics`](crate::RuntimeHandle::metrics) takes a snapshot of plain values:
+//! relaxed loads of counters that their owners write anyway. So a snapshot costs a few loads for
+//! each worker, and metrics that nobody reads cost nothing.
 //!
-//! Invariants of the text: each family has one `# HELP` and one `# TYPE` line before its samples;
-//! what only grows ends in `_total`; units are the base units (seconds, bytes) and stand in the
-//! name.
+//! Invariants of the text: each family has a single `# HELP` and a single `# TYPE` line before its
+//! samples; names of counters end in `_total`; units are base units (seconds, bytes) and part of
+//! the name.
 
 use crate::runtime::RuntimeHandle;
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
-/// The counts of a runtime at one time.
+/// A snapshot of a runtime's counters and gauges.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -29,74 +29,76 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// The counts of different workers are read one after the other, so sums may be off by what
-/// happens meanwhile.
+/// The counters of different workers are read one after the other, so sums may be off by the events
+/// that happen meanwhile.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// How long the runtime has run.
+    /// Time since the start of the runtime.
     pub uptime: Duration,
-    /// How many processes live.
+    /// Number of live processes.
     pub processes: u64,
-    /// How many processes may live at once.
+    /// Maximum number of live processes.
     pub process_limit: u64,
-    /// Processes ever spawned.
+    /// Number of processes spawned since the start.
     pub spawned: u64,
-    /// Processes that have exited, for whatever reason.
+    /// Number of processes that have exited, for any reason.
     pub exited: u64,
-    /// Processes that have exited by a panic.
+    /// Number of processes that have exited by a panic.
     pub panicked: u64,
-    /// Bytes of all messages and signals that are queued; also of messages that async processes have
+    /// Bytes of all queued messages and signals, including messages that async processes have
     /// [passed over](crate::Inbox::recv_match).
     pub mailbox_bytes: u64,
-    /// How many bytes of messages may be queued at once.
+    /// Maximum bytes of queued messages.
     pub mailbox_bytes_limit: u64,
-    /// Ready processes that wait for any worker; those that wait for a certain one are
-    /// [`WorkerMetrics::queued`].
+    /// Number of ready processes that any worker may take from the shared queue; processes in a
+    /// worker's own queue are counted in [`WorkerMetrics::queued`].
     pub injected: u64,
-    /// One for each worker, in the order of their thread names.
+    /// Metrics of each worker, in the order of the threads' names; of spare workers only if they
+    /// have run.
     pub workers: Vec<WorkerMetrics>,
 }
 
-/// The counts of one worker.
+/// A snapshot of the counters and gauges of a worker.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct WorkerMetrics {
-    /// Messages and hooks this worker has begun to handle.
+    /// Number of messages and hooks this worker has begun to handle.
     pub turns: u64,
-    /// How long this worker was awake, in all.
+    /// Total time this worker was awake.
     pub busy: Duration,
-    /// How long this worker has slept, in all.
+    /// Total time this worker was asleep.
     pub idle: Duration,
-    /// Processes this worker has spawned.
+    /// Number of processes this worker has spawned.
     pub spawned: u64,
-    /// Processes that have exited on this worker.
+    /// Number of processes that have exited on this worker.
     pub exited: u64,
-    /// Processes that have panicked on this worker.
+    /// Number of processes that have panicked on this worker.
     pub panicked: u64,
-    /// Ready processes that wait for this worker, and may be taken by others.
+    /// Number of ready processes in this worker's queue; other workers may steal them.
     pub queued: u64,
-    /// How often this worker has taken processes from another.
+    /// Number of times this worker has stolen processes from another worker.
     pub steals: u64,
-    /// How often this worker has found nothing to do and gone to sleep.
+    /// Number of times this worker has found nothing to do and gone to sleep.
     pub parks: u64,
-    /// Turns that have blocked this worker for longer than a turn should.
+    /// Number of turns that have blocked this worker for longer than
+    /// [`stuck_after`](crate::RuntimeBuilder::stuck_after).
     pub stuck_turns: u64,
-    /// Whether this worker stands in for one that a turn blocks.
+    /// Whether this is a spare worker, which stands in for a worker blocked by a turn.
     pub spare: bool,
 }
 
 impl Metrics {
-    /// These counts in the text format of Prometheus, version 0.0.4; its media type is
+    /// Formats these metrics in the Prometheus text format, version 0.0.4. Its media type is
     /// [`PROMETHEUS_MEDIA_TYPE`](Self::PROMETHEUS_MEDIA_TYPE).
     ///
-    /// Names begin with `throng_`; what belongs to a worker has the label `worker`.
+    /// Names begin with `throng_`; metrics of a worker have the label `worker`.
     pub fn to_prometheus(&self) -> String {
         let mut text = PrometheusText::default();
-        text.gauge("throng_uptime_seconds", "How long the runtime has run.", seconds(self.uptime));
-        text.gauge("throng_processes", "Processes that live.", self.processes);
-        text.gauge("throng_process_limit", "Processes that may live at once.", self.process_limit);
-        text.counter("throng_processes_spawned_total", "Processes ever spawned.", self.spawned);
+        text.gauge("throng_uptime_seconds", "Time since the runtime's start.", seconds(self.uptime));
+        text.gauge("throng_processes", "Live processes.", self.processes);
+        text.gauge("throng_process_limit", "Maximum number of live processes.", self.process_limit);
+        text.counter("throng_processes_spawned_total", "Processes spawned.", self.spawned);
         text.counter("throng_processes_exited_total", "Processes that have exited.", self.exited);
         text.counter(
             "throng_processes_panicked_total",
@@ -106,12 +108,12 @@ impl Metrics {
         text.gauge("throng_mailbox_bytes", "Bytes of all queued messages.", self.mailbox_bytes);
         text.gauge(
             "throng_mailbox_limit_bytes",
-            "Bytes of messages that may be queued at once.",
+            "Maximum bytes of queued messages.",
             self.mailbox_bytes_limit,
         );
         text.gauge(
             "throng_injected_processes",
-            "Ready processes that wait for any worker.",
+            "Ready processes that any worker may take.",
             self.injected,
         );
         text.by_worker(
@@ -129,19 +131,19 @@ impl Metrics {
         text.by_worker(
             &self.workers,
             "throng_worker_idle_seconds_total",
-            "Time this worker has slept.",
+            "Time this worker was asleep.",
             |worker| seconds(worker.idle),
         );
         text.by_worker(
             &self.workers,
             "throng_worker_queued_processes",
-            "Ready processes that wait for this worker.",
+            "Ready processes in this worker's queue.",
             |worker| worker.queued,
         );
         text.by_worker(
             &self.workers,
             "throng_worker_steals_total",
-            "Times this worker has taken processes from another.",
+            "Times this worker has stolen processes from another.",
             |worker| worker.steals,
         );
         text.by_worker(
@@ -153,13 +155,13 @@ impl Metrics {
         text.by_worker(
             &self.workers,
             "throng_worker_stuck_turns_total",
-            "Turns that have blocked this worker for longer than a turn should.",
+            "Turns that have blocked this worker for too long.",
             |worker| worker.stuck_turns,
         );
         text.text
     }
 
-    /// The media type of [`to_prometheus`](Self::to_prometheus).
+    /// Media type of the text that [`to_prometheus`](Self::to_prometheus) returns.
     pub const PROMETHEUS_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 }
 
@@ -167,8 +169,8 @@ fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
-/// A text in the format of Prometheus under construction, family by family. Public for the metrics
-/// of the layers on top alone.
+/// Builder of a text in the Prometheus format, family by family. Public only for the metrics of the
+/// layers on top.
 ///
 /// ```
 /// let mut text = throng::__PrometheusText::default();
@@ -181,19 +183,19 @@ pub struct PrometheusText {
 }
 
 impl PrometheusText {
-    /// A number to be compared.
+    /// Appends a gauge: a number that may rise and fall.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, help);
         self.line(format_args!("{name} {value}"));
     }
 
-    /// A number to take the rate of; its name ends in `_total`.
+    /// Appends a counter: a number that only grows. Its name must end in `_total`.
     pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
         debug_assert!(name.ends_with(TOTAL), "{name} only grows");
         self.gauge(name, help, value);
     }
 
-    /// What has been written.
+    /// Returns the text.
     pub fn into_text(self) -> String {
         self.text
     }
@@ -211,7 +213,7 @@ impl PrometheusText {
         }
     }
 
-    /// The two lines before the samples.
+    /// Appends the `# HELP` and `# TYPE` lines that precede a family's samples.
     fn family(&mut self, name: &str, help: &str) {
         let kind = if name.ends_with(TOTAL) { "counter" } else { "gauge" };
         self.line(format_args!("# HELP {name} {help}"));
@@ -219,18 +221,18 @@ impl PrometheusText {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // A string takes all that is written to it.
+        // Writing to a `String` never fails.
         let _ = writeln!(self.text, "{line}");
     }
 }
 
-/// How the names of what only grows end.
+/// Suffix of the names of counters.
 const TOTAL: &str = "_total";
 
 impl RuntimeHandle {
-    /// What this runtime counts, at this time.
+    /// Returns a snapshot of this runtime's metrics.
     ///
-    /// Cost: a few loads for each worker, and one look at the clock.
+    /// Cost: a few loads for each worker, and a read of the clock.
     pub fn metrics(&self) -> Metrics {
         let scheduler = self.scheduler();
         let workers = scheduler.worker_metrics();
@@ -254,7 +256,7 @@ mod tests {
     use super::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// Reads a text as a scraper would; panics where one would complain. Returns each sample.
+    /// Parses a text as a scraper does and returns each sample; panics on a malformed text.
     fn scrape(text: &str) -> BTreeMap<String, f64> {
         let is_name = |name: &str| {
             !name.is_empty()
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_what_a_scraper_reads_and_holds_every_number() {
+    fn a_scraper_reads_every_metric_from_the_text() {
         let worker = |number: u64| WorkerMetrics {
             turns: 100 + number,
             busy: Duration::from_millis(200 + number),
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_without_counts_has_a_text_too() {
+    fn metrics_without_workers_have_a_text_too() {
         let samples = scrape(&Metrics::default().to_prometheus());
         assert!(samples.len() >= 6 && samples.values().all(|&value| value == 0.0));
     }

@@ -1,24 +1,26 @@
 //! The end of a runtime.
 //!
-//! It is in phases (see [`Phase`]): *draining* asks each process to exit when its mailbox is empty;
-//! when the deadline is over, *killing* drops turns that are suspended. Both are carried to idle
-//! processes by sweeping over the slab until none is left.
+//! A shutdown has phases (see [`Phase`]): *draining* asks each process to exit when its mailbox is
+//! empty; after the deadline, *killing* drops suspended turns. A thread sweeps over the slab and
+//! applies the phase to idle processes until no process is left.
 //!
-//! The sweeping thread is the caller's where that thread may block, and else one of its own:
+//! The caller's thread sweeps if it may block; otherwise a separate thread does:
 //!
-//! | called | sweeps | the caller waits |
+//! | call | sweeping thread | the caller waits |
 //! |---|---|---|
-//! | `shutdown` on a plain thread | the caller | for all |
-//! | `shutdown` in a handler of this runtime | a thread of its own | for all but its own process |
-//! | `shutdown_async` | a thread of its own | as a future; in a handler, for all but its own process |
-//! | `drop` on a plain thread | the caller | for all |
-//! | `drop` on a worker of this runtime | a thread of its own | not at all |
-//! | `drop` on the one thread that drives the handlers' tokio | a thread of its own | until only suspended turns are left |
+//! | `shutdown` on a plain thread | the caller's | for all processes |
+//! | `shutdown` in a handler of this runtime | a separate one | for all but its own process |
+//! | `shutdown_async` | a separate one | as a future; in a handler, for all but its own process |
+//! | `drop` on a plain thread | the caller's | for all processes |
+//! | `drop` on a worker of this runtime | a separate one | not at all |
+//! | `drop` on the only thread that drives the handlers' tokio | a separate one | until only suspended turns are left |
 //!
-//! Invariants: a phase is set before the sweep that carries it, so who begins to run after the
-//! sweep has passed sees it by itself. Classes are let go only once no process lives and no worker
-//! runs; the last of worker and sweeping thread does it. A thread that a handler blocks is never
-//! waited for beyond a deadline.
+//! Invariants:
+//! 1. A phase is set before the sweep that applies it, so a process that begins to run after the
+//!    sweep has passed its slot sees the phase itself.
+//! 2. Classes are released only once no process lives and no worker runs. The last worker or the
+//!    sweeping thread, whichever ends later, releases them.
+//! 3. A thread blocked by a handler is never waited for beyond a deadline.
 
 use super::abandoned::AbandonedKind;
 use super::{Runtime, Shared};
@@ -34,38 +36,40 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tracing::Level;
 
-/// A second. Miri takes a hundred times as long for all, and no test that blocks its thread is run
-/// by it.
+/// A second; a hundred seconds under Miri, which is that much slower and runs no test that blocks
+/// its thread.
 const SECOND: Duration = Duration::from_secs(if cfg!(miri) { 100 } else { 1 });
-/// How long a dropped runtime waits for its processes.
+/// Time that a dropped runtime waits for its processes.
 const DROP_DEADLINE: Duration = SECOND;
-/// How long killing goes on without any process exiting, and how long stuck workers have to end.
+/// Time that killing continues without an exit; also the time that stuck workers have to end.
 const KILL_DEADLINE: Duration = SECOND;
+/// Pause between two sweeps, and between two checks of an outcome.
 const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 /// Number of checks in a row, a [`SWEEP_PAUSE`] apart, that must find only suspended turns before a
 /// dropped runtime gives up waiting for them.
 const STALLED_CHECKS: u32 = 10;
 
-/// The target of the events of an end.
+/// The `tracing` target of the events in this file.
 const TARGET: &str = "throng::runtime";
 
-/// How a shutdown went.
+/// The outcome of a shutdown.
 ///
-/// Its text names what was abandoned: `7 stopped, 3 abandoned (2 app::User, 1 app::Room)`.
+/// Its `Display` text names the types of abandoned processes:
+/// `7 stopped, 3 abandoned (2 app::User, 1 app::Room)`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// Processes that exited in order: each had handled what was in its mailbox, and its `stopping`
-    /// ran to the end.
+    /// Number of processes that exited in order: each had handled all messages in its mailbox, and
+    /// its `stopping` ran to the end.
     pub stopped: u64,
-    /// Processes that did not exit in order within the deadline. The runtime dropped the turn of
-    /// such a process, its `stopping`, or messages that it had not handled; or the process blocks
-    /// its thread and still lives.
+    /// Number of processes that did not exit in order within the deadline. The runtime dropped the
+    /// turn of such a process, its `stopping`, or messages that it had not handled; or the process
+    /// blocks its thread and still lives.
     pub abandoned: u64,
-    /// The types of the abandoned processes, the most frequent first: at most 32 of them.
+    /// Types of the abandoned processes, the most frequent first; at most 32 types.
     ///
     /// The counts add up to [`abandoned`](Self::abandoned), unless there are more types, or a
-    /// process that still lives could not be looked at.
+    /// process that still lives could not be inspected.
     pub abandoned_kinds: Vec<AbandonedKind>,
 }
 
@@ -99,7 +103,8 @@ impl Runtime {
         done.await.unwrap_or_else(|_| shared.outcome(live, None))
     }
 
-    /// Lets nothing more be spawned; all else is for the thread that ends the runtime.
+    /// Sets [`Phase::Draining`], after which nothing can be spawned. The returned [`Ending`] does
+    /// the rest, on this or another thread.
     fn begin_shutdown(&mut self) -> Ending {
         self.is_ending = true;
         let shared = self.handle.0.clone();
@@ -122,10 +127,10 @@ impl Drop for Runtime {
         let ending = self.begin_shutdown();
         let shared = ending.shared.clone();
         if shared.calling_worker(|_| ()).is_some() {
-            // The process whose turn this is cannot end before this returns.
+            // The process whose turn runs this drop cannot end before the drop returns.
             drop(ending.run_apart(DROP_DEADLINE));
         } else if ending.live > 0 && shared.is_tokio_driven_here() {
-            // Turns that wait for tokio cannot go on before this returns; all others can.
+            // Turns that wait for tokio make no progress until this drop returns; all others do.
             let mut outcome = ending.run_apart(DROP_DEADLINE);
             let mut stalled = 0;
             while stalled < STALLED_CHECKS && outcome.poll().is_none() {
@@ -138,14 +143,14 @@ impl Drop for Runtime {
     }
 }
 
-/// A runtime that is to end: all that the ending thread needs.
+/// A shutdown that has begun: the data that the ending thread needs.
 struct Ending {
     shared: Arc<Shared>,
     tokio: Option<tokio::runtime::Runtime>,
-    /// How many processes lived when the shutdown began.
+    /// Number of processes that lived when the shutdown began.
     live: u64,
-    /// The type of the process in whose turn the shutdown was asked for. While that turn waits for
-    /// the outcome, its process cannot end.
+    /// Type of the process whose turn requested the shutdown, if any. While that turn waits for the
+    /// outcome, its process cannot end.
     caller: Option<&'static str>,
 }
 
@@ -157,7 +162,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Returns the outcome, if it is there.
+    /// Returns the outcome if the ending thread has finished.
     fn poll(&mut self) -> Option<Shutdown> {
         match self.done.try_recv() {
             Ok(outcome) => Some(outcome),
@@ -168,11 +173,11 @@ impl Outcome {
 }
 
 impl Ending {
-    /// Ends the runtime from a thread of its own; from this one if the system refuses a thread.
+    /// Ends the runtime on a separate thread; on the calling thread if the system refuses a thread.
     fn run_apart(self, deadline: Duration) -> Outcome {
         let (sender, done) = oneshot::channel();
         let outcome = Outcome { shared: self.shared.clone(), live: self.live, done };
-        // Shared, because a refused thread does not give back what it was to run.
+        // In an `Arc`, because a failed spawn of a thread drops its closure.
         let ending = Arc::new(Mutex::new(Some((self, sender))));
         let run = {
             let ending = ending.clone();
@@ -195,14 +200,14 @@ impl Ending {
 
     fn run(self, deadline: Duration, mut sender: Option<oneshot::Sender<Shutdown>>) -> Shutdown {
         let Ending { shared, tokio, live, caller } = self;
-        // A caller that has gone, as its turn was dropped, waits no more.
+        // The caller stops waiting when its turn is dropped, which closes the channel.
         let waiting = |sender: &Option<oneshot::Sender<Shutdown>>| match (caller, sender.as_ref()) {
             (Some(caller), Some(sender)) if !sender.is_closed() => Some(caller),
             _ => None,
         };
         shared.empty(deadline, || waiting(&sender).is_some());
         if let Some(caller) = waiting(&sender) {
-            // Its process exits after its turn, which goes on once it knows the outcome.
+            // The caller's process exits after its turn, which resumes when it gets the outcome.
             let outcome = shared.outcome(live, Some(caller));
             let _ = sender.take().map(|sender| sender.send(outcome));
             shared.empty(DROP_DEADLINE, || false);
@@ -210,7 +215,7 @@ impl Ending {
         shared.scheduler.set_phase(Phase::Over);
         shared.clock_keeper.end();
         shared.join_threads();
-        // Messages still to be sent may hold handles of this very runtime.
+        // Messages of pending timers may hold handles of this very runtime and so keep it alive.
         shared.scheduler.alarms.iter().for_each(Alarms::close);
         let workers = shared.scheduler.worker_metrics();
         shared.events.report(Level::DEBUG, "the runtime is over", "", move |what| {
@@ -224,13 +229,13 @@ impl Ending {
                 tracing::error!(target: TARGET, processes = left, "{what}");
             });
         }
-        // A subscriber that blocks is not waited for any longer than a handler that does.
+        // A subscriber that blocks gets the same deadline as a handler that blocks (invariant 3).
         wait_for_end(&shared.events.close().into_iter().collect::<Vec<_>>());
         if let Some(tokio) = tokio {
             tokio.shutdown_background();
         }
         if let Some(sender) = sender {
-            // Freed before the caller knows.
+            // The shared part must be free before the caller receives the outcome.
             drop(shared);
             let _ = sender.send(outcome.clone());
         }
@@ -247,7 +252,8 @@ fn wait_for_end(threads: &[JoinHandle<()>]) {
 }
 
 impl Shared {
-    /// Joins what ends in time; a thread stuck in a handler is left to itself.
+    /// Joins the threads that end in time; a thread blocked by a handler is left running
+    /// (invariant 3).
     fn join_threads(&self) {
         let mut threads = std::mem::take(&mut *lock(&self.threads));
         wait_for_end(&threads);
@@ -260,8 +266,8 @@ impl Shared {
         }
     }
 
-    /// Has all processes exit: in order until the deadline, then at once. The calling process is
-    /// left out for as long as it waits.
+    /// Makes all processes exit: in order until the deadline, then at once. The calling process is
+    /// not counted while it waits.
     fn empty(&self, deadline: Duration, caller_waits: impl Fn() -> bool) {
         let left = || self.scheduler.live() - u64::from(caller_waits()).min(self.scheduler.live());
         if !self.sweep_until_empty(Patience::in_all(deadline), &left) {
@@ -270,8 +276,8 @@ impl Shared {
         }
     }
 
-    /// Carries the present phase to processes that would not notice it, until none is left; false if
-    /// the patience is over before.
+    /// Applies the present phase to idle processes until no process is left; false if `patience` is
+    /// over first.
     fn sweep_until_empty(&self, mut patience: Patience, left: &impl Fn() -> u64) -> bool {
         while left() > 0 {
             self.sweep(&mut patience);
@@ -283,13 +289,13 @@ impl Shared {
         true
     }
 
-    /// Breaks the ring from class to runtime, if nobody can need a class any more; false if that
-    /// is left to the last worker.
+    /// Breaks the reference cycle from class to runtime if no class can be needed any more
+    /// (invariant 2); false if the last worker must do so later.
     pub(super) fn free_if_over(&self) -> bool {
         let is_over = self.scheduler.phase() == Phase::Over
             && self.workers_running.load(Ordering::SeqCst) == 0
-            // Counted when the workers have ended: a message that one of them drops between two
-            // turns may have spawned as the phase changed, and whoever lives needs its class.
+            // Read after the workers have ended: a message that a worker dropped between two turns
+            // may have spawned a process as the phase changed, and a live process needs its class.
             && self.scheduler.live() == 0;
         if is_over {
             let classes = std::mem::take(&mut *lock(&self.classes));
@@ -299,15 +305,15 @@ impl Shared {
         is_over
     }
 
-    /// Runs `f` with the worker of this runtime that the calling thread is, if it is one.
+    /// Runs `f` with the calling thread's worker, if that thread is a worker of this runtime.
     fn calling_worker<R>(self: &Arc<Self>, f: impl FnOnce(&Worker) -> R) -> Option<R> {
         scheduler::with_worker(|worker| {
             worker.filter(|worker| Arc::ptr_eq(&worker.shared, self)).map(f)
         })
     }
 
-    /// Whether the timers and sockets of the handlers are driven by the calling thread and by no
-    /// other: it is in a tokio runtime of one thread, which the handlers use.
+    /// Whether the calling thread alone drives the timers and sockets of the handlers: it is the
+    /// only thread of the tokio runtime that the handlers use.
     fn is_tokio_driven_here(&self) -> bool {
         Handle::try_current().is_ok_and(|here| {
             here.id() == self.tokio.id()
@@ -318,7 +324,7 @@ impl Shared {
         })
     }
 
-    /// Whether every process that lives waits in a turn for something.
+    /// Whether every live process is in a suspended turn.
     fn waits_in_all_turns(&self) -> bool {
         let mut suspended = 0;
         self.slab.for_each_slot(|cell| suspended += u64::from(cell.is_suspended()));
@@ -326,14 +332,15 @@ impl Shared {
         live > 0 && suspended >= live
     }
 
-    /// Carries the present phase to processes that would not notice it.
+    /// Applies the present phase to idle processes, in a single sweep.
     #[cfg(feature = "sim")]
     pub(crate) fn sweep_once(&self) {
         self.sweep(&mut Patience::in_all(Duration::ZERO));
     }
 
     fn sweep(&self, patience: &mut Patience) {
-        /// So many tokens may wait; a sweep over millions must not queue them all.
+        /// Maximum length of the injector: a sweep over millions of processes must not queue them
+        /// all at once.
         const INJECTED_MOST: usize = 16 * 1024;
         const BATCH: usize = 1024;
         let killing = self.scheduler.phase() == Phase::Killing;
@@ -361,11 +368,11 @@ impl Shared {
     }
 }
 
-/// How long a shutdown waits: for so long in all, or for so long without any exit.
+/// The time that a shutdown waits: a total, or a time without any exit.
 struct Patience {
     limit: Duration,
     since: Epoch,
-    /// How few processes lived at the last check, if exits renew the patience.
+    /// Lowest number of live processes seen so far, if an exit restarts the time.
     least: Option<u64>,
 }
 

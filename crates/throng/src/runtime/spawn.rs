@@ -1,7 +1,7 @@
-//! How processes come into being.
+//! Creation of processes.
 //!
-//! Invariants: a process is made only with a permit and while the runtime runs, and is counted
-//! then; one refused is handed back. It has no address, and so is out of all reach, until it is
+//! Invariants: a process is created, and counted, only with a permit and while the runtime runs; a
+//! refused state is handed back. A process has no address, and so cannot be reached, until it is
 //! opened: idle, or with a first turn, which no message can precede.
 
 use super::{RuntimeHandle, Shared};
@@ -62,7 +62,7 @@ impl RuntimeHandle {
             .map_err(|process| self.refusal(process))
     }
 
-    /// Spawns one process after the other until one is refused.
+    /// Spawns the processes in order until a spawn is refused.
     pub(crate) fn spawn_each<P: Process>(
         &self,
         processes: &mut impl Iterator<Item = P>,
@@ -82,7 +82,7 @@ impl RuntimeHandle {
         refused.map(|process| self.refusal(process))
     }
 
-    /// Runs `f` with all that is needed to make processes of a type.
+    /// Runs `f` with the resources needed to create processes of a type.
     #[inline(always)]
     fn with_spawn_resources<P: Process, R>(
         &self,
@@ -107,7 +107,7 @@ impl RuntimeHandle {
         })
     }
 
-    /// Why there was no room for a process.
+    /// Returns the reason for which a spawn was refused, with the state of the process.
     #[cold]
     fn refusal<P>(&self, process: P) -> SpawnError<P> {
         match self.0.scheduler.phase() {
@@ -117,17 +117,18 @@ impl RuntimeHandle {
     }
 }
 
-/// Resources that a spawn of one type of process needs: of a worker, or of a guest.
+/// The resources needed to spawn processes of a type, owned by a worker or, outside the workers,
+/// shared by all guests.
 struct SpawnResources<'a> {
     shared: &'a Shared,
-    /// The worker's.
+    /// The worker's part of the scheduler; `None` on a thread that is no worker.
     remote: Option<&'a Remote>,
     class: &'a Class,
     slots: &'a mut SlotCache,
 }
 
 impl SpawnResources<'_> {
-    /// Makes a process; it comes back if there may be no more of them.
+    /// Creates a process; returns its state if the limit is reached or the runtime is ending.
     #[inline(always)]
     fn create<P: Process>(
         &mut self,
@@ -156,7 +157,7 @@ impl SpawnResources<'_> {
     }
 }
 
-/// Gives a process just created its address, and its first turn if it has one.
+/// Opens a created process: makes its address, and queues its `started` hook if it has that hook.
 #[inline(always)]
 fn open<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
     if const { process::has_started::<P>() } {
@@ -166,7 +167,7 @@ fn open<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
     Address::from_raw(RawAddress::new(cell.as_ptr(), token.open_idle(bound)))
 }
 
-/// Gives a process just created its address and a first turn.
+/// Opens a created process with a first turn and schedules it.
 fn open_with<P: Process, T: Turn<P>>(
     token: Token,
     first: T,
