@@ -1,9 +1,9 @@
 //! The processes that a shutdown has abandoned, by type.
 //!
-//! A process is marked, in its extension, where its turn, its `stopping` or its messages are dropped
-//! because of the shutdown, and is counted once, where it ends. A process that still lives when all
-//! is over is not counted here but found by looking: in the turns that block the workers, in the
-//! queues, in the slab.
+//! A process is marked in its extension when the shutdown drops its turn, its `stopping` or its
+//! messages, and is counted once, when it ends. A process that still lives when the runtime has
+//! ended is not counted here but searched for: in the turns that block the workers, in the queues,
+//! in the slab.
 
 use super::Shared;
 use super::shutdown::Shutdown;
@@ -14,26 +14,26 @@ use crate::sync::{Mutex, lock};
 use std::collections::HashMap;
 use std::ptr;
 
-/// How many types an outcome names at most.
+/// Maximum number of types that an outcome names.
 const KINDS_MAX: usize = 32;
 
 /// The abandoned processes of one type; see [`Shutdown::abandoned_kinds`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct AbandonedKind {
-    /// The type's name, as in [`ProcessInfo::kind`](crate::ProcessInfo::kind).
+    /// Name of the type, as in [`ProcessInfo::kind`](crate::ProcessInfo::kind).
     pub kind: &'static str,
     /// Number of abandoned processes of this type.
     pub count: u64,
 }
 
-/// Processes that were abandoned and have ended, by the names of their types: as many entries as
-/// the program has types of processes.
+/// Counts of abandoned processes that have ended, by the name of their type: at most as many
+/// entries as the program has process types.
 #[derive(Default)]
 pub(crate) struct Abandoned(Mutex<HashMap<&'static str, u64>>);
 
 impl Shared {
-    /// Counts a process that ends, if the shutdown has abandoned it.
+    /// Counts a process that ends, if the shutdown has abandoned it. Called by the token's holder.
     #[cold]
     pub(crate) fn count_if_abandoned(&self, token: &Token) {
         if self.scheduler.phase() >= Phase::Killing
@@ -43,8 +43,8 @@ impl Shared {
         }
     }
 
-    /// The outcome of a shutdown that began when `live` processes lived. A caller, named by the type
-    /// of its process, is left out.
+    /// Returns the outcome of a shutdown that began with `live` processes. The calling process,
+    /// given by the name of its type, is not counted.
     pub(super) fn outcome(&self, live: u64, caller: Option<&'static str>) -> Shutdown {
         let mut kinds = lock(&self.abandoned.0).clone();
         let ended: u64 = kinds.values().sum();
@@ -71,12 +71,12 @@ impl Shared {
         }
     }
 
-    /// Names the type of each process that lives, as far as it can be had: the processes that block
-    /// a worker, those in a queue, and those at rest.
+    /// Calls `name` with the type of each live process that can be found: processes that block a
+    /// worker, queued processes, and processes at rest.
     fn name_living(&self, mut name: impl FnMut(&'static str)) {
         let Scheduler { remotes, .. } = &self.scheduler;
         let running = remotes.iter().filter_map(|remote| remote.current_turn.read());
-        // The message of a timer for a dead process is no process's.
+        // A worker that drops the timer message of a dead process runs no process.
         let titles = running.map(|(_, title)| title);
         titles
             .filter(|&title| !ptr::eq(title, &watchdog::TIMER))

@@ -1,7 +1,7 @@
-//! Classes by type: one for each type of process in a runtime, made at its first spawn.
+//! Classes by type: a runtime makes a class for each type of process at the type's first spawn.
 //!
-//! Invariants: all workers and guests are given the same class for a type. Classes are behind a
-//! lock; a worker keeps those it has met, and takes no lock for them again.
+//! Invariants: all workers and guests use the same class for a type. The table of classes is behind
+//! a lock; a worker caches the classes it has used, and takes no lock for them again.
 
 use super::RuntimeHandle;
 use crate::cell::{Class, Token};
@@ -13,7 +13,7 @@ use crate::turn::frame::{self, Progress};
 use std::any::TypeId;
 use std::sync::Arc;
 
-/// Classes this worker has met, found without a lock.
+/// A worker's cache of the classes it has used; lookups take no lock.
 pub(crate) struct ClassCache([Option<(TypeId, Arc<Class>)>; ClassCache::SIZE]);
 
 impl ClassCache {
@@ -26,7 +26,8 @@ impl ClassCache {
     #[inline(always)]
     pub(super) fn get<P: Process>(&mut self, runtime: &RuntimeHandle) -> &Arc<Class> {
         let id = TypeId::of::<P>();
-        // The name's address differs from type to type, mostly; equal ones only share a place.
+        // The address of the name mostly differs between types. Types whose names share an address
+        // only share a place in the cache.
         let place = std::any::type_name::<P>().as_ptr().addr() / 8 % Self::SIZE;
         let entry = &mut self.0[place];
         if entry.as_ref().is_none_or(|(known, _)| *known != id) {
@@ -40,6 +41,7 @@ impl ClassCache {
 }
 
 impl RuntimeHandle {
+    /// Returns the class of a type, made on first use. Takes the lock of the table.
     pub(super) fn class<P: Process>(&self) -> Arc<Class> {
         let stopping =
             const { process::has_stopping::<P>() }.then_some(stopping::<P> as fn(&_, _) -> _);
@@ -49,8 +51,8 @@ impl RuntimeHandle {
             return class.clone();
         }
         let class = Arc::new(Class::new::<P>(self.clone(), stopping, timeout));
-        // One that is asked for when all is over makes nothing any more, and kept there it would
-        // keep the runtime for ever: see the end of the shutdown.
+        // A class requested in `Phase::Over` creates no process, and the table would keep it, and
+        // with it the runtime, for ever: `free_if_over` may already have emptied the table.
         if self.0.scheduler.phase() != Phase::Over {
             classes.insert(TypeId::of::<P>(), class.clone());
         }

@@ -7,14 +7,14 @@
 //! ```
 //!
 //! A subscriber may block or panic. So neither a worker nor the clock thread calls it: an event is
-//! queued as a closure, and the reporter, a thread that is started with the first event, runs it.
+//! queued as a closure, and the reporter, a thread started with the first event, runs the closure.
 //! Without a subscriber nothing is queued and no thread is started.
 //!
 //! Invariants:
 //! 1. Reporting an event does not wait for a subscriber and does not unwind.
 //! 2. No user code runs under the lock.
-//! 3. At most [`RATE`] events of one kind about one subject are queued in each [`WINDOW`], and at
-//!    most [`QUEUED_MOST`] in all. An event of its own says how many were left out.
+//! 3. At most [`RATE`] events of the same kind about the same subject are queued in each
+//!    [`WINDOW`], and at most [`QUEUED_MOST`] in all. A separate event reports the number left out.
 
 use crate::exit::catch;
 use crate::sync::{Condvar, Epoch, JoinHandle, Mutex, PoisonError, ThreadBuilder, lock};
@@ -25,19 +25,19 @@ use std::time::Duration;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-/// Events of one kind about one subject that are queued in one window.
+/// Maximum number of events of the same kind and subject queued in a window.
 const RATE: u32 = 10;
 /// The time over which the rate is counted.
 const WINDOW: Duration = Duration::from_secs(1);
-/// Events that wait for the subscriber.
+/// Maximum number of events that wait for the subscriber.
 const QUEUED_MOST: usize = 1024;
 
-/// The events of one runtime. See the file's head.
+/// The event queue and rate limits of a runtime. For the path of an event see the file's head.
 pub(crate) struct Events {
     state: Mutex<State>,
     changed: Condvar,
     epoch: Epoch,
-    /// A simulation has no threads: its events are emitted where they are reported.
+    /// Whether events are emitted by the thread that reports them: a simulation has no threads.
     inline: bool,
 }
 
@@ -46,17 +46,19 @@ type Emit = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct State {
     queue: VecDeque<Emit>,
-    /// By the type of the closure, which stands for the kind of event, and by the subject.
+    /// Windows by the type of the event's closure, which stands for the kind of event, and by the
+    /// subject.
     windows: HashMap<(TypeId, &'static str), Window>,
-    /// Events that found the queue full since the last one that did not.
+    /// Number of events left out because the queue was full, since the last report of that number.
     overflowed: u64,
     reporter: Option<JoinHandle<()>>,
     closed: bool,
 }
 
+/// State of the rate limit for a kind of event and a subject.
 struct Window {
     what: &'static str,
-    /// Since the runtime's start.
+    /// Time at which the window ends, counted from the runtime's start.
     ends: Duration,
     events: u32,
     left_out: u64,
@@ -67,7 +69,7 @@ impl Events {
         Arc::new(Events::with(Epoch::now(), false))
     }
 
-    /// Events that are emitted at once, by the thread that reports them.
+    /// Returns a queue whose events are emitted at once, by the thread that reports them.
     #[cfg(feature = "sim")]
     pub(crate) fn inline() -> Arc<Events> {
         Arc::new(Events::with(Epoch::now(), true))
@@ -77,8 +79,8 @@ impl Events {
         Events { state: Mutex::default(), changed: Condvar::new(), epoch, inline }
     }
 
-    /// Reports an event about a subject, as a rule a kind of process. `emit` is given `what` as the
-    /// event's text, and runs on another thread.
+    /// Reports an event about a subject, usually a kind of process. `emit` gets `what` as the
+    /// event's text, and runs on the reporter thread.
     pub(crate) fn report(
         self: &Arc<Self>,
         level: Level,
@@ -86,7 +88,7 @@ impl Events {
         subject: &'static str,
         emit: impl FnOnce(&'static str) + Send + 'static,
     ) {
-        // An upper bound that a load tells; the subscriber itself is asked by the reporter.
+        // `current` is an upper bound that costs a load; the reporter asks the subscriber itself.
         if level <= LevelFilter::current() {
             self.queue(what, subject, emit);
         }
@@ -112,22 +114,22 @@ impl Events {
         if state.reporter.is_none() {
             let events = self.clone();
             let thread = ThreadBuilder::new().name("throng-events".to_owned());
-            // Without a thread the events wait for the next attempt, which the next event makes.
+            // If the system refuses a thread, the events wait; the next event tries again.
             state.reporter = thread.spawn(move || events.run()).ok();
         }
         drop(state);
         self.changed.notify_one();
     }
 
-    /// Emits what is queued until the end of the runtime.
+    /// Emits the queued events until the end of the runtime.
     fn run(&self) {
         while let Some(emit) = self.next() {
-            // The subscriber's panic is told by the panic hook; its next event may go better.
+            // The panic hook has reported the subscriber's panic; the next event is emitted anyway.
             let _ = catch(emit);
         }
     }
 
-    /// Waits for the next event; none at the end.
+    /// Waits for the next event; `None` once the queue is closed and empty.
     fn next(&self) -> Option<Emit> {
         let mut state = lock(&self.state);
         loop {
@@ -150,7 +152,7 @@ impl Events {
         }
     }
 
-    /// Ends the reporting, after what is queued; returns the thread that does so, if there is one.
+    /// Ends the reporting after the queued events; returns the reporter thread, if it has started.
     pub(crate) fn close(&self) -> Option<JoinHandle<()>> {
         let mut state = lock(&self.state);
         state.closed = true;
@@ -160,7 +162,7 @@ impl Events {
 }
 
 impl State {
-    /// Counts an event; false if it is to be left out.
+    /// Counts an event; false if the event must be left out (invariant 3).
     fn admit(&mut self, key: (TypeId, &'static str), what: &'static str, now: Duration) -> bool {
         let window = self.windows.entry(key).or_insert_with(|| Window::new(what, now));
         if window.ends <= now && window.left_out == 0 {
@@ -178,7 +180,7 @@ impl State {
         true
     }
 
-    /// The next thing to be emitted.
+    /// Returns the next event to emit: a queued event, or a report of events left out.
     fn next(&mut self, now: Duration) -> Option<Emit> {
         if let Some(emit) = self.queue.pop_front() {
             return Some(emit);
@@ -214,7 +216,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A subscriber that is told when to go on, and what it was given.
+    /// A subscriber that records the events it receives.
     struct Slow {
         events: Arc<Events>,
         emitted: mpsc::Receiver<&'static str>,
@@ -227,7 +229,7 @@ mod tests {
             Slow { events: Events::new(), emitted, tell }
         }
 
-        /// Reports what the subscriber passes on at once.
+        /// Reports an event that the subscriber records without blocking.
         fn report(&self, what: &'static str, subject: &'static str) {
             let tell = self.tell.clone();
             self.events.queue(what, subject, move |what| tell.send(what).expect("is heard"));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_kind_and_subject_a_few_are_emitted_and_the_rest_counted() {
+    fn a_few_events_of_a_kind_and_subject_are_emitted_and_the_rest_counted() {
         let slow = Slow::new();
         for _ in 0..1000 {
             slow.report("often", "one");
@@ -253,7 +255,7 @@ mod tests {
             let found = state.windows.iter().find(|((_, of), _)| *of == subject);
             found.map(|(_, window)| window.left_out)
         };
-        // Within a window, or in several if this thread was held up for so long.
+        // The reports fall into a single window, or into several if this thread was delayed.
         let left_out = key(&lock(&slow.events.state), "one");
         let emitted = slow.end();
         assert!(left_out.is_none_or(|left_out| left_out <= 990), "{left_out:?}");
@@ -273,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn a_blocked_subscriber_holds_up_nobody_and_loses_what_it_has_no_room_for() {
-        /// More kinds of events than the queue holds of one.
+    fn a_blocked_subscriber_delays_no_sender_and_loses_events_beyond_the_queue() {
+        /// Subjects of the events that find the queue full.
         const SUBJECTS: [&str; 4] = ["a", "b", "c", "d"];
         let slow = Slow::new();
         let (let_go, blocks) = mpsc::channel::<()>();
@@ -285,7 +287,7 @@ mod tests {
         });
         begins.recv().expect("the reporter begins");
         let mut state = lock(&slow.events.state);
-        // The rate would hide the bound of the queue.
+        // Filled directly: the rate limit would hide the bound of the queue.
         state.queue.extend((0..QUEUED_MOST).map(|_| Box::new(|| {}) as Emit));
         drop(state);
         SUBJECTS.iter().for_each(|subject| slow.report("too many", subject));
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reported_after_the_end_is_dropped() {
+    fn an_event_reported_after_the_end_is_dropped() {
         let events = Events::new();
         assert!(events.close().is_none(), "without an event there is no thread");
         events.queue("late", "", |_| panic!("emitted after the end"));

@@ -95,7 +95,11 @@ impl Metrics {
     /// Names begin with `throng_`; metrics of a worker have the label `worker`.
     pub fn to_prometheus(&self) -> String {
         let mut text = PrometheusText::default();
-        text.gauge("throng_uptime_seconds", "Time since the runtime's start.", seconds(self.uptime));
+        text.gauge(
+            "throng_uptime_seconds",
+            "Time since the runtime's start.",
+            seconds(self.uptime),
+        );
         text.gauge("throng_processes", "Live processes.", self.processes);
         text.gauge("throng_process_limit", "Maximum number of live processes.", self.process_limit);
         text.counter("throng_processes_spawned_total", "Processes spawned.", self.spawned);

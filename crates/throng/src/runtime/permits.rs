@@ -1,15 +1,17 @@
-//! Permits to live, of which each process holds one.
+//! Permits to live: each process holds one from its spawn to its exit.
 //!
-//! Invariants: there are never more out than the limit says, those counted that workers keep in
-//! reserve; a worker's reserve is changed by that worker only, and plain loads and stores do.
+//! Invariants: the permits taken, including the workers' reserves, never exceed the limit. A
+//! worker's reserve is changed only by that worker, so plain loads and stores suffice.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How many processes there may still be. Workers take permits in batches, so that spawning does
-/// not contend for one counter; small limits are kept one by one, and exactly.
+/// The limit on live processes, and the permits taken. Workers take permits in batches, so that
+/// spawns do not contend for the counter; small limits use batches of 1 and so are exact.
 pub(crate) struct Permits {
     pub(super) limit: u64,
+    /// Permits held by processes and by the workers' reserves.
     taken: AtomicU64,
+    /// Permits that a worker takes or gives back at once.
     batch: u32,
 }
 
@@ -33,6 +35,8 @@ impl Permits {
         self.take_many(1)
     }
 
+    /// Takes a permit for a process spawned by a worker, whose reserve is `spare`. False if the
+    /// limit is reached.
     #[inline(always)]
     pub(super) fn take(&self, spare: &AtomicU32) -> bool {
         let left = spare.load(Ordering::Relaxed);
@@ -47,6 +51,7 @@ impl Permits {
         self.take_one()
     }
 
+    /// Gives back the permit of a process that has exited on a worker, whose reserve is `spare`.
     #[inline(always)]
     pub(crate) fn give_back(&self, spare: &AtomicU32) {
         let left = spare.load(Ordering::Relaxed) + 1;
@@ -59,6 +64,7 @@ impl Permits {
         }
     }
 
+    /// Returns a worker's whole reserve, `spare`, to the other workers.
     pub(crate) fn return_spare(&self, spare: &AtomicU32) {
         let left = spare.swap(0, Ordering::Relaxed);
         self.taken.fetch_sub(u64::from(left), Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! Handles cross a caught panic: a closure that holds one may be given to
+//! Unwind safety of handles: a closure that holds a handle may be passed to
 //! [`catch_unwind`](std::panic::catch_unwind) without `AssertUnwindSafe`.
 //!
-//! A handle names a process, a group, a timer or a runtime, and changes it by messages, by atomics or
-//! under a lock of ours, under which no code of a user's runs. So a panic of the handle's holder
-//! leaves nothing half-changed behind the handle. The compiler cannot know: it finds the pointer to a
-//! cell, or a cell of another kind behind a shared pointer.
+//! A handle names a process, a group, a timer or a runtime, and changes it by messages, by atomics
+//! or under a lock of this crate, under which no user code runs. So a panic of the handle's holder
+//! leaves nothing half-changed behind the handle. The compiler cannot know this: it sees a pointer
+//! to a process's cell, or interior mutability behind a shared pointer.
 //!
-//! State, contexts, inboxes and futures are not handles: they are as safe as what is in them.
+//! State, contexts, inboxes and futures are not handles: they are as unwind safe as their contents.
 
 use crate::address::RawAddress;
 use crate::address::ask::ReplyTo;
@@ -26,11 +26,12 @@ impl RefUnwindSafe for RuntimeHandle {}
 impl UnwindSafe for Timer {}
 impl RefUnwindSafe for Timer {}
 
-// It holds no answer; one that is dropped by a panic tells the asker.
+// A `ReplyTo` holds no answer; if a panic drops it, the asker gets an error.
 impl<R> UnwindSafe for ReplyTo<R> {}
 impl<R> RefUnwindSafe for ReplyTo<R> {}
 
-/// All handles, of processes and messages that do not cross a panic themselves.
+/// Asserts at compile time that all handles are unwind safe, even handles of processes and messages
+/// that are not.
 const _: () = {
     use crate::Address;
     use crate::Child;
