@@ -15,35 +15,39 @@ use std::sync::{Arc, OnceLock};
 /// Slot of a child: the pid of its last incarnation, shared by its spec, its supervisor and its
 /// handles.
 ///
-/// It keeps the last incarnation's pid when that has died: it cannot reach anybody else, and whoever
-/// sends there is told.
+/// The slot keeps the pid of an incarnation that has died: the pid reaches no other process, and a
+/// sender gets an error.
 ///
-/// Invariant: it belongs to the supervisor that took it last, which was the present one in its own
-/// slot then. A supervisor whose own was killed goes on until it hears of that: it may start children
-/// again, and among them supervisors, when those that replace them all have been started.
+/// Invariant: a slot belongs to the supervisor that took it last, which at that time was the last
+/// incarnation in its own slot. A supervisor whose parent supervisor was killed keeps running until
+/// it learns of that. Meanwhile it may restart children, including supervisors, although their
+/// replacements have already been started.
 #[derive(Default, Debug)]
 pub(crate) struct ChildSlot {
     pid: AtomicPid,
-    /// Whose child it is.
+    /// Pid of the supervisor that owns this slot.
     supervisor: Mutex<Option<Pid>>,
-    /// Which child of its supervisor it is: the same of each incarnation of the supervisor, for
-    /// only what is in its spec outlives that.
+    /// Key of the child in its supervisor's engine. The same in each incarnation of the supervisor:
+    /// only slots in the supervisor's spec outlive an incarnation.
     key: OnceLock<Key>,
 }
 
 impl ChildSlot {
-    /// The child's process has been started, by this supervisor.
+    /// Stores the pid of an incarnation that `supervisor` has started, if the slot still belongs to
+    /// that supervisor.
     pub(crate) fn set(&self, pid: Pid, supervisor: Pid) {
         let owner = lock(&self.supervisor);
         if *owner == Some(supervisor) {
-            // Within the lock, so that no other takes the slot in between.
+            // Under the lock, so that no other supervisor takes the slot in between.
             self.pid.store(pid);
         }
     }
 
-    /// A supervisor has this child from here on; `own` is where it is a child itself.
+    /// Makes `supervisor` the owner of this slot. If the supervisor is a child itself, it must be
+    /// the last incarnation in `own`, its own slot; otherwise the owner stays.
     pub(crate) fn take(&self, key: Key, supervisor: Pid, own: Option<&ChildSlot>) {
-        // Held while the child's changes hands. Locks are taken downwards only.
+        // `own` stays locked while this slot changes owner. Locks are taken from parent to child
+        // only.
         let _held = own.map(|own| lock(&own.supervisor));
         if own.is_none_or(|own| own.last() == Some(supervisor)) {
             *lock(&self.supervisor) = Some(supervisor);
@@ -61,12 +65,13 @@ impl ChildSlot {
     }
 }
 
-/// A supervised child, whichever incarnation of it runs. Cloning it costs a reference count.
+/// A handle to a supervised child, which survives restarts: it reaches whichever incarnation runs.
+/// Cloning it costs a reference count.
 ///
-/// What is sent through it goes to the incarnation that runs at that moment. What was queued when
-/// one died is not carried over to the next, for it may be what it died of: messages that were
-/// sent are dropped, and callers are told [`CallError::Died`](crate::CallError::Died). What is
-/// sent after that, and before the next has been started, is handed back.
+/// A message goes to the incarnation that runs when it is sent. Messages still queued when an
+/// incarnation dies are not carried over to the next, because they may be the cause of the death:
+/// sent messages are dropped, and callers get [`CallError::Died`](crate::CallError::Died). Between
+/// the death and the next start, messages are handed back to their senders.
 ///
 /// ```
 /// # use throng::{ChildSpec, Supervisor, prelude::*};
@@ -104,7 +109,7 @@ impl<P: Process> Child<P> {
         &self.slot
     }
 
-    /// The address of the present incarnation, if one runs.
+    /// Returns the address of the present incarnation, or `None` if the child is not running.
     pub fn address(&self) -> Option<Address<P>> {
         self.last().filter(|address| address.is_alive())
     }
@@ -112,7 +117,7 @@ impl<P: Process> Child<P> {
     /// Sends a message to the present incarnation; see [`Address::send`].
     ///
     /// # Errors
-    /// As [`Address::send`]; [`SendError::NoProcess`] also if none runs at the moment.
+    /// The same as [`Address::send`]; [`SendError::NoProcess`] also if the child is not running.
     pub fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
         match self.last() {
             Some(address) => address.send(message),
@@ -120,11 +125,11 @@ impl<P: Process> Child<P> {
         }
     }
 
-    /// Calls the incarnation that is present now; see [`Address::call`].
+    /// Calls the present incarnation; see [`Address::call`].
     ///
     /// # Errors
-    /// As [`Address::call`]; [`CallError::NoProcess`](crate::CallError::NoProcess) also if none
-    /// runs at the moment.
+    /// The same as [`Address::call`]; [`CallError::NoProcess`](crate::CallError::NoProcess) also if
+    /// the child is not running.
     pub fn call<T: Turn<P>>(&self, message: T) -> Call<T, T::Reply> {
         match self.last() {
             Some(address) => address.call(message),
@@ -132,11 +137,11 @@ impl<P: Process> Child<P> {
         }
     }
 
-    /// Sends a message to the incarnation that is present now, and waits for room where there is
-    /// none; see [`Address::deliver`].
+    /// Sends a message to the present incarnation, and waits while its mailbox is full; see
+    /// [`Address::deliver`].
     ///
     /// # Errors
-    /// As [`Address::deliver`]; [`SendError::NoProcess`] also if none runs at the moment.
+    /// The same as [`Address::deliver`]; [`SendError::NoProcess`] also if the child is not running.
     pub fn deliver<T: Turn<P>>(&self, message: T) -> Delivery<T> {
         match self.last() {
             Some(address) => address.deliver(message),
@@ -144,11 +149,11 @@ impl<P: Process> Child<P> {
         }
     }
 
-    /// Asks the incarnation that is present now; see [`Address::ask`].
+    /// Asks the present incarnation; see [`Address::ask`].
     ///
     /// # Errors
-    /// As [`Address::ask`]; [`CallError::NoProcess`](crate::CallError::NoProcess) also if none
-    /// runs at the moment.
+    /// The same as [`Address::ask`]; [`CallError::NoProcess`](crate::CallError::NoProcess) also if
+    /// the child is not running.
     pub fn ask<T: Turn<P>, R: Send + 'static>(
         &self,
         question: impl FnOnce(ReplyTo<R>) -> T,

@@ -1,6 +1,6 @@
-//! What a supervisor decides: which children to stop, which to start, in which order, and when to
-//! give up. No process, no clock, no waiting: the time is an argument, and what is to be done is a
-//! value that the caller carries out.
+//! The decisions of a supervisor: which children to stop, which to start, in which order, and when
+//! to give up. The engine has no process, no clock and never waits: the time is an argument, and a
+//! decision is a value, a [`Verdict`], that the caller carries out.
 //!
 //! ```text
 //!              started                 exited, to be restarted
@@ -11,11 +11,12 @@
 //! ```
 //!
 //! Invariants:
-//! 1. Children are kept in the order in which they were added, and that order is the one in which
-//!    they start; they stop in its reverse.
-//! 2. `running` has exactly the children in `Running`, by pid, and `names` those with a name.
-//! 3. Of a child that exits alone under [`Strategy::OneForOne`] and [`Strategy::Dynamic`] no other
-//!    is looked at: a restart costs O(log n).
+//! 1. Children are kept in the order in which they were added. They start in this order and stop in
+//!    the reverse order.
+//! 2. `running` has exactly the children in `Running`, by pid; `names` has exactly the children
+//!    with a name.
+//! 3. Under [`Strategy::OneForOne`] and [`Strategy::Dynamic`] the exit of a child visits no other
+//!    child: a restart costs O(log n).
 
 use super::spec::{AutoShutdown, Restart};
 use crate::signal::registry::Name;
@@ -23,16 +24,16 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-/// Who is restarted with a child that has died.
+/// The children that are restarted after the death of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Strategy {
-    /// It alone.
+    /// Only the dead child.
     OneForOne,
-    /// All.
+    /// All children.
     OneForAll,
-    /// Those started after it.
+    /// The dead child and the children started after it.
     RestForOne,
-    /// It alone, and at the end all are stopped at once.
+    /// Only the dead child; at the supervisor's end all children are stopped at once.
     Dynamic,
 }
 
@@ -46,11 +47,11 @@ pub(crate) enum RunState<T> {
     /// Not started, stopped on purpose, or ended for good.
     Stopped,
     Running(T),
-    /// It died and could not be started since.
+    /// Died, and not started successfully since.
     Restarting,
 }
 
-/// What the engine knows of a child; `content` is the caller's.
+/// The engine's entry for a child. The engine does not use `content`, which is the caller's.
 #[derive(Debug)]
 pub(crate) struct Child<T, C> {
     pub(crate) name: Option<Name>,
@@ -60,37 +61,38 @@ pub(crate) struct Child<T, C> {
     pub(crate) content: C,
 }
 
-/// What is to be done.
+/// A decision of the engine, for the caller to carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Verdict {
     Nothing,
-    /// Start this one again.
+    /// Restart this child.
     Restart(Key),
-    /// Stop the ones that run, in this order, and when they are gone start the others, in that.
+    /// Stop the running children in `stop`, in that order. When they are gone, start the children
+    /// in `start`, in that order.
     RestartMany {
         stop: Vec<Key>,
         start: Vec<Key>,
     },
-    /// Stop all, and exit.
+    /// Stop all children, and exit.
     Exit(Cause),
 }
 
-/// Why a supervisor exits of itself.
+/// The reason for which a supervisor exits by its own decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// More restarts than the intensity allows.
+    /// More restarts were needed than the intensity allows.
     Intensity,
-    /// Its significant children have done their work.
+    /// Significant children have ended; see [`AutoShutdown`].
     AutoShutdown,
 }
 
-/// The settings of a supervisor that are no children.
+/// The settings of a supervisor, without its children.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) strategy: Strategy,
     pub(crate) auto_shutdown: AutoShutdown,
-    /// As many restarts within `period` are borne.
+    /// Number of restarts allowed within `period`.
     pub(crate) intensity: u32,
     pub(crate) period: Duration,
 }
@@ -103,7 +105,7 @@ pub(crate) struct Engine<T, C> {
     children: BTreeMap<Key, Child<T, C>>,
     names: HashMap<Name, Key>,
     running: HashMap<T, Key>,
-    /// Significant children that are not `Stopped`.
+    /// Number of significant children that are not `Stopped`.
     significant: usize,
     next: u64,
 }
@@ -125,10 +127,10 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         self.settings.strategy
     }
 
-    /// Adds a child behind all others, stopped.
+    /// Adds a child, `Stopped`, as the last in the order of starting.
     ///
     /// # Errors
-    /// The child that has the name already, and the content back.
+    /// The key of the child that already has this name, and the content back.
     pub(crate) fn add(
         &mut self,
         name: Option<Name>,
@@ -145,7 +147,7 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
             self.names.insert(name.clone(), key);
         }
         let state = RunState::Stopped;
-        // A permanent child never ends for good: to wait for its end would be to wait for ever.
+        // A permanent child is always restarted, so `AllSignificant` would wait for it for ever.
         let significant = significant && restart != Restart::Permanent;
         self.children.insert(key, Child { name, restart, significant, state, content });
         Ok(key)
@@ -163,34 +165,36 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         self.running.get(&pid).copied()
     }
 
-    /// All children, in the order of starting.
+    /// Iterates over all children in the order of starting (invariant 1).
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (Key, &Child<T, C>)> {
         self.children.iter().map(|(key, child)| (*key, child))
     }
 
-    /// How many children are known, and how many of them run.
+    /// Returns the number of children, and the number of running children.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.children.len(), self.running.len())
     }
 
-    /// The children that run, in the order of stopping.
+    /// Returns the running children in the order of stopping (invariant 1).
     pub(crate) fn stop_order(&self) -> Vec<Key> {
         self.iter().rev().filter(|(_, child)| is_running(child)).map(|(key, _)| key).collect()
     }
 
-    /// The child has been started.
+    /// Records that a child has been started.
     pub(crate) fn started(&mut self, key: Key, pid: T) {
         if self.set(key, RunState::Running(pid)) {
             self.running.insert(pid, key);
         }
     }
 
-    /// The child did not start when it was to be started *again*: [`retry`](Self::retry) is due.
+    /// Records that a *restart* of a child has failed; the caller must call [`retry`](Self::retry)
+    /// later.
     pub(crate) fn start_failed(&mut self, key: Key) {
         self.set(key, RunState::Restarting);
     }
 
-    /// The child has been stopped because others are restarted, and it with them.
+    /// Records that a child has been stopped to be restarted together with others. A temporary
+    /// child is forgotten.
     pub(crate) fn halted(&mut self, key: Key) {
         match self.children.get(&key).map(|child| child.restart) {
             Some(Restart::Temporary) => drop(self.remove(key)),
@@ -198,10 +202,11 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         }
     }
 
-    /// The child has been stopped on purpose, or has ended for good.
+    /// Records that a child has been stopped on request, or has ended and is not restarted. A
+    /// temporary or nameless child is forgotten.
     pub(crate) fn stopped(&mut self, key: Key) {
         match self.children.get(&key) {
-            // Nobody could start it again.
+            // Without a name, no request could start the child again.
             Some(child) if child.name.is_none() => drop(self.remove(key)),
             _ => self.halted(key),
         }
@@ -217,9 +222,9 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         Some(child.content)
     }
 
-    /// A process has exited; one that is no child's is nobody's concern.
+    /// Handles the exit of a process. A pid of no child gives [`Verdict::Nothing`].
     ///
-    /// `orderly` says that it ended as a process ends that has done its work.
+    /// `orderly` is true if the exit reason is that of a process that has done its work.
     pub(crate) fn exited(&mut self, pid: T, orderly: bool, now: Duration) -> Verdict {
         let Some(key) = self.by_pid(pid) else { return Verdict::Nothing };
         let Some(child) = self.children.get(&key) else { return Verdict::Nothing };
@@ -243,11 +248,11 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         if exit { Verdict::Exit(Cause::AutoShutdown) } else { Verdict::Nothing }
     }
 
-    /// Tries once more to start a child that did not start again; counts as a restart.
+    /// Decides on another attempt after a failed restart of a child; counts as a restart.
     pub(crate) fn retry(&mut self, key: Key, now: Duration) -> Verdict {
         match self.children.get(&key) {
             Some(Child { state: RunState::Restarting, .. }) => self.restart(key, now),
-            // Stopped, forgotten or started meanwhile.
+            // The child was stopped, forgotten or started meanwhile.
             _ => Verdict::Nothing,
         }
     }
@@ -263,7 +268,8 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
             Strategy::OneForAll => Key(0),
             Strategy::RestForOne => key,
         };
-        // Whoever fails to start is the one to be tried again, be it this one or another.
+        // `Stopped`, not `Restarting`: the first child in `start` that fails, this child or
+        // another, is set to `Restarting` by `start_failed`, and that child is tried again.
         self.set(key, RunState::Stopped);
         let affected = || self.children.range(first..);
         let stop = affected().rev().filter(|(_, child)| is_running(child)).map(|(key, _)| *key);
@@ -273,7 +279,8 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         Verdict::RestartMany { stop: stop.collect(), start: start.collect() }
     }
 
-    /// Changes a child's state, and what is counted by it; false if there is no such child.
+    /// Changes a child's state, and updates `running` and `significant` except for a new running
+    /// pid, which `started` inserts. False if there is no such child.
     fn set(&mut self, key: Key, state: RunState<T>) -> bool {
         let Some(child) = self.children.get_mut(&key) else { return false };
         let before = std::mem::replace(&mut child.state, state);
@@ -292,14 +299,15 @@ fn is_running<T, C>(child: &Child<T, C>) -> bool {
     matches!(child.state, RunState::Running(_))
 }
 
-/// When there were restarts, as far back as they count: one exactly as old as the period does.
+/// Times of the restarts that still count, oldest first. A restart exactly as old as the period
+/// counts.
 ///
-/// Oldest first. Never more than one above the intensity, for then all is over.
+/// At most intensity + 1 entries, because the supervisor exits when the intensity is exceeded.
 #[derive(Debug, Default)]
 struct Window(VecDeque<Duration>);
 
 impl Window {
-    /// Notes a restart; how many count is returned.
+    /// Records a restart; returns the number of restarts that count.
     fn add(&mut self, now: Duration, period: Duration) -> usize {
         while self.0.front().is_some_and(|&at| now.saturating_sub(at) > period) {
             self.0.pop_front();
@@ -339,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn one_for_one_restarts_the_dead_one_alone() {
+    fn one_for_one_restarts_only_the_dead_child() {
         let (mut engine, [_, b, ..]) = four(Strategy::OneForOne);
         assert_eq!(engine.exited(2, false, SECOND), Verdict::Restart(b));
         assert_eq!(state(&engine, b), RunState::Restarting);
@@ -356,14 +364,14 @@ mod tests {
     }
 
     #[test]
-    fn rest_for_one_leaves_those_before_alone() {
+    fn rest_for_one_leaves_the_children_before_alone() {
         let (mut engine, [_, b, c, d]) = four(Strategy::RestForOne);
         let (stop, start) = (vec![d, c], vec![b, c, d]);
         assert_eq!(engine.exited(2, false, SECOND), Verdict::RestartMany { stop, start });
     }
 
     #[test]
-    fn temporary_ones_are_stopped_with_the_others_and_forgotten() {
+    fn temporary_children_are_stopped_with_the_others_and_forgotten() {
         let (mut engine, [a, .., d]) = four(Strategy::OneForAll);
         let e = engine.add(Some("e".into()), Restart::Temporary, false, "e").expect("new");
         engine.started(e, 5);
@@ -377,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn transient_ones_restart_only_after_a_fault_and_keep_their_place() {
+    fn transient_children_restart_only_after_a_fault_and_keep_their_place() {
         let mut engine = engine(Strategy::OneForOne, 10);
         let key = engine.add(Some("t".into()), Restart::Transient, false, "t").expect("new");
         engine.started(key, 1);
@@ -388,11 +396,11 @@ mod tests {
         let nameless = engine.add(None, Restart::Transient, false, "n").expect("new");
         engine.started(nameless, 3);
         assert_eq!(engine.exited(3, true, SECOND), Verdict::Nothing);
-        assert!(engine.get(nameless).is_none(), "nobody could start it again");
+        assert!(engine.get(nameless).is_none(), "without a name it cannot be started again");
     }
 
     #[test]
-    fn one_restart_above_the_intensity_is_too_many_and_old_ones_are_forgotten() {
+    fn a_restart_above_the_intensity_is_too_many_and_old_restarts_are_forgotten() {
         let mut engine = engine(Strategy::OneForOne, 2);
         let key = engine.add(Some("a".into()), Restart::Permanent, false, "a").expect("new");
         for (pid, second) in [(1, 0), (2, 1)] {
@@ -400,14 +408,14 @@ mod tests {
             assert_eq!(engine.exited(pid, false, second * SECOND), Verdict::Restart(key));
         }
         engine.started(key, 3);
-        // The first is six seconds old, the second exactly five.
+        // The first restart is six seconds old, the second exactly five.
         assert_eq!(engine.exited(3, false, 6 * SECOND), Verdict::Restart(key));
         engine.started(key, 4);
         assert_eq!(engine.exited(4, false, 6 * SECOND), Verdict::Exit(Cause::Intensity));
     }
 
     #[test]
-    fn with_intensity_zero_the_first_restart_is_one_too_many() {
+    fn with_intensity_zero_the_first_restart_is_too_many() {
         let mut engine = engine(Strategy::OneForOne, 0);
         let key = engine.add(Some("a".into()), Restart::Permanent, false, "a").expect("new");
         engine.started(key, 1);
@@ -429,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_fails_among_many_is_the_one_to_be_tried_again() {
+    fn of_many_starts_the_failed_start_is_tried_again() {
         let (mut engine, [a, b, c, d]) = four(Strategy::OneForAll);
         let Verdict::RestartMany { stop, .. } = engine.exited(4, false, SECOND) else {
             panic!("all restart")
@@ -459,7 +467,7 @@ mod tests {
                 (Restart::Temporary, false),
                 (Restart::Temporary, true),
                 (Restart::Transient, true),
-                // It never ends for good, so nobody waits for it.
+                // A permanent child is always restarted, so it does not count as significant.
                 (Restart::Permanent, true),
             ];
             for ((restart, significant), pid) in kinds.into_iter().zip(1..) {
@@ -473,7 +481,7 @@ mod tests {
         }
     }
 
-    /// What may happen to a supervisor; numbers choose among what there is.
+    /// An event of a supervisor. Numbers choose among the children that exist at that time.
     #[derive(Clone, Debug)]
     enum Event {
         Add(Restart, bool),
@@ -500,13 +508,13 @@ mod tests {
         ]
     }
 
-    /// Carries verdicts out on a pretended world, whose starts fail now and then.
+    /// A simulated caller of the engine that carries out verdicts; its starts fail now and then.
     struct World {
         engine: Engine<u32, u32>,
         pids: u32,
         fails: Vec<bool>,
         now: Duration,
-        /// When restarts were asked for, to be compared with the window.
+        /// Times of all requested restarts, to be compared with the engine's window.
         restarts: Vec<Duration>,
     }
 
@@ -521,7 +529,7 @@ mod tests {
             true
         }
 
-        /// False if the supervisor exits.
+        /// Carries out a verdict; false if the supervisor exits.
         fn carry_out(&mut self, verdict: Verdict, intensity: usize) -> bool {
             if verdict != Verdict::Nothing {
                 self.restarts.push(self.now);

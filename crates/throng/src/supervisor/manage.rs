@@ -1,4 +1,4 @@
-//! Starting a supervisor, and managing its children while it runs.
+//! Start of a supervisor, and management of its children while it runs.
 
 use super::child::{Child, ChildSlot};
 use super::engine::{Key, RunState, Strategy};
@@ -17,24 +17,26 @@ use std::any::TypeId;
 use std::sync::{Arc, mpsc};
 
 impl Supervisor {
-    /// Restarts a child that dies, and leaves the others alone.
+    /// Creates a spec of a supervisor that restarts only the child that died.
     pub fn one_for_one() -> SupervisorSpec {
         SupervisorSpec::new(Strategy::OneForOne)
     }
 
-    /// Restarts all when one dies: for children that cannot do without each other.
+    /// Creates a spec of a supervisor that restarts all children when any of them dies: for
+    /// children that depend on each other.
     pub fn one_for_all() -> SupervisorSpec {
         SupervisorSpec::new(Strategy::OneForAll)
     }
 
-    /// Restarts a child that dies and those started after it: for children that build on those
-    /// before them.
+    /// Creates a spec of a supervisor that restarts a child that died and the children started
+    /// after it: for children that depend on the children before them.
     pub fn rest_for_one() -> SupervisorSpec {
         SupervisorSpec::new(Strategy::RestForOne)
     }
 
-    /// Restarts a child that dies, and stops all at once: for many children that come and go,
-    /// started by [`spawn_child`](Address::spawn_child). OTP's `simple_one_for_one`.
+    /// Creates a spec of a supervisor for many short-lived children, started by
+    /// [`spawn_child`](Address::spawn_child). It restarts only the child that died, and at its end
+    /// stops all children at once. OTP's `simple_one_for_one`.
     ///
     /// ```
     /// use throng::{ChildSpec, Restart, Supervisor, prelude::*};
@@ -61,15 +63,16 @@ impl Supervisor {
 }
 
 impl SupervisorSpec {
-    /// Starts the supervisor and then its children in order, each when the one before has done with
-    /// [`Process::started`].
+    /// Starts the supervisor and then its children in order, each after the previous child has
+    /// completed [`Process::started`].
     ///
-    /// Blocks the calling thread meanwhile; in async code [`start_async`](Self::start_async) does
-    /// not. It belongs to nobody: it runs until it gives up, is stopped, or the runtime ends.
+    /// Blocks the calling thread meanwhile; in async code use [`start_async`](Self::start_async).
+    /// The supervisor has no parent: it runs until it gives up, is stopped, or the runtime ends.
     ///
     /// # Errors
-    /// If a child does not start, those before it are stopped again and
-    /// [`SupervisorError::Child`] says why. Within a process: [`SupervisorError::WouldBlock`].
+    /// [`SupervisorError::DuplicateId`]; [`SupervisorError::Child`] if a child does not start, in
+    /// which case the children before it are stopped again; [`SupervisorError::Supervisor`] if the
+    /// supervisor cannot be spawned or is killed; [`SupervisorError::WouldBlock`] within a process.
     pub fn start(self, runtime: &RuntimeHandle) -> Result<Address<Supervisor>, SupervisorError> {
         if scheduler::with_worker(|worker| worker.is_some()) {
             return Err(SupervisorError::WouldBlock);
@@ -79,13 +82,14 @@ impl SupervisorSpec {
         Ok(supervisor)
     }
 
-    /// As [`start`](Self::start), without blocking.
+    /// Starts the supervisor and its children like [`start`](Self::start), without blocking the
+    /// calling thread.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start`](Self::start), except [`SupervisorError::WouldBlock`].
     ///
     /// # Panics
-    /// If it is awaited neither in a process nor in a tokio runtime.
+    /// If awaited outside of both a process and a tokio runtime.
     pub async fn start_async(
         self,
         runtime: &RuntimeHandle,
@@ -94,13 +98,13 @@ impl SupervisorSpec {
         wait(supervisor, outcome).await
     }
 
-    /// As [`start_async`](Self::start_async), as a child of the calling process and linked to it:
-    /// when that exits, the supervisor stops its children and exits too. OTP's `start_link`.
+    /// Starts the supervisor as a child of the calling process and linked to it: when the calling
+    /// process exits, the supervisor stops its children and exits too. OTP's `start_link`.
     ///
     /// A failure to start does not end the calling process.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// The same as [`start_async`](Self::start_async).
     pub async fn start_linked<P: Process>(
         self,
         cx: &mut Context<P>,
@@ -129,12 +133,12 @@ async fn wait(
     outcome: Outcome,
 ) -> Result<Address<Supervisor>, SupervisorError> {
     let died = ready(supervisor).await.map_err(SupervisorError::Supervisor);
-    // It reports before it answers or dies, unless it is killed.
+    // The supervisor sends its report before it answers or dies, unless it is killed.
     outcome.try_recv().unwrap_or(died)?;
     Ok(supervisor)
 }
 
-/// Which child: by its id, its pid, its address or its handle.
+/// A reference to a child of a supervisor: its id, its pid, its address or its handle.
 #[derive(Clone, Debug)]
 pub struct ChildRef(Which);
 
@@ -175,51 +179,51 @@ impl<P: Process> From<&Child<P>> for ChildRef {
     }
 }
 
-/// A child as its supervisor knows it.
+/// A child in the list of its supervisor; see [`which_children`](Address::which_children).
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ChildInfo {
-    /// Its id, unless it was started [without](Address::spawn_child).
+    /// Id of the child; `None` if it was started [without an id](Address::spawn_child).
     pub id: Option<Name>,
-    /// Whether it runs.
+    /// Run state of the child.
     pub state: ChildState,
-    /// The type of its process.
+    /// Name of the type of the child's process.
     pub process: &'static str,
-    /// Whether it is a supervisor itself.
+    /// Whether the child is a supervisor itself.
     pub is_supervisor: bool,
-    /// When it is started again.
+    /// Condition under which the child is restarted.
     pub restart: Restart,
 }
 
-/// Whether a child runs.
+/// The run state of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChildState {
-    /// It does.
+    /// The child runs, with this pid.
     Running(Pid),
-    /// It has died and has not started again since; the supervisor goes on trying.
+    /// The child has died and has not started since; the supervisor keeps trying to restart it.
     Restarting,
-    /// It was stopped, or ended for good.
+    /// The child was stopped, or has ended and is not restarted.
     Stopped,
 }
 
-/// How many children a supervisor has.
+/// The number of children of a supervisor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ChildCount {
-    /// All it knows.
+    /// Number of all children, running or not.
     pub specs: usize,
-    /// Those that run.
+    /// Number of running children.
     pub active: usize,
-    /// Those that are supervisors, running or not.
+    /// Number of children that are supervisors, running or not.
     pub supervisors: usize,
-    /// Those that are not, running or not.
+    /// Number of children that are no supervisors, running or not.
     pub workers: usize,
 }
 
-/// Managing a supervisor's children.
+/// Management of a supervisor's children.
 ///
-/// The supervisor does one thing after the other, so these wait for as long as what it is doing
-/// takes: a child that starts slowly, or is slow to stop.
+/// The supervisor handles requests one after the other, so each method waits until the supervisor
+/// has finished its current work: a child that starts slowly, or is slow to stop.
 ///
 /// ```
 /// use throng::{ChildError, Supervisor, prelude::*};
@@ -245,11 +249,12 @@ pub struct ChildCount {
 /// # }
 /// ```
 impl Address<Supervisor> {
-    /// Adds a child behind all others and starts it.
+    /// Adds a child as the last in the order of starting, and starts it.
     ///
     /// # Errors
-    /// [`ChildError::Running`], [`ChildError::Restarting`] or [`ChildError::Stopped`] if a child has
-    /// this id; [`ChildError::Failed`] if it does not start: then it is not added.
+    /// [`ChildError::Running`], [`ChildError::Restarting`] or [`ChildError::Stopped`] if a child
+    /// already has this id; [`ChildError::Failed`] if the child does not start, in which case it is
+    /// not added; [`ChildError::Unanswered`].
     pub async fn start_child<C: IntoChildSpec>(
         self,
         id: impl Into<Name>,
@@ -258,11 +263,11 @@ impl Address<Supervisor> {
         self.add_child(Some(id.into()), child.into_child_spec()).await
     }
 
-    /// Adds a child without an id and starts it. It is forgotten when it has ended for good or has
-    /// been terminated.
+    /// Adds a child without an id and starts it. The supervisor forgets the child when it has been
+    /// terminated, or has ended and is not restarted.
     ///
     /// # Errors
-    /// [`ChildError::Failed`] if it does not start.
+    /// [`ChildError::Failed`] if the child does not start; [`ChildError::Unanswered`].
     pub async fn spawn_child<C: IntoChildSpec>(
         self,
         child: C,
@@ -270,12 +275,12 @@ impl Address<Supervisor> {
         self.add_child(None, child.into_child_spec()).await
     }
 
-    /// Stops a child, within the time its spec allows, and does not start it again. A child with an
-    /// id that is not [temporary](Restart::Temporary) can be by
+    /// Stops a child within the time its spec allows, and does not restart it. A child that has an
+    /// id and is not [temporary](Restart::Temporary) can be started again by
     /// [`restart_child`](Self::restart_child).
     ///
     /// # Errors
-    /// [`ChildError::NoChild`].
+    /// [`ChildError::NoChild`], [`ChildError::Unanswered`].
     pub async fn terminate_child(self, child: impl Into<ChildRef>) -> Result<(), ChildError> {
         self.manage(Terminate(child.into())).await?
     }
@@ -283,24 +288,27 @@ impl Address<Supervisor> {
     /// Starts a child that is stopped.
     ///
     /// # Errors
-    /// [`ChildError::NoChild`], [`ChildError::Running`], [`ChildError::Restarting`];
-    /// [`ChildError::Failed`] if it does not start: then it stays stopped.
+    /// [`ChildError::NoChild`], [`ChildError::Running`], [`ChildError::Restarting`],
+    /// [`ChildError::Unanswered`]; [`ChildError::Failed`] if the child does not start, in which
+    /// case it stays stopped.
     pub async fn restart_child(self, child: impl Into<ChildRef>) -> Result<(), ChildError> {
         self.manage(StartAgain(child.into())).await?
     }
 
-    /// Forgets a child that is stopped.
+    /// Removes a stopped child from the supervisor.
     ///
     /// # Errors
-    /// [`ChildError::NoChild`], [`ChildError::Running`], [`ChildError::Restarting`].
+    /// [`ChildError::NoChild`], [`ChildError::Running`], [`ChildError::Restarting`],
+    /// [`ChildError::Unanswered`].
     pub async fn delete_child(self, child: impl Into<ChildRef>) -> Result<(), ChildError> {
         self.manage(Delete(child.into())).await?
     }
 
-    /// The handle of the child with an id.
+    /// Returns the handle of the child with an id.
     ///
     /// # Errors
-    /// [`ChildError::NoChild`]; [`ChildError::OtherProcess`] if it is no `P`.
+    /// [`ChildError::NoChild`], [`ChildError::Unanswered`]; [`ChildError::OtherProcess`] if the
+    /// child is no `P`.
     pub async fn child<P: Process>(self, id: impl Into<Name>) -> Result<Child<P>, ChildError> {
         let (slot, process, name) =
             self.manage(Find(id.into())).await?.ok_or(ChildError::NoChild)?;
@@ -311,7 +319,7 @@ impl Address<Supervisor> {
         }
     }
 
-    /// All children in the order of their start.
+    /// Lists all children in the order of their start.
     ///
     /// # Errors
     /// [`ChildError::Unanswered`].
@@ -319,7 +327,7 @@ impl Address<Supervisor> {
         self.manage(List).await
     }
 
-    /// How many children there are.
+    /// Counts the children.
     ///
     /// # Errors
     /// [`ChildError::Unanswered`].

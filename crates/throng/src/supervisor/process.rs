@@ -1,8 +1,9 @@
-//! The supervisor as a process: carries out what the engine decides.
+//! The supervisor as a process: carries out the decisions of the engine.
 //!
-//! While it starts or stops a child it waits in its turn, as OTP's does: what else happens
-//! meanwhile is queued, in order, and a kill reaches it all the same. It knows its children by its
-//! links, so one that dies at any moment is noticed, and when it is killed they die with it.
+//! While a supervisor starts or stops a child it waits in its turn, as in OTP: other events are
+//! queued meanwhile, in order, and a kill still reaches the supervisor. The supervisor is linked to
+//! its children. So it learns of the death of a child at any time, and if it is killed, its
+//! children die too.
 
 use super::child::ChildSlot;
 use super::engine::{Cause, Engine, Key, RunState, Settings, Strategy, Verdict};
@@ -25,26 +26,26 @@ use std::task::Poll;
 use std::time::Duration;
 use tracing::Level;
 
-/// What a supervisor is made from, each time it is started.
+/// The data from which a supervisor is made at each start.
 pub(crate) struct Template {
     pub(crate) settings: Settings,
     pub(crate) children: Vec<(Name, Starter)>,
 }
 
-/// The deadline of what has none.
+/// Deadline of calls that must not time out.
 pub(crate) const UNLIMITED: Duration = Duration::MAX;
 
-/// Where the outcome of a supervisor's start is told.
+/// Channel that carries the outcome of a supervisor's start to the starting thread or process.
 pub(crate) type Report = mpsc::Sender<Result<(), SupervisorError>>;
 
-/// A process that starts others, and starts them again when they die.
+/// A process that starts other processes and restarts them when they die.
 ///
-/// Its address is how it is managed while it runs: see
-/// [`start_child`](Address::start_child) and what follows there. Like any process it can be named,
-/// monitored, linked to and killed; asked to stop, in whatever way, it first stops its children, in
-/// the reverse order of their start, each with the time its spec allows. When the
-/// [runtime shuts down](crate::Runtime::shutdown), all processes end together, when they have
-/// handled what is in their mailboxes; then a supervisor only waits for its children.
+/// A running supervisor is managed through its address: see [`start_child`](Address::start_child)
+/// and the methods beside it. Like any process a supervisor can be named, monitored, linked to and
+/// killed. When it is asked to stop, it first stops its children in the reverse order of their
+/// start, each within the time its spec allows. When the
+/// [runtime shuts down](crate::Runtime::shutdown), each process ends by itself once it has handled
+/// the messages in its mailbox; a supervisor then only waits for its children.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -68,20 +69,21 @@ pub(crate) type Report = mpsc::Sender<Result<(), SupervisorError>>;
 /// # }
 /// ```
 ///
-/// | | a child dies | at the end |
+/// | strategy | after the death of a child | stop of all children at the end |
 /// |---|---|---|
-/// | [`one_for_one`](Self::one_for_one) | it is started again | one after the other, in reverse |
-/// | [`one_for_all`](Self::one_for_all) | all others are stopped, and all started again | the same |
-/// | [`rest_for_one`](Self::rest_for_one) | those started after it are stopped, and with it started again | the same |
-/// | [`dynamic`](Self::dynamic) | it is started again | all at once |
+/// | [`one_for_one`](Self::one_for_one) | this child is restarted | in reverse order of the start |
+/// | [`one_for_all`](Self::one_for_all) | all others are stopped, and all are restarted | the same |
+/// | [`rest_for_one`](Self::rest_for_one) | the children started after it are stopped and restarted with it | the same |
+/// | [`dynamic`](Self::dynamic) | this child is restarted | all at once |
 ///
-/// When more restarts are needed than the [intensity](super::SupervisorSpec::intensity) allows, it
-/// stops its children and exits with [`ExitReason::Shutdown`]; then it is up to its own supervisor.
+/// When more restarts are needed than the [intensity](super::SupervisorSpec::intensity) allows, the
+/// supervisor stops its children and exits with [`ExitReason::Shutdown`]. Its own supervisor, if
+/// any, then reacts to that exit.
 pub struct Supervisor {
-    /// Boxed, so that the slot of one among many supervisors is small.
+    /// Boxed, because the state is in the process's slot: many supervisors take little memory.
     engine: Box<Engine<Pid, Starter>>,
     template: Arc<Template>,
-    /// Where it is to be found, if it is a supervisor's child.
+    /// The supervisor's own slot, if it is a child of another supervisor.
     slot: Option<Arc<ChildSlot>>,
     report: Option<Report>,
 }
@@ -113,7 +115,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Adds a child, stopped; whoever has its id if that is taken.
+    /// Adds a child in the state `Stopped`.
+    ///
+    /// # Errors
+    /// The key of the child that already has this id.
     fn add(&mut self, id: Option<Name>, starter: Starter, cx: &Context<Self>) -> Result<Key, Key> {
         let (rules, slot) = (starter.0.rules(), starter.0.slot().clone());
         let key = self
@@ -170,7 +175,7 @@ impl Supervisor {
         }
     }
 
-    /// Stops a child on purpose; one that is not to be started again by its id is forgotten.
+    /// Stops a child on request, and forgets it if it is temporary or has no id.
     pub(crate) async fn terminate(&mut self, key: Key, cx: &mut Context<Self>) {
         self.stop_child(key, cx).await;
         self.engine.stopped(key);
@@ -202,7 +207,7 @@ impl Supervisor {
         }
     }
 
-    /// Starts a child again; false if it does not start, then it will be tried once more.
+    /// Restarts a child; false if it does not start, in which case a [`Retry`] is queued.
     async fn start_again(&mut self, key: Key, cx: &mut Context<Self>) -> bool {
         let started = self.start(key, cx).await.is_ok();
         if started {
@@ -213,8 +218,8 @@ impl Supervisor {
             });
         } else {
             self.engine.start_failed(key);
-            // By way of the mailbox, so that others get a hearing: perhaps somebody who wants us
-            // to stop.
+            // Through the mailbox, so that other messages are handled before the next attempt, for
+            // example a request to stop.
             if cx.runtime().is_shutting_down() || cx.address().push(Retry(key)).is_err() {
                 cx.stop(ExitReason::Shutdown);
             }
@@ -303,31 +308,31 @@ impl Supervisor {
 impl Process for Supervisor {
     async fn started(&mut self, cx: &mut Context<Self>) {
         cx.trap_exits(true);
-        // Its own supervisor does the same, but perhaps not yet.
+        // Its own supervisor also sets the slot, but perhaps later than the children are started.
         if let (Some(slot), Some(parent)) = (&self.slot, cx.parent()) {
             slot.set(cx.pid(), parent);
         }
         let outcome = self.start_all(cx).await;
         if let Err(error) = &outcome {
             self.stop_all(cx).await;
-            // Whoever starts us is told by the report, or by its question whether we are ready;
-            // to die of our failure as well would leave it no choice.
+            // The starting process learns of the failure by the report or by its `Ready` call. It
+            // is unlinked, so that it can choose its reaction instead of dying with us.
             if let Some(parent) = cx.parent() {
                 cx.unlink(parent);
             }
             cx.stop(ExitReason::other(error.to_string()));
         }
         if let Some(report) = self.report.take() {
-            // Nobody may wait any more.
+            // Fails if the starting thread or process no longer waits, which is no error.
             let _ = report.send(outcome);
         }
     }
 
     async fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) {
         match exit.pid {
-            // From outside of all processes, like whoever started us; a parent's does not come here.
+            // A request from outside of all processes. A parent's exit does not reach this hook.
             None => cx.stop(exit.reason),
-            // Somebody's opinion, not somebody's end.
+            // An exit signal sent by a live process, not the end of a child.
             Some(pid) if pid.is_alive() => {}
             Some(pid) => {
                 let verdict = self.engine.exited(pid, is_orderly(&exit.reason), now(cx));
@@ -341,16 +346,15 @@ impl Process for Supervisor {
     }
 }
 
-/// Whether a process that exits so has done its work.
+/// Whether a process that exits with this reason has ended in order.
 fn is_orderly(reason: &ExitReason) -> bool {
     matches!(reason, ExitReason::Normal | ExitReason::Shutdown)
 }
 
-/// The time that restarts and stops are measured by: the runtime's, which a simulation has leap.
-/// The target of a supervisor's events.
+/// The `tracing` target of a supervisor's events.
 const TARGET: &str = "throng::supervisor::process";
 
-/// Reports an event of a supervisor about a kind of child. Its turn does not wait for the subscriber.
+/// Reports an event about a kind of child. The supervisor's turn does not wait for the subscriber.
 fn report(
     cx: &Context<Supervisor>,
     level: Level,
@@ -361,23 +365,27 @@ fn report(
     cx.runtime().events().report(level, what, child, emit);
 }
 
+/// Returns the time by which restarts and stops are measured: the runtime's clock, which leaps in a
+/// simulation.
 fn now(cx: &Context<Supervisor>) -> Duration {
     cx.runtime().scheduler().clock.elapsed()
 }
 
 fn ask_to_stop(pid: Pid, grace: Grace, cx: &mut Context<Supervisor>) {
     match grace {
-        // It exits when its mailbox is empty, as all do then; asked, it would drop what is in there.
+        // The shutdown makes the child exit when its mailbox is empty. An exit signal would make it
+        // drop the messages there.
         _ if cx.runtime().is_shutting_down() => {}
         Grace::None => pid.kill(),
         Grace::Within(_) | Grace::Unlimited => cx.exit(pid, ExitReason::Shutdown),
     }
 }
 
-/// Waits until a process has exited that was asked to at `asked`; kills it when its time is over.
+/// Waits until a process that was asked to exit at `asked` has exited; kills it when its time is
+/// over.
 async fn wait_for_end(pid: Pid, grace: Grace, asked: Duration, cx: &mut Context<Supervisor>) {
     match grace {
-        // How long that may take is for the runtime to say, which kills who is late.
+        // During a shutdown the runtime's deadline applies instead, and the runtime kills.
         Grace::Within(grace) if !cx.runtime().is_shutting_down() => {
             if !exits_within(pid, grace.saturating_sub(now(cx).saturating_sub(asked))).await {
                 report(
@@ -397,7 +405,7 @@ async fn wait_for_end(pid: Pid, grace: Grace, asked: Duration, cx: &mut Context<
     }
 }
 
-/// Waits until a process has exited, but only for so long; true if it has.
+/// Waits at most `time` for a process to exit; true if it has exited.
 async fn exits_within(pid: Pid, time: Duration) -> bool {
     let mut exited = pin!(pid.exited());
     let mut deadline = Deadline::within(time);
@@ -409,7 +417,7 @@ async fn exits_within(pid: Pid, time: Duration) -> bool {
     .await
 }
 
-/// Tries again to start a child that did not start.
+/// Message of a supervisor to itself: try again to restart this child.
 struct Retry(Key);
 
 impl Turn<Supervisor> for Retry {
@@ -421,21 +429,21 @@ impl Turn<Supervisor> for Retry {
     }
 }
 
-/// Asks a process whether it has done with its first hook; it answers when it has.
+/// A call that a process answers once it has completed its `started` hook.
 pub(crate) struct Ready;
 
 impl<P: Process> Turn<P> for Ready {
     type Reply = ();
-    // That there is no room for messages is no reason to start nothing.
+    // Not counted, so that a full mailbox or a spent budget does not make the start fail.
     const COUNTED: bool = false;
 
     async fn run(self, _: &mut P, _: &mut Context<P>) {}
 }
 
-/// Waits for a process's first hook.
+/// Waits until a process has completed its `started` hook.
 ///
 /// # Errors
-/// Why it has exited, if it did in there.
+/// The reason of the exit, if the process exits before that.
 pub(crate) async fn ready<P: Process>(address: Address<P>) -> Result<(), ExitReason> {
     match Call::new(Route::to(address), Ready).within(UNLIMITED).await {
         Ok(()) => Ok(()),
@@ -448,7 +456,7 @@ pub(crate) async fn ready<P: Process>(address: Address<P>) -> Result<(), ExitRea
     }
 }
 
-/// A child's spec, the type of its process forgotten.
+/// A child's spec with the type of its process erased.
 #[derive(Clone)]
 pub(crate) struct Starter(Arc<dyn Startable>);
 
@@ -478,7 +486,7 @@ trait Startable: Send + Sync {
     fn spawn(&self, cx: &mut Context<Supervisor>) -> Result<Spawned, ExitReason>;
 }
 
-/// A child that lives, and what to wait for until it is started.
+/// A spawned child, and the future to await before it counts as started.
 struct Spawned {
     pid: Pid,
     ready: Option<Readiness>,
@@ -510,14 +518,15 @@ impl<P: Process> Startable for ChildSpec<P> {
         };
         let address = (self.spawn)(spawner)?;
         if let Some(name) = &self.name {
-            // One that has died already is not our concern here: its exit is on its way.
+            // A child that has died already needs no name: its exit signal is on its way.
             if let Err(error @ RegisterError::Taken { .. }) =
                 cx.runtime().register(name.clone(), address)
             {
                 cx.unlink(address);
                 address.kill();
                 let reason = ExitReason::other(error.to_string());
-                // The start has failed when nothing of it is left, or the next would be beside it.
+                // The start counts as failed only after this process has exited. Otherwise the next
+                // attempt could run beside it.
                 let gone = async move {
                     address.pid().exited().await;
                     Err(reason)

@@ -1,4 +1,4 @@
-//! Supervisors and their children as data: what is to be started, and what happens when it dies.
+//! Specs of supervisors and children: how to start a process, and how to react when it dies.
 
 use super::child::{Child, ChildSlot};
 use super::engine::{Settings, Strategy};
@@ -17,49 +17,51 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a child that is no supervisor may take to stop unless told otherwise.
+/// Default time that a child other than a supervisor may take to stop.
 const GRACE: Duration = Duration::from_secs(5);
-/// How many restarts are borne in [`PERIOD`] unless told otherwise; both are OTP's.
+/// Default number of restarts allowed within [`PERIOD`]; OTP's default.
 const INTENSITY: u32 = 1;
+/// Default period over which restarts are counted; OTP's default.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// When a child that has exited is started again.
+/// The condition under which a child that has exited is restarted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Restart {
-    /// Always.
+    /// The child is always restarted.
     #[default]
     Permanent,
-    /// Unless it ended in order: with [`Normal`](crate::ExitReason::Normal) or
-    /// [`Shutdown`](crate::ExitReason::Shutdown).
+    /// The child is restarted unless it ended in order: with
+    /// [`Normal`](crate::ExitReason::Normal) or [`Shutdown`](crate::ExitReason::Shutdown).
     Transient,
-    /// Never; once it has exited, or has been stopped for another's sake, it is forgotten.
+    /// The child is never restarted. The supervisor forgets it once it has exited or has been
+    /// stopped together with a sibling.
     Temporary,
 }
 
-/// Whether a supervisor exits of itself when its [significant](ChildSpec::significant) children have.
+/// Whether a supervisor exits when its [significant](ChildSpec::significant) children have ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AutoShutdown {
-    /// It does not.
+    /// The supervisor keeps running.
     #[default]
     Never,
-    /// When one has exited that is not started again.
+    /// The supervisor exits when any significant child exits and is not restarted.
     AnySignificant,
-    /// When the last has exited that is not started again.
+    /// The supervisor exits when the last significant child exits and is not restarted.
     AllSignificant,
 }
 
-/// How a child is stopped.
+/// The procedure by which a child is stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Grace {
-    /// Killed at once.
+    /// The child is killed at once.
     None,
-    /// Asked, and killed when the time is over.
+    /// The child is asked to exit, and killed when the time is over.
     Within(Duration),
-    /// Asked, and waited for however long it takes.
+    /// The child is asked to exit, and waited for without a limit.
     Unlimited,
 }
 
-/// A child to be: how it is made, and what happens when it exits.
+/// The spec of a child: how it is started, stopped and restarted.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -75,7 +77,8 @@ pub(crate) enum Grace {
 /// # let _ = accounts;
 /// ```
 ///
-/// A closure alone is one, too, with OTP's defaults: permanent, and five seconds to stop.
+/// Where a spec is expected, a closure alone will do. It gets OTP's defaults: permanent, and five
+/// seconds to stop.
 #[must_use]
 pub struct ChildSpec<P> {
     pub(crate) spawn: Arc<Spawn<P>>,
@@ -85,10 +88,10 @@ pub struct ChildSpec<P> {
     pub(crate) mailbox: Option<MailboxBound>,
 }
 
-/// Spawns a process by what its supervisor lends for that, or says why it cannot.
+/// Spawns a child with the supervisor's [`Spawner`], or returns the reason why it cannot.
 pub(crate) type Spawn<P> = dyn Fn(Spawner<'_>) -> Result<Address<P>, ExitReason> + Send + Sync;
 
-/// What a spec says besides how the child is made.
+/// The rules of a spec: restart, significance and stop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
     pub(crate) restart: Restart,
@@ -97,15 +100,16 @@ pub(crate) struct Rules {
 }
 
 impl<P: Process> ChildSpec<P> {
-    /// A permanent child whose state the closure makes, at each start anew.
+    /// Creates a spec of a permanent child. The closure makes the child's state at each start.
     ///
-    /// If the closure panics, the start has failed. What takes time or may fail can also be done in
-    /// [`Process::started`], which a supervisor waits for before it starts the next child.
+    /// If the closure panics, the start fails. Work that takes time or may fail can also be done in
+    /// [`Process::started`], which the supervisor awaits before it starts the next child.
     pub fn new(make: impl Fn() -> P + Send + Sync + 'static) -> ChildSpec<P> {
         ChildSpec::fallible(move || Ok::<P, &str>(make()))
     }
 
-    /// The same, of a closure that may fail; then the start has.
+    /// Creates a spec of a permanent child from a closure that may fail. If it returns an error or
+    /// panics, the start fails.
     ///
     /// ```
     /// use throng::{ChildSpec, prelude::*};
@@ -134,59 +138,60 @@ impl<P: Process> ChildSpec<P> {
         ChildSpec { spawn, slot: Arc::default(), rules, name: None, mailbox: None }
     }
 
-    /// When it is started again; [`Restart::Permanent`] by default.
+    /// Sets when the child is restarted; [`Restart::Permanent`] by default.
     pub fn restart(mut self, restart: Restart) -> Self {
         self.rules.restart = restart;
         self
     }
 
-    /// How long it may take to stop before it is killed; five seconds by default.
+    /// Sets the time the child may take to stop before it is killed; five seconds by default.
     pub fn shutdown(mut self, grace: Duration) -> Self {
         self.rules.grace = Grace::Within(grace);
         self
     }
 
-    /// It is not asked to stop, but killed.
+    /// Kills the child to stop it, instead of asking it to exit.
     pub fn brutal_kill(mut self) -> Self {
         self.rules.grace = Grace::None;
         self
     }
 
-    /// It may take as long as it likes to stop, as is usual for supervisors.
+    /// Lets the child take any time to stop, as is usual for supervisors.
     pub fn shutdown_unlimited(mut self) -> Self {
         self.rules.grace = Grace::Unlimited;
         self
     }
 
-    /// Its end may be its supervisor's; see [`AutoShutdown`]. No effect on permanent children.
+    /// Sets whether the end of the child may end its supervisor; see [`AutoShutdown`]. No effect on
+    /// permanent children.
     pub fn significant(mut self, significant: bool) -> Self {
         self.rules.significant = significant;
         self
     }
 
-    /// Has it [registered](crate::RuntimeHandle::register) under a name, at each start anew. If
-    /// another process has the name, the start has failed.
+    /// [Registers](crate::RuntimeHandle::register) the child under a name at each start. If another
+    /// process has the name, the start fails.
     pub fn register(mut self, name: impl Into<Name>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Bounds its mailbox, which otherwise takes what comes.
+    /// Bounds the child's mailbox, which is unbounded by default.
     pub fn mailbox(mut self, bound: MailboxBound) -> Self {
         self.mailbox = Some(bound);
         self
     }
 
-    /// The handle by which it will be reached, whichever incarnation runs: to be given to those
-    /// who need it, also to its siblings, before anything is started.
+    /// Returns the handle of the child, which reaches whichever incarnation runs. Can be given to
+    /// other processes, including siblings, before anything is started.
     pub fn handle(&self) -> Child<P> {
         Child::new(self.slot.clone())
     }
 }
 
 impl<M: Message<Reply = ()>> ChildSpec<AsyncProcess<M>> {
-    /// A permanent child written as a future; see
-    /// [`spawn_async`](crate::RuntimeHandle::spawn_async). It counts as started at once.
+    /// Creates a spec of a permanent child written as a future; see
+    /// [`spawn_async`](crate::RuntimeHandle::spawn_async). The child counts as started at once.
     ///
     /// ```
     /// # use throng::{Restart, Supervisor, prelude::*};
@@ -221,13 +226,13 @@ fn not_spawned<T>(error: SpawnError<T>) -> ExitReason {
     reason
 }
 
-/// What a supervisor can start as a child: a closure that makes a process's state, a
+/// Types that a supervisor can start as a child: a closure that makes a process's state, a
 /// [`ChildSpec`], or a [`SupervisorSpec`].
 pub trait IntoChildSpec {
-    /// What runs.
+    /// Type of the child's process.
     type Process: Process;
 
-    /// The spec, with OTP's defaults for what has not been said.
+    /// Converts into a spec, with OTP's defaults for the rules that were not set.
     fn into_child_spec(self) -> ChildSpec<Self::Process>;
 }
 
@@ -259,10 +264,11 @@ impl IntoChildSpec for SupervisorSpec {
     }
 }
 
-/// A supervisor to be: its children in the order of starting, and its rules. Made by
+/// The spec of a supervisor: its rules, and its children in the order of starting. Made by
 /// [`Supervisor::one_for_one`] and the like.
 ///
-/// It is itself a child for another supervisor, with no limit to the time it may take to stop.
+/// A supervisor spec can itself be a child of another supervisor, with no limit to the time it may
+/// take to stop.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -296,26 +302,27 @@ impl SupervisorSpec {
         SupervisorSpec { template: Template { settings, children: Vec::new() } }
     }
 
-    /// Bears so many restarts within a period, and exits at the next; one in five seconds by
-    /// default.
+    /// Sets the number of restarts allowed within a period, 1 in five seconds by default. The
+    /// supervisor exits when a further restart is needed.
     ///
-    /// Restarts exactly as old as the period still count. Each try to start a child that does not
-    /// start again counts.
+    /// Restarts exactly as old as the period still count. Each failed attempt to restart a child
+    /// counts.
     pub fn intensity(mut self, restarts: u32, period: Duration) -> Self {
         self.template.settings.intensity = restarts;
         self.template.settings.period = period;
         self
     }
 
-    /// Whether it exits of itself when its significant children have.
+    /// Sets whether the supervisor exits when its significant children have ended;
+    /// [`AutoShutdown::Never`] by default.
     pub fn auto_shutdown(mut self, auto_shutdown: AutoShutdown) -> Self {
         self.template.settings.auto_shutdown = auto_shutdown;
         self
     }
 
-    /// Adds a child, to be started after those added before.
+    /// Adds a child, to be started after the children added before it.
     ///
-    /// That two have the same id is found when the supervisor starts.
+    /// If two children have the same id, the start of the supervisor fails.
     pub fn child(mut self, id: impl Into<Name>, child: impl IntoChildSpec) -> Self {
         self.template.children.push((id.into(), Starter::new(child.into_child_spec())));
         self
