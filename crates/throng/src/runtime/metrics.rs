@@ -195,7 +195,7 @@ impl PrometheusText {
 
     /// Appends a counter: a number that only grows. Its name must end in `_total`.
     pub fn counter(&mut self, name: &str, help: &str, value: impl Display) {
-        debug_assert!(name.ends_with(TOTAL), "{name} only grows");
+        debug_assert!(name.ends_with(TOTAL), "counter {name} must end in {TOTAL}");
         self.gauge(name, help, value);
     }
 

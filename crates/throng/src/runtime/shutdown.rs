@@ -218,13 +218,13 @@ impl Ending {
         // Messages of pending timers may hold handles of this very runtime and so keep it alive.
         shared.scheduler.alarms.iter().for_each(Alarms::close);
         let workers = shared.scheduler.worker_metrics();
-        shared.events.report(Level::DEBUG, "the runtime is over", "", move |what| {
+        shared.events.report(Level::DEBUG, "the runtime has ended", "", move |what| {
             tracing::debug!(target: TARGET, ?workers, "{what}");
         });
         let outcome = shared.outcome(live, None);
         let left = shared.scheduler.live();
         if !shared.free_if_over() && left > 0 {
-            let what = "processes block their threads and are left behind";
+            let what = "processes block their threads and are abandoned";
             shared.events.report(Level::ERROR, what, "", move |what| {
                 tracing::error!(target: TARGET, processes = left, "{what}");
             });

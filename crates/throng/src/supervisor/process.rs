@@ -253,7 +253,7 @@ impl Supervisor {
                         });
                     }
                     Cause::AutoShutdown => {
-                        report(cx, Level::DEBUG, "its work is done", "", move |what| {
+                        report(cx, Level::DEBUG, "auto-shutdown: exits", "", move |what| {
                             tracing::debug!(target: TARGET, ?supervisor, "{what}");
                         });
                     }
