@@ -98,7 +98,7 @@ impl RuntimeBuilder {
     }
 
     /// Sets the number of threads that drive sockets and tokio timers, for [`start`](Self::start);
-    /// half the number of cores by default.
+    /// half the number of cores by default, but at least 1.
     pub fn io_threads(mut self, threads: usize) -> Self {
         self.io_threads = threads.max(1);
         self

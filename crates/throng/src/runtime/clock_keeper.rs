@@ -42,7 +42,8 @@ impl ClockKeeper {
             clock_keeper.asleep.store(true, Ordering::SeqCst);
             // A worker that wakes after this check reads `asleep` as true and unparks this thread.
             if scheduler.all_asleep() && scheduler.phase() != Phase::Over {
-                // The last messages handled may have freed budget, and no other thread checks it.
+                // The last messages handled may have freed budget; while all workers sleep, no
+                // other thread would notice.
                 budget.check();
                 sync::park();
             }
