@@ -119,7 +119,7 @@ pub struct Inbox<M> {
 /// The process takes a single type of message, often an enum. A call with such a message returns
 /// when the process takes the message out of its mailbox; use [`ask`](Address::ask) for answers.
 pub struct AsyncProcess<M> {
-    /// The place for the nested turn's message; null while no nested turn runs.
+    /// The place of the receive for the nested turn's messages; null while no nested turn runs.
     arriving: *mut Arrived<M>,
     seldom: Option<Box<Seldom<M>>>,
 }
@@ -227,7 +227,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         Address::from_raw(self.pid.raw())
     }
 
-    /// Receives the exits of processes that this process [monitors](Context::monitor) as messages.
+    /// Turns the exits of processes that this process [monitors](Context::monitor) into messages.
     ///
     /// ```
     /// use throng::prelude::*;
@@ -254,7 +254,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// # }
     /// ```
     ///
-    /// Without this call they are dropped.
+    /// Without this call, the notices of these exits are dropped.
     ///
     /// # Panics
     /// If called outside of this process.
@@ -262,7 +262,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         self.with_state(|state| state.seldom().on_down = Some(message));
     }
 
-    /// [Traps](Context::trap_exits) exit signals and receives them as messages.
+    /// [Traps](Context::trap_exits) exit signals and turns them into messages.
     ///
     /// # Panics
     /// If called outside of this process.

@@ -193,7 +193,7 @@ impl<P: Process> Context<P> {
         MonitorRef::new(other, number)
     }
 
-    /// Removes a monitor. It does not fire after this, even if the other process has exited before.
+    /// Removes a monitor. It does not fire after this, even if the other process has just exited.
     pub fn demonitor(&mut self, monitor: MonitorRef) {
         if self.forget_monitor(monitor) {
             let (by, number) = (self.pid(), monitor.number());
