@@ -23,7 +23,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Poll, ready};
 
-use throng::{Address, Context, ExitReason, Layer, SpawnError, TurnEnd};
+use throng::layer::{Layer, TurnEnd};
+use throng::{Address, Context, ExitReason, SpawnError};
 use throng_store::{Batch, ReadError, Store, Ticket, WriteError};
 
 use crate::cells::{Cells, Changes};

@@ -183,7 +183,11 @@ cfg_if::cfg_if! {
         pub use crate::runtime::metrics::{Metrics, WorkerMetrics};
 
         // For layers on top of processes, such as durable ones.
-        pub use crate::turn::layer::{Layer, TurnEnd};
+
+        /// Layers on top of processes, such as durable processes: code that runs around every turn.
+        pub mod layer {
+            pub use crate::turn::layer::{Layer, TurnEnd};
+        }
 
         // For the workspace's own crates; not part of the public interface.
         #[doc(hidden)]

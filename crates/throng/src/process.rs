@@ -207,7 +207,7 @@ pub trait Turn<P: Process>: Send + 'static {
     #[doc(hidden)]
     const COUNTED: bool = true;
 
-    /// Whether the process's [`Layer`](crate::Layer) is asked before this turn begins; `false` only
+    /// Whether the process's [`Layer`](crate::layer::Layer) is asked before this turn begins; `false` only
     /// for a layer's own turns and for requests to stop.
     const LAYERED: bool = true;
 

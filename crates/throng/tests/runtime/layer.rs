@@ -3,8 +3,8 @@
 use crate::runtime;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use throng::layer::{Layer, TurnEnd};
 use throng::prelude::*;
-use throng::{Layer, TurnEnd};
 
 /// A layer's view of the turns.
 #[derive(Clone, Default)]
