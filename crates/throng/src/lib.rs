@@ -182,8 +182,6 @@ cfg_if::cfg_if! {
         };
         pub use crate::runtime::metrics::{Metrics, WorkerMetrics};
 
-        // For layers on top of processes, such as durable ones.
-
         /// Layers on top of processes, such as durable processes: code that runs around every turn.
         pub mod layer {
             pub use crate::turn::layer::{Layer, TurnEnd};
