@@ -6,6 +6,7 @@
 
 mod absences;
 mod architecture;
+mod citations;
 mod licences;
 mod manifests;
 mod prose;
@@ -35,6 +36,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Violation>] = &[
     prose::check_foreign_places,
     prose::check_readme_commands,
     prose::check_changelog,
+    citations::check_citations,
     ratchet::check_limits,
 ];
 
