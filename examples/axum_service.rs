@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  POST   /queues/NAME   body   puts an item in; opens the queue      201, 429 if it is full
-//!  DELETE /queues/NAME/head     takes the oldest, and waits for one,  200, 404, 504
+//!  DELETE /queues/NAME/head     takes the oldest, and waits if empty, 200, 404, 504
 //!         ?wait_ms=…            five seconds at most
 //!  GET    /queues/NAME          items and waiting requests            200 JSON, 404
 //!
@@ -28,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Most items of a queue.
 const ITEMS_MAX: usize = 100;
 
-/// A process for one queue.
+/// A process for a queue.
 #[derive(Default)]
 struct Queue {
     items: VecDeque<String>,
@@ -67,7 +67,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Replies with the oldest item, as soon as there is one.
+    /// Replies with the oldest item, as soon as the queue has an item.
     #[message]
     fn take(&mut self, reply: ReplyTo<String>) {
         match self.items.pop_front() {
@@ -93,7 +93,7 @@ impl Queue {
 
 type Failure = (StatusCode, String);
 
-/// Maps a call without a reply to the status that tells the client what it can do next.
+/// Maps a call without a reply to a status by which the client can choose its next step.
 fn no_reply<T>(error: CallError<T>) -> Failure {
     let status = match &error {
         // The process has exited: there is no such resource.

@@ -1,4 +1,4 @@
-//! A chat over TCP: one process for each connection, one for each room.
+//! A chat over TCP: a process for each connection and a process for each room.
 //!
 //! ```text
 //!  socket ◄──► client ──join, say──► room ◄──join, say── client ◄──► socket
@@ -37,7 +37,7 @@ impl Message for Line {
 type Client = Address<AsyncProcess<Line>>;
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// A process for one room; it ends when its last client leaves.
+/// A process for a room; it ends when its last client leaves.
 #[derive(Default)]
 struct Room {
     clients: HashMap<Pid, (String, Client)>,
@@ -81,7 +81,7 @@ impl Room {
     }
 }
 
-/// Joins the room with a name, and opens it if there is none.
+/// Joins the room with a name, and opens the room if it does not exist.
 async fn join(
     runtime: &RuntimeHandle,
     name: &str,
@@ -105,7 +105,7 @@ async fn join(
     }
 }
 
-/// Serves one connection, as a process that owns both halves of the socket.
+/// Serves a connection, as a process that owns both halves of the socket.
 async fn serve(mut inbox: Inbox<Line>, socket: TcpStream) -> Result<(), Failure> {
     let (reader, mut writer) = socket.into_split();
     let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
@@ -130,7 +130,7 @@ async fn serve(mut inbox: Inbox<Line>, socket: TcpStream) -> Result<(), Failure>
 }
 
 /// Reads a line; `None` at the end of the stream. A read that is dropped leaves its bytes in `line`,
-/// where the next one goes on.
+/// where the next read continues.
 async fn read_line(
     reader: &mut BufReader<OwnedReadHalf>,
     line: &mut Vec<u8>,

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Run it: `cargo run -p throng-examples --bin device_fleet`. Output: the fleet before and after the
-//! crash of one device, whose panic is reported on standard error.
+//! crash of a device, whose panic is reported on standard error.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use throng::prelude::*;
 const DEVICES: u32 = 1_000;
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// A process for one device.
+/// A process for a device.
 struct Device {
     id: u32,
     station: Child<Station>,
@@ -51,7 +51,7 @@ impl Device {
     }
 }
 
-/// Log of one device at the station.
+/// Log of a device at the station.
 #[derive(Default)]
 struct Log {
     boots: u32,

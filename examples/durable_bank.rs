@@ -1,5 +1,5 @@
 //! A bank of durable processes: transfers between accounts, of which none is lost or made twice,
-//! though the program stops in the middle of one.
+//! though the program stops in the middle of a transfer.
 //!
 //! ```text
 //!  transfer:  1. from.call(Withdraw) ─► balance, cells "sent/ID", "out/ID" ─► commit ─► reply
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Run it: `cargo run -p throng-examples --bin durable_bank`. Output: the balances before and after
-//! a restart of the node, which finds one transfer half done. The data are thrown away at the end.
+//! a restart of the node, which finds a transfer half done. The data are thrown away at the end.
 
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -21,7 +21,7 @@ const ACCOUNTS: [&str; 4] = ["ann", "bob", "carl", "dora"];
 const OPENING_BALANCE: u64 = 1_000;
 const TRANSFERS: usize = 100;
 
-/// A durable process for one account: its balance, and cells for its transfers.
+/// A durable process for an account: its balance, and cells for its transfers.
 #[derive(Default, Serialize, Deserialize)]
 struct Account {
     balance: u64,
@@ -134,7 +134,7 @@ async fn audit(node: &Node) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// Opens the accounts, makes transfers, and stops in the middle of one.
+/// Opens the accounts, makes transfers, and stops in the middle of a transfer.
 async fn first_run(node: &Node) -> Result<(), Failure> {
     for name in ACCOUNTS {
         let opening = Deposit { id: "opening".to_owned(), amount: OPENING_BALANCE };

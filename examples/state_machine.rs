@@ -31,7 +31,7 @@ struct Limits {
     shipped: Duration,
 }
 
-/// A process for one order.
+/// A process for an order.
 struct Order {
     state: State,
     limits: Limits,
@@ -90,7 +90,7 @@ impl Order {
         Ok(())
     }
 
-    /// Enters a state: cancels the time-out of the last one and sets its own.
+    /// Enters a state: cancels the time-out of the last state and sets its own.
     fn enter(&mut self, state: State, cx: &Context<Self>) {
         self.state = state;
         self.history.push(state);

@@ -62,7 +62,7 @@ impl Pool {
         (0..workers).filter_map(spawn).collect()
     }
 
-    /// Takes the result of one job.
+    /// Takes the result of a job.
     #[message(send)]
     fn done(&mut self, primes: u64) {
         self.results += 1;

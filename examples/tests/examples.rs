@@ -246,7 +246,7 @@ device-7 is another process: true
 }
 
 #[test]
-fn a_bank_completes_after_a_restart_what_was_half_done() {
+fn a_bank_completes_half_done_transfers_after_a_restart() {
     let output = run(env!("CARGO_BIN_EXE_durable_bank"));
     let expected = "\
 ann 1021, bob 975, carl 1013, dora 991, in all 4000

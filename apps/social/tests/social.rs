@@ -66,7 +66,7 @@ fn a_key_posts_once_however_many_posts_follow() {
             let key = IdempotencyKey::new(&format!("key-{number}"));
             social.post(&alice, text(&format!("text {number}")), key).await.unwrap()
         };
-        // Ten concurrent requests under one key make one post.
+        // Ten concurrent requests with the same key make a single post.
         let first = join_all((0..10).map(|_| post(0))).await;
         assert_eq!(first.iter().filter(|posted| !posted.repeated).count(), 1);
         assert!(first.iter().all(|posted| posted.post == first[0].post));
@@ -94,7 +94,7 @@ fn pages_of_every_size_make_the_same_listing_while_others_post() {
         register(social, &["reader", "a", "b", "c", "d", "e"]).await;
         let mut expected = Vec::new();
         for number in 0..60 {
-            // Some authors post much, some little, one nothing.
+            // Of ten posts, four are by `a`, then three, two and one; `e` posts nothing.
             let author = name(authors[[0, 0, 0, 0, 1, 1, 1, 2, 2, 3][number % 10]]);
             let posted = social.post(&author, text(&format!("{number}")), None).await.unwrap();
             expected.insert(0, posted.post);
@@ -133,8 +133,7 @@ fn pages_cut_short_by_long_posts_make_the_same_listing() {
         let long = "😀".repeat(Text::CHARACTERS_MAX);
         let mut posted = Vec::new();
         for number in 0..90 {
-            // One author has long posts, but short ones at the end; one has short posts; one has
-            // both.
+            // `a` has long posts, and none among the last 30; `b` has short posts; `c` has both.
             let (author, is_long) = match number % 6 {
                 0 | 1 if number < 60 => ("a", true),
                 5 => ("c", true),

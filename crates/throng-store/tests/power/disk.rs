@@ -1,15 +1,15 @@
-//! What stands between the store and the disk: it notes each write and flush of the store's files in
-//! the order in which they happen, and builds what a disk may hold after the power failed.
+//! A layer between the store and the disk: it notes each write and flush of the store's files in
+//! their order, and builds the files that a disk may hold after a power cut.
 //!
-//! The engine is C code, linked into this test binary, and so the functions below are those that
-//! it calls: the binary's own come before those of the C library. They pass writes on by system
-//! call, so the file is as it should be, and keep flushes to themselves: no test here looks at
-//! what a real flush would do. Rust's standard library ends up here too, and means other files.
+//! The engine is C code, linked into this test binary. The binary's functions take precedence over
+//! the C library's, so the engine calls the functions below. They perform writes by system call, so
+//! the files have the right content, and omit flushes, whose effect no test here needs. Rust's
+//! standard library calls them, too, and also for other files, which are not noted.
 //!
-//! What a disk may hold is drawn by the sector, 512 bytes, which is the most that disks write as
-//! one: since the last flush, each sector was written with any of the contents it was to have, or
-//! with none, in any order. The same goes for the length of the file. A write to a descriptor with
-//! `O_DSYNC` is on the disk when it returns, as far as the sectors it touches.
+//! The content of a disk is drawn by sectors of 512 bytes, the most that a disk writes atomically:
+//! each sector holds any of the contents that were written to it since the last flush, or none of
+//! them, in any order. The same holds for the length of the file. A write to a descriptor with
+//! `O_DSYNC` has its sectors on the disk when it returns.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_long, c_void};
@@ -18,7 +18,7 @@ use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What happened, in order.
+/// An event of the trace.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Write {
@@ -29,18 +29,18 @@ pub(crate) enum Event {
     },
     Flush(usize),
     Length(usize, u64),
-    /// The file got its name.
+    /// The file was renamed to its final name.
     Named(usize),
-    /// The test has something to remember here.
+    /// A note of the test itself.
     Mark(Mark),
 }
 
-/// What the test says about its own doing.
+/// A note of the test about its own progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mark {
-    /// This many batches were given to the store.
+    /// Number of batches that were given to the store.
     Given(usize),
-    /// This many are acknowledged.
+    /// Number of batches that are acknowledged.
     Acknowledged(usize),
 }
 
@@ -51,16 +51,16 @@ struct Trace {
 
 static TRACE: Mutex<Option<Trace>> = Mutex::new(None);
 
-/// The names of the files, which events have by their places here.
+/// Names of the files; events refer to a file by its index in this table.
 pub(crate) const FILES: [&str; 3] = ["data.mdb", "journal.0", "journal.1"];
 
-/// The data file's place.
+/// Index of the data file.
 pub(crate) const DATA: usize = 0;
 
-/// How long a flush of the data file takes, so that others have time to write meanwhile.
+/// Duration of a flush of the data file, so that other threads have time to write meanwhile.
 const DATA_FLUSH: Duration = Duration::from_millis(2);
 
-/// Which file it is, under the name that it has or is to have.
+/// Index of a file by its final name, which a draft does not have yet.
 fn file_of(path: &Path) -> Option<usize> {
     let name = path.file_name()?.to_str()?;
     let name = if name == "journal.draft" { "journal.0" } else { name };
@@ -71,23 +71,23 @@ fn trace() -> MutexGuard<'static, Option<Trace>> {
     TRACE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to note what happens to the files in this directory, or below it.
+/// Begins to note the events of files in this directory and below it.
 pub(crate) fn begin(directory: &Path) {
     let directory = std::fs::canonicalize(directory).unwrap();
     let previous = trace().replace(Trace { directory, events: Vec::new() });
-    assert!(previous.is_none(), "one trace at a time");
+    assert!(previous.is_none(), "only one trace at a time");
 }
 
 pub(crate) fn mark(mark: Mark) {
     trace().as_mut().unwrap().events.push(Event::Mark(mark));
 }
 
-/// Everything noted.
+/// Ends the trace and returns its events.
 pub(crate) fn end() -> Vec<Event> {
     trace().take().unwrap().events
 }
 
-/// Notes what happens to an open file, if it is one of the store's.
+/// Notes an event of an open file if the file belongs to the store.
 fn note(descriptor: c_int, event: impl FnOnce(usize, bool) -> Event) {
     let mut trace = trace();
     let Some(trace) = trace.as_mut() else { return };
@@ -95,7 +95,7 @@ fn note(descriptor: c_int, event: impl FnOnce(usize, bool) -> Event) {
     if path.starts_with(&trace.directory)
         && let Some(file) = file_of(&path)
     {
-        // SAFETY: asks for the flags of a descriptor, which the caller has open.
+        // SAFETY: `F_GETFL` touches no memory, and the caller has the descriptor open.
         let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
         trace.events.push(event(file, flags & libc::O_DSYNC != 0));
     }
@@ -108,9 +108,11 @@ fn note_write(descriptor: c_int, offset: u64, bytes: &[u8]) {
     });
 }
 
+/// Performs and notes the C library's `pwrite`.
+///
 /// # Safety
 ///
-/// As the function of the same name in the C library.
+/// `bytes` points to `length` bytes that can be read.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pwrite(
     descriptor: c_int,
@@ -118,21 +120,21 @@ unsafe extern "C" fn pwrite(
     length: usize,
     offset: i64,
 ) -> isize {
-    // SAFETY: the caller's; and so are the bytes below, of which no more are read.
+    // SAFETY: the caller promises `length` readable bytes at `bytes`.
     let written = unsafe { libc::syscall(libc::SYS_pwrite64, descriptor, bytes, length, offset) };
     if written > 0 {
-        // SAFETY: as above.
+        // SAFETY: the caller promises `length` readable bytes, and `written` is not more.
         let bytes = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), written as usize) };
         note_write(descriptor, offset as u64, bytes);
     }
     written as isize
 }
 
-/// What Rust's standard library calls.
+/// Performs and notes the C library's `pwrite64`, which Rust's standard library calls.
 ///
 /// # Safety
 ///
-/// As the function of the same name in the C library.
+/// `bytes` points to `length` bytes that can be read.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pwrite64(
     descriptor: c_int,
@@ -140,25 +142,27 @@ unsafe extern "C" fn pwrite64(
     length: usize,
     offset: i64,
 ) -> isize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises `length` readable bytes at `bytes`, as `pwrite` requires.
     unsafe { pwrite(descriptor, bytes, length, offset) }
 }
 
+/// Performs and notes the C library's `writev`.
+///
 /// # Safety
 ///
-/// As the function of the same name in the C library.
+/// `parts` points to `count` parts, each of which points to as many readable bytes as it states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(descriptor: c_int, parts: *const libc::iovec, count: c_int) -> isize {
-    // SAFETY: where the caller's descriptor stands; it may be a pipe, which stands nowhere.
+    // SAFETY: `lseek` touches no memory. It fails for a pipe, which has no position.
     let offset = unsafe { libc::syscall(libc::SYS_lseek, descriptor, 0i64, libc::SEEK_CUR) };
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises `count` parts with readable bytes.
     let written = unsafe { libc::syscall(libc::SYS_writev, descriptor, parts, count) };
     if offset >= 0 && written > 0 {
-        // SAFETY: the caller's parts, which the system has just read as well.
+        // SAFETY: the caller promises `count` parts at `parts`; the successful call has read them.
         let parts = unsafe { slice::from_raw_parts(parts, count as usize) };
         let mut all = Vec::new();
         for part in parts {
-            // SAFETY: as above.
+            // SAFETY: the caller promises `iov_len` readable bytes at each part's `iov_base`.
             all.extend_from_slice(unsafe {
                 slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len)
             });
@@ -176,7 +180,7 @@ extern "C" fn fdatasync(descriptor: c_int) -> c_int {
         Event::Flush(file)
     });
     if is_data {
-        // What others write before it returns may or may not be on the disk.
+        // Writes of other threads during the flush may be on the disk or not.
         std::thread::sleep(DATA_FLUSH);
     }
     0
@@ -189,7 +193,7 @@ extern "C" fn fsync(descriptor: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn ftruncate(descriptor: c_int, length: i64) -> c_int {
-    // SAFETY: no memory is involved.
+    // SAFETY: `ftruncate` touches no memory.
     let code: c_long = unsafe { libc::syscall(libc::SYS_ftruncate, descriptor, length) };
     if code == 0 {
         note(descriptor, |file, _| Event::Length(file, length as u64));
@@ -197,15 +201,17 @@ extern "C" fn ftruncate(descriptor: c_int, length: i64) -> c_int {
     code as c_int
 }
 
+/// Performs and notes the C library's `rename`.
+///
 /// # Safety
 ///
-/// As the function of the same name in the C library.
+/// `old` and `new` point to texts that end in a zero byte.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rename(old: *const libc::c_char, new: *const libc::c_char) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises that both paths end in a zero byte.
     let code: c_long =
         unsafe { libc::syscall(libc::SYS_renameat2, libc::AT_FDCWD, old, libc::AT_FDCWD, new, 0) };
-    // SAFETY: the caller's text, which ends in a zero.
+    // SAFETY: the caller promises that `new` ends in a zero byte.
     let name = unsafe { std::ffi::CStr::from_ptr(new) };
     if code == 0
         && let Some(file) = file_of(Path::new(&*name.to_string_lossy()))
@@ -216,33 +222,33 @@ unsafe extern "C" fn rename(old: *const libc::c_char, new: *const libc::c_char) 
     code as c_int
 }
 
-/// The most that a disk writes as one.
+/// Size of the largest write that a disk performs atomically.
 const SECTOR_BYTES: usize = 512;
 
 type Sector = [u8; SECTOR_BYTES];
 
-/// One file on a disk, and what that was asked to write since the last flush.
+/// A file on a disk, and the writes to it since the last flush.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     flushed: Vec<Sector>,
     flushed_bytes: u64,
-    /// By the sector, each content it was to have, in order.
+    /// By sector: the contents written to it since the last flush, in order.
     pending: BTreeMap<usize, Vec<Sector>>,
     pending_bytes: u64,
 }
 
-/// How much of what was not flushed is on the disk after the power failed.
+/// The part of the unflushed writes that a power cut loses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Loss {
     Everything,
     Nothing,
-    /// Each sector has any of its contents.
+    /// Half of the sectors; each other sector has any of its contents.
     Sectors,
-    /// Each page is there as a whole or not at all.
+    /// Half of the pages; each other page is there as a whole.
     Pages,
-    /// Few are missing.
+    /// An eighth of the sectors.
     Few,
-    /// Few are there.
+    /// Seven eighths of the sectors.
     Most,
 }
 
@@ -262,13 +268,13 @@ impl Disk {
         self.pending_bytes = self.pending_bytes.max(offset as u64);
     }
 
-    /// Everything asked for so far is on the disk.
+    /// Puts all writes so far on the disk.
     pub(crate) fn flush(&mut self) {
         self.flush_to(0..usize::MAX);
         self.flushed_bytes = self.pending_bytes;
     }
 
-    /// What a write touched is on the disk, and the file long enough for it.
+    /// Puts the sectors of a write on the disk, and makes the file long enough for them.
     pub(crate) fn flush_write(&mut self, offset: u64, bytes: usize) {
         let (start, end) = (offset as usize, offset as usize + bytes);
         self.flush_to(start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
@@ -279,12 +285,12 @@ impl Disk {
         self.pending_bytes = bytes;
     }
 
-    /// Whether anything could be lost.
+    /// Returns whether a power cut would lose no write.
     pub(crate) fn is_flushed(&self) -> bool {
         self.pending.is_empty() && self.flushed_bytes == self.pending_bytes
     }
 
-    /// A file as it may be found after the power failed at this moment.
+    /// Returns the file as it may be found after a power cut at this moment.
     pub(crate) fn after_power_cut(&self, loss: Loss, random: &mut fastrand::Rng) -> Vec<u8> {
         let shortest = self.flushed_bytes.min(self.pending_bytes);
         let longest = self.flushed_bytes.max(self.pending_bytes);

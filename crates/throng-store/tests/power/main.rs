@@ -1,11 +1,11 @@
-//! The power fails at any moment: what was acknowledged is there, all of each batch or none.
+//! Power cuts at any moment keep every acknowledged batch, and each batch whole.
 //!
-//! A store works while everything that it writes and flushes is noted. Then, for each moment of
-//! that time, files are built that a disk might hold had the power failed there (see `disk.rs`),
-//! and opened. What they hold must be exactly what there was after some batch: not before the last
-//! that was acknowledged, nor after the last that was given.
+//! A store works while `disk.rs` notes all its writes and flushes. Then, for each moment of that
+//! time, the test builds files that a disk might hold if the power failed there, and opens them.
+//! They must hold exactly the state after some batch: not before the last acknowledged batch, nor
+//! after the last batch that was given to the store.
 //!
-//! `THRONG_STORE_CUTS` says how many files at least, `THRONG_STORE_SEED` which.
+//! `THRONG_STORE_CUTS` is the least number of sets of files, `THRONG_STORE_SEED` the seed of them.
 
 // Clippy grants this to tests by itself, but not to the functions they share.
 #![allow(clippy::unwrap_used)]
@@ -25,10 +25,10 @@ use throng_store::{
     Batch, Bytes, Database, DatabaseOptions, Durability, ReadError, Snapshot, Store, Str, Ticket,
 };
 
-/// The trace belongs to the process, so one test at a time.
+/// Held by each test: the process has a single trace, so the tests take turns.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What a store holds, beside it.
+/// The expected content of a store.
 #[derive(Clone, Default)]
 struct Model {
     entries: BTreeMap<String, Vec<u8>>,
@@ -36,11 +36,11 @@ struct Model {
     tags: BTreeSet<(String, Vec<u8>)>,
 }
 
-/// All a store or a model holds, in one number.
+/// A hash of all entries of a store or a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Digest(u64);
 
-/// Everything in order: the number of the database, the key, the value.
+/// Hashes entries in order: the number of the database, the key, the value.
 fn digest<'e>(all: impl Iterator<Item = (u8, &'e [u8], &'e [u8])>) -> Digest {
     let mut hasher = DefaultHasher::new();
     all.for_each(|entry| entry.hash(&mut hasher));
@@ -56,7 +56,7 @@ impl Model {
     }
 }
 
-/// The databases of the work below.
+/// The databases that [`work`] uses.
 struct Databases {
     named: Database<Str, Bytes>,
     tags: Database<Str, Bytes>,
@@ -80,8 +80,8 @@ impl Databases {
     }
 }
 
-/// One batch, in the model as well: several keys, some with values of many pages, deletions, and
-/// now and then a database emptied as a whole.
+/// Makes a batch and applies it to the model: several keys, some with values of many pages,
+/// deletions, and now and then a `clear` of a database.
 fn batch(databases: &Databases, model: &mut Model, random: &mut fastrand::Rng) -> Batch {
     let mut batch = Batch::new();
     let Databases { named, tags } = databases;
@@ -104,7 +104,7 @@ fn batch(databases: &Databases, model: &mut Model, random: &mut fastrand::Rng) -
             }
             6 => {
                 let tag = [&[7], &value[..bytes.min(40)]].concat();
-                // Few keys, so that some get a tree of their own.
+                // Few keys, so that the values of some need a tree of their own.
                 let key = key[..5].to_owned();
                 batch = batch.put_in(tags, &key, &tag);
                 model.tags.insert((key, tag));
@@ -122,7 +122,7 @@ fn batch(databases: &Databases, model: &mut Model, random: &mut fastrand::Rng) -
     batch
 }
 
-/// What happened while a store worked, and what it held after each batch.
+/// The events while a store worked, and its state after each batch.
 struct Work {
     events: Vec<Event>,
     states: Vec<Digest>,
@@ -134,7 +134,7 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
     let mut model = Model::default();
     let mut states = vec![model.digest()];
     disk::begin(directory.path());
-    // With checkpoints every few commits.
+    // A checkpoint follows every few commits.
     let options = Store::options().durability(durability).checkpoint_bytes(8 << 10);
     let store = options.open(directory.path()).unwrap();
     let databases = Databases::of(&store);
@@ -154,8 +154,8 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
             ticket.wait().unwrap();
             disk::mark(Mark::Acknowledged(first + number));
         }
-        // Who reads has what is held back committed, and a checkpoint begins no sooner; by itself
-        // that comes so late that on a fast disk there might be none.
+        // A snapshot makes the writer commit deferred groups, and a checkpoint begins only after a
+        // commit. Without snapshots, a run on a fast disk might have no checkpoint.
         if round % 16 == 0 {
             drop(store.snapshot().unwrap());
         }
@@ -165,18 +165,18 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
     Work { events, states }
 }
 
-/// Opens what the power cut left; what it holds, or what is wrong with it.
+/// Opens the files that the power cut left, and returns their state or their fault.
 fn reopen(directory: &Path, is_used: bool) -> Result<Digest, Box<dyn Error>> {
     let store = Store::options().check(true).open(directory)?;
     store.verify()?;
-    // The databases are made one by one before the first batch, so the last may be missing.
+    // The databases are made in turn before the first batch, so the last may be missing.
     if store.databases().len() < 2 && store.stat()?.entries == 0 {
         return Ok(Model::default().digest());
     }
     let databases = Databases::of(&store);
     let found = databases.digest(&store.snapshot()?)?;
     if is_used {
-        // It goes on from there.
+        // The store works after its recovery.
         let batch = (0..200)
             .fold(Batch::new(), |batch, number| batch.put(format!("later {number}"), [7; 100]));
         store.write(batch).wait()?;
@@ -185,7 +185,7 @@ fn reopen(directory: &Path, is_used: bool) -> Result<Digest, Box<dyn Error>> {
     Ok(found)
 }
 
-/// What came of the cuts.
+/// The result of the power cuts.
 #[derive(Debug, Default)]
 struct Cuts {
     files: u64,
@@ -193,10 +193,10 @@ struct Cuts {
     faults: Vec<String>,
 }
 
-/// Lets the power fail at each moment of the work, `per_moment` times.
+/// Cuts the power at each moment of the work, `per_moment` times.
 fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) -> Cuts {
     let mut random = fastrand::Rng::with_seed(seed);
-    // The files are only looked at, so memory will do for a disk.
+    // The cuts are simulated, so the files may lie in memory.
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let mut cuts = Cuts::default();
     let mut disks: [Disk; FILES.len()] = Default::default();
@@ -209,10 +209,10 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
             Event::Named(file) => are_named[*file] = true,
             Event::Mark(Mark::Given(batches)) => given = *batches,
             Event::Mark(Mark::Acknowledged(batches)) => acknowledged = *batches,
-            // The moment before it is one more in which all may be lost.
+            // Writes before the flush may still be lost at this moment; it takes effect below.
             Event::Flush(_) => {}
         }
-        // Without its name the data file is none that anybody would open.
+        // Without its name the data file would not be opened.
         if are_named[DATA] && !matches!(event, Event::Mark(Mark::Given(_))) {
             cuts.moments += 1;
             let mut losses = vec![Loss::Nothing];
@@ -224,9 +224,9 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
             for loss in losses {
                 for ((disk, name), is_named) in disks.iter().zip(FILES).zip(are_named) {
                     let path = directory.path().join(name);
-                    // The last one has its name from its beginning on.
+                    // `journal.1` is made under its own name, the other files are renamed.
                     if is_named || name == "journal.1" {
-                        // As much as the others is lost of it, or more, or less.
+                        // A file loses as much as the other files, everything, or nothing.
                         let losses = [loss, Loss::Everything, Loss::Nothing];
                         let loss = losses[random.usize(..6).saturating_sub(3)];
                         let image = disk.after_power_cut(loss, &mut random);
@@ -242,8 +242,8 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
                     let held =
                         found.map(|found| work.states.iter().rposition(|state| *state == found));
                     cuts.faults.push(format!(
-                        "moment {moment}, {loss:?} lost: it holds the state after batch {held:?}, \
-                         acknowledged were {acknowledged}, given {given}"
+                        "moment {moment}, {loss:?} lost: the state is that after batch {held:?}; \
+                         acknowledged {acknowledged}, given {given}"
                     ));
                     if cuts.faults.len() >= faults_max {
                         return cuts;
@@ -279,7 +279,7 @@ fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
         let is_head = |event: &&Event| matches!(event, Event::Write { file: 1.., offset: 0, .. });
         let heads = work.events.iter().filter(is_head).count();
         println!("{} files at {} moments, {heads} heads, seed {seed}", cuts.files, cuts.moments);
-        assert!(heads > 10, "there is a checkpoint now and then");
+        assert!(heads > 10, "too few checkpoints: {heads} heads");
         assert!(cuts.faults.is_empty(), "seed {seed}: {:#?}", cuts.faults);
         done += cuts.files;
         if done >= files {
@@ -288,9 +288,9 @@ fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
     }
 }
 
-/// The same test, of a store that acknowledges before it flushes: it must be found out.
+/// The same test must fail for a store that acknowledges writes before it flushes them.
 #[test]
-fn a_store_that_does_not_flush_is_found_out() {
+fn a_store_that_does_not_flush_is_detected() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let work = work(10, Durability::Volatile, 7);
     let cuts = cut_everywhere(&work, 3, 7, 3);

@@ -1,4 +1,4 @@
-//! Copies of a store in use, and the search for damage.
+//! Backups of a store in use, and the search for damage.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
@@ -20,14 +20,14 @@ fn filled(directory: &std::path::Path) -> Store {
 fn a_backup_is_a_store_of_that_moment() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(&directory.path().join("data"));
-    // Room that the copy need not take along.
+    // Deleted entries leave free pages, which the backup omits.
     let batch = (0..900).fold(Batch::new(), |batch, number| batch.delete(key(number)));
     store.write(batch).wait().unwrap();
     let copy = directory.path().join("backups/first");
     store.backup(&copy).unwrap();
     store.write(Batch::new().put("later", "value")).wait().unwrap();
 
-    // A backup never overwrites, neither another nor a store in use.
+    // A backup overwrites neither another backup nor a store in use.
     for path in [&copy, &directory.path().join("data")] {
         assert_eq!(store.backup(path).unwrap_err().kind(), ErrorKind::AlreadyExists);
     }
@@ -39,7 +39,7 @@ fn a_backup_is_a_store_of_that_moment() {
 }
 
 #[test]
-fn what_an_unfinished_backup_left_is_no_store_and_in_nobodys_way() {
+fn the_remains_of_a_backup_are_no_store_and_do_not_stop_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(&directory.path().join("data"));
     let copy = directory.path().join("copy");
@@ -61,8 +61,8 @@ fn verify_finds_a_damaged_value() {
     assert_eq!(store.verify().unwrap(), 1001);
     drop(store);
 
-    // One bit, which the engine itself would not notice; in every copy, for a page that is no
-    // longer in use may hold another one.
+    // Flips a bit of the value, which the engine itself would not notice. All copies are changed,
+    // because a free page may hold an old copy.
     let path = directory.path().join("data.mdb");
     let bytes = std::fs::read(&path).unwrap();
     let copies = bytes.windows(100).enumerate().filter(|(_, window)| *window == value);
@@ -80,7 +80,7 @@ fn verify_finds_a_damaged_value() {
         }
         other => panic!("{other:?}"),
     }
-    // The others are still readable, in both directions.
+    // The other entries are still readable, in both directions.
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.range(..).filter(Result::is_ok).count(), 1000);
     assert_eq!(snapshot.range(..).rev().filter(Result::is_ok).count(), 1000);

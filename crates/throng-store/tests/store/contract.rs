@@ -1,4 +1,4 @@
-//! What a write promises: durable, atomic, in order, grouped, refused at the door or not at all.
+//! Guarantees of writes: durable, atomic, in order, grouped, and handed back if they are refused.
 
 use std::thread;
 
@@ -31,11 +31,11 @@ fn acknowledged_writes_are_there_after_reopening() {
 }
 
 #[test]
-fn dropping_the_store_commits_what_is_queued() {
+fn dropping_the_store_commits_queued_writes() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     for number in 0..1000 {
-        // Nobody waits for these.
+        // The caller drops the tickets without waiting.
         drop(store.write(Batch::new().put(format!("{number}"), "value")));
     }
     drop(store);
@@ -66,7 +66,7 @@ fn a_snapshot_sees_all_of_a_batch_or_nothing() {
         move || {
             for number in 1..=200u64 {
                 let value = number.to_le_bytes();
-                // The two lie in one batch, but not side by side in the group.
+                // `left` and `right` lie in the same batch, but not side by side in the group.
                 let batch =
                     Batch::new().put("left", value).put("middle", value).put("right", value);
                 store.write(batch).wait().unwrap();
@@ -130,7 +130,7 @@ fn concurrent_writes_share_commits() {
 }
 
 #[test]
-fn what_cannot_be_stored_is_handed_back_and_harms_nobody() {
+fn a_batch_that_cannot_be_stored_is_handed_back_and_harms_no_neighbour() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let cases = [
@@ -161,7 +161,7 @@ fn what_cannot_be_stored_is_handed_back_and_harms_nobody() {
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.get(&longest).unwrap(), Some(largest.as_slice()));
     assert_eq!(snapshot.get(b"a").unwrap(), None);
-    // Keys that cannot exist are absent, not an error.
+    // A read of an impossible key finds no value and is no error.
     assert_eq!(snapshot.get(b"").unwrap(), None);
     assert_eq!(snapshot.get(&[b'k'; 600]).unwrap(), None);
 }

@@ -1,11 +1,11 @@
-//! Killed at any moment, the store keeps every write it acknowledged, whole.
+//! A store that is killed at any moment keeps every acknowledged write, whole.
 //!
-//! A child writes from many threads and says on its standard output what was acknowledged, after
-//! it was. The parent kills it at random moments, opens the same store again and looks. Each
-//! thread has keys of its own and writes them over and over, under ever higher versions; so under
-//! each key there must be the version acknowledged last, or one that was written after it.
+//! A child writes from many threads and prints each write after its acknowledgement. The parent
+//! kills the child at random moments, opens the same store again and checks it. Each thread writes
+//! its own keys in turn with rising versions, so each key must have the version that was
+//! acknowledged last or a higher version.
 //!
-//! `THRONG_STORE_KILLS` says how often, `THRONG_STORE_SEED` which random moments.
+//! `THRONG_STORE_KILLS` is the number of kills, `THRONG_STORE_SEED` the seed of the moments.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -18,15 +18,16 @@ use throng_store::{Batch, Bytes, Durability, Snapshot, Store, Str};
 
 use super::number_or;
 
-/// Tells a child whether its store is volatile, which makes no difference to one that is killed.
+/// Environment variable that is 1 if the child's store is volatile. A kill must lose no write of
+/// either kind of store.
 const VOLATILE: &str = "THRONG_STORE_VOLATILE";
 
 const THREADS: u64 = 8;
-/// How many keys each thread writes, in turn.
+/// Number of keys that each thread writes, in turn.
 const SLOTS: u64 = 24;
 
-/// A value that tells by itself whether it is whole: a checksum, the version, the length, and that
-/// many bytes. The longest span several pages. Every seventh version is a deletion, which has none.
+/// A value that holds the proof that it is whole: a checksum, the version, the length, and as many
+/// bytes. The longest span several pages. Every seventh version is a deletion without a value.
 fn value(version: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(version);
     let bytes = if random.u8(..8) == 0 { random.usize(..20_000) } else { random.usize(..400) };
@@ -53,7 +54,7 @@ fn is_deletion(version: u64) -> bool {
     version % 7 == 3
 }
 
-/// The version under each key: as it is beside the values, in plain numbers.
+/// The version of each key, from the database of versions, which also covers deleted keys.
 fn versions(store: &Store, snapshot: &Snapshot) -> BTreeMap<String, u64> {
     let counts = store.database::<Str, throng_store::U64>("versions").unwrap();
     let entries = counts.range(snapshot, ..).map(|entry| {
@@ -101,7 +102,8 @@ fn writing_child() {
     });
 }
 
-/// Lets a child write into the directory, and kills it; adds what it said to `acknowledged`.
+/// Starts a child that writes into the directory, kills it, and adds the writes that it printed to
+/// `acknowledged`.
 fn write_and_kill(
     directory: &std::path::Path,
     random: &mut fastrand::Rng,
@@ -114,7 +116,7 @@ fn write_and_kill(
         .unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let (sender, said) = mpsc::channel();
-    // What the child said before the kill took effect counts as well, to the last whole line.
+    // All whole lines count that the child printed before it died.
     let listener = thread::spawn(move || {
         for line in output.lines().map_while(Result::ok) {
             let mut words = line.split(' ');
@@ -125,7 +127,7 @@ fn write_and_kill(
             }
         }
     });
-    // Mostly amid the writing; now and then while the store is only just being opened.
+    // Most kills come during writes, some while the store is being opened.
     if random.u8(..5) > 0 {
         for _ in 0..random.usize(1..400) {
             let Ok((key, version)) = said.recv() else { break };
@@ -171,8 +173,8 @@ fn killed_writers_lose_nothing() {
                 values += 1;
             }
         }
-        assert_eq!(snapshot.len().unwrap(), values, "kill {kill}: values of nobody");
+        assert_eq!(snapshot.len().unwrap(), values, "kill {kill}: values without a version");
     }
-    // Every thread got to write.
+    // More keys were written than there are threads.
     assert!(acknowledged.len() as u64 > THREADS, "{}", acknowledged.len());
 }

@@ -1,7 +1,7 @@
-//! Each byte of a data file damaged in turn: found, or without consequence; never a crash.
+//! Each byte of a data file is damaged in turn: the damage is found or harmless, never a crash.
 //!
-//! `THRONG_STORE_FLIP_STRIDE` says at what distance bytes are damaged; 1 are all of them, which takes
-//! half an hour. `THRONG_STORE_FLIP_FROM` says which is the first, to go on from there.
+//! `THRONG_STORE_FLIP_STRIDE` is the distance of damaged bytes; with 1 the test damages all bytes,
+//! which takes half an hour. `THRONG_STORE_FLIP_FROM` is the first byte, to continue from there.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -13,8 +13,8 @@ use super::number_or;
 
 const DATA_FILE: &str = "data.mdb";
 
-/// A small store with some of everything: pages of all kinds, free ones, several values under a
-/// key, in a node and in a tree of their own.
+/// Makes a small store with pages of all kinds, free pages, and several values under a key, both
+/// inside a node and in a tree of their own.
 fn fill(directory: &Path) {
     let store = Store::open(directory).unwrap();
     let named = store.database::<Str, Bytes>("named").unwrap();
@@ -50,7 +50,7 @@ fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
     let mut all = Vec::new();
     for entry in snapshot.range(..) {
         let (key, value) = entry?;
-        // A read by its key finds the same.
+        // A read by key finds the same value.
         let got = snapshot.get(key)?;
         assert_eq!(got, Some(value), "{}", key.escape_ascii());
         all.push((String::new(), key.to_vec(), value.to_vec()));
@@ -60,8 +60,8 @@ fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
         let database = store.database_with::<Bytes, Bytes>(name, &options.existing()).unwrap();
         for entry in database.range(&snapshot, ..) {
             let (key, value) = entry?;
-            // Several values under a key have no checksums, so only their lengths are looked after,
-            // and of these not the last bit: each takes an even number of bytes in its page.
+            // Several values under a key have no checksums, so only their lengths are compared,
+            // rounded up: each value takes an even number of bytes in its page.
             if *name == "tags" {
                 let value = vec![0; value.len().next_multiple_of(2)];
                 all.push(((*name).to_owned(), vec![0; key.len()], value));
@@ -73,7 +73,7 @@ fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
     Ok(all)
 }
 
-/// What puts the files in the directory back to what they are now.
+/// Returns a function that restores the present content of the files in the directory.
 fn keep(directory: &Path) -> impl Fn() {
     let kept: Vec<_> = ["data.mdb", "journal.0", "journal.1"]
         .map(|name| directory.join(name))
@@ -95,7 +95,7 @@ fn damaging_child() {
     let stride = number_or("THRONG_STORE_FLIP_STRIDE", 353) as usize;
     let checked = Store::options().check(true);
     let (mut found, mut harmless) = (0, 0);
-    // The meta pages, the first bytes of each page, and the rest by the stride.
+    // The first bytes of each page, more of the meta pages, and the rest by the stride.
     let is_damaged = |offset: &usize| {
         let in_page = offset % 4096;
         in_page < 18 || *offset < 8192 && in_page < 160 || offset.is_multiple_of(stride)
@@ -103,7 +103,7 @@ fn damaging_child() {
     let from = number_or("THRONG_STORE_FLIP_FROM", 0) as usize;
     for offset in (from..bytes.len()).filter(is_damaged) {
         for damage in [0xFF, 1 << (offset % 8)] {
-            // To standard output, whose last line tells where it crashed.
+            // After a crash, the last line of the output names the damaged byte.
             println!("\ndamaging byte {offset} by {damage:#x}");
             let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
             file.write_all_at(&[bytes[offset] ^ damage], offset as u64).unwrap();
@@ -117,7 +117,7 @@ fn damaging_child() {
                         put_back();
                         continue;
                     }
-                    // Writing goes well, too, in all pages of values and in the free ones.
+                    // Writes work, too, in all pages of values and in free pages.
                     let batch = whole.iter().filter(|(name, ..)| name.is_empty());
                     let batch = batch.fold(Batch::new(), |batch, (_, key, _)| batch.delete(key));
                     store.write(batch.put("large", vec![1; 100_000])).wait().unwrap();
@@ -126,7 +126,7 @@ fn damaging_child() {
                     Store::check(directory).unwrap();
                     put_back();
                 }
-                // A damaged version looks like that of another program's.
+                // A damaged version looks like the version of another program.
                 Err(
                     OpenError::Corrupt { .. }
                     | OpenError::Foreign { .. }
@@ -145,7 +145,7 @@ fn damaging_child() {
 
 #[test]
 fn a_damaged_byte_is_found_or_harmless_and_never_crashes() {
-    // The file is only looked at, so memory will do for a disk.
+    // The test needs no durable files, so they may lie in memory.
     let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     fill(directory.path());
     let output = super::child("damage::damaging_child", directory.path(), "").output().unwrap();
@@ -153,7 +153,7 @@ fn a_damaged_byte_is_found_or_harmless_and_never_crashes() {
     let last: Vec<_> = said.lines().rev().take(8).collect();
     let errors = String::from_utf8_lossy(&output.stderr);
     let sum = said.lines().find(|line| line.ends_with("harmless"));
-    println!("{}", sum.unwrap_or("it did not come to its end"));
+    println!("{}", sum.unwrap_or("the child did not finish"));
     assert!(output.status.success(), "{}: {last:#?}\n{errors}", output.status);
 }
 

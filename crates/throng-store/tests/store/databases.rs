@@ -1,4 +1,4 @@
-//! Named databases: typed, of several values, cleared, and only ever of their own store.
+//! Named databases: their types, several values under a key, `clear`, and their own store only.
 
 use throng_store::{
     Batch, Bytes, Database, DatabaseError, DatabaseOptions, I64, KEY_BYTES_MAX, ReadError,
@@ -10,7 +10,7 @@ fn tags(store: &Store) -> Database<Str, U64> {
 }
 
 #[test]
-fn databases_are_apart_and_stay_what_they_are() {
+fn databases_are_separate_and_keep_their_kinds() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let before = store.snapshot().unwrap();
@@ -22,7 +22,7 @@ fn databases_are_apart_and_stay_what_they_are() {
         .fold(Batch::new(), |batch, number| batch.put_in(&numbers, &number, &number.to_string()));
     store.write(batch.put("own", "default").put_in(&bare, "own", &())).wait().unwrap();
 
-    // What was made after a snapshot is empty in it.
+    // A database made after a snapshot is empty in it.
     assert_eq!(numbers.get(&before, &5).unwrap(), None);
     assert!(numbers.is_empty(&before).unwrap());
     assert_eq!(numbers.range(&before, ..).next().map(|entry| entry.unwrap()), None);
@@ -56,7 +56,7 @@ fn databases_are_apart_and_stay_what_they_are() {
 }
 
 #[test]
-fn there_are_only_so_many_databases() {
+fn the_number_of_databases_is_limited() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().databases_max(2).open(directory.path()).unwrap();
     for name in ["one", "two"] {
@@ -121,7 +121,7 @@ fn a_key_has_several_values_in_order() {
 }
 
 #[test]
-fn what_a_database_cannot_hold_is_refused_at_the_door() {
+fn a_database_rejects_operations_that_it_does_not_support() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let several =
@@ -152,7 +152,7 @@ fn what_a_database_cannot_hold_is_refused_at_the_door() {
 }
 
 #[test]
-fn clearing_comes_in_its_place_among_the_other_operations() {
+fn clear_is_applied_in_order_with_other_operations() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let names = store.database::<U64, Str>("names").unwrap();
@@ -183,7 +183,7 @@ fn a_value_of_another_type_is_an_error_and_not_a_guess() {
 }
 
 #[test]
-fn an_empty_value_among_several_is_refused_and_spoils_nothing_beside_it() {
+fn an_empty_value_among_several_is_rejected_and_harms_no_neighbour() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let several = DatabaseOptions::new().duplicates();
@@ -199,7 +199,7 @@ fn an_empty_value_among_several_is_refused_and_spoils_nothing_beside_it() {
 }
 
 #[test]
-fn an_empty_value_is_never_among_several() {
+fn an_empty_value_is_never_found_among_several() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
     let several = DatabaseOptions::new().duplicates();
@@ -210,7 +210,7 @@ fn an_empty_value_is_never_among_several() {
             for value in values {
                 tags.put("a/tag", value).wait().unwrap();
             }
-            // How many there are decides how they are stored.
+            // LMDB stores a single value differently from several values.
             tags.delete_value("a/tag", "").wait().unwrap();
             let snapshot = store.snapshot().unwrap();
             let mut cursor = tags.cursor(&snapshot).unwrap();

@@ -1,4 +1,4 @@
-//! Writes are seen by whoever may have heard of them, though they are committed later.
+//! Acknowledged writes are visible to every later read, although they are committed later.
 
 use std::io::{BufRead, BufReader, Write};
 use std::pin::Pin;
@@ -15,7 +15,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn whoever_heard_of_a_write_sees_it_by_whichever_way() {
+fn an_acknowledged_write_is_visible_by_every_way_to_read() {
     for durability in [Durability::Durable, Durability::Volatile] {
         let directory = tempfile::tempdir().unwrap();
         let store =
@@ -51,13 +51,13 @@ fn whoever_heard_of_a_write_sees_it_by_whichever_way() {
                     Some(round)
                 }
                 9 => {
-                    // Made beside the writer.
+                    // The caller's thread makes the database, beside the writer.
                     let own = format!("made in {round}");
                     let made: Database<Str, U64> = store.database(&own).unwrap();
                     made.put("key", &round).wait().unwrap();
                     reader.get_in(&made, "key").unwrap()
                 }
-                // What was put is taken into account, and nothing was looked at.
+                // `put_new` finds the deferred key, without a read before it.
                 10 => match store.write(Batch::new().put_new("key", "other")).wait() {
                     Err(WriteError::KeyExists(_)) => Some(round),
                     other => panic!("{other:?}"),
@@ -85,7 +85,7 @@ fn spin(mut ticket: Ticket) -> Result<(), WriteError> {
 }
 
 #[test]
-fn each_reads_its_own_writes_beside_those_of_others_and_none_goes_back() {
+fn writers_read_their_own_writes_and_no_reader_goes_back() {
     const WRITERS: usize = 4;
     const ROUNDS: u64 = 1_500;
     for durability in [Durability::Volatile, Durability::Durable] {
@@ -101,7 +101,7 @@ fn each_reads_its_own_writes_beside_those_of_others_and_none_goes_back() {
                     let mut seen = [0; WRITERS];
                     for round in 1..=rounds {
                         let put = Batch::new().put([writer as u8], round.to_le_bytes());
-                        // Some hear of it in the very moment, before they are woken.
+                        // Half of the writers poll, and see the outcome before any waker runs.
                         match writer % 2 {
                             0 => store.write(put).wait().unwrap(),
                             _ => spin(store.write(put)).unwrap(),
@@ -128,11 +128,11 @@ fn each_reads_its_own_writes_beside_those_of_others_and_none_goes_back() {
 }
 
 #[test]
-#[ignore = "the child of another_process_sees_at_once_what_it_hears_of"]
+#[ignore = "the child of another_process_sees_an_acknowledged_write_at_once"]
 fn reading_child() {
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::options().read_only(true).open(directory).unwrap();
-    // One was told before it was begun, the others while it reads.
+    // The first write is acknowledged before this process opens the store, the others later.
     println!("\nhas {}", number(store.snapshot().unwrap().get(b"key").unwrap().unwrap()));
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let snapshot = store.snapshot().unwrap();
@@ -142,7 +142,7 @@ fn reading_child() {
 }
 
 #[test]
-fn another_process_sees_at_once_what_it_hears_of() {
+fn another_process_sees_an_acknowledged_write_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let put = |number: u64| store.write(Batch::new().put("key", number.to_le_bytes())).wait();
@@ -154,7 +154,7 @@ fn another_process_sees_at_once_what_it_hears_of() {
             .spawn()
             .unwrap();
         let stop = AtomicBool::new(false);
-        // It is being written when the other one begins.
+        // The parent writes while the child opens the store.
         let last = thread::scope(|scope| {
             let writing = scope.spawn(|| {
                 let mut last = round * 1_000_000;
@@ -182,7 +182,7 @@ fn another_process_sees_at_once_what_it_hears_of() {
 }
 
 #[test]
-#[ignore = "the child of what_was_told_outlives_a_commit_that_fails"]
+#[ignore = "the child of acknowledged_writes_survive_a_failed_commit"]
 fn failing_child() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = |bytes| {
@@ -197,7 +197,8 @@ fn failing_child() {
         store.write(Batch::new().put(acked.to_be_bytes(), value)).wait().unwrap();
         acked
     };
-    // The journal goes on at the start of a file, far below the end of the data, where the limit is.
+    // The journal continues at the start of the other file, far below the end of the data file,
+    // where the limit on the size of files lies.
     put(3 << 20);
     store.database::<Str, U64>("makes a checkpoint").unwrap();
     loop {
@@ -206,7 +207,7 @@ fn failing_child() {
         let length = std::fs::metadata(format!("{directory}/data.mdb")).unwrap().len();
         limit(Some(length));
         match store.snapshot() {
-            // It was committed before the limit.
+            // The writer committed before the limit was set.
             Ok(_) => limit(None),
             Err(ReadError::Recovering) => {
                 assert!(!store.is_writable());
@@ -231,7 +232,7 @@ fn failing_child() {
 }
 
 #[test]
-fn what_was_told_outlives_a_commit_that_fails() {
+fn acknowledged_writes_survive_a_failed_commit() {
     let directory = tempfile::tempdir().unwrap();
     let ignore = "trap '' XFSZ;";
     let status = super::child("deferred::failing_child", directory.path(), ignore).status();

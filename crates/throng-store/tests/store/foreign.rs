@@ -1,4 +1,4 @@
-//! User code that panics on the store's threads: wakers, and values that are dropped there.
+//! User code that panics on the store's threads: wakers, and values that the store drops.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use throng_store::{Batch, ReadError, Store, UpdateError, WriteError};
 
-/// A waker that panics once it has counted.
+/// A waker that counts its calls and panics.
 #[derive(Default)]
 struct Panics(AtomicUsize);
 
@@ -47,7 +47,7 @@ fn hold_up(store: &Store) -> mpsc::Sender<()> {
         Ok::<_, ReadError>(())
     });
     began.recv().unwrap();
-    // An update goes on without anybody who waits for it.
+    // An update runs to its end although its ticket is dropped.
     drop(held);
     release
 }
@@ -57,25 +57,25 @@ fn write(store: &Store) -> Result<(), WriteError> {
 }
 
 #[test]
-fn a_waker_that_panics_costs_nobody_else_anything() {
+fn a_waker_that_panics_harms_no_other_write() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let release = hold_up(&store);
     let panics = Arc::new(Panics::default());
     let waker = Waker::from(panics.clone());
-    let mut unheard: Vec<_> =
+    let mut tickets: Vec<_> =
         (0..3).map(|key| store.write(Batch::new().put([key], "value"))).collect();
-    for ticket in &mut unheard {
+    for ticket in &mut tickets {
         assert!(poll(Pin::new(ticket), &waker).is_pending());
     }
-    // In the same group, behind them.
-    let heard = store.write(Batch::new().put("heard", "value"));
-    let hears = thread::spawn(move || heard.wait());
+    // A write behind them, in the same group.
+    let neighbour = store.write(Batch::new().put("neighbour", "value"));
+    let waits = thread::spawn(move || neighbour.wait());
     drop(release);
-    hears.join().unwrap().unwrap();
+    waits.join().unwrap().unwrap();
     write(&store).unwrap();
     assert_eq!(panics.0.load(Ordering::Acquire), 3);
-    for mut ticket in unheard {
+    for mut ticket in tickets {
         assert!(matches!(poll(Pin::new(&mut ticket), Waker::noop()), Poll::Ready(Ok(()))));
     }
     assert!(store.is_writable());
@@ -83,9 +83,9 @@ fn a_waker_that_panics_costs_nobody_else_anything() {
 }
 
 #[test]
-fn a_waker_that_panics_does_not_keep_others_from_the_room_there_is() {
-    struct Tells(Mutex<mpsc::Sender<()>>);
-    impl Wake for Tells {
+fn a_waker_that_panics_does_not_stop_other_wakers_for_room() {
+    struct Notifies(Mutex<mpsc::Sender<()>>);
+    impl Wake for Notifies {
         fn wake(self: Arc<Self>) {
             let _ = self.0.lock().unwrap().send(());
         }
@@ -93,44 +93,44 @@ fn a_waker_that_panics_does_not_keep_others_from_the_room_there_is() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().queue_batches_max(1).open(directory.path()).unwrap();
     let batch = Batch::new().put("key", "value");
-    // At the writer's hands, and at those of a thread that closes the store.
+    // The writer calls the wakers, or a thread that closes the store does.
     for closes in [false, true] {
         let release = hold_up(&store);
         let queued = store.write(batch.clone());
-        let (told, tells) = mpsc::channel();
+        let (notifies, notified) = mpsc::channel();
         let wait_for_room = |waker: Waker| {
             let mut room = Box::pin(store.room_for(&batch));
             assert!(poll(room.as_mut(), &waker).is_pending());
             room
         };
         let panics = Arc::new(Panics::default());
-        let unheard = wait_for_room(panics.clone().into());
-        let heard = wait_for_room(Arc::new(Tells(Mutex::new(told))).into());
+        let first = wait_for_room(panics.clone().into());
+        let second = wait_for_room(Arc::new(Notifies(Mutex::new(notifies))).into());
         if closes {
             let closing = store.clone();
             let closing = thread::spawn(move || closing.close());
-            tells.recv().unwrap();
+            notified.recv().unwrap();
             drop(release);
             closing.join().unwrap();
             queued.wait().unwrap();
         } else {
             drop(release);
-            tells.recv().unwrap();
+            notified.recv().unwrap();
             queued.wait().unwrap();
             write(&store).unwrap();
         }
         assert_eq!(panics.0.load(Ordering::Acquire), 1);
-        drop((unheard, heard));
+        drop((first, second));
     }
 }
 
 #[test]
-fn an_update_whose_values_panic_when_dropped_costs_itself_only() {
+fn an_update_whose_values_panic_when_dropped_harms_only_itself() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let dropped = Arc::new(AtomicBool::new(false));
 
-    // What it captured, where nobody waits: the writer drops it.
+    // A captured value, when the ticket is dropped: the writer drops the value.
     let captured = PanicsWhenDropped(dropped.clone());
     drop(store.update(move |update| {
         update.put(b"captured", if captured.0.load(Ordering::Acquire) { b"0" } else { b"1" });
@@ -139,13 +139,13 @@ fn an_update_whose_values_panic_when_dropped_costs_itself_only() {
     write(&store).unwrap();
     assert!(dropped.swap(false, Ordering::AcqRel));
 
-    // What it returned, where nobody waits.
+    // The returned value, when the ticket is dropped.
     let returned = dropped.clone();
     drop(store.update(move |_| Ok::<_, ReadError>(PanicsWhenDropped(returned.clone()))));
     write(&store).unwrap();
     assert!(dropped.swap(false, Ordering::AcqRel));
 
-    // What it returned, where that cannot be had because of what it wrote.
+    // The returned value, when the update is rejected because of an empty key.
     let returned = dropped.clone();
     let rejected = store.update(move |update| {
         update.put(b"", b"no key");
@@ -154,7 +154,7 @@ fn an_update_whose_values_panic_when_dropped_costs_itself_only() {
     assert!(matches!(rejected.wait(), Err(UpdateError::Rejected(_))));
     assert!(dropped.swap(false, Ordering::AcqRel));
 
-    // What it panicked with.
+    // The payload of a panic.
     let payload = dropped.clone();
     let panicked = store.update(move |_| -> Result<(), ReadError> {
         std::panic::panic_any(PanicsWhenDropped(payload.clone()))
@@ -162,7 +162,7 @@ fn an_update_whose_values_panic_when_dropped_costs_itself_only() {
     assert!(matches!(panicked.wait(), Err(UpdateError::Panicked)));
     assert!(dropped.swap(false, Ordering::AcqRel));
 
-    // What it captured, where it is refused.
+    // A captured value, when a closed store refuses the update.
     write(&store).unwrap();
     assert_eq!(store.snapshot().unwrap().get(b"captured").unwrap(), Some(&b"1"[..]));
     store.close();
@@ -173,8 +173,8 @@ fn an_update_whose_values_panic_when_dropped_costs_itself_only() {
 }
 
 #[test]
-fn a_waker_that_is_replaced_is_dropped_outside_of_the_lock() {
-    /// A waker that writes when it is dropped, for which the writer must get on.
+fn a_replaced_waker_is_dropped_outside_of_the_lock() {
+    /// A waker that writes when it is dropped, and so waits for the writer.
     struct Writes(Store, Mutex<Option<mpsc::Sender<()>>>);
     impl Wake for Writes {
         fn wake(self: Arc<Self>) {}
@@ -194,7 +194,8 @@ fn a_waker_that_is_replaced_is_dropped_outside_of_the_lock() {
     drop(writes);
     let (done, is_done) = mpsc::channel();
     thread::spawn(move || {
-        // The writer is on its way to this ticket, which is locked if the drop is under the lock.
+        // The writer resolves this ticket next, and would wait forever if the waker were dropped
+        // under the ticket's lock.
         let _ = poll(Pin::new(&mut ticket), Waker::noop());
         let _ = done.send(ticket);
     });

@@ -1,4 +1,4 @@
-//! No room, in the map or on the disk: an error that hands the batch back, then recovery.
+//! A full map or a full disk: the error hands the batch back, and writes work again with room.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ fn key(number: usize) -> String {
     format!("key {number:06}")
 }
 
-/// Writes until there is no room; returns how many fitted.
+/// Writes until there is no room, and returns the number of writes that fitted.
 fn fill(store: &Store) -> usize {
     for number in 0..100_000 {
         let batch = Batch::new().put(key(number), VALUE);
@@ -28,10 +28,10 @@ fn fill(store: &Store) -> usize {
             Err(other) => panic!("{other}"),
         }
     }
-    panic!("it never was full");
+    panic!("the store did not become full");
 }
 
-/// All that was acknowledged is there, deleting makes room, writing works again.
+/// Checks that all acknowledged writes are there, deletions make room, and writes work again.
 fn check_and_heal(store: &Store, fitted: usize) {
     assert!(fitted > 10, "{fitted}");
     let snapshot = store.snapshot().unwrap();
@@ -60,7 +60,7 @@ fn a_full_map_refuses_and_heals() {
 fn a_batch_that_does_not_fit_leaves_its_neighbours_alone() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().map_bytes(1 << 20).open(directory.path()).unwrap();
-    // Whether or not these end up in one group, only the large ones may fail.
+    // However the batches are grouped, only the large batches may fail.
     let tickets: Vec<_> = (0..40)
         .map(|number| {
             let bytes = if number % 10 == 7 { 4 << 20 } else { 10 };
@@ -84,7 +84,7 @@ fn filling_child() {
     check_and_heal(&store, fitted);
 }
 
-/// A limit on the size of a file stands in for a full disk: the engine's own write call fails.
+/// A limit on the size of files stands in for a full disk: the engine's write call fails.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_refuses_and_heals() {
@@ -97,15 +97,15 @@ fn a_full_disk_refuses_and_heals() {
     store.write(Batch::new().put("without limit", VALUE)).wait().unwrap();
 }
 
-/// Writes from several threads until each was told that there is no room, keeping what was
-/// acknowledged.
+/// Writes from several threads until each gets `Full`, and adds the acknowledged entries to
+/// `acknowledged`.
 fn write_until_full(store: &Store, round: u8, acknowledged: &Mutex<BTreeMap<String, Vec<u8>>>) {
     thread::scope(|scope| {
         for thread in 0..4 {
             scope.spawn(move || {
                 for number in 0.. {
                     let key = format!("{round}/{thread}/{number:06}");
-                    // Of all lengths, so that the disk is full amid a page as well.
+                    // Values of all lengths, so that the disk can become full inside a page.
                     let value = vec![round; 1 + number * 977 % 30_000];
                     let batch = Batch::new().put(&key, &value);
                     match store.write(batch.clone()).wait() {
@@ -123,7 +123,7 @@ fn write_until_full(store: &Store, round: u8, acknowledged: &Mutex<BTreeMap<Stri
 }
 
 #[test]
-#[ignore = "the child of a_disk_without_room_refuses_and_goes_on_when_there_is_some"]
+#[ignore = "the child of a_disk_without_room_refuses_writes_until_there_is_room"]
 fn filling_a_disk_child() {
     let disk = std::env::var(super::DIRECTORY).unwrap();
     let disk = Path::new(&disk);
@@ -145,7 +145,7 @@ fn filling_a_disk_child() {
     let mut entries = 0;
     for round in 0..3 {
         write_until_full(&store, round, &acknowledged);
-        // Reading goes on, and nothing is lost; and this time more fitted than the time before.
+        // Reads go on, no entry is lost, and each round has room for more entries.
         let now = check(&store);
         assert!(now > entries + 100, "{now} after {entries}");
         entries = now;
@@ -158,13 +158,13 @@ fn filling_a_disk_child() {
     Store::check(disk.join("data")).unwrap();
     let store = Store::open(disk.join("data")).unwrap();
     assert_eq!(check(&store), entries);
-    println!("{entries} writes acknowledged, three times to the brim");
+    println!("{entries} writes acknowledged; the disk was full three times");
 }
 
-/// A real disk that is full, of 64 MiB of memory, where the system lets us mount one.
+/// A file system of 64 MiB in memory that is really full, where the system permits the mount.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_without_room_refuses_and_goes_on_when_there_is_some() {
+fn a_disk_without_room_refuses_writes_until_there_is_room() {
     let directory = tempfile::tempdir().unwrap();
     let mount = "mount -t tmpfs -o size=64m none";
     let is_permitted = Command::new("unshare")
@@ -173,10 +173,10 @@ fn a_disk_without_room_refuses_and_goes_on_when_there_is_some() {
         .output()
         .is_ok_and(|output| output.status.success());
     if !is_permitted {
-        println!("skipped: a file system of memory cannot be mounted here");
+        println!("skipped: a file system in memory cannot be mounted here");
         return;
     }
-    // Everything after the shell's own command is passed on to what runs on that disk.
+    // The shell passes the arguments after its own command to the child, which runs on that disk.
     let within = format!("{mount} \"${}\" && exec \"$0\" \"$@\"", super::DIRECTORY);
     let limit = format!("exec unshare -rm sh -c '{within}' \"$0\" \"$@\";");
     let status =

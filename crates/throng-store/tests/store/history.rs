@@ -1,8 +1,8 @@
 //! Histories of concurrent writers and readers, checked for snapshot isolation.
 //!
 //! Each writer numbers its batches and writes the number under several keys, in two databases, in
-//! the same batch. So a snapshot shows for each writer which of its batches it has, and all
-//! snapshots together must be moments of one order of commits.
+//! the same batch. So a snapshot shows for each writer the batches that it holds, and all snapshots
+//! together must be moments of a single order of commits.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,23 +15,23 @@ const READERS: usize = 3;
 const KEYS: usize = 3;
 const BATCHES: u64 = 150;
 
-/// What one reader saw at one moment.
+/// Observation of a reader at a moment.
 #[derive(Clone, Debug)]
 struct Seen {
     reader: usize,
-    /// The snapshot's number of its commit.
+    /// Number of the commit that the snapshot shows.
     commit: u64,
-    /// By writer: the numbers under its keys, which are those of one batch.
+    /// By writer: the numbers under its keys, which come from the same batch.
     numbers: [[u64; 2 * KEYS]; WRITERS],
-    /// How many batches there were, by a counter that each raises.
+    /// Number of all batches, from a counter that each batch increments.
     count: u64,
     /// By writer: the last batch whose ticket had resolved before the snapshot was taken.
     resolved: [u64; WRITERS],
-    /// By writer: the last batch that was handed in before the snapshot was left.
+    /// By writer: the last batch that was handed in by the end of the snapshot's reads.
     begun: [u64; WRITERS],
 }
 
-/// What is wrong with a history; each reader's own is in order.
+/// Describes the first violation in a history, in which each reader's observations are in order.
 fn violation(history: &[Seen]) -> Option<String> {
     let last = |seen: &Seen| seen.numbers.map(|numbers| numbers[0]);
     for seen in history {
@@ -46,21 +46,22 @@ fn violation(history: &[Seen]) -> Option<String> {
                 return Some(format!("a batch of writer {writer} is seen too early: {seen:?}"));
             }
         }
-        // As no writer leaves one out, what is seen is closed under what each wrote before.
+        // Each writer numbers its batches without gaps, so the counter equals the sum of the last
+        // numbers exactly if no earlier batch is missing.
         if last(seen).iter().sum::<u64>() != seen.count {
             return Some(format!("the counter knows other batches than the keys: {seen:?}"));
         }
     }
-    // One order of commits: by the snapshots' numbers, nothing ever goes back.
+    // A single order of commits: in the order of the snapshots' numbers, no writer's number falls.
     let mut by_commit: Vec<_> = history.iter().collect();
     by_commit.sort_by_key(|seen| seen.commit);
     for pair in by_commit.windows(2) {
         let (before, after) = (last(pair[0]), last(pair[1]));
         if pair[0].commit == pair[1].commit && before != after {
-            return Some(format!("one commit shows two states: {pair:?}"));
+            return Some(format!("a commit shows two states: {pair:?}"));
         }
         if before.iter().zip(&after).any(|(before, after)| before > after) {
-            return Some(format!("snapshots are no moments of one order: {pair:?}"));
+            return Some(format!("snapshots are no moments of a single order: {pair:?}"));
         }
     }
     let mut readers = BTreeMap::new();
@@ -72,7 +73,7 @@ fn violation(history: &[Seen]) -> Option<String> {
     None
 }
 
-/// The keys of a writer: not side by side with its own, but with those of the others.
+/// A key of a writer. Its neighbours in the order of keys belong to other writers.
 fn key(writer: usize, key: usize) -> String {
     format!("{key}/{writer}")
 }
@@ -103,7 +104,7 @@ fn inspect(
 }
 
 #[test]
-fn snapshots_are_moments_of_one_order_of_whole_batches() {
+fn snapshots_show_whole_batches_in_a_single_order() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let named = store.database::<Str, U64>("named").unwrap();
@@ -118,7 +119,7 @@ fn snapshots_are_moments_of_one_order_of_whole_batches() {
             scope.spawn(move || {
                 let mut number = 0;
                 while number < BATCHES {
-                    // Some at a time, so that groups have several of one writer.
+                    // Several batches at a time, so that a group holds several from a writer.
                     let tickets: Vec<_> = (0..1 + number % 3)
                         .map(|_| {
                             number += 1;
@@ -127,7 +128,7 @@ fn snapshots_are_moments_of_one_order_of_whole_batches() {
                         })
                         .collect();
                     if number.is_multiple_of(2) {
-                        // As an update, which reads before it writes.
+                        // The next batch is an update, which reads before it writes.
                         number += 1;
                         begun[writer].store(number, Ordering::SeqCst);
                         let (own, next) = (named.clone(), number);
@@ -158,7 +159,7 @@ fn snapshots_are_moments_of_one_order_of_whole_batches() {
                     loop {
                         let resolved = read(resolved);
                         let own;
-                        // Some by snapshots of their own, some by one that follows.
+                        // The first reader uses `Reader::view`, the others take snapshots.
                         let snapshot = if reader == 0 {
                             follower.view().unwrap()
                         } else {
@@ -180,7 +181,7 @@ fn snapshots_are_moments_of_one_order_of_whole_batches() {
     });
     assert_eq!(violation(&history), None);
     let commits: std::collections::BTreeSet<_> = history.iter().map(|seen| seen.commit).collect();
-    assert!(commits.len() > 10, "the readers saw next to nothing: {} moments", commits.len());
+    assert!(commits.len() > 10, "the readers saw only {} commits", commits.len());
 }
 
 #[test]

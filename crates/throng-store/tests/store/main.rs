@@ -28,7 +28,7 @@ use std::process::Command;
 
 /// The command that runs one ignored test of this binary in a process of its own.
 ///
-/// `limit` is a prefix in `sh`, for limits that the child shall inherit.
+/// `limit` is a prefix in `sh`, for limits that the child inherits.
 fn child(test: &str, directory: &Path, limit: &str) -> Command {
     let binary = std::env::current_exe().unwrap();
     let mut command = Command::new("sh");
@@ -40,10 +40,10 @@ fn child(test: &str, directory: &Path, limit: &str) -> Command {
     command
 }
 
-/// Names the data directory to a child.
+/// Environment variable that names the data directory to a child.
 const DIRECTORY: &str = "THRONG_STORE_TEST_DIRECTORY";
 
-/// What an environment variable says, such as how often to do a thing.
+/// The number in an environment variable, such as a count of repetitions, or `otherwise`.
 fn number_or(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }

@@ -10,7 +10,7 @@ type Key = Vec<u8>;
 type Model = BTreeMap<Key, Vec<u8>>;
 type Bounds = (Bound<Key>, Bound<Key>);
 
-/// Few enough different keys that they meet, with the shortest, the longest and 0xff among them.
+/// Keys from a set so small that operations meet, with the shortest, the longest and 0xff in it.
 fn key() -> impl Strategy<Value = Key> {
     prop_oneof![
         8 => prop::collection::vec(prop_oneof![Just(0), Just(1), Just(b'a'), Just(0xff)], 1..4),
@@ -18,7 +18,7 @@ fn key() -> impl Strategy<Value = Key> {
     ]
 }
 
-/// Also bounds that no key can equal.
+/// Bounds of ranges, some of which no key can equal.
 fn bound() -> impl Strategy<Value = Bound<Key>> {
     let key = prop_oneof![
         8 => key(),
@@ -39,7 +39,7 @@ enum Operation {
     Add(i64),
 }
 
-/// Batches of operations, with values from none to several pages.
+/// Batches of operations, with values from empty to several pages.
 fn history() -> impl Strategy<Value = Vec<Vec<(Key, Operation)>>> {
     let value = prop_oneof![
         4 => prop::collection::vec(any::<u8>(), 0..40),
@@ -75,7 +75,7 @@ fn check_range(snapshot: &Snapshot, model: &Model, (start, end): &Bounds, steps:
     backward.reverse();
     assert!(backward.iter().eq(&slices(&expected)));
 
-    // From both ends in turn, as the steps say, and on past the end.
+    // From either end, as `steps` says, and a few calls past the end.
     let mut range = snapshot.range(bounds());
     let mut model = expected.into_iter();
     for step in steps.iter().cycle().take(model.len() + 3) {

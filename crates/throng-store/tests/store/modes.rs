@@ -9,7 +9,7 @@ use throng_store::{Batch, Store};
 use crate::{DIRECTORY, child};
 
 #[test]
-fn all_that_a_store_makes_is_for_its_owner_whatever_the_umask() {
+fn files_of_a_store_are_private_to_their_owner_under_every_umask() {
     for umask in ["umask 000;", "umask 022;", "umask 077;"] {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("above/data");
@@ -29,7 +29,7 @@ fn all_that_a_store_makes_is_for_its_owner_whatever_the_umask() {
 }
 
 #[test]
-#[ignore = "run by the test above, in a process of its own"]
+#[ignore = "the child of files_of_a_store_are_private_to_their_owner_under_every_umask"]
 fn makes_a_store_and_a_copy() {
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
     let store = Store::open(&directory).unwrap();

@@ -1,4 +1,4 @@
-//! One open store per directory, whoever asks and by whatever path.
+//! A directory has at most one store open for writing, by every path and from every process.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -30,7 +30,7 @@ fn a_second_open_in_this_process_is_refused() {
         std::os::unix::fs::symlink(&path, &alias).unwrap();
         assert_in_use(&alias);
     }
-    // The refusals did the owner no harm.
+    // The owner still works after the refusals.
     store.write(Batch::new().put("key", "value")).wait().unwrap();
 
     let snapshot = store.snapshot().unwrap();
@@ -46,7 +46,7 @@ fn a_second_open_in_this_process_is_refused() {
 fn owning_child() {
     let _store = Store::open(std::env::var(super::DIRECTORY).unwrap()).unwrap();
     println!("\nopened");
-    // Owns it until killed.
+    // The child owns the store until it is killed.
     loop {
         std::thread::park();
     }
@@ -64,7 +64,7 @@ fn a_second_open_in_another_process_is_refused() {
     assert_in_use(directory.path());
     owner.kill().unwrap();
     owner.wait().unwrap();
-    // The claim dies with its process.
+    // The claim ends with its process.
     Store::open(directory.path()).unwrap();
 }
 
@@ -96,7 +96,7 @@ fn a_snapshot_can_move_to_another_thread() {
 }
 
 #[test]
-fn of_those_who_open_at_once_one_wins() {
+fn one_of_several_concurrent_opens_succeeds() {
     let directory = tempfile::tempdir().unwrap();
     let start = std::sync::Barrier::new(8);
     std::thread::scope(|scope| {
@@ -108,7 +108,7 @@ fn of_those_who_open_at_once_one_wins() {
                 })
             })
             .collect();
-        // Kept until all have tried.
+        // All results are kept until the last thread has tried.
         let opened: Vec<_> = opened.into_iter().map(|thread| thread.join().unwrap()).collect();
         assert_eq!(opened.iter().filter(|store| store.is_ok()).count(), 1);
         let mut refused = opened.iter().filter_map(|store| store.as_ref().err());

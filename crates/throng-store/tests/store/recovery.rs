@@ -1,4 +1,4 @@
-//! What a store that was not closed leaves behind, and what its journal brings back.
+//! Stores that were not closed: their files, and their recovery from the journal.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
@@ -18,13 +18,13 @@ fn put(store: &Store, round: u8) {
         let key = format!("key {number}");
         let batch = Batch::new().put(&key, [round; 30]).put_in(&named, &key, &[round; 300]);
         let batch = batch.put_in(&tags, "tag", &[round, number as u8]).add("count", 1);
-        // Deleted and put again, so that only in their order the records give the same.
+        // The key is deleted and put again, so the records must be replayed in order.
         store.write(batch.delete_in(&named, "key 7")).wait().unwrap();
     }
     store.write(Batch::new().clear_in(&named).put_in(&named, "last", &[round])).wait().unwrap();
 }
 
-/// Whether a store holds just what so many rounds put there.
+/// Checks that a store holds exactly the entries of `rounds` rounds.
 fn check(store: &Store, rounds: u8) {
     store.verify().unwrap();
     let named = store.database::<Str, Bytes>("named").unwrap();
@@ -50,7 +50,7 @@ fn dying_child() {
 }
 
 #[test]
-#[ignore = "the child of a_volatile_store_recovers_as_a_durable_one_does_and_becomes_one"]
+#[ignore = "the child of a_volatile_store_recovers_and_opens_as_durable"]
 fn dying_volatile_child() {
     put_and_wait(Durability::Volatile, 3);
 }
@@ -60,13 +60,13 @@ fn put_and_wait(durability: Durability, round: u8) {
     let store = Store::options().durability(durability).open(directory).unwrap();
     put(&store, round);
     println!("\nwritten");
-    // Until killed.
+    // The child waits until it is killed.
     loop {
         std::thread::park();
     }
 }
 
-/// A child and what it says.
+/// Starts a child, and returns it with the lines that it prints.
 fn begin(test: &str, directory: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
     let mut child = super::child(test, directory, "")
         .stdin(Stdio::piped())
@@ -78,10 +78,10 @@ fn begin(test: &str, directory: &Path) -> (Child, Lines<BufReader<ChildStdout>>)
 }
 
 fn await_line(lines: &mut Lines<BufReader<ChildStdout>>, line: &str) {
-    assert!(lines.any(|said| said.unwrap() == line), "it did not say {line:?}");
+    assert!(lines.any(|said| said.unwrap() == line), "the child did not print {line:?}");
 }
 
-/// Leaves a store that was written and not closed.
+/// Leaves a store that was written and not closed in the directory.
 fn leave_unclosed(directory: &Path) {
     leave_unclosed_by("recovery::dying_child", directory);
 }
@@ -94,7 +94,7 @@ fn leave_unclosed_by(test: &str, directory: &Path) {
 }
 
 #[test]
-fn an_unclosed_store_can_be_checked_and_read_once_it_was_recovered() {
+fn an_unclosed_store_can_be_checked_and_read_after_its_recovery() {
     let directory = tempfile::tempdir().unwrap();
     leave_unclosed(directory.path());
     Store::check(directory.path()).unwrap();
@@ -107,10 +107,10 @@ fn an_unclosed_store_can_be_checked_and_read_once_it_was_recovered() {
 }
 
 #[test]
-fn a_store_that_is_not_closed_again_and_again_is_recovered_each_time() {
+fn a_store_left_unclosed_repeatedly_is_recovered_each_time() {
     let directory = tempfile::tempdir().unwrap();
     leave_unclosed(directory.path());
-    // In this process what is forgotten stays claimed, so each time it is a copy that is opened.
+    // A forgotten store keeps its claim in this process, so each round opens a copy.
     let mut left = directory;
     for round in 2..6 {
         let copy = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ fn the_journal_of_a_closed_store_is_short() {
 }
 
 #[test]
-fn a_volatile_store_recovers_as_a_durable_one_does_and_becomes_one() {
+fn a_volatile_store_recovers_and_opens_as_durable() {
     let directory = tempfile::tempdir().unwrap();
     leave_unclosed(directory.path());
     let volatile = Store::options().durability(Durability::Volatile);
@@ -167,7 +167,7 @@ fn a_volatile_store_recovers_as_a_durable_one_does_and_becomes_one() {
     check(&volatile.open(directory.path()).unwrap(), 4);
 }
 
-/// Damages one byte of a file.
+/// Flips a bit of a file; a second call restores it.
 fn damage(path: &Path, offset: u64) {
     let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
@@ -192,7 +192,7 @@ fn a_damaged_journal_is_found_before_anything_is_changed() {
     let directory = tempfile::tempdir().unwrap();
     leave_unclosed(directory.path());
     let journals = [0, 1].map(|number| directory.path().join(format!("journal.{number}")));
-    // The two databases were made with a checkpoint each, so the newest head is in the first file.
+    // Making each of the two databases took a checkpoint, so the newest head is in the first file.
     let [records, _] = &journals;
     damage(records, 4096 + 1024 + 40);
     assert_corrupt(directory.path(), "a record of its journal is missing");
@@ -210,7 +210,7 @@ fn a_damaged_journal_is_found_before_anything_is_changed() {
 }
 
 #[test]
-fn a_journal_does_not_come_over_the_data_of_an_earlier_time() {
+fn a_journal_is_not_applied_to_an_older_data_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.mdb");
     let store = Store::open(directory.path()).unwrap();
@@ -222,7 +222,7 @@ fn a_journal_does_not_come_over_the_data_of_an_earlier_time() {
     drop(store);
     fs::write(&path, &early).unwrap();
     assert_corrupt(directory.path(), "its journal belongs to another one");
-    // As the documentation says.
+    // The remedy in the documentation: remove the journal.
     for number in 0..2 {
         fs::remove_file(directory.path().join(format!("journal.{number}"))).unwrap();
     }
@@ -230,7 +230,7 @@ fn a_journal_does_not_come_over_the_data_of_an_earlier_time() {
 }
 
 #[test]
-#[ignore = "the child of who_reads_meanwhile_is_not_disturbed_by_a_recovery"]
+#[ignore = "the child of a_recovery_does_not_disturb_readers_in_another_process"]
 fn reading_child() {
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::options().read_only(true).open(directory).unwrap();
@@ -247,7 +247,7 @@ fn reading_child() {
 }
 
 #[test]
-fn who_reads_meanwhile_is_not_disturbed_by_a_recovery() {
+fn a_recovery_does_not_disturb_readers_in_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let (mut writer, mut said) = begin("recovery::dying_child", directory.path());
     await_line(&mut said, "written");

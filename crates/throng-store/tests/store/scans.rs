@@ -1,4 +1,4 @@
-//! Walks: children of a path, matches of fields, chunked scans, and ranges inside an update.
+//! Children of a path, matches of fields, scans by chunks, and ranges inside an update.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -14,8 +14,8 @@ fn store_of<'k>(keys: impl IntoIterator<Item = &'k Vec<u8>>) -> (tempfile::TempD
     (directory, store)
 }
 
-/// The children as their definition has them: a name for each key, each name where it is first
-/// met; but where it is a key itself, there.
+/// The children by their definition. A child that is itself a key stands in the place of this key,
+/// any other child in the place of the first key below it.
 fn children_of(keys: &BTreeSet<Vec<u8>>, prefix: &[u8], separator: u8) -> Vec<(Vec<u8>, bool)> {
     let mut children = Vec::new();
     for key in keys.iter().filter(|key| key.starts_with(prefix)) {
@@ -78,7 +78,7 @@ proptest! {
     }
 
     #[test]
-    fn a_scan_by_chunks_finds_what_a_range_does(
+    fn a_scan_by_chunks_finds_the_entries_of_a_range(
         keys in prop::collection::btree_set(path(), 0..40),
         chunk in 0usize..9,
         start in path(),
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn a_range_in_an_update_shows_what_is_there_and_what_it_wrote(
+    fn a_range_in_an_update_shows_stored_entries_and_its_own_writes(
         there in prop::collection::btree_set(path(), 0..20),
         written in prop::collection::btree_map(path(), any::<bool>(), 0..20),
         start in path(),
@@ -165,7 +165,7 @@ proptest! {
 }
 
 #[test]
-fn matches_have_all_the_values_asked_for() {
+fn matches_have_all_requested_values() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let fields = store.database::<Str, Str>("fields").unwrap();
@@ -210,7 +210,7 @@ fn matches_have_all_the_values_asked_for() {
 }
 
 #[test]
-fn a_scan_never_parts_the_values_of_a_key() {
+fn a_scan_never_splits_the_values_of_a_key() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let many = store.database_with::<U64, U64>("many", &DatabaseOptions::new().duplicates());
@@ -233,14 +233,14 @@ fn a_scan_never_parts_the_values_of_a_key() {
 }
 
 #[test]
-fn a_scan_goes_on_over_what_was_committed_meanwhile_and_holds_nothing_back() {
+fn a_scan_continues_after_commits_and_finds_later_keys() {
     let directory = tempfile::tempdir().unwrap();
     let options = Store::options().snapshot_age_max(std::time::Duration::ZERO);
     let store = options.open(directory.path()).unwrap();
     let key = |number: u32| number.to_be_bytes();
     let batch = (0..100).fold(Batch::new(), |batch, number| batch.put(key(number * 2), "old"));
     store.write(batch).wait().unwrap();
-    // A snapshot that is read after the next commit has expired; a scan goes on.
+    // With an age of zero a snapshot expires at the next commit; the scan continues.
     let mut numbers = Vec::new();
     for chunk in store.scan(..).chunk(10) {
         let chunk = chunk.unwrap();
@@ -251,24 +251,24 @@ fn a_scan_goes_on_over_what_was_committed_meanwhile_and_holds_nothing_back() {
         let last = *part.last().unwrap();
         numbers.extend(part);
         if last > 190 {
-            // Else there would always be one more behind.
+            // The scan would not end if each chunk added a key behind it.
             continue;
         }
-        // One behind the chunk, one within it.
+        // A key behind the chunk and a key within it.
         let batch = Batch::new().put(key(last + 1), "new").put(key(last - 1), "new");
         store.write(batch).wait().unwrap();
-        // Committed at the latest when somebody is to see it.
+        // A snapshot makes the writer commit the batch.
         drop(store.snapshot().unwrap());
         assert!(matches!(chunk.iter().next(), Some(Err(ReadError::Expired))));
     }
     assert!(numbers.is_sorted());
     let old: Vec<_> = numbers.iter().copied().filter(|number| number % 2 == 0).collect();
     assert!(old.into_iter().eq((0..100).map(|number| number * 2)));
-    assert!(numbers.len() > 100, "what is new behind a chunk is found");
+    assert!(numbers.len() > 100, "the scan finds new keys behind a chunk");
 }
 
 #[test]
-fn an_update_walks_what_has_several_values_as_it_was() {
+fn an_update_reads_several_values_without_its_own_writes() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates());

@@ -1,4 +1,4 @@
-//! Views: followed, kept, and too old; stores that only read; volatile ones.
+//! Snapshots and readers: current, kept, and expired; read-only stores; volatile stores.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -17,12 +17,12 @@ fn a_reader_follows_every_commit() {
         let view = reader.view().unwrap();
         assert_eq!(view.get(b"number").unwrap(), Some(&number.to_le_bytes()[..]));
     }
-    // Kept ones are used again: they need no more slots than were alive at once.
+    // Dropped snapshots are reused: they take no more slots than were alive at the same time.
     assert!(store.stat().unwrap().snapshots <= 3, "{:?}", store.stat());
 }
 
 #[test]
-fn a_snapshot_that_is_too_old_says_so_once_there_was_a_commit() {
+fn an_old_snapshot_expires_at_the_next_commit() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().snapshot_age_max(Duration::ZERO).open(directory.path()).unwrap();
     store.write(Batch::new().put("key", "value")).wait().unwrap();
@@ -40,7 +40,7 @@ fn a_snapshot_that_is_too_old_says_so_once_there_was_a_commit() {
 }
 
 #[test]
-fn a_cursor_goes_both_ways_from_everywhere() {
+fn a_cursor_moves_both_ways_from_every_position() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let letters = store.database::<Str, Str>("letters").unwrap();
@@ -75,7 +75,7 @@ fn a_cursor_goes_both_ways_from_everywhere() {
 }
 
 #[test]
-fn a_store_that_reads_only_reads_beside_nobody_in_this_process() {
+fn a_read_only_store_refuses_writes_and_is_refused_beside_a_writer() {
     let directory = tempfile::tempdir().unwrap();
     let read_only = || Store::options().read_only(true).open(directory.path());
     assert!(matches!(read_only(), Err(OpenError::Foreign { .. } | OpenError::Io { .. })));
@@ -97,7 +97,7 @@ fn a_store_that_reads_only_reads_beside_nobody_in_this_process() {
 }
 
 #[test]
-fn a_volatile_store_keeps_what_it_acknowledged_past_its_own_end() {
+fn a_volatile_store_keeps_acknowledged_writes_after_it_is_dropped() {
     for write_map in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let options = Store::options()
@@ -115,7 +115,7 @@ fn a_volatile_store_keeps_what_it_acknowledged_past_its_own_end() {
 }
 
 #[test]
-fn reads_that_do_not_verify_leave_the_search_for_damage_to_verify() {
+fn without_verified_reads_only_verify_finds_damage() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let value: [u8; 100] = std::array::from_fn(|index| index as u8);
@@ -134,19 +134,19 @@ fn reads_that_do_not_verify_leave_the_search_for_damage_to_verify() {
     assert!(matches!(store.verify(), Err(ReadError::Corrupt(_))));
 }
 
-/// The lag of the oldest snapshot.
+/// Number of commits since the oldest snapshot.
 fn lag(store: &Store) -> u64 {
     store.stat().unwrap().snapshot_lag_commits
 }
 
 #[test]
-fn the_lag_is_that_of_the_oldest_snapshot_and_not_of_a_checkpoint() {
+fn the_lag_counts_from_the_oldest_snapshot_and_ignores_checkpoints() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().checkpoint_bytes(64 << 10).open(directory.path()).unwrap();
     let write = |number: u32| {
         let batch = Batch::new().put((number % 10).to_be_bytes(), [7; 1000]);
         store.write(batch).wait().unwrap();
-        // Commits it.
+        // A snapshot makes the writer commit the batch.
         drop(store.snapshot().unwrap());
     };
     for number in 0..300 {
@@ -176,17 +176,17 @@ fn reading_child() {
         println!("\n{line}");
         assert_eq!(lines.next().unwrap().unwrap(), "go on");
     };
-    say_and_wait("keeps none");
+    say_and_wait("holds no snapshot");
     let snapshot = store.snapshot().unwrap();
     let mut range = snapshot.range(..);
     let mut cursor = snapshot.cursor().unwrap();
-    // However old: it shows the last commit.
+    // The snapshot is past its age, but shows the last commit, so it has not expired.
     assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
-    // Has another database looked for, which is no commit.
+    // A search for another database is no commit, so the snapshot stays valid.
     assert!(store.database::<Str, Str>("missing").is_err());
     assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
     assert_eq!(lag(&store), 0);
-    say_and_wait("keeps one");
+    say_and_wait("holds a snapshot");
     assert_eq!(lag(&store), 20);
     assert!(matches!(snapshot.get(b"key"), Err(ReadError::Expired)));
     assert!(matches!(cursor.first(), Err(ReadError::Expired)));
@@ -198,7 +198,7 @@ fn reading_child() {
     assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"other"[..]));
     drop(snapshot);
     assert_eq!(store.verify().unwrap(), 21);
-    say_and_wait("keeps none again");
+    say_and_wait("dropped the snapshot");
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn a_snapshot_in_another_process_expires_and_its_lag_is_seen() {
         for number in 0..20u32 {
             let batch = Batch::new().put(number.to_be_bytes(), [7; 1000]).put("key", value);
             store.write(batch).wait().unwrap();
-            // Commits it.
+            // A snapshot makes the writer commit the batch.
             drop(store.snapshot().unwrap());
         }
     };
@@ -221,18 +221,18 @@ fn a_snapshot_in_another_process_expires_and_its_lag_is_seen() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut wait_for = |said: &str| {
-        assert!(lines.any(|line| line.unwrap() == said), "it did not say {said:?}");
+        assert!(lines.any(|line| line.unwrap() == said), "the child did not print {said:?}");
     };
     let mut stdin = child.stdin.take().unwrap();
-    wait_for("keeps none");
+    wait_for("holds no snapshot");
     write("value");
     assert_eq!(lag(&store), 0);
     stdin.write_all(b"go on\n").unwrap();
-    wait_for("keeps one");
+    wait_for("holds a snapshot");
     write("other");
     assert_eq!(lag(&store), 20);
     stdin.write_all(b"go on\n").unwrap();
-    wait_for("keeps none again");
+    wait_for("dropped the snapshot");
     write("last");
     assert_eq!(lag(&store), 0);
     stdin.write_all(b"go on\n").unwrap();

@@ -1,4 +1,4 @@
-//! Updates, `put_new` and counters: what reads before it writes, among everything else.
+//! Updates, `put_new` and counters, which read before they write, among other writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -8,7 +8,7 @@ use throng_store::{
 };
 
 #[test]
-fn updates_of_many_threads_lose_none() {
+fn concurrent_updates_are_all_kept() {
     const THREADS: u64 = 8;
     const UPDATES: u64 = 100;
     let directory = tempfile::tempdir().unwrap();
@@ -23,10 +23,10 @@ fn updates_of_many_threads_lose_none() {
                     let counted = store.update(move |update| {
                         let count = update.get_in(&moved, "all")?.unwrap_or(0);
                         update.put_in(&moved, "all", &(count + 1));
-                        // Its own write shows.
+                        // The update sees its own write.
                         update.get_in(&moved, "all")
                     });
-                    // A neighbour in the same group.
+                    // A plain batch in the same group.
                     let beside = store.write(Batch::new().put(format!("{thread}/{number}"), "1"));
                     assert!(
                         counted.wait().unwrap().is_some_and(|count| count <= THREADS * UPDATES)
@@ -42,7 +42,7 @@ fn updates_of_many_threads_lose_none() {
 }
 
 #[test]
-fn an_update_that_gives_up_leaves_no_trace() {
+fn an_update_that_fails_leaves_no_trace() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     store.write(Batch::new().put("key", "value")).wait().unwrap();
@@ -81,7 +81,7 @@ fn an_update_that_gives_up_leaves_no_trace() {
 }
 
 #[test]
-fn of_many_who_make_a_key_one_does() {
+fn put_new_of_a_key_succeeds_once_among_many_threads() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let made = AtomicU64::new(0);
@@ -106,7 +106,7 @@ fn of_many_who_make_a_key_one_does() {
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.get(b"made").unwrap(), Some(&20i64.to_le_bytes()[..]));
     assert_eq!(snapshot.len().unwrap(), 21);
-    // Deleted, it can be made again, also within one group.
+    // A deleted key can be made again, also within a group.
     let tickets = [
         store.write(Batch::new().delete("name/0")),
         store.write(Batch::new().put_new("name/0", "again")),
@@ -127,8 +127,8 @@ fn keys_in_order_fill_their_pages() {
         store.write(batch).wait().unwrap();
     }
     let stat = store.stat().unwrap();
-    // 34 bytes of each entry in the page; half-full pages would take twice as much. Two more copies
-    // of what was last touched are to be expected.
+    // An entry takes 34 bytes of its page; half-full pages would take twice as much. The limit
+    // leaves room for two more copies of the pages that were changed last.
     assert!(stat.used_bytes < 20_000 * 45, "{stat:?}");
     assert_eq!(store.verify().unwrap(), 20_000);
 }

@@ -1,7 +1,7 @@
-//! All kinds of databases at once against ordered sets, with all operations, on random histories.
+//! All kinds of databases and all operations, compared with ordered sets on random histories.
 //!
 //! A history writes batches, runs updates, takes snapshots and reads them later, and opens the
-//! store again. After each, every way to read must show what the model has.
+//! store again. After each step, every way to read must agree with the model.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -25,17 +25,17 @@ struct Operation {
     database: usize,
     key: Vec<u8>,
     value: Vec<u8>,
-    what: What,
+    action: Action,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum Action {
     Put,
     PutNew,
     Delete,
-    /// Where there are several.
+    /// Deletes a value of a database with several values under a key; elsewhere it is a `Put`.
     DeleteValue,
-    /// Where there is one.
+    /// Adds to a counter; in a database with several values under a key it is a `Put`.
     Add,
     Clear,
 }
@@ -43,7 +43,7 @@ enum What {
 #[derive(Clone, Debug)]
 enum Step {
     Batch(Vec<Operation>),
-    /// And whether it gives up in the end.
+    /// An update, and whether it aborts at its end.
     Update(Vec<Operation>, bool),
     Keep,
     Forget,
@@ -77,24 +77,24 @@ impl World {
         self.0[database].retain(|(own, _)| own != key);
     }
 
-    /// As a batch; what the operations are worth is in no other place of this file.
-    fn apply(&mut self, Operation { database, key, value, what }: &Operation) {
+    /// Applies an operation of a batch. No other function of this file defines its effect.
+    fn apply(&mut self, Operation { database, key, value, action }: &Operation) {
         let several = *database == SEVERAL;
         let mut value = value.clone();
-        match what {
-            What::Delete => return self.delete(*database, key),
-            What::Clear => return self.0[*database].clear(),
-            What::DeleteValue if several => {
+        match action {
+            Action::Delete => return self.delete(*database, key),
+            Action::Clear => return self.0[*database].clear(),
+            Action::DeleteValue if several => {
                 self.0[*database].remove(&(key.clone(), value));
                 return;
             }
-            What::Add if !several => {
+            Action::Add if !several => {
                 let own = self.0[*database].iter().find(|(own, _)| own == key);
                 let before = own.and_then(|(_, value)| value.as_slice().try_into().ok());
                 let sum = before.map_or(0, i64::from_le_bytes).wrapping_add(difference(&value));
                 value = sum.to_le_bytes().to_vec();
             }
-            What::Put | What::PutNew | What::DeleteValue | What::Add => {}
+            Action::Put | Action::PutNew | Action::DeleteValue | Action::Add => {}
         }
         if !several {
             self.delete(*database, key);
@@ -118,33 +118,33 @@ fn open(store: &Store) -> Databases {
 
 fn batch(databases: &Databases, operations: &[Operation]) -> Batch {
     operations.iter().fold(Batch::new(), |batch, operation| {
-        let Operation { database, key, value, what } = operation;
+        let Operation { database, key, value, action } = operation;
         let (own, several) = (&databases[*database], *database == SEVERAL);
-        match what {
-            What::PutNew => batch.put_new_in(own, key, value),
-            What::Delete => batch.delete_in(own, key),
-            What::DeleteValue if several => batch.delete_value_in(own, key, value),
-            What::Add if !several => batch.add_in(own, key, difference(value)),
-            What::Clear => batch.clear_in(own),
-            What::Put | What::DeleteValue | What::Add => batch.put_in(own, key, value),
+        match action {
+            Action::PutNew => batch.put_new_in(own, key, value),
+            Action::Delete => batch.delete_in(own, key),
+            Action::DeleteValue if several => batch.delete_value_in(own, key, value),
+            Action::Add if !several => batch.add_in(own, key, difference(value)),
+            Action::Clear => batch.clear_in(own),
+            Action::Put | Action::DeleteValue | Action::Add => batch.put_in(own, key, value),
         }
     })
 }
 
-/// The same in an update, as far as it goes there; what the model shall do as well.
+/// Runs the operations that an update supports, and returns them for the model.
 fn update(
     update: &mut Update<'_>,
     databases: &Databases,
     operations: &[Operation],
 ) -> Vec<Operation> {
     let done = operations.iter().filter_map(|operation| {
-        let Operation { database, key, value, what } = operation;
+        let Operation { database, key, value, action } = operation;
         let (own, several) = (&databases[*database], *database == SEVERAL);
-        match what {
-            What::Delete => update.delete_in(own, key),
-            What::DeleteValue if several => update.delete_value_in(own, key, value),
-            What::PutNew | What::Add | What::Clear => return None,
-            What::Put | What::DeleteValue => update.put_in(own, key, value),
+        match action {
+            Action::Delete => update.delete_in(own, key),
+            Action::DeleteValue if several => update.delete_value_in(own, key, value),
+            Action::PutNew | Action::Add | Action::Clear => return None,
+            Action::Put | Action::DeleteValue => update.put_in(own, key, value),
         }
         Some(operation.clone())
     });
@@ -155,7 +155,7 @@ fn slices(pair: &Pair) -> (&[u8], &[u8]) {
     (&pair.0, &pair.1)
 }
 
-/// Compares all ways to read with the model.
+/// Compares all reads of a snapshot with the model.
 fn check(snapshot: &Snapshot, databases: &Databases, world: &World, walks: &[(Go, Pair)]) {
     for (own, pairs) in databases.iter().zip(&world.0) {
         let all: Vec<_> = pairs.iter().map(slices).collect();
@@ -167,7 +167,7 @@ fn check(snapshot: &Snapshot, databases: &Databases, world: &World, walks: &[(Go
             assert_eq!(own.get(snapshot, key).unwrap(), first);
             let found: Vec<_> = own.values(snapshot, key).map(|pair| pair.unwrap()).collect();
             assert_eq!(found, of_key);
-            // Between two keys, open or closed, and by prefix: both ways.
+            // Ranges between two keys, and ranges by prefix, in both directions.
             let (low, high) = (key.min(value).as_slice(), key.max(value).as_slice());
             let bounds = (Bound::Excluded(low), Bound::Included(high));
             let within = |pair: &&(&[u8], &[u8])| pair.0 > low && pair.0 <= high;
@@ -205,7 +205,7 @@ fn check_scans(databases: &Databases, world: &World, entries: usize) {
     }
 }
 
-/// Where a cursor stands.
+/// Position of a cursor.
 #[derive(Clone, Copy)]
 enum Stands {
     Before,
@@ -285,12 +285,12 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
-    let what = prop_oneof![
-        8 => Just(What::Put), 1 => Just(What::PutNew), 3 => Just(What::Delete),
-        3 => Just(What::DeleteValue), 3 => Just(What::Add), 1 => Just(What::Clear),
+    let action = prop_oneof![
+        8 => Just(Action::Put), 1 => Just(Action::PutNew), 3 => Just(Action::Delete),
+        3 => Just(Action::DeleteValue), 3 => Just(Action::Add), 1 => Just(Action::Clear),
     ];
-    let operation = (0usize..3, bytes(), bytes(), what)
-        .prop_map(|(database, key, value, what)| Operation { database, key, value, what });
+    let operation = (0usize..3, bytes(), bytes(), action)
+        .prop_map(|(database, key, value, action)| Operation { database, key, value, action });
     prop::collection::vec(operation, 0..10)
 }
 
@@ -319,7 +319,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_database_is_what_its_operations_make_of_it(
+    fn every_database_agrees_with_its_model(
         steps in prop::collection::vec(prop_oneof![
             6 => operations().prop_map(Step::Batch),
             3 => (operations(), any::<bool>()).prop_map(|(all, ends)| Step::Update(all, ends)),
@@ -340,7 +340,7 @@ proptest! {
             match step {
                 Step::Batch(operations) => {
                     let exists = operations.iter().any(|operation| {
-                        matches!(operation.what, What::PutNew)
+                        matches!(operation.action, Action::PutNew)
                             && world.has(operation.database, &operation.key)
                     });
                     match store.write(batch(&databases, &operations)).wait() {
@@ -374,7 +374,7 @@ proptest! {
             }
             check(&store.snapshot().unwrap(), &databases, &world, &walks);
             check_scans(&databases, &world, chunk);
-            // Whatever was committed since, they show their own moments.
+            // Later commits do not change the snapshots that are kept.
             for (snapshot, world) in &kept {
                 check(snapshot, &databases, world, &walks);
             }
