@@ -33,16 +33,17 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ptr::NonNull;
 
-/// Identifies a process of any type. It can be linked, monitored, asked to exit or killed; messages
-/// need its typed [`Address`].
+/// Identifies a process of any type. By its pid a process can be linked, monitored, asked to exit
+/// or killed; sending it a message takes its typed [`Address`].
 ///
 /// Links, monitors, exits and the like travel as *signals*. No mailbox bound and no budget refuses
-/// a signal, though its bytes count in both gauges and budget. A process acts on signals as soon as
-/// its turn waits or is over. A process that leaves 16,777,216 of them unread (one GiB), because
-/// its turn does not end, is killed, with an [`ExitReason::Other`] that says so: in mid-turn if its
-/// turn waits, else when the turn is over. The process acts on earlier signals first; any further
-/// signal is answered as if the process had exited; messages are not affected. A process with
-/// 1,048,576 unread signals answers no [`info`] and the like, so questions alone never kill it.
+/// a signal, though a signal's bytes count in the gauges and in the budget. A process acts on
+/// signals as soon as its turn waits or is over. A process that leaves 16,777,216 signals unread
+/// (one GiB), because its turn does not end, is killed, with an [`ExitReason::Other`] that says so:
+/// in mid-turn if its turn waits, else when the turn is over. The process acts on earlier signals
+/// first; any further signal is answered as if the process had exited. Messages are not affected. A
+/// process with 1,048,576 unread signals answers no [`info`] and the like, so questions alone never
+/// kill it.
 ///
 /// [`info`]: crate::RuntimeHandle::info
 ///
@@ -75,12 +76,12 @@ impl Pid {
         self.0
     }
 
-    /// The number that `Display` prints, in hexadecimal.
+    /// Returns the number that `Display` prints in hexadecimal.
     pub(crate) fn to_bits(self) -> u64 {
         self.0.0.as_ptr().addr() as u64
     }
 
-    /// Memory address of the slot that a pid with this number would name.
+    /// Returns the memory address of the slot that a pid with this number would name.
     pub(crate) fn slot_of_bits(bits: u64) -> usize {
         let (_, slot) = Generation::untag(std::ptr::without_provenance_mut::<Cell>(bits as usize));
         slot.addr()
@@ -91,20 +92,20 @@ impl Pid {
         self.0.is_alive()
     }
 
-    /// Sends an exit signal that names no sender.
+    /// Sends an exit signal without a sender ([`Exit::pid`](crate::Exit::pid) is `None`).
     ///
     /// A process that traps exits gets the signal as a message ([`Process::exit`]). Any other
     /// process exits with this reason, before it handles the messages that are queued: in mid-turn
     /// if its turn is waiting, after the turn if it is running. [`ExitReason::Normal`] has no
-    /// effect on a process that does not trap. Nothing happens if the process has exited.
+    /// effect on a process that does not trap exits. Nothing happens if the process has exited.
     pub fn exit(self, reason: ExitReason) {
         signal::send(self, Signal::Exit { from: None, reason, by_link: false });
     }
 
-    /// Ends the process even if it traps exits: its turn is dropped where it waits, and
+    /// Ends the process, even if it traps exits. A turn that waits is dropped, and
     /// [`Process::stopping`] does not run.
     ///
-    /// A turn that is running cannot be interrupted: it runs until it would wait.
+    /// A turn that is running cannot be interrupted: it runs until it is over or would wait.
     pub fn kill(self) {
         signal::send(self, Signal::Kill);
     }
@@ -112,8 +113,9 @@ impl Pid {
     /// Waits until the process has exited, and returns the reason; [`ExitReason::NoProcess`] if it
     /// had exited before.
     ///
-    /// By then the process has sent its last message, and its names are free. Within a process,
-    /// [`Context::monitor`](crate::Context::monitor) is cheaper and does not keep a turn waiting.
+    /// When this returns, the process has sent its last message, and its names are free. Within a
+    /// process, [`Context::monitor`](crate::Context::monitor) is cheaper and does not keep a turn
+    /// waiting.
     ///
     /// Dropping the future removes its watcher from the process.
     ///
@@ -231,10 +233,10 @@ impl<P: Process> Address<P> {
     ///
     /// # Errors
     /// [`SendError::NoProcess`] hands the message back if the process has exited. `Ok` does not
-    /// mean that the process will live to handle the message; use [`call`](Self::call) to learn
-    /// that. [`SendError::Overloaded`] hands the message back if the process's mailbox is full and
-    /// its [`MailboxBound`](crate::MailboxBound) rejects messages then, or if the runtime's
-    /// [`mailbox_budget`](crate::RuntimeBuilder::mailbox_budget) is used up.
+    /// mean that the process will live to handle the message; only a [`call`](Self::call) learns
+    /// whether it did. [`SendError::Overloaded`] hands the message back if the process's mailbox is
+    /// full and its [`MailboxBound`](crate::MailboxBound) rejects messages then, or if the
+    /// runtime's [`mailbox_budget`](crate::RuntimeBuilder::mailbox_budget) is used up.
     ///
     /// Cost: a pooled block and one compare-exchange; in a flood, less. No system call unless a
     /// sleeping worker must be woken.
@@ -247,12 +249,13 @@ impl<P: Process> Address<P> {
     }
 
     /// Sends a message, and waits for room if the mailbox is full and bounded with
-    /// [`Overflow::Wait`](crate::Overflow::Wait). With any other mailbox this is
+    /// [`Overflow::Wait`](crate::Overflow::Wait). With any other mailbox, the same as
     /// [`send`](Self::send).
     ///
-    /// Nothing is sent until the future is polled. Waiting senders are served in the order in which
-    /// they came. Dropping the future drops its message and gives its place to the next sender.
-    /// There is no deadline: a process that waits for room in its own mailbox waits for ever.
+    /// Nothing is sent until the future is polled. Waiting senders are admitted in the order in
+    /// which they came. Dropping the future drops its message and gives its place to the next
+    /// sender. There is no deadline: a process that waits for room in its own mailbox waits for
+    /// ever.
     ///
     /// ```
     /// use throng::{MailboxBound, Overflow, prelude::*};
@@ -319,7 +322,7 @@ impl<P: Process> Address<P> {
     /// # Panics
     /// The same as for [`call`](Self::call).
     ///
-    /// Cost: a pooled block more than a call.
+    /// Cost: a call, and another pooled block.
     pub fn ask<T: Turn<P>, R: Send + 'static>(
         self,
         question: impl FnOnce(ReplyTo<R>) -> T,
@@ -327,7 +330,8 @@ impl<P: Process> Address<P> {
         Ask::new(self.raw, Cast::<P, T>::offer_or_wait, question)
     }
 
-    /// Converts this to a [`Recipient`], which names the message `M` instead of the process's type.
+    /// Converts this address to a [`Recipient`], which names the message `M` instead of the
+    /// process's type.
     pub fn recipient<M: Message>(self) -> Recipient<M>
     where
         P: Handle<M>,
@@ -348,7 +352,8 @@ impl<P: Process> Address<P> {
         Address::<P>::from_raw(to).send(message)
     }
 
-    /// Asks the process to exit after the messages queued before. Returns `false` if it has exited.
+    /// Asks the process to exit after the messages queued before this request. Returns `false` if
+    /// the process has exited.
     ///
     /// A full mailbox takes this request too.
     pub fn stop(self) -> bool {

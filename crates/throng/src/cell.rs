@@ -81,7 +81,7 @@ const TICK_SHIFT: u32 = 32;
 
 const _: () = assert!(size_of::<Cell>() == 48, "the header's size is a promise to users");
 
-/// Reference to a cell, usable by any thread for ever, because slots are never unmapped. It reaches
+/// Reference to a cell, usable by any thread for ever, because slots are never unmapped. Reaches
 /// only the cell's atomic words; the process in the slot may have changed since.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CellRef(NonNull<Cell>);
@@ -94,6 +94,8 @@ unsafe impl Send for CellRef {}
 unsafe impl Sync for CellRef {}
 
 impl CellRef {
+    /// Makes a reference to the cell in a slot.
+    ///
     /// # Safety
     /// The pointer is to a slot that a slab has handed out, and may be used for the whole slot.
     #[inline(always)]
@@ -275,7 +277,7 @@ impl CellRef {
         }
     }
 
-    /// Makes the alarm bring a message from here on. For the token's holder.
+    /// Makes the process's alarm queue a timeout message when it rings. For the token's holder.
     pub(crate) fn expect_timeout(self) {
         self.cell().turn.expect_timeout();
     }
@@ -316,7 +318,8 @@ impl Stranded {
 unsafe impl Send for Token {}
 
 impl Token {
-    /// Creates a process in a free slot. It must not be reached before its mailbox is opened.
+    /// Creates a process in a free slot. No other thread may reach the process before its mailbox
+    /// is opened.
     ///
     /// The class must live as long as the runtime has processes.
     #[inline]
@@ -690,8 +693,8 @@ impl Token {
         })
     }
 
-    /// Reason of the process's exit, if it has exited and its links and watchers are being
-    /// notified.
+    /// Returns the reason of the process's exit, if the process has exited and its links and
+    /// watchers are being notified.
     pub(crate) fn obituary(&self) -> Option<ExitReason> {
         self.if_extension(|own| own.obituary.clone()).flatten()
     }
@@ -707,7 +710,9 @@ impl Token {
         // moved out once.
         drop(self.cell().extension.with_mut(|field| unsafe { field.replace(None) }));
         let slot = self.class().slot;
-        // SAFETY: the mailbox is closed and the cell's fields are empty; the token ends here.
+        // SAFETY: `create` took the slot from the slab of this runtime, with the class's slot size.
+        // This call consumes the token (`given`), and the mailbox is closed (asserted above), so no
+        // thread gets the token again.
         unsafe { slots.borrow_mut().give(slab, slot, self.0) };
         self.given();
     }

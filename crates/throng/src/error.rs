@@ -39,7 +39,8 @@ pub enum CallError<T> {
     /// the message, which was not handled.
     #[error("the mailbox is full")]
     Overloaded(T),
-    /// The process exited before it replied. It may or may not have begun to handle the message.
+    /// The process exited before it replied. The process may or may not have begun to handle the
+    /// message.
     #[error("the process exited before it replied: {0}")]
     Died(ExitReason),
     /// The [`ReplyTo`](crate::ReplyTo) was dropped without an answer, on purpose or because the
@@ -51,8 +52,8 @@ pub enum CallError<T> {
     /// process that was called is itself waiting, directly or not, for the caller, and may still
     /// handle the message.
     ///
-    /// A call to oneself fails at once. A longer cycle takes some twenty milliseconds to find. It is
-    /// found among calls and questions that processes wait for directly: not through a
+    /// A call to oneself fails at once. A longer cycle takes some twenty milliseconds to find.
+    /// Cycles are found among calls and questions that processes wait for directly: not through a
     /// [`ReplyTo`](crate::ReplyTo) that was passed on, nor inside a set of futures that polls only
     /// the futures that were woken. Other things for which a turn waits at the same time, as in a
     /// `select!`, are ignored.
@@ -125,7 +126,7 @@ impl<P> SpawnError<P> {
 #[error("the message could not be sent to {} of the processes", failed.len())]
 pub struct SendAllError<A, T> {
     /// The addresses to which the message was not sent, each with the reason and the message, in
-    /// the order of sending. It was sent to all others.
+    /// the order of sending. All other processes were sent the message.
     pub failed: Vec<(A, SendError<T>)>,
 }
 
@@ -154,8 +155,7 @@ impl<P> SpawnManyError<P> {
     }
 }
 
-/// A closure for the blocking threads that gave no result; see
-/// [`Context::blocking`](crate::Context::blocking).
+/// Error of [`Context::blocking`](crate::Context::blocking): the closure gave no result.
 #[derive(Error, Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockingError {

@@ -6,19 +6,19 @@
 /// The steps at which a fault can be injected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// Signals are taken out of a mailbox.
+    /// Signals are taken out of a process's mailbox.
     Signals,
-    /// A suspended turn is dropped.
+    /// A suspended turn of a process is dropped.
     Discard,
-    /// An exit begins.
+    /// The exit of a process begins.
     Finish,
     /// A message or a signal of a process that exits is dropped.
     Refuse,
-    /// The state is dropped.
+    /// The state of an exiting process is dropped.
     State,
     /// Monitors, links and watchers of the process are notified.
     Obituary,
-    /// The cell is given back.
+    /// The cell of a process that has died is given back to the slab.
     Free,
     /// An alarm rings in the scheduler that has this memory address.
     Alarm(usize),

@@ -2,8 +2,8 @@
 //!
 //! A process is a value of yours with a mailbox. It handles one message at a time, no other code
 //! can see its state, and a panic ends only the process in which it happens. An idle process costs
-//! 48 bytes more than its state. So each user, room, device, game or contract can have its own, and
-//! state that would need locks becomes plain `&mut self`.
+//! 48 bytes more than its state. So each user, room, device, game or contract can have a process of
+//! its own, and state that would need locks becomes plain `&mut self`.
 //!
 //! # In ten lines
 //!
@@ -39,29 +39,31 @@
 //! - **Turns.** A process handles each message in a *turn*: its handler runs from the first line to
 //!   the last, `await`s included, before the process takes the next message. Different processes
 //!   run in parallel.
-//! - **Order.** Messages from one process to another arrive in the order of sending. The sends of
-//!   threads that a handler starts and waits for count as its own. A message also arrives after
-//!   each message to the same process that its sender has learnt of by a message, or by something
-//!   that its turn had to wait for; for a sender outside the workers, by any means. A handler that
-//!   learns of another process's messages without waiting (from a lock, an atomic, a blocking
+//! - **Order.** Messages from one process to another arrive in the order of sending. Messages sent
+//!   by threads that a handler starts and waits for count as sent by the handler. Order is also
+//!   causal: once a sender has learnt of a message to a process, every message that it sends to
+//!   that process afterwards arrives after that message. A handler must have learnt of it by a
+//!   message, or by something for which its turn had to wait; a thread outside the workers, by any
+//!   means. A handler that learns of it without waiting (from a lock, an atomic, a blocking
 //!   channel, a future that was ready at once) gets no such order.
 //! - **Nothing vanishes.** A message is handled, or handed back ([`SendError`]), or its caller
-//!   learns why not ([`CallError`]). Only messages that were *sent*, not called, are dropped if the
-//!   process exits before it handles them.
-//! - **An address names one process for ever.** Memory is reused, addresses are not.
+//!   learns why not ([`CallError`]). Only messages that were *sent*, not called, are dropped
+//!   silently if the process exits before it handles them.
+//! - **An address names one process for ever.** Memory is reused, addresses never are.
 //! - **Every call has a deadline**, five seconds unless [`within`](Call::within) sets another.
 //!
 //! # Waiting
 //!
-//! Handlers may await anything made for tokio: timers, sockets, database clients. throng brings a
-//! tokio runtime ([`RuntimeBuilder::start`]) or uses yours ([`RuntimeBuilder::attach`]). Processes
-//! are not tokio tasks; they run on throng's own workers. A handler should not block its thread:
-//! await [`Context::blocking`] instead. A handler that blocks is reported, and a spare worker takes
-//! over the processes that wait behind it.
+//! Handlers may await anything made for tokio: timers, sockets, database clients. throng starts a
+//! tokio runtime of its own ([`RuntimeBuilder::start`]) or uses yours ([`RuntimeBuilder::attach`]).
+//! Processes are not tokio tasks; they run on throng's own workers. A handler should not block its
+//! thread: await [`Context::blocking`] instead. A handler that blocks is reported in an event, and
+//! a spare worker takes over the processes that wait behind it.
 //!
 //! During a turn a process handles no other message, so calls can deadlock. A process's call to
-//! itself fails at once; among processes whose calls wait for each other in a ring, a call soon
-//! fails: [`CallError::Cycle`]. Send instead, or [ask](Address::ask) and answer from a later turn.
+//! itself fails at once with [`CallError::Cycle`]. If the calls of several processes wait for each
+//! other in a ring, one of these calls soon fails with the same error. To avoid both, send instead,
+//! or [ask](Address::ask) and answer from a later turn.
 //!
 //! # Inspection
 //!
@@ -69,9 +71,9 @@
 //! [`tree`](RuntimeHandle::tree) show the processes, [`metrics`](RuntimeHandle::metrics) the
 //! runtime as a whole. Faults and overload are also reported as [`tracing`] events. A separate
 //! thread calls the subscriber, so a subscriber that blocks or panics delays no process and no
-//! timer. At most ten events a second of each kind about each kind of process are emitted, and at
-//! most 1,024 wait; a further event gives the number left out. The targets are part of the public
-//! interface:
+//! timer. At most ten events a second of each kind are emitted about each type of process, and at
+//! most 1,024 events wait for the subscriber; a further event gives the number of events left out.
+//! The targets are part of the public interface:
 //!
 //! | event | level | target | fields |
 //! |---|---|---|---|
@@ -91,11 +93,11 @@
 //! # Further reading
 //!
 //! [`guide::tutorial`] shows all of this in ten minutes, with `#[process]`, which turns the methods
-//! of an `impl` block into messages. [`guide::testing`] is about tests that find the schedules
-//! nobody thought of. [`guide::deadlock`] is about call cycles, [`guide::sockets`] about connections
-//! and web servers. [`guide::erlang`], [`guide::kameo`], [`guide::ractor`] and [`guide::actix`] map
-//! the terms of these systems to throng's. [`guide::costs`] lists the cost of each operation and the
-//! commands that measure it.
+//! of an `impl` block into messages. [`guide::testing`] is about tests that search for the schedule
+//! that breaks a program. [`guide::deadlock`] is about call cycles, [`guide::sockets`] about
+//! connections and web servers. [`guide::erlang`], [`guide::kameo`], [`guide::ractor`] and
+//! [`guide::actix`] map the terms of these systems to throng's. [`guide::costs`] lists the cost of
+//! each operation and the commands that measure it.
 
 #![deny(missing_docs)]
 // The lists are in clippy.toml; `sync` alone may call the methods.

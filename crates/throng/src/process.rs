@@ -1,5 +1,5 @@
-//! The traits that a user implements: [`Process`], [`Message`], [`Handle`]; and [`Turn`], to which
-//! every message and every hook of a process comes down.
+//! The traits that a user implements: [`Process`], [`Message`], [`Handle`]; and [`Turn`], the form
+//! in which the runtime runs every message and every hook of a process.
 
 use crate::address::Pid;
 use crate::exit::ExitReason;
@@ -22,10 +22,10 @@ use std::task::Poll;
 /// ```
 ///
 /// Cost: a live process takes one slot of 48 bytes plus its state, rounded up to 64, 128, 192 or
-/// 256 bytes (above that the steps are wider). The hooks cost nothing where they are not
-/// overridden.
+/// 256 bytes (above that the steps are wider). A hook that is not overridden costs nothing.
 pub trait Process: Sized + Send + 'static {
-    /// Runs before the first message. The part before its first wait also runs before any signal.
+    /// Runs before the first message is handled. The part before the hook's first wait also runs
+    /// before any signal.
     ///
     /// So a process that calls [`trap_exits`](Context::trap_exits) in that part traps every exit
     /// signal.
@@ -34,10 +34,10 @@ pub trait Process: Sized + Send + 'static {
         Nothing
     }
 
-    /// Runs after the last message, on every exit except a kill; also after a panic.
+    /// Runs after the last message is handled, on every exit except a kill; also after a panic.
     ///
-    /// Messages that are still queued, or are sent while this runs, are dropped after it, and their
-    /// callers get an error. A kill ends this hook too.
+    /// Messages that are still queued, or are sent while this hook runs, are dropped after it, and
+    /// their callers get an error. A kill ends this hook too.
     fn stopping(
         &mut self,
         reason: &ExitReason,
@@ -49,16 +49,17 @@ pub trait Process: Sized + Send + 'static {
 
     /// Runs when a process that this process [monitors](Context::monitor) has exited.
     ///
-    /// Runs once for each monitor, after all messages that the exited process had sent to this one.
+    /// Runs once for each monitor, after all messages that the exited process had sent to this
+    /// process.
     fn down(&mut self, down: Down, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = (down, cx);
         Nothing
     }
 
-    /// Runs when an exit signal arrives and this process [traps](Context::trap_exits) them.
+    /// Runs when an exit signal arrives, if this process [traps](Context::trap_exits) exit signals.
     ///
-    /// The exit of a parent that spawned this process [linked](Context::spawn_linked) is not passed
-    /// to this hook: this process then exits too, in order, as OTP's behaviours do.
+    /// If this process was spawned [linked](Context::spawn_linked) by a parent, the parent's exit
+    /// is not passed to this hook: this process then exits in order too, as OTP's behaviours do.
     fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = (exit, cx);
         Nothing
@@ -107,7 +108,7 @@ impl MonitorRef {
         MonitorRef { pid, number }
     }
 
-    /// The monitored process.
+    /// Returns the pid of the monitored process.
     pub fn pid(self) -> Pid {
         self.pid
     }
@@ -146,13 +147,13 @@ pub trait Message: Send + 'static {
 /// }
 /// ```
 ///
-/// A handler may await any tokio timer, socket or client. It should not block its thread: processes
-/// queued behind it wait, until after some milliseconds
-/// ([`stuck_after`](crate::RuntimeBuilder::stuck_after)) a spare worker takes over and a warning
-/// names the process and the message.
+/// A handler may await any tokio timer, socket or client. A handler should not block its thread:
+/// the processes queued behind it wait until, after some milliseconds
+/// ([`stuck_after`](crate::RuntimeBuilder::stuck_after)), a spare worker takes them over and a
+/// warning names the process and the message.
 ///
 /// Cost: a handler that finishes without suspending is polled once in place, about as fast as a
-/// function call. A handler that suspends keeps the memory of its future until it is done.
+/// function call. A handler that suspends takes memory for its future until the handler is done.
 ///
 /// # Panics
 /// A panic ends only this process, with [`ExitReason::Panicked`], and drops its state. Its callers
@@ -166,11 +167,11 @@ pub trait Handle<M: Message>: Process {
     ) -> impl Future<Output = M::Reply> + Send;
 }
 
-/// A queued item of a mailbox: anything that can run as a turn of a `P`.
+/// An item of a mailbox that can run as a turn of a `P`.
 ///
-/// Each [`Message`] that `P` handles is a turn; users need nothing else. A layer on top implements
-/// this trait for types of its own, to wrap a handler: the durable layer runs the handler and then
-/// waits for the disk, all in the same turn.
+/// Each [`Message`] that `P` handles is a turn, and most programs need no other. A layer on top
+/// implements this trait for types of its own, to wrap a handler: the durable layer runs the
+/// handler and then waits for the disk, all in the same turn.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -202,8 +203,8 @@ pub trait Turn<P: Process>: Send + 'static {
     /// Type of the value that a call with this turn returns.
     type Reply: Send + 'static;
 
-    /// Whether bounds and the budget apply to a call with this turn. They do, except to turns of
-    /// the runtime itself.
+    /// Whether mailbox bounds and the mailbox budget apply to a call with this turn; `false` only
+    /// for turns of the runtime itself.
     #[doc(hidden)]
     const COUNTED: bool = true;
 
@@ -226,7 +227,7 @@ impl<P: Handle<M>, M: Message> Turn<P> for M {
 /// A message that a timer can send again and again: any type that is [`Clone`].
 ///
 /// See [`RuntimeHandle::send_every`](crate::RuntimeHandle::send_every). The trait requires nothing
-/// beyond `Clone`. It exists for the compiler's message about a type without it.
+/// beyond `Clone`. Its purpose is a clear compiler error for a type without `Clone`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sent again and again: it is not `Clone`",
     label = "each period sends a clone of this message",
@@ -238,9 +239,9 @@ pub trait Repeatable: Clone {}
 #[diagnostic::do_not_recommend]
 impl<T: Clone> Repeatable for T {}
 
-/// Marker that makes a type invariant in the process type `P`: neither a subtype nor a supertype
-/// will do. A turn is given the state as a `P`: with a subtype, functions in the state that keep
-/// their `'static` argument could be called with a borrowed value.
+/// Marker that makes a type invariant in the process type `P`, so that neither a subtype nor a
+/// supertype of `P` can take its place. A turn is given the state as a `P`: with a subtype,
+/// functions in the state that keep their `'static` argument could be called with a borrowed value.
 ///
 /// ```
 /// use throng::{Child, prelude::*};
@@ -287,8 +288,8 @@ impl<T: Clone> Repeatable for T {}
 ///
 pub(crate) type Exactly<P> = PhantomData<fn(P) -> P>;
 
-/// The future of a hook that is not overridden. Its layout, zero bytes aligned to 512, tells it
-/// from every other future at compile time.
+/// The future of a hook that is not overridden. Its layout, zero bytes aligned to 512,
+/// distinguishes this future from every other at compile time.
 #[repr(align(512))]
 struct Nothing;
 
@@ -362,7 +363,7 @@ impl<P: Process> Turn<P> for DownTurn {
     type Reply = ();
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
-        // False if the process has demonitored it meanwhile.
+        // False if the process has removed the monitor meanwhile.
         if cx.forget_monitor(self.0.monitor) {
             process.down(self.0, cx).await;
         }

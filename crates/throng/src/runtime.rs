@@ -272,7 +272,8 @@ impl RuntimeHandle {
         message_timer::send_every(self.scheduler(), to, period, message)
     }
 
-    /// Number of live processes. Exact when nothing is being spawned or exiting.
+    /// Returns the number of live processes. The number is exact while no process is being spawned
+    /// or exits.
     pub fn process_count(&self) -> u64 {
         self.0.scheduler.live()
     }
@@ -284,17 +285,17 @@ impl RuntimeHandle {
         self.0.budget.queued()
     }
 
-    /// Limit on the bytes of messages queued in all mailboxes.
+    /// Returns the limit on the bytes of messages queued in all mailboxes together.
     pub fn mailbox_bytes_limit(&self) -> u64 {
         self.0.budget.limit()
     }
 
-    /// Limit on the number of live processes.
+    /// Returns the limit on the number of live processes.
     pub fn process_limit(&self) -> u64 {
         self.0.permits.limit
     }
 
-    /// The tokio runtime whose timers and sockets the handlers use.
+    /// Returns the tokio runtime whose timers and sockets the handlers use.
     pub fn tokio(&self) -> &tokio::runtime::Handle {
         &self.0.tokio
     }

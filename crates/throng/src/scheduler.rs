@@ -211,7 +211,7 @@ impl Drop for Due<'_> {
     }
 }
 
-/// Part of a worker that other threads access. It has cache lines of its own, because its worker
+/// The part of a worker that other threads access. Has cache lines of its own, because its worker
 /// writes there at each turn.
 #[repr(align(128))]
 pub(crate) struct Remote {
@@ -494,8 +494,8 @@ impl Scheduler {
 
     /// Takes over the processes and alarms of a worker that is stuck in a turn.
     pub(crate) fn relieve(&self, worker: usize) {
-        /// Number of waiting tokens above which no more alarms are rung; the rest of a million
-        /// alarms can ring once these have run.
+        /// Number of waiting tokens above which this call rings no more alarms; the rest of perhaps
+        /// a million alarms can ring once the processes of these tokens have run.
         const INJECTED_MOST: usize = 1024;
         const SLICES: usize = 64;
         let Remote { lifo_slot, exit_slot, .. } = &self.remotes[worker];

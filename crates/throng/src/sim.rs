@@ -131,7 +131,7 @@ impl Sim {
         &self.runtime
     }
 
-    /// Returns the faults of this run, to add some or to stop all.
+    /// Returns the [`Faults`] of this run, by which a test injects faults or stops them all.
     pub fn faults(&self) -> Faults<'_> {
         Faults(&self.controls)
     }
@@ -155,8 +155,8 @@ impl Sim {
     }
 }
 
-/// Faults to be injected; see [`Sim::faults`]. A fault's rate is the number of faults in 1,000
-/// steps of the processes that it is for.
+/// The faults that the simulator injects into a run, from [`Sim::faults`]. Each method adds a
+/// fault; its `per_mille` is the number of faults per 1,000 steps of the processes concerned.
 #[derive(Clone, Copy)]
 pub struct Faults<'a>(&'a Controls);
 
@@ -172,12 +172,12 @@ impl Faults<'_> {
         self.add(None, Kind::Crash, per_mille)
     }
 
-    /// Delays processes of any type that could run, by up to `most`.
+    /// Delays processes of any type that are ready to run, each time by up to `most`.
     pub fn delay(self, most: Duration, per_mille: u32) -> Self {
         self.add(None, Kind::Delay(most), per_mille)
     }
 
-    /// Stops the injection of faults.
+    /// Stops the injection of all faults.
     pub fn stop(self) {
         lock(&self.0.plan).faults.clear();
     }

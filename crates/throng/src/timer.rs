@@ -84,8 +84,8 @@ impl Tick {
     }
 }
 
-/// The clock that all workers share: read by a load, advanced by any thread that refreshes it. It
-/// has a cache line of its own, because all workers read it at each turn.
+/// The clock that all workers share: read by a load, advanced by any thread that refreshes it. Has
+/// a cache line of its own, because all workers read it at each turn.
 #[repr(align(128))]
 pub(crate) struct Clock {
     epoch: Epoch,

@@ -135,10 +135,9 @@ impl RawAddress {
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone)
     }
 
-    /// Queues a message of a user's like [`offer`](Self::offer), but if the mailbox is full and
-    /// bounded with `Overflow::Wait`, the message waits for room. The waker, if given, is called
-    /// when the wait is over; without a waker the message itself must notify its sender, by its
-    /// `refuse`.
+    /// Queues a user's message like [`offer`](Self::offer), but if the mailbox is full and bounded
+    /// with `Overflow::Wait`, the message waits for room. The waker, if given, is called when the
+    /// wait is over; without a waker, the message's own `refuse` must notify its sender.
     ///
     /// # Safety
     /// The same as for [`push`](Self::push).

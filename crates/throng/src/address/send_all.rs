@@ -42,12 +42,12 @@ pub trait SendAll<T: Clone> {
 
     /// Sends a message, cloned for each process but the last.
     ///
-    /// This is a [`send`](Address::send) to each process: in order with the sender's other messages
-    /// to that process. A send that fails does not prevent the others.
+    /// Equivalent to a [`send`](Address::send) to each process: in order with the sender's other
+    /// messages to that process. A send that fails does not prevent the others.
     ///
     /// # Errors
     /// [`SendAllError`] lists the processes to which the message could not be sent, with the
-    /// reasons. It was sent to all others.
+    /// reasons. All other processes were sent the message.
     ///
     /// # Panics
     /// If cloning the message panics. The message has then been sent to the processes before.

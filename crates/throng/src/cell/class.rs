@@ -53,10 +53,10 @@ impl<P> StateLayout<P> {
     };
 }
 
-/// Pointer to the state of a cell.
+/// Returns a pointer to the state of a cell's process.
 ///
 /// # Safety
-/// The cell is that of a `P`, or about to become so.
+/// The cell is that of a `P`, or is about to be given a `P`.
 #[inline(always)]
 pub(super) unsafe fn state<P>(cell: NonNull<Cell>) -> *mut P {
     if StateLayout::<P>::BOXED {
@@ -69,6 +69,10 @@ pub(super) unsafe fn state<P>(cell: NonNull<Cell>) -> *mut P {
     }
 }
 
+/// Drops the state of a cell's process, and frees its box, if it has one.
+///
+/// # Safety
+/// The cell holds the state of a `P`, which is not used again.
 unsafe fn drop_state<P>(cell: NonNull<Cell>) {
     // SAFETY: by the caller's contract the state exists and is not used again.
     unsafe {

@@ -36,6 +36,8 @@ unsafe impl Send for CurrentProcess {}
 unsafe impl Sync for CurrentProcess {}
 
 impl CurrentProcess {
+    /// Returns the token's process as the current process.
+    ///
     /// # Safety
     /// The value is used only while a turn of this cell is under way, and only by that turn.
     #[inline(always)]
@@ -43,6 +45,8 @@ impl CurrentProcess {
         CurrentProcess(token.0)
     }
 
+    /// Returns the process of `cell` as the current process.
+    ///
     /// # Safety
     /// The calling thread holds the cell's token and is in its turn, for as long as the value is
     /// used.
@@ -51,12 +55,12 @@ impl CurrentProcess {
         CurrentProcess(cell.0)
     }
 
-    /// Pid of the process that the turn belongs to.
+    /// Returns the pid of the process whose turn this is.
     pub(crate) fn pid(self) -> Pid {
         pid(self.0)
     }
 
-    /// The cell itself.
+    /// Returns a reference to the process's cell.
     pub(crate) fn as_ref(self) -> CellRef {
         CellRef(self.0)
     }
@@ -84,8 +88,9 @@ impl CurrentProcess {
     #[inline(always)]
     pub(crate) fn state<P: Process>(self) -> NonNull<P> {
         debug_assert!(ManuallyDrop::new(Token(self.0)).is_a::<P>(), "the state is another type's");
-        // SAFETY: the cell is that of a `P`, so the pointer is into its slot or box, and not null;
-        // the code that dereferences it justifies that itself.
+        // SAFETY: the turn has the token of a `P`'s cell (invariant 1; the assertion above checks
+        // the type), so the pointer is into its slot or box, and not null; code that dereferences
+        // the pointer justifies that itself.
         unsafe { NonNull::new_unchecked(class::state::<P>(self.0)) }
     }
 
@@ -142,7 +147,7 @@ impl CurrentProcess {
         unsafe { self.0.as_ref() }.turn.clear_fresh();
     }
 
-    /// Value attached at the spawn.
+    /// Returns the value attached at the spawn.
     pub(crate) fn attachment(&mut self) -> Option<&mut Attachment> {
         // SAFETY: the turn has the token (invariant 1) and one context, which holds this and lends
         // it exclusively; signals, which change the extension, are not acted on while the turn

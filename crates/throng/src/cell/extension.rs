@@ -62,7 +62,7 @@ pub(crate) struct Extension {
 }
 
 /// Number of messages that an async process keeps, all of one size. Every process that has an
-/// extension pays for the size of this.
+/// extension pays for the size of this type.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeptLoad {
     messages: u32,

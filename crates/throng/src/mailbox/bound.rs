@@ -83,9 +83,9 @@ impl MailboxBound {
 /// not notified if the message is dropped later.
 ///
 /// If messages that an async process has [passed over](crate::Inbox::recv_match) fill its mailbox,
-/// then with `Wait`, `Reject` and `DropNewest` the message that it waits for does not get in. With
-/// `Wait` the sender and the receive wait for each other until the first of their deadlines
-/// expires; without a deadline on either side, until the process is ended.
+/// then with `Wait`, `Reject` and `DropNewest` the message for which the process waits does not get
+/// in. With `Wait`, the sender and the process wait for each other until the first of their
+/// deadlines expires; if neither has a deadline, until the process is ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Overflow {
     /// Senders that can wait do so, and are admitted in order of arrival.

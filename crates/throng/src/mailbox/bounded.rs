@@ -333,8 +333,8 @@ impl BoundedQueue {
         lock(&self.0).holds = true;
     }
 
-    /// Owner: settles the message taken last, which leaves `left` messages to be kept; they hold
-    /// places if it did. (`left` is 0 or 1 except for turns that users implement themselves.)
+    /// Owner: settles the message taken last, from which `left` messages are kept; they hold places
+    /// if that message did. (`left` is 0 or 1 except for turns that users implement themselves.)
     pub(crate) fn settle(&self, left: usize) -> Settled {
         let mut state = lock(&self.0);
         let is_counted = mem::take(&mut state.taken_counts);

@@ -44,7 +44,7 @@ pub(crate) struct ReplySlot {
 #[cfg(not(throng_loom))]
 const _: () = assert!(size_of::<ReplySlot>() == 3 * size_of::<usize>(), "no padding");
 
-/// Duty of the callee after it has stored its outcome.
+/// Step that the callee has to take after it has stored its outcome.
 #[must_use]
 pub(crate) enum Completed {
     /// The caller will take the outcome. Call the waker, if the caller sleeps.

@@ -130,9 +130,13 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         unsafe { (&raw mut (*train.as_ptr()).cars).cast::<T>().add(place as usize) }
     }
 
+    /// Frees the block of a train.
+    ///
+    /// # Safety
+    /// The caller is the last side of the train, or has never pushed it, and all cars are taken.
     unsafe fn free(train: NonNull<Self>) {
-        // SAFETY: the coupling made the caller the last side (its invariant 3), or the train was
-        // never pushed; all cars are taken.
+        // SAFETY: by the contract no other side reaches the block, which was allocated with this
+        // layout.
         unsafe { block::free(train.cast(), Self::LAYOUT) };
     }
 
@@ -157,6 +161,9 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     /// Receiver: takes the next car; `None` if there is none, and then the receiver has let go.
+    ///
+    /// # Safety
+    /// The caller is the receiver, and has not let go.
     #[inline(always)]
     unsafe fn take(train: NonNull<Self>) -> Option<T> {
         // SAFETY: the caller is the receiver, and has not let go. The count seen covers the car
@@ -200,6 +207,9 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     /// Returns the number of cars left.
+    ///
+    /// # Safety
+    /// The message is the envelope of such a train; the caller is the receiver, and has not let go.
     unsafe fn left(message: NonNull<Envelope>) -> u64 {
         let train = message.cast::<Self>();
         // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
@@ -210,6 +220,9 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     /// Lets go of the train if no car is left; false if there is one.
+    ///
+    /// # Safety
+    /// The message is the envelope of such a train; the caller is the receiver, and has not let go.
     unsafe fn uncouple(message: NonNull<Envelope>) -> bool {
         let train = message.cast::<Self>();
         // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
@@ -291,10 +304,14 @@ impl Rear {
     }
 }
 
+/// Ends the sender's use of a train, and frees it if the receiver has let go before.
+///
+/// # Safety
+/// The message is the envelope of a `Train<P, T>`; the caller is the sender, and has not let go.
 unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Envelope>) {
     let train = message.cast::<Train<P, T>>();
-    // SAFETY: the sender has not let go before, so the train is there; if the sender is the last
-    // side, all cars are taken (invariants 2 and 3 of `coupling`).
+    // SAFETY: by the contract the sender has not let go before, so the train is there; if the
+    // sender is the last side, all cars are taken (invariants 2 and 3 of `coupling`).
     unsafe {
         if (*train.as_ptr()).coupling.0.leave() {
             Train::free(train);

@@ -149,7 +149,8 @@ impl Slab {
             // The lock is held only to look up a segment's address, not while visiting.
             while let Some((start, cut)) = self.segment(class, index) {
                 for slot in 0..cut {
-                    // SAFETY: the segment is of this class, and the slot has been cut.
+                    // SAFETY: `segment` looked in the list of this class, and the slot's index is
+                    // below `cut`.
                     visit(unsafe { CellRef::new(slot_at(start, class, slot)) });
                 }
                 index += 1;
@@ -165,7 +166,7 @@ impl Slab {
                 let first = segment.slot(class, 0).addr().get();
                 let offset = address.checked_sub(first)?;
                 let (index, beyond) = (offset / class.bytes(), offset % class.bytes());
-                // SAFETY: the segment is of this class, and the slot has been cut.
+                // SAFETY: the segment is in the list of this class, and `index` is below `cut`.
                 (beyond == 0 && index < segment.cut)
                     .then(|| unsafe { CellRef::new(segment.slot(class, index)) })
             })
@@ -182,7 +183,8 @@ impl Slab {
                     place = SlotPlace { segment: place.segment + 1, slot: 0, ..place };
                 }
                 Some((start, _)) => {
-                    // SAFETY: the segment is of this class, and the slot has been cut.
+                    // SAFETY: `segment` looked in the list of this class, and by the arm above
+                    // `place.slot` is below `cut`.
                     let cell = unsafe { CellRef::new(slot_at(start, class, place.slot)) };
                     return Some((cell, SlotPlace { slot: place.slot + 1, ..place }));
                 }
@@ -386,7 +388,9 @@ impl Segment {
         let end = (self.cut + Magazine::full(class.bytes())).min(slots);
         for index in (self.cut..end).rev() {
             let slot = self.slot(class, index);
-            // SAFETY: zeroed memory is the header of a cell before its first process.
+            // SAFETY: the slot is in this segment, because `end` is at most `slots`; its memory is
+            // a cell from the start, for zeroed memory is the header of a cell before its first
+            // process.
             let mailbox = unsafe { &slot.as_ref().mailbox };
             if index >= self.used {
                 mailbox.set_free(Generation::FIRST);
@@ -419,7 +423,7 @@ impl Unused {
                 Ok(layout) => layout,
                 Err(_) => panic!("a chunk has a layout"),
             };
-        // SAFETY: the size is not zero.
+        // SAFETY: the size of `LAYOUT` is at least two segments, not zero.
         let memory = NonNull::new(unsafe { alloc_zeroed(LAYOUT) })
             .unwrap_or_else(|| handle_alloc_error(LAYOUT));
         require_spare_bits(memory, LAYOUT.size());

@@ -199,7 +199,7 @@ impl PrometheusText {
         self.gauge(name, help, value);
     }
 
-    /// Returns the text.
+    /// Returns the metrics appended so far, in the text format of Prometheus.
     pub fn into_text(self) -> String {
         self.text
     }

@@ -121,7 +121,8 @@ impl RuntimeHandle {
 /// shared by all guests.
 struct SpawnResources<'a> {
     shared: &'a Shared,
-    /// The worker's part of the scheduler; `None` on a thread that is no worker.
+    /// The part of the scheduler that belongs to this thread's worker; `None` on a thread that is
+    /// not a worker.
     remote: Option<&'a Remote>,
     class: &'a Class,
     slots: &'a mut SlotCache,

@@ -32,7 +32,7 @@ pub(crate) struct RunQueue<T> {
     slots: [AtomicPtr<T>; CAPACITY],
 }
 
-/// Entries taken at once.
+/// Batch of entries that a single steal has taken from a queue.
 pub(crate) struct Grab<T> {
     entries: [*mut T; CAPACITY / 2],
     count: usize,

@@ -16,8 +16,8 @@
 use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{Mutex, lock};
 
-/// Sleeping and searching workers; see the file's head. It has cache lines of its own, because
-/// searchers write it all the time and the data beside it is read by each turn.
+/// Sleeping and searching workers; see the file's head. Has cache lines of its own, because
+/// searchers write it all the time and each turn reads the data beside it.
 #[repr(align(128))]
 pub(crate) struct Sleepers {
     list: Mutex<Vec<usize>>,
@@ -79,7 +79,8 @@ impl Sleepers {
         self.searching.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    /// Enters a worker that found nothing in the list. It must check for work once more after this.
+    /// Enters a worker that found no work in the list of sleepers. The worker must check for work
+    /// once more after this call.
     pub(crate) fn begin_sleep(&self, worker: usize, was_searching: bool) {
         {
             let mut list = lock(&self.list);

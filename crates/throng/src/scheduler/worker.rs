@@ -52,16 +52,17 @@ const QUEUED_MOST: u32 = 128;
 /// waiting processes come first: if only a single process did, two processes that wake each other
 /// and a third each time would make the queue grow without end.
 const LIFO_STREAK: u32 = 32;
-/// Number of processes after which alarms are rung although many processes wait.
+/// Number of processes run after which a worker rings due alarms although its queue is full.
 const ALARMS_FIRST: u32 = 61;
-/// Number of sends in a turn after which the process woken last is put where others can take it.
+/// Number of sends in a turn after which the worker puts the process woken last where other workers
+/// can take it.
 const SENDS_PER_EXPOSURE: u32 = 256;
 /// Number of rounds for which a worker searches before it sleeps: a few microseconds, because
 /// waking a thread costs ten times that.
 const SEARCH_ROUNDS: u32 = 60;
 const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
-/// Number of links and monitors of a dead process that are notified before others run.
+/// Number of links and monitors of a dead process that are notified before other processes run.
 const TOLD_AT_ONCE: usize = 256;
 /// Greatest time ahead for which an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
@@ -435,8 +436,9 @@ impl Worker {
         &self.scheduler().alarms[self.alarms]
     }
 
-    /// Tick at which a call is late. A call's own deadline counts from the true time; the default
-    /// deadline, which nearly every call has, counts from the last reading of the clock.
+    /// Returns the tick at which a call times out. A call's own deadline counts from the true time;
+    /// the default deadline, which nearly every call has, counts from the last reading of the
+    /// clock.
     #[inline]
     pub(crate) fn deadline(&self, own: Option<Duration>, usual: Duration) -> Tick {
         let clock = &self.scheduler().clock;
@@ -446,7 +448,7 @@ impl Worker {
         }
     }
 
-    /// Has the running process woken at a tick; true if the tick is reached.
+    /// Sets an alarm that wakes the running process at a tick; true if the tick is reached already.
     #[inline]
     pub(crate) fn set_alarm(&self, cell: CellRef, at: Tick) -> bool {
         let now = self.scheduler().clock.now();
@@ -515,7 +517,7 @@ impl Worker {
         self.probes.borrow_mut().push(probe);
     }
 
-    /// Number that no probe of this runtime has.
+    /// Returns a number that no other probe of this runtime has.
     pub(crate) fn number_probe(&self) -> u64 {
         let number = self.probes_numbered.get() + 1;
         self.probes_numbered.set(number);

@@ -78,8 +78,8 @@ pub struct GroupEvent<P> {
 pub enum GroupChange {
     /// A process has joined, perhaps not for the first time.
     Joined,
-    /// A process has taken a join back, or has exited; an exit makes an event for each of its
-    /// joins.
+    /// A join was taken back, or the process has exited; an exit makes an event for each join of
+    /// the process.
     Left,
 }
 
@@ -102,13 +102,13 @@ impl RuntimeHandle {
 }
 
 impl<P: Process> Group<P> {
-    /// The group's name.
+    /// Returns the group's name.
     pub fn name(&self) -> &Name {
         &self.0.name
     }
 
-    /// Lets a process join; false if it has exited. The process is a member until it exits, or has
-    /// [left](Self::leave) as often as it has joined.
+    /// Adds a process to the group; returns `false` if the process has exited. The process is a
+    /// member until it exits, or has [left](Self::leave) as often as it has joined.
     ///
     /// Cost: the group's lock; the first time, an allocation and a signal to the process.
     pub fn join(&self, member: Address<P>) -> bool {
@@ -117,22 +117,22 @@ impl<P: Process> Group<P> {
         joined
     }
 
-    /// Takes back a single join of a process; false if the process is not a member.
+    /// Takes back a single join of a process; returns `false` if the process is not a member.
     pub fn leave(&self, member: Address<P>) -> bool {
         let left = self.0.leave(member);
         self.0.tell();
         left
     }
 
-    /// The members, in no particular order. A process that has joined twice is listed twice, as in
-    /// OTP.
+    /// Returns the members, in no particular order. A process that has joined twice is listed
+    /// twice, as in OTP.
     ///
     /// A process that has just exited may still be listed.
     pub fn members(&self) -> Vec<Address<P>> {
         lock(&self.0.state).list()
     }
 
-    /// Number of processes that are members, each counted once.
+    /// Returns the number of processes that are members, each counted once.
     pub fn len(&self) -> usize {
         lock(&self.0.state).members.len()
     }
@@ -142,8 +142,8 @@ impl<P: Process> Group<P> {
         self.len() == 0
     }
 
-    /// Sends a message to each member once, however often it has joined. Returns the number of
-    /// members it was sent to.
+    /// Sends a message to each member once, however often the member has joined. Returns the number
+    /// of members to which the message was sent.
     ///
     /// Cost: a copy of the list of addresses under the group's lock, then a send for each.
     pub fn broadcast<T: Turn<P> + Clone>(&self, message: T) -> usize {

@@ -35,8 +35,8 @@ impl Supervisor {
     }
 
     /// Creates a spec of a supervisor for many short-lived children, started by
-    /// [`spawn_child`](Address::spawn_child). It restarts only the child that died, and at its end
-    /// stops all children at once. OTP's `simple_one_for_one`.
+    /// [`spawn_child`](Address::spawn_child). Such a supervisor restarts only the child that died,
+    /// and stops all children at once when it exits itself. OTP's `simple_one_for_one`.
     ///
     /// ```
     /// use throng::{ChildSpec, Restart, Supervisor, prelude::*};

@@ -33,8 +33,8 @@ pub enum Restart {
     /// The child is restarted unless it ended in order: with
     /// [`Normal`](crate::ExitReason::Normal) or [`Shutdown`](crate::ExitReason::Shutdown).
     Transient,
-    /// The child is never restarted. The supervisor forgets it once it has exited or has been
-    /// stopped together with a sibling.
+    /// The child is never restarted. The supervisor drops its spec once the child has exited or has
+    /// been stopped together with a sibling.
     Temporary,
 }
 
@@ -77,8 +77,8 @@ pub(crate) enum Grace {
 /// # let _ = accounts;
 /// ```
 ///
-/// Where a spec is expected, a closure alone will do. It gets OTP's defaults: permanent, and five
-/// seconds to stop.
+/// Where a spec is expected, a closure that makes the state will do. Such a child has OTP's
+/// defaults: it is permanent, and has five seconds to stop.
 #[must_use]
 pub struct ChildSpec<P> {
     pub(crate) spawn: Arc<Spawn<P>>,
@@ -108,8 +108,8 @@ impl<P: Process> ChildSpec<P> {
         ChildSpec::fallible(move || Ok::<P, &str>(make()))
     }
 
-    /// Creates a spec of a permanent child from a closure that may fail. If it returns an error or
-    /// panics, the start fails.
+    /// Creates a spec of a permanent child from a closure that may fail. If the closure returns an
+    /// error or panics, the start fails.
     ///
     /// ```
     /// use throng::{ChildSpec, prelude::*};
@@ -150,13 +150,13 @@ impl<P: Process> ChildSpec<P> {
         self
     }
 
-    /// Kills the child to stop it, instead of asking it to exit.
+    /// Makes the supervisor stop the child by killing it, instead of asking it to exit.
     pub fn brutal_kill(mut self) -> Self {
         self.rules.grace = Grace::None;
         self
     }
 
-    /// Lets the child take any time to stop, as is usual for supervisors.
+    /// Sets no limit to the time the child may take to stop, as is usual for supervisors.
     pub fn shutdown_unlimited(mut self) -> Self {
         self.rules.grace = Grace::Unlimited;
         self
@@ -182,8 +182,8 @@ impl<P: Process> ChildSpec<P> {
         self
     }
 
-    /// Returns the handle of the child, which reaches whichever incarnation runs. Can be given to
-    /// other processes, including siblings, before anything is started.
+    /// Returns a handle to the child, which reaches the incarnation that runs at the moment. The
+    /// handle can be given to other processes, including siblings, before anything is started.
     pub fn handle(&self) -> Child<P> {
         Child::new(self.slot.clone())
     }
@@ -232,7 +232,7 @@ pub trait IntoChildSpec {
     /// Type of the child's process.
     type Process: Process;
 
-    /// Converts into a spec, with OTP's defaults for the rules that were not set.
+    /// Converts `self` into a spec, with OTP's defaults for the rules that were not set.
     fn into_child_spec(self) -> ChildSpec<Self::Process>;
 }
 

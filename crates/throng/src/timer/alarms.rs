@@ -103,7 +103,7 @@ pub(crate) struct Alarms {
 }
 
 impl Alarms {
-    /// Most entries taken out of the wheel at once.
+    /// Maximum number of entries taken out of the wheel at once.
     const SLICE: usize = 64;
 
     pub(crate) fn new(now: Tick) -> Alarms {
@@ -115,7 +115,7 @@ impl Alarms {
         }
     }
 
-    /// Tick at which there is something to do.
+    /// Returns the tick at which there is something to do.
     #[inline(always)]
     pub(crate) fn next(&self) -> Option<Tick> {
         // Relaxed: the tick only says when to take the lock, and a worker that must not miss a
@@ -153,7 +153,7 @@ impl Alarms {
         }
     }
 
-    /// Number of entries, including the dead.
+    /// Returns the number of entries, dead entries included.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         lock(&self.wheel).as_ref().map_or(0, Wheel::len)
@@ -196,7 +196,7 @@ impl Alarms {
         std::mem::take(&mut unsent)
     }
 
-    /// Tick at which there is something to do. The wheel is locked.
+    /// Returns the tick at which there is something to do. The caller has locked the wheel.
     fn next_of(&self, wheel: &Wheel<PackedTarget>, now: Tick) -> Option<Tick> {
         if self.has_unsent.load(Ordering::Relaxed) { Some(now) } else { wheel.next() }
     }

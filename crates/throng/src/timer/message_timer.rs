@@ -65,10 +65,10 @@ const TICK: Duration = Duration::from_millis(1);
 /// Dropping the handle does not cancel the timer. The timer ends with the process it sends to, as
 /// in OTP: when that process exits, the message is dropped, whatever time is left.
 ///
-/// Cost: 24 bytes, and a pooled block of 64 if the message has no more than 32; for the first timer
-/// of a process without links, monitors and names, about 200 bytes more. A cancelled timer drops
-/// its message at once; its block is freed soon after, as other timers end or are set, or when its
-/// time comes.
+/// Memory: 24 bytes, and a pooled block, of 64 bytes if the message has no more than 32 bytes; for
+/// the first timer of a process without links, monitors and names, about 200 bytes more. A
+/// cancelled timer drops its message at once; its block is freed soon after, as other timers end or
+/// are set, or when its time comes.
 pub struct Timer(NonNull<Head>);
 
 // SAFETY: the message is `Send`, and invariant 1 of `timer_state` gives it to one side at a time.
@@ -148,13 +148,13 @@ impl AtomicStand {
         AtomicStand(AtomicU32::new(rest.into()))
     }
 
-    /// Number of full reaches of the wheel that are left when the alarm rings.
+    /// Returns the number of full reaches of the wheel that are left when the alarm rings.
     fn rest(&self) -> u16 {
         self.0.load(Ordering::Relaxed) as u16
     }
 
-    /// Index of the wheel in which the timer was last set. It only says where to look for dead
-    /// entries, so an outdated index does no harm.
+    /// Returns the index of the wheel in which the timer was last set. The index only says where to
+    /// look for dead entries, so an outdated index does no harm.
     fn wheel(&self) -> usize {
         (self.0.load(Ordering::Relaxed) >> u16::BITS) as usize
     }
@@ -209,6 +209,8 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         (Timer(block.cast()), TimerShare(block.cast()), TimerTie(block.cast()))
     }
 
+    /// Moves the message out of a block.
+    ///
     /// # Safety
     /// The block exists and is a `Block<P, T>`, and the caller has the right to its message.
     unsafe fn take_message(head: NonNull<Head>) -> T {
@@ -219,11 +221,19 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         }
     }
 
+    /// Drops the message of a block.
+    ///
+    /// # Safety
+    /// The same as for [`take_message`](Self::take_message).
     unsafe fn drop_message(head: NonNull<Head>) {
         // SAFETY: the caller keeps the contract of `take_message`: it owns the message of a `Self`.
         drop_users(unsafe { Self::take_message(head) });
     }
 
+    /// Sends the message of a timer that has rung, unless the timer is over.
+    ///
+    /// # Safety
+    /// The block is a `Block<P, T>`.
     unsafe fn send(share: TimerShare, _: Tick) -> Option<Unsent> {
         if share.head().state.end() != Ended::Mine {
             return None;
@@ -238,6 +248,10 @@ impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
     const EVERY: &'static Kind =
         &Kind { ring: Self::beat, drop_message: Self::drop_message, layout: Layout::new::<Self>() };
 
+    /// Sends the beat of an interval that has rung, unless the interval is over.
+    ///
+    /// # Safety
+    /// The block is a `Block<P, T>`.
     unsafe fn beat(share: TimerShare, at: Tick) -> Option<Unsent> {
         if share.is_over() {
             return None;
@@ -261,6 +275,8 @@ impl TimerShare {
         ManuallyDrop::new(self).0.cast()
     }
 
+    /// Restores a share from a pointer.
+    ///
     /// # Safety
     /// The pointer is from `into_raw`, and is used for one share at a time.
     pub(crate) unsafe fn from_raw(raw: NonNull<()>) -> TimerShare {
@@ -380,7 +396,8 @@ impl Drop for TimerTie {
     }
 }
 
-/// Name of a timer in a signal to the process it sends to. Holds no side of it.
+/// Identifies a timer in a signal to the process to which it sends. Does not keep the timer's
+/// block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimerRef(NonNull<Head>);
 

@@ -69,6 +69,8 @@ const LAYOUT: Layout = Layout::new::<Envelope>();
 
 static DISPATCH: Dispatch = Dispatch::aside(run, discard, TurnTitle::TIMEOUT);
 
+/// Frees the block of a timeout message.
+///
 /// # Safety
 /// The message was made by `queue` and belongs to the caller.
 unsafe fn free(message: NonNull<Envelope>) {

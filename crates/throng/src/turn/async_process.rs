@@ -70,7 +70,8 @@ use std::ptr;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-/// The messages of an async process, which takes them when and in the order it likes.
+/// The mailbox of an async process, from which the process takes messages when and in the order it
+/// likes.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -125,7 +126,8 @@ pub struct AsyncProcess<M> {
 }
 
 // SAFETY: `arriving` is null whenever the process changes threads, because a nested turn begins and
-// ends within a receive's poll (invariant 3). The other field is `Send`.
+// ends within a receive's poll (invariant 3). `seldom` is `Send`: messages `M`, function pointers
+// and wakers.
 unsafe impl<M: Send> Send for AsyncProcess<M> {}
 
 /// Fields that most async processes never need.
@@ -156,16 +158,17 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         self.recv_match(|_| true)
     }
 
-    /// Waits for the next message, but no longer than `timeout`; returns `None` when that is over.
+    /// Waits for the next message, but no longer than `timeout`; returns `None` if no message has
+    /// come by then.
     ///
-    /// With a timeout of zero, it takes a message that is queued and does not wait. The time counts
-    /// from the first poll, is kept to a few milliseconds, and is never cut short.
+    /// A timeout of zero takes a message that is queued and does not wait. The timeout counts from
+    /// the first poll. It may expire some milliseconds late, but never early.
     pub fn recv_timeout(&mut self, timeout: Duration) -> impl Future<Output = Option<M>> + Send {
         self.recv_match_timeout(|_| true, timeout)
     }
 
-    /// Waits for the first message that matches. The messages before it stay queued in their order,
-    /// and later receives look at them first.
+    /// Waits for the first message for which `matches` returns true. The messages before it stay
+    /// queued in their order, and later receives look at them first.
     ///
     /// A message that is passed over stays queued, as in OTP: it counts in
     /// [`ProcessInfo`](crate::ProcessInfo), against the
@@ -193,8 +196,8 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         })
     }
 
-    /// Waits for the first message that matches, but no longer than `timeout`; see
-    /// [`recv_match`](Self::recv_match) and [`recv_timeout`](Self::recv_timeout).
+    /// Waits for the first message for which `matches` returns true, but no longer than `timeout`;
+    /// see [`recv_match`](Self::recv_match) and [`recv_timeout`](Self::recv_timeout).
     pub fn recv_match_timeout(
         &mut self,
         mut matches: impl FnMut(&M) -> bool + Send,
@@ -209,7 +212,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         poll_fn(move |task| self.poll(task, &mut matches, &mut passed, Some(&mut limit)))
     }
 
-    /// Takes the next message, if a message is queued.
+    /// Takes the next message without waiting; `None` if no message is queued.
     ///
     /// # Panics
     /// If called outside of this process.
@@ -222,12 +225,13 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         })
     }
 
-    /// The address of this process.
+    /// Returns the address of this process.
     pub fn address(&self) -> Address<AsyncProcess<M>> {
         Address::from_raw(self.pid.raw())
     }
 
-    /// Turns the exits of processes that this process [monitors](Context::monitor) into messages.
+    /// Delivers the exit of each process that this process [monitors](Context::monitor) as a
+    /// message, which `message` makes from the [`Down`].
     ///
     /// ```
     /// use throng::prelude::*;
@@ -254,7 +258,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// # }
     /// ```
     ///
-    /// Without this call, the notices of these exits are dropped.
+    /// Without this call, the exits of monitored processes are dropped.
     ///
     /// # Panics
     /// If called outside of this process.
@@ -262,7 +266,8 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         self.with_state(|state| state.seldom().on_down = Some(message));
     }
 
-    /// [Traps](Context::trap_exits) exit signals and turns them into messages.
+    /// [Traps](Context::trap_exits) exit signals and delivers each as a message, which `message`
+    /// makes from the [`Exit`].
     ///
     /// # Panics
     /// If called outside of this process.
@@ -285,12 +290,12 @@ impl<M: Message<Reply = ()>> Inbox<M> {
         })
     }
 
-    /// The pid of this process.
+    /// Returns the pid of this process.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// The runtime this process lives in.
+    /// Returns a handle to the runtime in which this process lives.
     ///
     /// # Panics
     /// If called outside of this process.

@@ -61,27 +61,29 @@ impl<P: Process> Context<P> {
         self.current
     }
 
-    /// The address of this process.
+    /// Returns the address of this process.
     pub fn address(&self) -> Address<P> {
         Address::from_raw(self.current.pid().raw())
     }
 
-    /// The pid of this process.
+    /// Returns the pid of this process.
     pub fn pid(&self) -> Pid {
         self.current.pid()
     }
 
-    /// The parent: the process that spawned this process linked or monitored, if there is one.
+    /// Returns the parent: the process that spawned this process linked or monitored, if there is
+    /// one.
     pub fn parent(&mut self) -> Option<Pid> {
         self.current.if_extension(|own| own.parent).flatten()
     }
 
-    /// The runtime this process lives in.
+    /// Returns a handle to the runtime in which this process lives.
     pub fn runtime(&self) -> &RuntimeHandle {
         self.current.runtime()
     }
 
-    /// The value that [`spawn_attached`](RuntimeHandle::spawn_attached) attached, if it is a `T`.
+    /// Returns the value that [`spawn_attached`](RuntimeHandle::spawn_attached) attached, if it is
+    /// a `T`.
     pub fn attachment<T: 'static>(&mut self) -> Option<&mut T> {
         self.current.attachment()?.downcast_mut()
     }
@@ -182,7 +184,8 @@ impl<P: Process> Context<P> {
         self.current.with_extension(|own| own.traps_exits = trap);
     }
 
-    /// Monitors a process: [`Process::down`] runs here when it exits, or at once if it has exited.
+    /// Monitors a process: the hook [`Process::down`] of this process runs when the other process
+    /// exits, or at once if it has exited already.
     ///
     /// Each call makes a monitor of its own. A monitor is one-sided: the other process does not
     /// notice it.
@@ -193,7 +196,8 @@ impl<P: Process> Context<P> {
         MonitorRef::new(other, number)
     }
 
-    /// Removes a monitor. It does not fire after this, even if the other process has just exited.
+    /// Removes a monitor. The monitor does not fire after this call, even if the other process has
+    /// exited before it.
     pub fn demonitor(&mut self, monitor: MonitorRef) {
         if self.forget_monitor(monitor) {
             let (by, number) = (self.pid(), monitor.number());

@@ -309,6 +309,10 @@ where
     unsafe { poll(frame.cast::<Frame<P, S, F>>(), token) }
 }
 
+/// Polls the future of a frame, and concludes the turn if the future is done.
+///
+/// # Safety
+/// The frame is pending in the token's cell, and the token's process is a `P`.
 #[inline(always)]
 unsafe fn poll<P, S, F>(frame: NonNull<Frame<P, S, F>>, token: &Token) -> Progress
 where
@@ -349,11 +353,11 @@ where
     unsafe { conclude(frame, token, outcome) }
 }
 
-/// Ends a turn whose future is gone: at once, or as its layer decides.
+/// Ends a turn whose future has been dropped: at once, or as the process's layer decides.
 ///
 /// # Safety
-/// All of the frame but its future is whole, and it is not used again. The token's process is a
-/// `P`, and no reference to its state is in use.
+/// All fields of the frame but its future are whole, and the frame is not used again. The token's
+/// process is a `P`, and no reference to its state is in use.
 #[inline(always)]
 unsafe fn conclude<P, S, F>(
     frame: NonNull<Frame<P, S, F>>,

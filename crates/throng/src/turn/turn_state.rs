@@ -48,7 +48,7 @@ pub(crate) const SIGNALS_MOST: u32 = match () {
     () if cfg!(test) => 4096,
     () => 1 << 24,
 };
-/// Unread signals at which signals that only ask for something are dropped.
+/// Number of unread signals at which signals that only ask for something are dropped.
 const SIGNALS_CROWDED: u32 = SIGNALS_MOST / 16;
 
 const _: () = assert!(COUNT / SIGNAL - SIGNALS_MOST >= 1 << 20, "there is room for all threads");

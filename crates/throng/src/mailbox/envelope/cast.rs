@@ -161,14 +161,16 @@ impl<T> WaitingCast<T> {
         match self.waiter.poll(waker) {
             WaiterState::Waiting => None,
             WaiterState::Admitted => Some(Ok(())),
-            // SAFETY: the waiter was made for a `Cast` of a `T`, which the queue has given up.
+            // SAFETY: `offer_or_wait`, which makes every `WaitingCast<T>`, queued a `Cast` of a
+            // `T`; by returning the message, the queue gives it to this caller.
             WaiterState::Returned(message) => Some(Err(unsafe { Cast::<(), T>::take(message) })),
         }
     }
 
     /// Ends the wait: the turn comes back, unless the cast was admitted first.
     pub(crate) fn withdraw(&self) -> Option<T> {
-        // SAFETY: the waiter was made for a `Cast` of a `T`, which the queue gives up here.
+        // SAFETY: `offer_or_wait`, which makes every `WaitingCast<T>`, queued a `Cast` of a `T`;
+        // the queue gives up the message that `withdraw` returns.
         self.waiter.withdraw().map(|message| unsafe { Cast::<(), T>::take(message) })
     }
 }

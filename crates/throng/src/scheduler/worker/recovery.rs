@@ -14,16 +14,17 @@ use crate::cell::{Stranded, Token};
 use crate::exit::{ExitReason, catch};
 use tracing::Level;
 
-/// Number of attempts to end a process whose exit panics outside of user code. Each gets past the
-/// step that panicked, and an exit has fewer steps than this; a process that takes more is left
-/// behind.
+/// Number of attempts to end a process whose exit panics outside of user code. Each attempt gets
+/// past the step that panicked, and an exit has fewer steps than this number. A process that would
+/// need more attempts is left behind.
 const ATTEMPTS: u32 = 8;
 
 impl Worker {
     /// Runs `f`; if it unwinds, the process that was running exits as panicked.
     ///
     /// Handlers, hooks and drops of the user's values catch their panics themselves. A panic that
-    /// comes here is a bug of the runtime, or of user code that was not thought to be user code.
+    /// comes here is a bug of the runtime, or comes from user code that the runtime does not know
+    /// as such.
     #[inline(always)]
     pub(crate) fn guard(&self, f: impl FnOnce()) {
         if let Err(reason) = catch(f) {
