@@ -59,8 +59,8 @@ pub(crate) struct TableRef {
     pub(crate) kind: Kind,
 }
 
-/// Options of a named database, for [`Store::database_with`]. They are fixed when the database is
-/// created.
+/// Options of a named database, for [`Store::database_with`]. The options are fixed when the
+/// database is created.
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing by themselves"]
 pub struct DatabaseOptions {
@@ -75,8 +75,8 @@ impl Default for DatabaseOptions {
 }
 
 impl DatabaseOptions {
-    /// Default options: one value under each key, with a checksum; the database is created if it
-    /// does not exist.
+    /// Creates the default options: one value under each key, with a checksum; the database is
+    /// created if it does not exist.
     pub fn new() -> DatabaseOptions {
         DatabaseOptions::default()
     }
@@ -293,7 +293,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
         snapshot.len_in(self.table_ref)
     }
 
-    /// Returns the size of its pages in the data file, in bytes.
+    /// Returns the size of the database's pages in the data file, in bytes.
     ///
     /// # Errors
     ///
@@ -348,7 +348,7 @@ impl Kind {
     }
 }
 
-/// Encodes the bounds.
+/// Encodes the bounds of a range of keys.
 pub(crate) fn encode_bounds<'k, K: Codec>(
     bounds: impl RangeBounds<&'k K::Item>,
 ) -> Result<OwnedBounds, ReadError>

@@ -11,8 +11,9 @@
 //!  snapshot() ──► Snapshot: a frozen, zero-copy view that blocks no writer
 //! ```
 //!
-//! A small write is durable before it is committed in the engine. Several groups of small writes
-//! share a commit, about ten milliseconds later, or at once when a reader needs it.
+//! A small write is durable once it is in the journal, before it is committed in the engine.
+//! Several groups of small writes share a commit, which follows about ten milliseconds later, or at
+//! once when a reader needs it.
 //!
 //! ```
 //! use throng_store::{Batch, Store};
@@ -36,10 +37,10 @@
 //! - [`Store::write`] never blocks on the disk: a full queue hands the batch back.
 //! - When a write times out, it is either cancelled or reported as in progress; the outcome is
 //!   never guessed.
-//! - A batch that cannot be stored is refused before it is queued, so it cannot spoil the batches
-//!   beside it.
+//! - A batch that cannot be stored is refused before it is queued, so it cannot make the batches of
+//!   the same commit fail.
 //! - A data directory has at most one store open for writing, in this process or any other.
-//! - Every value is stored under a checksum that covers its key too and is verified on each read,
+//! - Every value is stored with a checksum, which covers its key too and is verified on each read,
 //!   unless the database was created [without](DatabaseOptions::without_checksums) checksums or
 //!   holds [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit whose outcome is unknown, the store recovers by itself.
@@ -47,11 +48,11 @@
 //!   flushed to a journal before they are visible. After a crash, the next opening for writing
 //!   applies the changes that the data file lacks.
 //! - Once a ticket has resolved, every later read sees its write (external consistency).
-//! - A data file is complete from the moment it has its name; after a crash, it is complete
-//!   together with the journal beside it. Copy both, or make a [`backup`](Store::backup), which
-//!   needs no journal.
-//! - A damaged data file is detected by [`Store::check`] and by opening it with [`Options::check`],
-//!   before the engine, which trusts its file, reads it.
+//! - A new data file gets its name only when it is complete. After a crash, the data file is
+//!   complete together with the journal beside it. So copy both, or make a
+//!   [`backup`](Store::backup), which needs no journal.
+//! - [`Store::check`], and opening a store with [`Options::check`], detect a damaged data file
+//!   before the engine reads it. The engine itself trusts its file.
 //!
 //! # Where to look
 //!
@@ -67,7 +68,7 @@
 //! | backup, integrity check, statistics | [`Store::backup`], [`Store::verify`], [`Store::stat`] |
 //! | coming from elmdb | [`elmdb`] |
 //!
-//! The crate knows no processes and no async runtime: a ticket is a plain future.
+//! The crate depends on no processes and no async runtime: a ticket is a plain future.
 
 mod codec;
 mod database;
@@ -108,12 +109,12 @@ pub use crate::database::{Database, DatabaseOptions};
 // Maintenance of the files.
 pub use crate::disk::pages::CheckReport;
 
-/// The longest key, in bytes; the shortest has one byte. Also the longest value in a database with
-/// several values under a key.
+/// Maximum length of a key, in bytes; the minimum is one byte. Also the maximum length of a value
+/// in a database with several values under a key.
 pub const KEY_BYTES_MAX: usize = 511;
 
-/// The longest value, in bytes. A value is stored in consecutive pages, so finding room for a much
-/// longer value would be slow in a fragmented file; split such a value over several keys.
+/// Maximum length of a value, in bytes. A value is stored in consecutive pages, so finding room for
+/// a much longer value would be slow in a fragmented file; split such a value over several keys.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]

@@ -73,20 +73,20 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Largest size of the data file, in bytes; rounded up to 64 KiB. 1 TiB by default.
+    /// Sets the maximum size of the data file, in bytes, rounded up to 64 KiB. 1 TiB by default.
     ///
-    /// The file grows on demand up to this size; beyond it writes fail with
+    /// The file grows on demand up to this size. A write that needs more fails with
     /// [`WriteError::Full`](crate::WriteError::Full). The option reserves address space, not memory
     /// and not disk, so it may far exceed both. If the operating system does not grant that much
-    /// address space, half of it is tried, and so on; [`Stat::map_bytes`](crate::Stat::map_bytes)
-    /// is the result.
+    /// address space, the store tries half of it, and so on;
+    /// [`Stat::map_bytes`](crate::Stat::map_bytes) is the result.
     #[must_use]
     pub fn map_bytes(mut self, bytes: usize) -> Options {
         self.map_bytes = bytes;
         self
     }
 
-    /// Maximum number of named databases. 128 by default.
+    /// Sets the maximum number of named databases. 128 by default.
     ///
     /// Each costs about a hundred bytes in every snapshot.
     #[must_use]
@@ -95,15 +95,16 @@ impl Options {
         self
     }
 
-    /// Guarantee behind a resolved ticket. [`Durability::Durable`] by default.
+    /// Sets the guarantee behind a ticket that resolves to `Ok`. [`Durability::Durable`] by
+    /// default.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Options {
         self.durability = durability;
         self
     }
 
-    /// Number of journal bytes after which the data file is flushed, in the background, so that the
-    /// journal can be reused. 16 MiB by default, and never more than a quarter of
+    /// Sets the number of journal bytes after which the data file is flushed, in the background, so
+    /// that the journal can be reused. 16 MiB by default, and never more than a quarter of
     /// [`map_bytes`](Options::map_bytes). The journal takes about twice as much, up to sixteen
     /// times while the disk lags behind, and next to nothing once the store is closed.
     ///
@@ -118,62 +119,65 @@ impl Options {
         self
     }
 
-    /// Writes through the map instead of by system calls. Only a [volatile](Durability::Volatile)
-    /// store uses it; a durable store ignores it. LMDB calls it `MDB_WRITEMAP`.
+    /// Sets whether the engine writes through the memory map instead of by system calls. Off by
+    /// default. Only a [volatile](Durability::Volatile) store uses it; a durable store ignores it.
+    /// LMDB calls it `MDB_WRITEMAP`.
     ///
-    /// Fast, but a stray write anywhere in this process can damage the data, and a full disk ends
-    /// the process by a signal instead of failing a write. The file takes the size of the map at
-    /// once, as a hole; so set [`map_bytes`](Options::map_bytes).
+    /// Writing through the map is faster, but a stray write anywhere in this process can damage the
+    /// data, and a full disk ends the process by a signal instead of failing a write. The file
+    /// takes the size of the map at once, as a sparse file; so set
+    /// [`map_bytes`](Options::map_bytes).
     #[must_use]
     pub fn write_map(mut self, write_map: bool) -> Options {
         self.write_map = write_map;
         self
     }
 
-    /// Whether the operating system reads ahead in the data file. On by default; off is better for
-    /// random reads in more data than memory. LMDB calls it `MDB_NORDAHEAD`.
+    /// Sets whether the operating system reads ahead in the data file. On by default; off is better
+    /// for random reads of a file larger than memory. LMDB calls it `MDB_NORDAHEAD`.
     #[must_use]
     pub fn read_ahead(mut self, read_ahead: bool) -> Options {
         self.read_ahead = read_ahead;
         self
     }
 
-    /// Opens an existing store without writing, beside a store that writes in another process.
+    /// Sets whether the store is opened for reading only, even while another process has it open
+    /// for writing. The store must exist. Off by default.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Options {
         self.read_only = read_only;
         self
     }
 
-    /// Whether each read verifies the checksum of the value. On by default.
+    /// Sets whether each read verifies the checksum of the value. On by default.
     ///
-    /// Costs about ten nanoseconds for a small value, and a nanosecond for each ten to twenty
-    /// bytes. [`Store::verify`] verifies in any case.
+    /// Verification costs about ten nanoseconds for a small value, and a nanosecond for each ten to
+    /// twenty bytes. [`Store::verify`] verifies the checksums in any case.
     #[must_use]
     pub fn verify_reads(mut self, verify_reads: bool) -> Options {
         self.verify_reads = verify_reads;
         self
     }
 
-    /// Whether the data file is checked as [`Store::check`] does, before the engine opens it. Off
-    /// by default.
+    /// Sets whether the data file is checked, as by [`Store::check`], before the engine opens it.
+    /// Off by default.
     ///
     /// The engine trusts its file: damaged pages can make it crash the process. So check a file
-    /// that was copied or restored, or that lies on a doubtful disk. Costs the time to read the
-    /// file.
+    /// that was copied or restored, or that lies on a doubtful disk. The check takes the time to
+    /// read the file.
     #[must_use]
     pub fn check(mut self, check: bool) -> Options {
         self.check = check;
         self
     }
 
-    /// Maximum age of a snapshot that can be read; ten minutes by default.
+    /// Sets the age at which a snapshot expires; ten minutes by default.
     ///
-    /// Afterwards reads fail with [`ReadError::Expired`](crate::ReadError::Expired), so that a
-    /// forgotten reader does not retain old pages for ever. Without commits no pages are retained,
-    /// so nothing expires. A store that is [opened read-only](Options::read_only) has a limit of
-    /// its own, and notices the commits of the process that writes: its snapshot expires at that
-    /// age if it does not show the last commit.
+    /// Reads of an expired snapshot fail with [`ReadError::Expired`](crate::ReadError::Expired), so
+    /// that a forgotten reader does not retain old pages for ever. Without commits no pages are
+    /// retained, so nothing expires. A store that is [opened read-only](Options::read_only) has a
+    /// limit of its own, and notices the commits of the process that writes: a snapshot expires at
+    /// that age if it does not show the last commit.
     ///
     /// A snapshot that is held but not read, expired or not, retains its pages until it is dropped;
     /// [`Stat::snapshot_lag_commits`](crate::Stat::snapshot_lag_commits) shows it.
@@ -183,23 +187,23 @@ impl Options {
         self
     }
 
-    /// Maximum number of live snapshots. 1,024 by default, 64 bytes each.
+    /// Sets the maximum number of live snapshots. 1,024 by default; each takes 64 bytes.
     #[must_use]
     pub fn snapshots_max(mut self, snapshots: u32) -> Options {
         self.snapshots_max = snapshots;
         self
     }
 
-    /// Maximum number of batches in the queue. 16,384 by default.
+    /// Sets the maximum number of batches in the writer's queue. 16,384 by default.
     #[must_use]
     pub fn queue_batches_max(mut self, batches: usize) -> Options {
         self.queue_batches_max = batches;
         self
     }
 
-    /// Maximum number of bytes of the queued batches. 64 MiB by default.
+    /// Sets the maximum bytes of all batches in the writer's queue together. 64 MiB by default.
     ///
-    /// The commit in progress may hold as many again. The limit also bounds a single batch.
+    /// The commit in progress may hold as many bytes again. The limit also bounds a single batch.
     #[must_use]
     pub fn queue_bytes_max(mut self, bytes: usize) -> Options {
         self.queue_bytes_max = bytes;
@@ -244,7 +248,7 @@ impl Options {
         }
     }
 
-    /// The map size that the engine accepts: whole pages, for any page size in use.
+    /// Returns the map size that the engine accepts: whole pages, for any page size in use.
     pub(crate) fn map_bytes_rounded(&self) -> usize {
         const UNIT: usize = 64 << 10;
         self.map_bytes.max(UNIT).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT)

@@ -83,7 +83,7 @@ pub struct DatabaseStat {
     pub options: DatabaseOptions,
     /// Number of entries; each of several values under a key counts.
     pub entries: u64,
-    /// Size of its pages in the data file, in bytes.
+    /// Size of the database's pages in the data file, in bytes.
     pub bytes: u64,
 }
 
@@ -144,9 +144,9 @@ impl Store {
     /// the queue.
     ///
     /// The writes of the closure are applied if it returns `Ok`, and are durable when the future
-    /// resolves. The closure blocks all other writers, so keep it short. It may run more than once
-    /// (if its commit is retried), so its side effects must be idempotent. Reading at length
-    /// beforehand, in a snapshot, is cheaper.
+    /// resolves. The closure blocks all other writers, so keep it short. The closure may run more
+    /// than once (if its commit is retried), so its side effects must be idempotent. Reading at
+    /// length beforehand, in a snapshot, is cheaper.
     ///
     /// ```
     /// # use throng_store::{Batch, ReadError, Store};
@@ -273,10 +273,10 @@ impl Store {
         self.0.queue.room_for(batch)
     }
 
-    /// Whether the store accepts writes. It does not while it recovers from a failed commit, after
-    /// it is closed, or if it was opened read-only.
+    /// Whether the store accepts writes. `false` while the store recovers from a failed commit,
+    /// after it is closed, or if it was opened read-only.
     ///
-    /// Takes a lock. Unlike [`stat`](Store::stat), it also answers during recovery.
+    /// Takes a lock. Unlike [`stat`](Store::stat), this method also answers during recovery.
     pub fn is_writable(&self) -> bool {
         self.0.queue.is_open()
     }
@@ -374,10 +374,12 @@ impl Store {
     /// crash the process on damaged pages. Runs at the speed of the disk, and takes memory for the
     /// largest value plus some bytes for each free page.
     ///
-    /// Undetectable damage: other bytes in the same order and of the same length but for one byte,
-    /// in keys and values that have [no](crate::DatabaseOptions::without_checksums)
-    /// [checksums](crate::DatabaseOptions::duplicates); and a whole file replaced by an earlier
-    /// version.
+    /// Damage of two kinds is not detected. In databases [without
+    /// checksums](crate::DatabaseOptions::without_checksums) or with [several
+    /// values](crate::DatabaseOptions::duplicates) under a key: changed bytes of a key or value
+    /// that leave the order of the keys intact, and a length that is wrong by one, because an odd
+    /// length takes as much room as the next even length. In any store: a whole file that was
+    /// replaced by an earlier version.
     ///
     /// ```
     /// # use throng_store::{Batch, OpenError, Store};

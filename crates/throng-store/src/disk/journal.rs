@@ -384,7 +384,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the state of `pin` the newest state with a durable head.
+    /// Makes the state that `pin` shows the newest state with a durable head, and releases the
+    /// previous pin.
     fn adopt(&mut self, pin: ReadTxn) {
         self.spare = Some(mem::replace(&mut self.pin, pin).reset());
         self.generation += 1;

@@ -1,6 +1,6 @@
 //! Checks the data file page by page, without the engine, which trusts its file: a damaged page can
-//! send the engine anywhere in memory. Here every number is compared with its bounds before it is
-//! used.
+//! send the engine anywhere in memory. This check compares every number with its bounds before it
+//! uses the number.
 //!
 //! The file is a sequence of pages of the same size. Numbers are in the machine's byte order; a
 //! *word* is as long as an address.
@@ -21,9 +21,9 @@
 //! Checked properties: the newer of the two meta pages is valid, and the older belongs to the
 //! commit before; each page is used or free at most once; a tree has the depth and the counts of
 //! its description; keys ascend, within the bounds that the branches above set; each value matches
-//! its checksum. Undetectable damage: other bytes in the same order, where there are no checksums,
-//! of the same length but for an odd byte, which takes as much room as an even one; and a whole
-//! file restored to an earlier state.
+//! its checksum. Damage that is not detected: where there are no checksums, changed bytes that
+//! leave the order intact, and a length that is wrong by one, because an odd length takes as much
+//! room as the next even length; and a whole file restored to an earlier state.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -41,13 +41,14 @@ use crate::disk::record;
 pub struct CheckReport {
     /// Number of the commit that the file shows.
     pub commit: u64,
-    /// Number of keys in all databases; of values, in databases with several values under a key.
+    /// Number of entries in all databases; in databases with several values under a key, each value
+    /// is an entry.
     pub entries: u64,
     /// Number of pages in use.
     pub pages_used: u64,
     /// Number of pages that the next commits will reuse.
     pub pages_free: u64,
-    /// Number of pages that are neither: wasted space, but no damage.
+    /// Number of pages that are neither in use nor free: wasted space, but no damage.
     pub pages_lost: u64,
 }
 
@@ -312,9 +313,9 @@ fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
 /// Type of the entries of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Content {
-    /// Lists of free pages under the numbers of commits.
+    /// Lists of free pages, keyed by the number of the commit that freed them.
     Free,
-    /// Descriptions of trees under their names.
+    /// Descriptions of trees, keyed by name.
     Names,
     /// Values with checksums.
     Checked,

@@ -15,7 +15,8 @@ use crate::disk::lmdb::{self, Move};
 use crate::read::range::beyond;
 use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
 
-/// Direct children of a path, from [`Snapshot::children`]: each child once, from either end.
+/// Iterator over the direct children of a path, from [`Snapshot::children`]: each child once, from
+/// either end.
 ///
 /// Children are in the order of the keys: a child that is a key itself is yielded at that key, any
 /// other child at the first key below it. Costs a seek for each child, and a lookup for each child

@@ -122,7 +122,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.within(Move::Current)
     }
 
-    /// Moves to the next value of this key; if there is none, the cursor stays.
+    /// Moves to the next value of the current key; if there is none, the cursor stays.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.among_values(Move::NextValue)
     }
 
-    /// Moves to the previous value of this key; if there is none, the cursor stays.
+    /// Moves to the previous value of the current key; if there is none, the cursor stays.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.among_values(Move::PrevValue)
     }
 
-    /// Moves to the first value of this key.
+    /// Moves to the first value of the current key.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.among_values(Move::FirstValue)
     }
 
-    /// Moves to the last value of this key.
+    /// Moves to the last value of the current key.
     ///
     /// # Errors
     ///
@@ -158,7 +158,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.among_values(Move::LastValue)
     }
 
-    /// Returns the number of values of this key; 0 if the cursor is not at an entry.
+    /// Returns the number of values of the current key; 0 if the cursor is not at an entry.
     ///
     /// # Errors
     ///

@@ -19,8 +19,8 @@ pub(crate) enum Source<'s> {
     Update(&'s WriteTxn<'s>),
 }
 
-/// Entries of a [`Snapshot`] in byte order of their keys; `.rev()` or
-/// [`next_back`](DoubleEndedIterator::next_back) take them from the other end.
+/// Iterator over entries of a [`Snapshot`] in byte order of their keys; `.rev()` or
+/// [`next_back`](DoubleEndedIterator::next_back) takes them from the other end.
 ///
 /// Yields `Err` for an entry that cannot be read, and continues after it if only that entry is
 /// damaged. A step costs one move of a tree cursor.

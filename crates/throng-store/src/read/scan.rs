@@ -56,8 +56,8 @@ pub struct Scan<K: Codec = Bytes, V: Codec = Bytes> {
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
-/// Some entries of a [`Scan`], as they were at a single moment. Drop it before you take the next
-/// chunk.
+/// Consecutive entries of a [`Scan`], all from the same snapshot. Drop the chunk before you take
+/// the next, because a chunk keeps its snapshot.
 pub struct Chunk<K: Codec = Bytes, V: Codec = Bytes> {
     snapshot: Snapshot,
     table_ref: TableRef,
@@ -66,7 +66,7 @@ pub struct Chunk<K: Codec = Bytes, V: Codec = Bytes> {
     codecs: PhantomData<fn() -> (K, V)>,
 }
 
-/// Entries of a [`Chunk`], in the direction of its scan.
+/// Iterator over the entries of a [`Chunk`], in the direction of its scan.
 #[must_use = "iterators do nothing unless they are advanced"]
 #[derive(Debug)]
 pub struct Entries<'c, K: Codec = Bytes, V: Codec = Bytes> {
@@ -93,14 +93,14 @@ impl<K: Codec, V: Codec> Scan<K, V> {
 
     /// Sets the number of entries in a chunk, at least one; 1,000 by default.
     ///
-    /// The values of a key are never split, so a chunk of a database with
-    /// [several](crate::DatabaseOptions::duplicates) under a key may have more entries.
+    /// The values of a key are never split, so a chunk of a database with [several
+    /// values](crate::DatabaseOptions::duplicates) under a key may have more entries.
     pub fn chunk(mut self, entries: usize) -> Scan<K, V> {
         self.entries = entries.max(1);
         self
     }
 
-    /// Iterates from the last key to the first.
+    /// Makes the scan go from the last key to the first.
     pub fn backward(mut self) -> Scan<K, V> {
         self.backward = true;
         self
@@ -149,7 +149,7 @@ impl<K: Codec, V: Codec> fmt::Debug for Scan<K, V> {
 }
 
 impl<K: Codec, V: Codec> Chunk<K, V> {
-    /// Iterates over the entries of the chunk, at least one.
+    /// Iterates over the entries of the chunk. A chunk has at least one entry.
     pub fn iter(&self) -> Entries<'_, K, V> {
         let bounds = (borrow(&self.bounds.0), borrow(&self.bounds.1));
         Entries {

@@ -110,9 +110,9 @@ impl Snapshot {
     /// which, for each pattern, the key made of `p`, the separator and the field has the field's
     /// value. Without patterns, all children.
     ///
-    /// This is a search by field, for objects whose fields lie below their paths. It visits each
-    /// child once, by a seek past its other fields; see [`Matches`] for the cost. If there are many
-    /// more children than matches, keep an index: a database with [several
+    /// This is a search by field, for objects whose fields lie below their paths. The search visits
+    /// each child once, by a seek past the child's other fields; see [`Matches`] for the cost. If
+    /// there are many more children than matches, keep an index: a database with [several
     /// values](crate::DatabaseOptions::duplicates) under a key, from field and value to path.
     ///
     /// ```

@@ -38,7 +38,7 @@ use crate::disk::lmdb::Table;
 pub(crate) struct Deferred {
     /// Number of groups deferred and acknowledged so far.
     acked: AtomicU64,
-    /// Number of these that readers can see.
+    /// Number of the acknowledged groups that readers can see.
     visible: AtomicU64,
     /// Fingerprints of the deferred keys, by open addressing; a zero is an empty slot.
     keys: [AtomicU32; SLOTS],
@@ -186,7 +186,8 @@ impl Deferred {
         }
     }
 
-    /// Returns the slot for the key; `None` if the key is present.
+    /// Returns the empty slot in which to enter the key; `None` if the key is present or all slots
+    /// are taken.
     fn slot(&self, key: Fingerprint) -> Option<&AtomicU32> {
         let start = key.0 as usize;
         for slot in (start..start + SLOTS).map(|at| &self.keys[at % SLOTS]) {

@@ -94,7 +94,7 @@ pub(crate) enum Taken {
     Group,
     /// Commit the deferred groups and make them visible.
     Publish,
-    /// End: the queue is closed and drained.
+    /// Exit: the queue is closed and drained.
     End,
 }
 

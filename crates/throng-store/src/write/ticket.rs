@@ -70,11 +70,11 @@ pub(crate) enum Work {
     Sync,
 }
 
-/// The end of a ticket in the queue.
+/// The queue's handle to a ticket and its work.
 #[derive(Debug)]
 pub(crate) struct Entry(Arc<Slot>);
 
-/// The end of a ticket in the hands of the writer thread.
+/// The writer thread's handle to a ticket, which it resolves.
 #[derive(Debug)]
 pub(crate) struct Completion(Option<Arc<Slot>>);
 
@@ -112,10 +112,10 @@ impl Ticket {
         Ticket { state: State::Refused(Some(Box::new(error))), cancel_on_drop: false }
     }
 
-    /// Dropping the ticket now cancels the write, unless the writer has already started it.
+    /// Makes dropping the ticket cancel the write, unless the writer has already started it.
     ///
-    /// For a process whose writes must not outlive it: writes that had not resolved when it died
-    /// are dropped with it, unless their commit had begun.
+    /// Use this in a process whose writes must not outlive it: a write that has not resolved when
+    /// the process dies is cancelled, unless its commit has begun.
     pub fn cancel_on_drop(mut self) -> Ticket {
         self.cancel_on_drop = true;
         self

@@ -269,7 +269,7 @@ impl<T, E> Updating<T, E> {
         resolve(self.ticket.wait(), &self.returned)
     }
 
-    /// Dropping the future cancels the update; see [`Ticket::cancel_on_drop`].
+    /// Makes dropping the future cancel the update; see [`Ticket::cancel_on_drop`].
     pub fn cancel_on_drop(mut self) -> Updating<T, E> {
         self.ticket = self.ticket.cancel_on_drop();
         self

@@ -58,11 +58,11 @@ impl Written {
     }
 }
 
-/// Entries as an [`Update`](crate::Update) sees them, its own writes included, in byte order of
-/// their keys and from either end.
+/// Iterator over entries inside an [`Update`](crate::Update), from either end, in byte order of
+/// their keys. The update's own writes are included.
 ///
-/// A database with [several values](crate::DatabaseOptions::duplicates) under a key is shown as it
-/// was before this update. A step costs one move of a tree cursor.
+/// In a database with [several values](crate::DatabaseOptions::duplicates) under a key, the
+/// iterator yields the entries from before this update. A step costs one move of a tree cursor.
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct UpdateRange<'u, K: Codec = crate::Bytes, V: Codec = crate::Bytes> {
     there: Ends<Range<'u>>,

@@ -123,8 +123,8 @@ impl Size {
     }
 }
 
-/// Longest time for which writes are deferred. Another process that begins to read waits for as
-/// long.
+/// Longest time for which writes are deferred, and for which another process that begins to read
+/// waits.
 const DEFER_MAX: Duration = Duration::from_millis(10);
 
 /// Pages that must be free before writes are deferred, because an acknowledged write cannot be
@@ -134,7 +134,8 @@ const ROOM_PAGES_MIN: u64 = 16 * KEYS_MAX as u64;
 /// Groups that must share a commit before a reader requests it, so that deferring pays: the reader
 /// waits for the pages to be written.
 const GROUPS_MIN: u32 = 4;
-/// Limit in place of [`GROUPS_MIN`] where commits flush, and the reader waits for that as well.
+/// Used instead of [`GROUPS_MIN`] if commits flush, because the reader then waits for the flush as
+/// well.
 const FLUSHES_MIN: u32 = 16;
 
 /// Reason why a group was not committed.

@@ -19,7 +19,7 @@ pub(crate) struct Cursor<'t> {
     page: usize,
 }
 
-/// Destination of a [`Cursor`].
+/// Destination to which a [`Cursor`] moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     First,
@@ -30,7 +30,7 @@ pub(crate) enum Move {
     /// The first value of the next key.
     NextKey,
     PrevKey,
-    /// The first value of this key.
+    /// The first value of the current key.
     FirstValue,
     LastValue,
     NextValue,
@@ -41,6 +41,8 @@ pub(crate) enum Move {
 pub(crate) type Entry<'t> = (&'t [u8], &'t [u8]);
 
 impl<'t> Cursor<'t> {
+    /// Opens a cursor over a table.
+    ///
     /// # Safety
     ///
     /// The transaction is alive and stays borrowed for the lifetime.

@@ -151,7 +151,8 @@ impl<'e> WriteTxn<'e> {
     }
 
     /// Opens a table, and creates it if `make` is given; `None` if it does not exist. Other
-    /// transactions may use it once this transaction is committed, and never if it is rolled back.
+    /// transactions may use the table once this transaction is committed, and never if it is rolled
+    /// back.
     pub(crate) fn open_table(
         &mut self,
         name: &str,
@@ -213,6 +214,8 @@ impl Drop for WriteTxn<'_> {
     }
 }
 
+/// Returns the value under a key, in a read or write transaction.
+///
 /// # Safety
 ///
 /// The transaction is alive, used only by this thread, and the bytes stay valid for the lifetime.
@@ -231,6 +234,8 @@ unsafe fn get<'t>(
     }
 }
 
+/// Returns LMDB's statistics of a table.
+///
 /// # Safety
 ///
 /// The transaction is alive.
@@ -245,6 +250,8 @@ unsafe fn stat(txn: *mut ffi::MDB_txn, table: Table) -> Result<ffi::MDB_stat, Er
     }
 }
 
+/// Returns the bytes of a value that LMDB has filled in.
+///
 /// # Safety
 ///
 /// LMDB has filled in the value, and the bytes it points to stay valid for the lifetime.
