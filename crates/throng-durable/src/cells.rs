@@ -118,7 +118,7 @@ impl<'c> Cells<'c> {
         self.change(key.as_ref(), None);
     }
 
-    /// Returns the value of the cell `key`, with the writes of this turn.
+    /// Returns the value of the cell `key`. The writes of this turn are included.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl<'c> Cells<'c> {
     }
 
     /// Iterates over the cells with keys within `bounds`, in the order of their keys, from either
-    /// end, with the writes of this turn.
+    /// end. The writes of this turn are included.
     ///
     /// The iterator cannot be held across an `await`: collect the entries instead.
     pub fn range<'k, T: DeserializeOwned>(

@@ -48,9 +48,9 @@ impl<P: Durable> Entity<P> {
     /// [`EntityCall::within`]. Dropping the future gives up the reply, but not the message, unless
     /// the message is queued behind a turn that fails.
     ///
-    /// Cost: a turn without changes costs an encoding of the state more than a plain call. A turn
-    /// with changes takes as long as one or two disk flushes, which it shares with all turns of the
-    /// node that end in the same time. Activation reads the state from the store.
+    /// Cost: a turn without changes costs a plain call and an encoding of the state. A turn with
+    /// changes takes as long as one or two disk flushes, which it shares with all turns of the node
+    /// that end in the same time. Activation reads the state from the store.
     ///
     /// If two entities call each other, one of the two calls gets [`EntityError::Cycle`]: an entity
     /// handles one message at a time, and waits for its own calls meanwhile.

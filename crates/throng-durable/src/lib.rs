@@ -66,21 +66,21 @@
 //! # Invariants
 //!
 //! - A reply leaves only after everything its turn changed is on disk.
-//! - A turn's state and cells are committed together or not at all, no matter how its process ends:
-//!   by a kill, an exit signal, a link, a panic or a shutdown.
+//! - The changes of a turn, to state and cells, are committed together or not at all, no matter how
+//!   the process ends: by a kill, an exit signal, a link, a panic or a shutdown.
 //! - An activation sees every commit of the previous activation. If that activation ended while it
 //!   waited for a commit, the next activation waits for the outcome before it loads the state.
 //! - An entity has at most one activation: its handlers never run twice at the same time.
 //! - When a handler or a hook panics or a commit fails, the activation is given up with everything
-//!   it holds in memory, and the next message finds the last committed state.
-//! - A message sent through an [`Entity`] to an activation that was just passivated, or given up,
-//!   is handed back inside the call and delivered to the next activation: no message is lost, and
-//!   none is handled twice. If the process was killed or exited, its callers get an error, and
-//!   messages that were only sent are dropped.
-//! - User code runs under no lock of this crate. A panic in it (also in `Default`, `Deserialize`,
-//!   `migrate`) is an error of the calls to that entity and of no other calls.
-//! - An activation that found nothing on disk and has changed nothing leaves after its turn and
-//!   does not count against [`live_max`](Options::live_max). If a timer, a piped future, a receive
+//!   it holds in memory, and the next message loads the last committed state.
+//! - If the activation that a message sent through an [`Entity`] reaches was just passivated, or
+//!   given up, the call gets the message back and delivers it to the next activation: no message is
+//!   lost, and none is handled twice. If the process was killed or exited, its callers get an
+//!   error, and messages that were only sent are dropped.
+//! - User code runs under no lock of this crate. A panic in user code (also in `Default`,
+//!   `Deserialize`, `migrate`) fails the calls to that entity and no other calls.
+//! - An activation that found nothing on disk and has changed nothing ends after its turn and does
+//!   not count against [`live_max`](Options::live_max). If a timer, a piped future, a receive
 //!   timeout, a link, a monitor, a name or a group may still wake it, the activation stays and
 //!   counts like that of a stored entity. Every activation takes a process of the runtime: at the
 //!   runtime's limit of processes, the longest idle entities are passivated to make room.

@@ -75,7 +75,7 @@ struct RegisteredDirectory {
     untyped: Arc<dyn AnyDirectory>,
 }
 
-/// Options for opening a [`Node`]. From [`Node::open`].
+/// Options for starting a [`Node`], from [`Node::open`].
 #[derive(Clone, Debug)]
 pub struct Options {
     path: PathBuf,
@@ -95,18 +95,20 @@ pub struct NodeStat {
     pub live_max: usize,
     /// Number of times an entity was brought into memory since the node was started.
     pub activations: u64,
-    /// Number of times an entity left memory in order: idle for too long, to make room, or with
-    /// nothing to keep. All other entities that left memory have failed.
+    /// Number of times an entity left memory in order: because it was idle for too long, to make
+    /// room, or because it had nothing to keep. An entity that leaves memory in another way has
+    /// failed, and is not counted.
     pub passivations: u64,
-    /// Entities on disk by kind, live or at rest. An entity that was never changed is not on disk.
+    /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
+    /// is not on disk.
     pub stored: BTreeMap<String, u64>,
     /// Statistics of the store: its `entries` are the records of all states, cells and counts.
     pub store: Stat,
 }
 
 impl NodeStat {
-    /// Number of entities on disk that are not in memory. A live entity that is not stored yet
-    /// counts as if it were.
+    /// Number of entities on disk that are not in memory. The number is too low by each live entity
+    /// that is not stored yet.
     pub fn at_rest(&self) -> u64 {
         self.stored.values().sum::<u64>().saturating_sub(self.live as u64)
     }
@@ -173,9 +175,9 @@ impl Options {
     /// passivated. 1,000,000 by default.
     ///
     /// Activation never waits for room, because it might wait for itself: entities with messages
-    /// stay live beyond the limit until the messages are handled. Entities with nothing on disk do
-    /// not count and leave after their turn, unless a timer, a link or the like may still wake
-    /// them; then they stay and count.
+    /// stay live beyond the limit until the messages are handled. Entities with nothing on disk
+    /// leave after their turn and do not count, unless a timer, a link or the like may still wake
+    /// them.
     #[must_use]
     pub fn live_max(mut self, entities: usize) -> Options {
         self.live_max = entities;
