@@ -95,8 +95,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// Returns the problem for a body beyond the server's limit. It is also used before reading a body,
-/// if the declared length is too large.
+/// Returns the problem for a body beyond the server's limit. Also used before a body is read, if
+/// the declared length is too large.
 pub(crate) fn body_too_large() -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,

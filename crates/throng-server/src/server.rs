@@ -32,18 +32,18 @@ pub struct Limits {
     pub head_bytes_max: usize,
     /// Maximum bytes of a request's body; larger bodies get 413.
     pub body_bytes_max: usize,
-    /// Time for a request's head to arrive, from the opening of the connection or the previous
-    /// request. Then the client gets 408, or nothing if the connection has served a request
-    /// before and no byte came.
+    /// Maximum time for a request's head to arrive, from the opening of the connection or the end
+    /// of the previous answer. When it is over, the client gets 408; or nothing, if the connection
+    /// has served a request before and no byte of the next request came.
     pub header_timeout: Duration,
-    /// Time for a request's body to arrive and be answered. Then the client gets 408 if the handler
-    /// waits for more of the body, otherwise 503. Also the time for which a client may read no byte
-    /// of its answer.
+    /// Maximum time for a request's body to arrive and be answered. When it is over, the client
+    /// gets 408 if the handler waits for more of the body, otherwise 503. Also the longest time for
+    /// which a client may read no byte of its answer.
     pub request_timeout: Duration,
-    /// Time for a client to read its whole answer, from the first write that waits for the client.
-    /// Then the connection is closed.
+    /// Maximum time for a client to read its whole answer, from the first write that waits for the
+    /// client. When it is over, the connection is closed.
     pub answer_timeout: Duration,
-    /// Time for requests in flight to finish after [`Serving::drain`].
+    /// Maximum time for requests in flight to finish after [`Serving::drain`].
     pub drain_timeout: Duration,
 }
 
@@ -93,7 +93,7 @@ pub struct Serving {
     acceptor: JoinHandle<Drained>,
 }
 
-/// Outcome of a drain.
+/// Outcome of [`Serving::drain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Drained {

@@ -93,8 +93,8 @@ pub enum KeyError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// The key file exists, but holds no key. It is not replaced, because that would log out all
-    /// users.
+    /// The key file exists, but holds no key. The server does not replace the file, because that
+    /// would log out all users.
     #[error("the key file {path} is damaged: it must hold exactly {KEY_BYTES} bytes")]
     Damaged {
         /// Path of the key file.
