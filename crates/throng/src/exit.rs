@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Why a process ended, as its monitors, links and watchers learn it.
+/// Reason why a process ended, as its monitors, links and watchers learn it.
 ///
 /// ```
 /// use throng::ExitReason;

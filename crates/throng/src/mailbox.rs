@@ -172,7 +172,7 @@ impl Link {
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pushed {
-    /// None: the process is already scheduled or running.
+    /// The pusher has nothing to do: the process is already scheduled or running.
     Queued,
     /// The pusher now holds the token and must schedule the process.
     Woke,

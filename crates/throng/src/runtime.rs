@@ -278,9 +278,9 @@ impl RuntimeHandle {
         self.0.scheduler.live()
     }
 
-    /// Bytes of messages and signals queued in all mailboxes; see
-    /// [`mailbox_budget`](RuntimeBuilder::mailbox_budget). Exact when nothing is being sent or
-    /// handled.
+    /// Returns the bytes of messages and signals queued in all mailboxes; see
+    /// [`mailbox_budget`](RuntimeBuilder::mailbox_budget). The number is exact while no message is
+    /// being sent or handled.
     pub fn mailbox_bytes(&self) -> u64 {
         self.0.budget.queued()
     }

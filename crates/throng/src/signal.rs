@@ -101,7 +101,8 @@ pub(crate) enum Signal {
         key: usize,
     },
     Tie(TimerTie),
-    /// The tie of this timer was sent before, so it is on the process's list.
+    /// Takes a timer off the process's list. The timer is on the list, because its `Tie` was sent
+    /// before.
     Untie(TimerRef),
 }
 

@@ -155,8 +155,8 @@ impl Sim {
     }
 }
 
-/// The faults that the simulator injects into a run, from [`Sim::faults`]. Each method adds a
-/// fault; its `per_mille` is the number of faults per 1,000 steps of the processes concerned.
+/// The faults that the simulator injects into a run, from [`Sim::faults`]. The `per_mille` of a
+/// method is the number of such faults per 1,000 steps of the processes concerned.
 #[derive(Clone, Copy)]
 pub struct Faults<'a>(&'a Controls);
 

@@ -74,7 +74,8 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// If it is dropped unused, the asker gets [`CallError::Unanswered`]: at once, not at the deadline.
+/// If a `ReplyTo` is dropped unused, the asker gets [`CallError::Unanswered`]: at once, not at the
+/// deadline.
 #[must_use = "if dropped unused, the asker gets `CallError::Unanswered`"]
 pub struct ReplyTo<R>(Option<Responder<(), R>>);
 
@@ -114,8 +115,8 @@ impl<R> fmt::Debug for ReplyTo<R> {
 
 /// A question that sends a `T` and waits for an `R`. Made by [`Address::ask`](crate::Address::ask).
 ///
-/// It has a deadline like a [`Call`](crate::Call). Until then it also waits for room, if the
-/// mailbox is full and bounded with [`Overflow::Wait`](crate::Overflow::Wait).
+/// A question has a deadline like a [`Call`](crate::Call). Until then the question also waits for
+/// room, if the mailbox is full and bounded with [`Overflow::Wait`](crate::Overflow::Wait).
 #[must_use = "a question is not sent until it is awaited"]
 pub struct Ask<T, R> {
     stage: Stage<T, R>,

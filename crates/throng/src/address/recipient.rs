@@ -12,8 +12,8 @@ use std::hash::{Hash, Hasher};
 
 /// The address of a process of any type that handles an `M`: two words, free to copy.
 ///
-/// Use it for lists of processes of several types, and in code that should not depend on the types
-/// of the processes it sends to.
+/// Use a recipient in lists of processes of several types, and in code that should not depend on
+/// the types of the processes to which it sends.
 ///
 /// ```
 /// use throng::prelude::*;

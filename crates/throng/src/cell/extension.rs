@@ -84,7 +84,7 @@ impl KeptLoad {
 
 /// Registration that refers to a process by its pid for as long as it lives: a name, a group.
 pub(crate) trait Membership: Send {
-    /// Name that this gives the process, if it is a name.
+    /// Returns the name that this membership gives the process, if it is a registered name.
     fn name(&self) -> Option<String> {
         None
     }

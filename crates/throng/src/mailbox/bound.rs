@@ -54,7 +54,7 @@ impl MailboxBound {
         MailboxBound { capacity: if capacity == 0 { 1 } else { capacity }, overflow }
     }
 
-    /// Returns the number of messages that may wait.
+    /// Returns the number of messages that may wait in the mailbox.
     #[must_use]
     pub const fn capacity(self) -> usize {
         self.capacity

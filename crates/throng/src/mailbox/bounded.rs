@@ -58,7 +58,7 @@ use std::task::Waker;
 pub(crate) enum Refusal {
     /// The process has exited.
     Gone,
-    /// There is no room, in this mailbox or in all of them together.
+    /// There is no room, in this mailbox or in the budget of all mailboxes.
     Full,
     /// There is no room, and the bound is [`Overflow::DropNewest`]: the message is to be dropped.
     Dropped,

@@ -77,8 +77,8 @@ pub struct ProcessInfo {
     /// link, a monitor, a name or the like. `None` if counting has not begun.
     pub turns: Option<u64>,
     /// Longest time that a turn of the process has held a worker without suspending, if measured:
-    /// times under three milliseconds never are, times of ten always are. Resolution: a few
-    /// milliseconds.
+    /// turns under three milliseconds never are, turns of ten milliseconds or more always are.
+    /// Resolution: a few milliseconds.
     pub longest_turn: Option<Duration>,
 }
 
@@ -105,15 +105,15 @@ pub enum ProcessState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SortBy {
-    /// [`ProcessInfo::mailbox_len`].
+    /// Rank by [`ProcessInfo::mailbox_len`].
     MailboxLen,
-    /// [`ProcessInfo::mailbox_bytes`].
+    /// Rank by [`ProcessInfo::mailbox_bytes`].
     MailboxBytes,
-    /// [`ProcessInfo::memory_bytes`].
+    /// Rank by [`ProcessInfo::memory_bytes`].
     Memory,
-    /// [`ProcessInfo::turns`].
+    /// Rank by [`ProcessInfo::turns`].
     Turns,
-    /// [`ProcessInfo::longest_turn`].
+    /// Rank by [`ProcessInfo::longest_turn`].
     LongestTurn,
 }
 
@@ -187,7 +187,8 @@ impl RuntimeHandle {
     ///
     /// Cost: a visit to each process, some hundred nanoseconds; the calling task yields to other
     /// tasks meanwhile. At most 65,536 busy processes are asked, and are given half a second to
-    /// answer. Processes that do not answer come last, but first by [`SortBy::LongestTurn`].
+    /// answer. Processes that do not answer come last; with [`SortBy::LongestTurn`] they come
+    /// first.
     pub async fn top(&self, n: usize, by: SortBy) -> Vec<ProcessInfo> {
         let best = Arc::new(Mutex::new(Best { n, heap: BinaryHeap::new() }));
         let visit = {
@@ -230,7 +231,8 @@ impl RuntimeHandle {
         kin.grow(roots)
     }
 
-    /// Returns the process whose pid is printed as this text, if it lives in this runtime.
+    /// Parses a pid from the text that its `Display` prints; `None` unless the process lives in
+    /// this runtime.
     ///
     /// ```
     /// # use throng::prelude::*;

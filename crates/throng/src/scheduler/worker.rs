@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracing::Level;
 
-/// Messages that a process may handle before others get their turn.
+/// Number of messages that a process may handle before other processes get their turn.
 const BUDGET: u32 = 256;
 /// Ticks of the coarse clock for which a process may go on to the next message.
 const TIME_BUDGET: u32 = 2;
@@ -255,7 +255,7 @@ impl Worker {
         exit_slot.take().or_else(|| lifo_slot.take())
     }
 
-    /// Puts a process at the end of the queue, where others may take it.
+    /// Puts a process at the end of the queue, where other workers may take it.
     fn push_back(&self, token: Token) {
         let queue = &self.remote().queue;
         queue.push(token, |older| self.scheduler().inject(older));

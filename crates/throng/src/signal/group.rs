@@ -151,8 +151,9 @@ impl<P: Process> Group<P> {
         members.into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
     }
 
-    /// Monitors the group: from here on the watcher gets a [`GroupEvent`] for each change, until it
-    /// exits. Returns the members of this moment as well. A full mailbox holds up no event.
+    /// Monitors the group: from this call until it exits, `watcher` gets a [`GroupEvent`] for each
+    /// change. Also returns the members at the moment of the call. A full mailbox refuses and
+    /// delays no event.
     ///
     /// ```
     /// # use throng::{GroupChange, GroupEvent, prelude::*};
@@ -187,7 +188,8 @@ impl<P: Process> Group<P> {
         self.0.monitor(Recipient { pid: watcher.pid(), tell })
     }
 
-    /// Removes a monitor; false if it was gone already. Events that are under way still arrive.
+    /// Removes a monitor; returns `false` if the monitor was removed before, or its watcher has
+    /// exited. Events that are under way still arrive.
     pub fn demonitor(&self, monitor: GroupMonitor) -> bool {
         self.0.demonitor(monitor)
     }

@@ -65,8 +65,8 @@ impl ChildSlot {
     }
 }
 
-/// A handle to a supervised child, which survives restarts: it reaches whichever incarnation runs.
-/// Cloning it costs a reference count.
+/// A handle to a supervised child. The handle survives restarts: it reaches the incarnation that
+/// runs at the moment. Cloning it costs a reference count.
 ///
 /// A message goes to the incarnation that runs when it is sent. Messages still queued when an
 /// incarnation dies are not carried over to the next, because they may be the cause of the death:

@@ -27,13 +27,13 @@ use std::time::Duration;
 /// The children that are restarted after the death of a child.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Strategy {
-    /// Only the dead child.
+    /// Restart only the dead child.
     OneForOne,
-    /// All children.
+    /// Restart all children.
     OneForAll,
-    /// The dead child and the children started after it.
+    /// Restart the dead child and the children started after it.
     RestForOne,
-    /// Only the dead child; at the supervisor's end all children are stopped at once.
+    /// Restart only the dead child; at the supervisor's end all children are stopped at once.
     Dynamic,
 }
 

@@ -216,7 +216,7 @@ pub struct ChildCount {
     pub active: usize,
     /// Number of children that are supervisors, running or not.
     pub supervisors: usize,
-    /// Number of children that are no supervisors, running or not.
+    /// Number of children that are not supervisors, running or not.
     pub workers: usize,
 }
 
@@ -263,8 +263,8 @@ impl Address<Supervisor> {
         self.add_child(Some(id.into()), child.into_child_spec()).await
     }
 
-    /// Adds a child without an id and starts it. The supervisor forgets the child when it has been
-    /// terminated, or has ended and is not restarted.
+    /// Adds a child without an id and starts it. The supervisor drops the child's spec when the
+    /// child has been terminated, or has ended and is not restarted.
     ///
     /// # Errors
     /// [`ChildError::Failed`] if the child does not start; [`ChildError::Unanswered`].
@@ -304,11 +304,11 @@ impl Address<Supervisor> {
         self.manage(Delete(child.into())).await?
     }
 
-    /// Returns the handle of the child with an id.
+    /// Returns the handle of the child with the given id.
     ///
     /// # Errors
     /// [`ChildError::NoChild`], [`ChildError::Unanswered`]; [`ChildError::OtherProcess`] if the
-    /// child is no `P`.
+    /// child is not a `P`.
     pub async fn child<P: Process>(self, id: impl Into<Name>) -> Result<Child<P>, ChildError> {
         let (slot, process, name) =
             self.manage(Find(id.into())).await?.ok_or(ChildError::NoChild)?;

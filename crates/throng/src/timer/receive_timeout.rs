@@ -37,7 +37,7 @@ pub(crate) fn set(current: CurrentProcess, time: Duration) {
     });
 }
 
-/// Has the message below queued at that tick. For the token's holder.
+/// Sets the alarm that queues the timeout message at a tick. For the token's holder.
 fn arm(worker: &Worker, cell: CellRef, at: Tick) {
     // Before the alarm is read: a ring that comes between finds the bit, or this call finds the
     // alarm gone.

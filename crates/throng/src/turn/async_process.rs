@@ -704,7 +704,8 @@ struct Life<'a, M, F, R> {
 }
 
 enum Stage<F, R> {
-    /// Called at the first poll, because the state is still borrowed before it.
+    /// The user's function, called at the first poll, because the state is still borrowed before
+    /// it.
     Begins(F),
     Runs(R),
     /// The user's function has panicked.

@@ -215,8 +215,8 @@ impl<P: Process> Context<P> {
 
     /// Whether something other than a message may still wake this process: a timer whose message is
     /// neither handled nor cancelled, a piped future, a receive timeout, a link, a monitor, a name
-    /// or a group. Meant for a [layer](crate::layer::Layer), about the processes that it has spawned. A
-    /// piped future counts for good, even when its result has come.
+    /// or a group. Meant for a [layer](crate::Layer) that asks about a process that it has spawned.
+    /// A process that has ever piped a future counts as tied, even when the result has come.
     pub fn has_ties(&mut self) -> bool {
         let tied = |own: &mut Extension| {
             *own.has_piped.get_mut()

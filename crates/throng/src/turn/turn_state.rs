@@ -57,11 +57,11 @@ const _: () = assert!(COUNT / SIGNAL - SIGNALS_MOST >= 1 << 20, "there is room f
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Announced {
-    /// The sender pushes it.
+    /// The sender pushes the signal.
     Counted,
-    /// The sender pushes it, and then calls [`TurnState::flood`].
+    /// The sender pushes the signal, and then calls [`TurnState::flood`].
     AtBound,
-    /// The process takes no more signals: the sender does not push it.
+    /// The process takes no more signals: the sender does not push the signal.
     Refused,
 }
 
