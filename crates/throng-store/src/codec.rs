@@ -68,7 +68,7 @@ impl CodecError {
     }
 }
 
-/// Bytes, unchanged.
+/// Codec of byte strings, which are stored unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes;
 
@@ -85,7 +85,7 @@ impl Codec for Bytes {
     }
 }
 
-/// Text, in the order of its UTF-8 bytes.
+/// Codec of text, ordered by its UTF-8 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Str;
 
@@ -102,7 +102,7 @@ impl Codec for Str {
     }
 }
 
-/// An empty value, for sets, in which only the keys matter.
+/// Codec of the empty value, for sets, in which only the keys matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit;
 

@@ -194,7 +194,7 @@ pub enum WriteError {
     #[error("the write was cancelled before it started")]
     Cancelled(Batch),
     /// The timeout expired while the commit was in progress, so the outcome is not known yet. Await
-    /// the ticket to learn it.
+    /// the ticket to learn the outcome.
     #[error("the write timed out while its commit was in progress")]
     UnderWay(Ticket),
     /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written. The store

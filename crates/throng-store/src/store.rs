@@ -57,7 +57,8 @@ pub struct Stat {
     pub map_bytes: u64,
     /// Number of batches made durable since the store was opened.
     pub batches: u64,
-    /// Number of groups that these batches took. A durable store flushes the disk once for each.
+    /// Number of groups of batches made durable since the store was opened. A durable store flushes
+    /// the disk once for each group.
     pub commits: u64,
     /// Largest number of snapshots alive at the same time, including snapshots of other processes
     /// and snapshots kept for reuse.

@@ -195,7 +195,8 @@ impl fmt::Debug for Children<'_> {
     }
 }
 
-/// [`Children`] that have given values in given fields, from [`Snapshot::matching`].
+/// Iterator over the children of a path that have given values in given fields, from
+/// [`Snapshot::matching`].
 ///
 /// Yields the paths of the matches, in the order of [`Children`]. Costs the iteration over the
 /// children, plus lookups for each child up to the first pattern that does not match; so put the

@@ -177,7 +177,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         }
     }
 
-    /// Moves to the entry of this key; if it does not exist, to after the last entry.
+    /// Moves to the entry of `key`; if the key does not exist, to after the last entry.
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.arrive(entry, Stands::Behind)
     }
 
-    /// Moves to the first entry whose key is not below this key.
+    /// Moves to the first entry whose key is `key` or above.
     ///
     /// # Errors
     ///
@@ -205,8 +205,8 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.arrive(entry, Stands::Behind)
     }
 
-    /// Moves to the first value of this key that is not below `value`; if there is none, to after
-    /// the last entry.
+    /// Moves to the first value of `key` that is `value` or above; if there is none, to after the
+    /// last entry.
     ///
     /// # Errors
     ///

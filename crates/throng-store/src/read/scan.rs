@@ -11,7 +11,7 @@ use crate::database::TableRef;
 use crate::read::range::{OwnedBounds, Range, Source, borrow};
 use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 
-/// Entries between two keys, in [`Chunk`]s, from [`Store::scan`] or
+/// Iterator over the entries between two keys, in [`Chunk`]s, from [`Store::scan`] or
 /// [`Database::scan`](crate::Database::scan).
 ///
 /// **A scan is not a single snapshot**: each chunk shows the moment at which it was taken, and the

@@ -106,9 +106,9 @@ impl Snapshot {
         Children::new(self, self.environment.entries(), prefix, separator)
     }
 
-    /// Iterates over the children of `prefix` whose fields have these values: the paths `p` for
-    /// which, for each pattern, the key made of `p`, the separator and the field has the field's
-    /// value. Without patterns, all children.
+    /// Iterates over the children of `prefix` that match all `patterns`. A pattern is a field and a
+    /// value: a child with the path `p` matches it if the key made of `p`, the separator and the
+    /// field has that value. Without patterns, every child matches.
     ///
     /// This is a search by field, for objects whose fields lie below their paths. The search visits
     /// each child once, by a seek past the child's other fields; see [`Matches`] for the cost. If

@@ -75,8 +75,8 @@ enum Code {
 }
 
 impl Batch {
-    /// Creates an empty batch. Writing it changes nothing and resolves after everything queued
-    /// before it.
+    /// Creates an empty batch. Writing an empty batch changes nothing; its ticket resolves after
+    /// all writes queued before it.
     pub fn new() -> Batch {
         Batch::default()
     }
@@ -91,7 +91,7 @@ impl Batch {
     /// Adds an operation that sets `key` to `value` if the key does not exist; if it does, the
     /// whole batch is refused as [`WriteError::KeyExists`](crate::WriteError::KeyExists).
     ///
-    /// The state before the batch counts; operations of the batch itself do not.
+    /// The state before the batch decides; earlier operations of the batch do not count.
     ///
     /// ```
     /// # use throng_store::{Batch, Store, WriteError};
@@ -152,7 +152,7 @@ impl Batch {
         self.push_in(Code::Put, database, key, Some(value))
     }
 
-    /// Adds an operation of [`put_new`](Batch::put_new) in `database`.
+    /// Adds an operation like that of [`put_new`](Batch::put_new), in `database`.
     #[must_use]
     pub fn put_new_in<K: Codec, V: Codec>(
         self,
@@ -169,7 +169,8 @@ impl Batch {
         self.push_in(Code::Delete, database, key, None)
     }
 
-    /// Adds an operation that removes this value of the key, if it exists.
+    /// Adds an operation that removes `value` from the values of `key` in `database`, if it is one
+    /// of them.
     #[must_use]
     pub fn delete_value_in<K: Codec, V: Codec>(
         self,
@@ -180,8 +181,8 @@ impl Batch {
         self.push_in(Code::DeleteValue, database, key, Some(value))
     }
 
-    /// Adds an operation of [`add`](Batch::add) in `database`, which must have one value under each
-    /// key.
+    /// Adds an operation like that of [`add`](Batch::add), in `database`, which must have one value
+    /// under each key.
     #[must_use]
     pub fn add_in<K: Codec, V: Codec>(
         mut self,

@@ -178,8 +178,8 @@ impl<K: Codec, V: Codec> fmt::Debug for UpdateRange<'_, K, V> {
     }
 }
 
-/// A position among the keys of an [`Update`](crate::Update), its own writes included: at an entry,
-/// before the first, or after the last.
+/// Cursor over the entries inside an [`Update`](crate::Update), the update's own writes included.
+/// The cursor stands at an entry, before the first, or after the last.
 ///
 /// Each method moves the cursor and returns the entry at its new position. The cursor moves from
 /// key to key, and shows the first of several values. Each move costs a search from the root,
@@ -267,7 +267,7 @@ impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
         }
     }
 
-    /// Moves to the entry of this key; if it does not exist, to after the last entry.
+    /// Moves to the entry of `key`; if the key does not exist, to after the last entry.
     ///
     /// # Errors
     ///
@@ -277,7 +277,7 @@ impl<'u, K: Codec, V: Codec> UpdateCursor<'u, K, V> {
         self.go((key.clone(), key), true)
     }
 
-    /// Moves to the first entry whose key is not below this key.
+    /// Moves to the first entry whose key is `key` or above.
     ///
     /// # Errors
     ///
