@@ -77,7 +77,7 @@ pub(crate) enum Failure {
     State(StateError),
     Load(Arc<ReadError>),
     Panicked(Arc<str>),
-    /// The hook `started` could not be committed.
+    /// The changes of the hook `started` could not be committed.
     Started(Arc<str>),
 }
 

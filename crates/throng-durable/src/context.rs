@@ -18,7 +18,7 @@ use crate::{Cells, Durable, Entity, Node};
 /// [`node`](DurableContext::node) and [`entity`](DurableContext::entity) also panic in the hook
 /// [`stopping`](throng::Process::stopping), which runs after the last turn.
 pub trait DurableContext {
-    /// The process that the handlers belong to.
+    /// Type of the entity's process.
     type Process: Durable;
 
     /// Returns the key of this entity.

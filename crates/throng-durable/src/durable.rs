@@ -74,7 +74,7 @@ pub struct OldState<'s> {
 }
 
 impl OldState<'_> {
-    /// The version of the stored state, always below [`Durable::VERSION`].
+    /// Returns the version of the stored state, which is always below [`Durable::VERSION`].
     pub fn version(&self) -> u16 {
         self.version
     }

@@ -40,11 +40,11 @@ pub enum EntityError {
     #[error("the turn was not committed: {0}")]
     NotCommitted(#[source] CommitError),
     /// The outcome of the commit is unknown: the turn's changes were kept as a whole or not at all.
-    /// The store recovers by itself; then the entity's state shows which.
+    /// The store recovers by itself; then the entity's state shows whether they were kept.
     #[error("the turn may or may not have been committed: {0}")]
     Unknown(#[source] WriteError),
     /// The process ended before it replied. The turn's changes were kept as a whole or not at all;
-    /// the next activation finds out which before it handles a message.
+    /// the next activation learns the outcome before it handles a message.
     #[error("the entity's process ended before it replied: {0}")]
     Died(ExitReason),
     /// A call cycle: the entity is itself waiting, directly or through others, for this caller.
@@ -65,9 +65,9 @@ pub enum EntityError {
 #[derive(thiserror::Error)]
 #[error("{error}")]
 pub struct SendError<M> {
-    /// The message.
+    /// The message that was not sent.
     pub message: M,
-    /// The reason.
+    /// Reason why the message was not sent.
     #[source]
     pub error: EntityError,
 }

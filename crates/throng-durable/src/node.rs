@@ -88,7 +88,7 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NodeStat {
-    /// Entities in memory.
+    /// Number of entities in memory.
     pub live: usize,
     /// Number of stored entities that may be in memory before the longest idle entities are
     /// passivated.
@@ -246,7 +246,7 @@ impl Node {
     /// Returns the entity of kind `P` with this key. No I/O: an entity exists whether it is in
     /// memory or not, and whether it was ever stored or not.
     ///
-    /// An invalid key (see [`KeyError`](crate::KeyError)) is an error of the calls.
+    /// An invalid key (see [`KeyError`](crate::KeyError)) makes the calls fail.
     ///
     /// # Panics
     ///
