@@ -114,14 +114,14 @@ impl CellRef {
         unsafe { self.0.as_ref() }
     }
 
-    /// Generation of the process here, if a process lives here.
+    /// Returns the generation of the process in this cell, if a process lives in it.
     #[inline(always)]
     pub(crate) fn generation(self) -> Option<Generation> {
         let (generation, live) = self.cell().mailbox.peek();
         live.then_some(generation)
     }
 
-    /// Pid of the process here, if a process lives here.
+    /// Returns the pid of the process in this cell, if a process lives in it.
     pub(crate) fn resident(self) -> Option<Pid> {
         self.generation().map(|generation| Pid::from_raw(RawAddress::new(self.0, generation)))
     }
@@ -207,7 +207,7 @@ impl CellRef {
         }
     }
 
-    /// Whether so many signals are unread that a process here takes no more questions.
+    /// Whether so many signals are unread that the process in this cell takes no more questions.
     pub(crate) fn is_crowded(self) -> bool {
         self.cell().turn.is_crowded()
     }
@@ -218,13 +218,14 @@ impl CellRef {
         self.cell().mailbox.wake(generation).then(|| Token(self.0))
     }
 
-    /// Wakes the turn that is suspended here; returns the token if no thread held it.
+    /// Wakes the suspended turn of the process in this cell; returns the token if no thread held
+    /// it.
     #[inline(always)]
     pub(crate) fn wake_turn(self) -> Option<Token> {
         self.cell().turn.notify().then(|| Token(self.0))
     }
 
-    /// Pid of the process here, or of the last one if it has stopped living here.
+    /// Returns the pid of the process in this cell, or of the last process if it has exited.
     pub(crate) fn pid(self) -> Pid {
         pid(self.0)
     }
@@ -390,7 +391,7 @@ impl Token {
         self.cell().mailbox.peek().0
     }
 
-    /// Pid of the token's process.
+    /// Returns the pid of the token's process.
     pub(crate) fn pid(&self) -> Pid {
         pid(self.0)
     }
@@ -402,7 +403,7 @@ impl Token {
         unsafe { self.cell().class.with(|class| &**class) }
     }
 
-    /// Pointer to the state of the process.
+    /// Returns a pointer to the state of the process.
     ///
     /// # Safety
     /// The process is a `P`, and no other reference to its state is in use.
@@ -480,7 +481,7 @@ impl Token {
         mailbox.close_if_empty(generation)
     }
 
-    /// Stores a pending turn in the cell, or that there is none.
+    /// Stores a pending turn in the cell, or records that no turn is pending.
     #[inline(always)]
     pub(crate) fn set_frame(&self, frame: Option<NonNull<FrameHead>>) {
         // SAFETY: the token's holder has exclusive access to `frame` (head's table).
@@ -494,14 +495,15 @@ impl Token {
         frame.filter(|frame| frame.addr().get() & WAITS == 0)
     }
 
-    /// Tick until which the process waits for a message, if it does and no turn is under way.
+    /// Returns the tick until which the process waits for a message, if it waits and no turn is
+    /// under way.
     pub(crate) fn waits_until(&self) -> Option<Tick> {
         // SAFETY: the token's holder has exclusive access to `frame` (head's table).
         let frame = self.cell().frame.with(|frame| unsafe { *frame })?.addr().get();
         Tick::from_raw((frame >> TICK_SHIFT) as u32).filter(|_| frame & WAITS != 0)
     }
 
-    /// Makes the alarm bring no message any more.
+    /// Makes the process's alarm queue no timeout message any more.
     pub(crate) fn forget_timeout(&self) {
         self.cell().turn.forget_timeout();
     }
@@ -681,7 +683,7 @@ impl Token {
         }
     }
 
-    /// Oldest message taken from the mailbox; it stays in the list.
+    /// Returns the oldest message taken from the mailbox, which stays in the list.
     #[inline(always)]
     fn first_pending(&self) -> Option<NonNull<Link>> {
         // SAFETY: the token's holder has exclusive access to `pending` (head's table).

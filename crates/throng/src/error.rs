@@ -103,7 +103,7 @@ pub enum SpawnError<P> {
 }
 
 impl<P> SpawnError<P> {
-    /// The same error, with the result of `f` to hand back.
+    /// Returns the same error, with the result of `f` to hand back.
     pub(crate) fn map<Q>(self, f: impl FnOnce(P) -> Q) -> SpawnError<Q> {
         match self {
             SpawnError::Limit { limit, process } => {

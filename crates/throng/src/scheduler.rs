@@ -294,7 +294,7 @@ impl Scheduler {
         }
     }
 
-    /// Has a simulator woken by every event from outside of processes.
+    /// Sets the waker of a simulator, which every event from outside of processes wakes.
     #[cfg(feature = "sim")]
     pub(crate) fn set_driver(&self, waker: &Waker) {
         *lock(&self.driver) = Some(waker.clone());
@@ -313,7 +313,7 @@ impl Scheduler {
         self.alarms.len()
     }
 
-    /// Workers that may hold work.
+    /// Returns the parts of the workers that may hold work.
     pub(crate) fn remotes_in_use(&self) -> &[Remote] {
         self.remotes.get(..self.spares.in_use()).unwrap_or(&self.remotes)
     }

@@ -84,7 +84,7 @@ impl CurrentProcess {
         CellRef(self.0)
     }
 
-    /// Pointer to the state of the process, which must be a `P`.
+    /// Returns a pointer to the state of the process, which must be a `P`.
     #[inline(always)]
     pub(crate) fn state<P: Process>(self) -> NonNull<P> {
         debug_assert!(ManuallyDrop::new(Token(self.0)).is_a::<P>(), "the state is another type's");
@@ -134,7 +134,7 @@ impl CurrentProcess {
         mailbox.await_message(generation)
     }
 
-    /// Queue in which the process's messages wait, if it is bounded.
+    /// Returns the queue in which the process's messages wait, if its mailbox is bounded.
     pub(crate) fn bounded_queue(self) -> Option<&'static BoundedQueue> {
         let token = ManuallyDrop::new(Token(self.0));
         token.generation().is_bounded().then(|| token.bounded_queue())

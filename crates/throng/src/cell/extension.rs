@@ -101,7 +101,7 @@ pub(crate) type TellDown = fn(Pid, Down);
 pub(crate) struct Watchers {
     /// Processes, by the number that each gave its monitor.
     pub(crate) processes: SmallMap<(Pid, u32), TellDown>,
-    /// Watchers that are no processes, by their [keys](watcher_key).
+    /// Watchers that are not processes, by their [keys](watcher_key).
     pub(crate) others: SmallMap<usize, Watcher>,
 }
 
@@ -134,7 +134,7 @@ impl Extension {
         number
     }
 
-    /// Number for a new monitor, to be entered under it.
+    /// Returns the number under which to enter a new monitor.
     pub(crate) fn number_monitor(&mut self) -> u32 {
         loop {
             self.last_monitor = self.last_monitor.wrapping_add(1);

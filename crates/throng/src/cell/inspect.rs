@@ -89,7 +89,7 @@ impl Token {
         load
     }
 
-    /// Name of the message of the turn under way, if there is one.
+    /// Returns the name of the message of the turn under way, if there is one.
     pub(crate) fn handler(&self) -> Option<&'static str> {
         // SAFETY: the frame is stored in the cell, so it is alive, and the caller holds the cell's
         // token.

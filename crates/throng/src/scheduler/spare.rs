@@ -78,7 +78,8 @@ impl Spares {
         lock(&self.state).active.contains(&spare)
     }
 
-    /// Active spares while more are active than needed, to be woken so that one retires; else none.
+    /// Returns the active spares to be woken so that one of them retires; none unless more are
+    /// active than needed.
     pub(crate) fn superfluous(&self) -> Vec<usize> {
         if self.surplus() { lock(&self.state).active.clone() } else { Vec::new() }
     }

@@ -99,7 +99,7 @@ impl<K: Copy + Eq + Hash> Links<K> {
         self.peers.bytes()
     }
 
-    /// The peers that are linked.
+    /// Returns the linked peers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
         self.peers.iter().filter(|(_, tie)| **tie == Tie::Linked).map(|(peer, _)| *peer)
     }

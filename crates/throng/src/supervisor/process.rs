@@ -295,7 +295,7 @@ impl Supervisor {
         }
     }
 
-    /// The name of a child's type.
+    /// Returns the name of a child's type.
     fn kind(&self, key: Key) -> &'static str {
         self.engine.get(key).map_or("", |child| child.content.0.process_name())
     }
