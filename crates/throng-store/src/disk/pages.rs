@@ -142,24 +142,24 @@ pub(crate) const META_BYTES: usize =
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
 
-/// Kinds of pages.
+/// Kind of a branch page; the kinds of the other pages follow.
 const BRANCH: u16 = 0x01;
 const LEAF: u16 = 0x02;
 const OVERFLOW: u16 = 0x04;
 const META: u16 = 0x08;
-/// A leaf with several values inside a node.
+/// Kind of a page inside a node: a leaf with several values.
 const SUB_PAGE: u16 = 0x52;
 
-/// Flags of nodes.
+/// Flag of a node whose value has pages of its own; the other flags of nodes follow.
 const BIG: u16 = 0x01;
 const TREE: u16 = 0x02;
 const SEVERAL: u16 = 0x04;
 
-/// Flags of trees.
+/// Flag of a tree with several values under a key; the other flags of trees follow.
 const WITH_SEVERAL: u16 = 0x04;
 const INTEGER_KEYS: u16 = 0x08;
 
-/// Root of an empty tree.
+/// Page number that stands for the root of an empty tree.
 const NOWHERE: usize = usize::MAX;
 /// Maximum depth of the engine's cursors.
 const DEPTH_MAX: u16 = 32;
@@ -319,7 +319,7 @@ enum Content {
     Names,
     /// Values with checksums.
     Checked,
-    /// The format.
+    /// The store's format entries; see `format`.
     Format,
     /// Arbitrary values.
     Plain,

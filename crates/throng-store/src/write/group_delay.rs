@@ -22,9 +22,9 @@ pub(crate) struct GroupDelay {
     backoff: Backoff,
 }
 
-/// Requests in a group that share the cost of a commit well enough.
+/// Number of requests in a group that share the cost of a commit well enough.
 const GROUP_ENOUGH: usize = 256;
-/// A delay is at most the time of a flush divided by this.
+/// Divisor of the time of a flush: the result is the longest delay.
 const FLUSH_DIVISOR: u32 = 3;
 /// Shortest flush for which a delay pays.
 const FLUSH_MIN: Duration = Duration::from_micros(50);

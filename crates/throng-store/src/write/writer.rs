@@ -99,7 +99,7 @@ impl<'w> OpenCommit<'w> {
         OpenCommit { commit, since: Instant::now(), groups: 0, size: Size::default() }
     }
 
-    /// Deadline for the end of the commit.
+    /// Returns the time at which the commit must end.
     fn until(&self) -> Instant {
         self.since + DEFER_MAX
     }
@@ -487,8 +487,8 @@ impl Failure {
 /// `EIO`, which is 5 on every Unix.
 const SHORT_WRITE: i32 = 5;
 
-/// Estimate of the most that a group may need on the disk, in bytes: besides the batches themselves
-/// the pages from the root to each leaf, and the list of free pages.
+/// Estimates the most that a group may need on the disk, in bytes: the batches themselves, the
+/// pages from the root to each leaf, and the list of free pages.
 fn room_for(group: &[Request]) -> u64 {
     let bytes = group.iter().map(|request| match &request.work {
         Work::Batch(batch) => batch.bytes() + batch.len() * (32 << 10),
