@@ -292,5 +292,6 @@ impl MessageQueue {
 /// Messages taken from a mailbox, linked oldest first.
 pub(crate) struct MessageList(pub(super) *mut Link);
 
-// SAFETY: the list belongs to the token's holder, and messages are made to travel between threads.
+// SAFETY: only the holder of the process's token follows the list, and the turns in its messages
+// are `Send` (a bound of `Turn`).
 unsafe impl Send for MessageList {}

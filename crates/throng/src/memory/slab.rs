@@ -100,7 +100,8 @@ impl SlotCache {
     /// The slot came from `take` with this slab and class, and no thread holds its token.
     #[inline(always)]
     pub(crate) unsafe fn give(&mut self, slab: &Slab, class: SlotClass, slot: NonNull<Cell>) {
-        // SAFETY: a slot that was handed out stays readable as a cell for good.
+        // SAFETY: by the contract the slot came from `take`; slots stay cells and are never
+        // unmapped.
         let (generation, live) = unsafe { slot.as_ref() }.mailbox.peek();
         debug_assert!(!live);
         if generation.is_last() {
