@@ -520,7 +520,8 @@ impl Environment {
             })
     }
 
-    /// A partial write is an error of its own here, so there is nothing to check.
+    /// Returns `false`: on this system a partial write is an error of its own, so no check is
+    /// needed.
     #[cfg(not(unix))]
     pub(crate) fn lacks_room(&self, _: u64) -> bool {
         false
@@ -659,7 +660,8 @@ fn sync_names(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Where directories cannot be flushed, the file system makes names durable by itself.
+/// Does nothing: where directories cannot be flushed, the file system makes names durable by
+/// itself.
 #[cfg(not(unix))]
 fn sync_names(_: &Path) -> io::Result<()> {
     Ok(())

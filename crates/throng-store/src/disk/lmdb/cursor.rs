@@ -261,6 +261,6 @@ fn prefetch(page: *const u8) {
     }
 }
 
-/// Other architectures have no stable prefetch hint in Rust.
+/// Does nothing: other architectures have no stable prefetch hint in Rust.
 #[cfg(not(target_arch = "x86_64"))]
 fn prefetch(_: *const u8) {}
