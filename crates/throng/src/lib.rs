@@ -46,9 +46,10 @@
 //!   message, or by something for which its turn had to wait; a thread outside the workers, by any
 //!   means. A handler that learns of it without waiting (from a lock, an atomic, a blocking
 //!   channel, a future that was ready at once) gets no such order.
-//! - **Nothing vanishes.** A message is handled, or handed back ([`SendError`]), or its caller
+//! - **No call vanishes.** A message is handled, or handed back ([`SendError`]), or its caller
 //!   learns why not ([`CallError`]). Only messages that were *sent*, not called, are dropped
-//!   silently if the process exits before it handles them.
+//!   silently: if the process exits before it handles them, or by a mailbox whose [`Overflow`]
+//!   policy is to drop.
 //! - **An address names one process for ever.** Memory is reused, addresses never are.
 //! - **Every call has a deadline**, five seconds unless [`within`](Call::within) sets another.
 //!
@@ -58,7 +59,7 @@
 //! tokio runtime of its own ([`RuntimeBuilder::start`]) or uses yours ([`RuntimeBuilder::attach`]).
 //! Processes are not tokio tasks; they run on throng's own workers. A handler should not block its
 //! thread: await [`Context::blocking`] instead. A handler that blocks is reported in an event, and
-//! a spare worker takes over the processes that wait behind it.
+//! other workers, spare ones if needed, take over the processes that wait behind it.
 //!
 //! During a turn a process handles no other message, so calls can deadlock. A process's call to
 //! itself fails at once with [`CallError::Cycle`]. If the calls of several processes wait for each

@@ -63,7 +63,7 @@ const SEARCH_ROUNDS: u32 = 60;
 const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
 /// Number of links and monitors of a dead process that are notified before other processes run.
-const TOLD_AT_ONCE: usize = 256;
+const NOTIFIED_AT_ONCE: usize = 256;
 /// Greatest time ahead for which an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
 
@@ -720,7 +720,7 @@ impl Worker {
             }
             token.die(generation, &reason);
         }
-        if !signal::publish_obituary(&token, TOLD_AT_ONCE) {
+        if !signal::publish_obituary(&token, NOTIFIED_AT_ONCE) {
             return self.push_back(token);
         }
         if !matches!(reason, ExitReason::Normal) {

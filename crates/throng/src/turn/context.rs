@@ -215,7 +215,7 @@ impl<P: Process> Context<P> {
 
     /// Whether something other than a message may still wake this process: a timer whose message is
     /// neither handled nor cancelled, a piped future, a receive timeout, a link, a monitor, a name
-    /// or a group. Meant for a [layer](crate::Layer) that asks about a process that it has spawned.
+    /// or a group. Meant for a [layer](crate::layer::Layer) that asks about a process that it has spawned.
     /// A process that has ever piped a future counts as tied, even when the result has come.
     pub fn has_ties(&mut self) -> bool {
         let tied = |own: &mut Extension| {
