@@ -1,24 +1,24 @@
-//! What things cost: nanoseconds and bytes of each, as the page `guide::costs` has them. What
-//! `bench/` measures beside other runtimes is left to it.
+//! The cost of each operation, in nanoseconds and bytes, for the page `guide::costs`. Operations
+//! that `bench/` compares with other runtimes have no row.
 //!
 //! ```text
 //! cargo run --release -p throng --example costs                 every row
-//! cargo run --release -p throng --example costs timer           one of them
-//! cargo run --release -p throng --example costs timer 1000      one of them, with so many
+//! cargo run --release -p throng --example costs timer           a single row
+//! cargo run --release -p throng --example costs timer 1000      the same, with 1,000 operations
 //! ```
 //!
-//! - Each run is a process of the system of its own, for memory that was used before is not measured
-//!   again; a row's figures are the medians of [`RUNS`] runs.
-//! - One worker, so a figure has in it what both sides do, on one core.
-//! - Bytes are what the system says is resident beyond what was before.
+//! - Each run is an operating-system process of its own, because memory that is reused does not
+//!   show as growth. A row's figures are the medians of [`RUNS`] runs.
+//! - The runtime has one worker, so a figure contains the work of both sides, on one core.
+//! - Bytes are the growth of the resident set, as the operating system counts it.
 //!
-//! Invariant: a row checks that what it measured has happened, and prints no figure if it has not.
+//! Invariant: a row checks that the measured operations took place, and prints no figure otherwise.
 
-// A row that cannot be measured ends with what went wrong.
+// A row that cannot be measured ends with the error.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../stress/resident.rs"]
-#[expect(dead_code, reason = "only the present size is of interest here")]
+#[expect(dead_code, reason = "only the present size is used here")]
 mod resident;
 mod rows;
 
@@ -30,7 +30,8 @@ use throng::Runtime;
 
 const RUNS: usize = 5;
 
-/// Before a row's name on the command line: measure it once, here, and print what `parse` reads.
+/// First argument of a child process: measure the row once, in this process, and print a line for
+/// [`parse`].
 const ONCE: &str = "--once";
 
 fn main() -> ExitCode {
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
         Some(_) => return usage("the count is not a positive number"),
     };
     let name = arguments.first().map(String::as_str);
-    // With `all` every row can be had with another count.
+    // `all` stands for every row, so that a count can follow.
     let name = name.filter(|&name| name != "all");
     let chosen: Vec<&Row> =
         ROWS.iter().filter(|row| name.is_none_or(|name| name == row.name)).collect();
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
         return usage("no row has that name");
     }
     if !once {
-        println!("{:<16} {:>9} {:>9}  what, and how many of it", "row", "ns", "bytes");
+        println!("{:<16} {:>9} {:>9}  operation (count)", "row", "ns", "bytes");
     }
     let mut code = ExitCode::SUCCESS;
     for row in chosen {
@@ -85,16 +86,16 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The medians of several runs, each in a process of its own.
+/// Returns the medians of [`RUNS`] runs, each in an operating-system process of its own.
 fn median(row: &Row, count: u64) -> Result<Cost, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut costs = Vec::new();
     for _ in 0..RUNS {
         let output = Command::new(&program).args([ONCE, row.name, &count.to_string()]).output();
         let output = output.map_err(|error| error.to_string())?;
-        let said = String::from_utf8_lossy(&output.stdout);
+        let line = String::from_utf8_lossy(&output.stdout);
         let failed = || String::from_utf8_lossy(&output.stderr).into_owned();
-        costs.push(parse(&said).filter(|_| output.status.success()).ok_or_else(failed)?);
+        costs.push(parse(&line).filter(|_| output.status.success()).ok_or_else(failed)?);
     }
     let middle = |figure: fn(&Cost) -> Option<f64>| {
         let mut figures: Vec<f64> = costs.iter().filter_map(figure).collect();
@@ -120,14 +121,14 @@ fn parse(line: &str) -> Option<Cost> {
 
 /// Measures a row in this process.
 fn measure(row: &Row, count: u64) -> Result<Cost, String> {
-    // Nobody stands in for a driver that keeps its worker for long: it is to be the only one.
+    // The driver blocks its worker for long. No spare worker may take over, or there would be two.
     let runtime = Runtime::builder().workers(1).spare_workers(0).stuck_after(Duration::MAX);
     let runtime = runtime.start().map_err(|error| error.to_string())?;
-    let (told, tells) = mpsc::channel();
+    let (sender, outcome) = mpsc::channel();
     let run = row.run;
     let driver = runtime.spawn_async(move |mut driver: Driver| async move {
-        let _ = told.send(run(&mut driver, count).await);
+        let _ = sender.send(run(&mut driver, count).await);
     });
     driver.map_err(|error| error.to_string())?;
-    tells.recv().unwrap_or_else(|_| Err("the driver died".to_owned()))
+    outcome.recv().unwrap_or_else(|_| Err("the driver died".to_owned()))
 }

@@ -1,4 +1,4 @@
-//! The rows: what each measures, and how it knows that it has happened.
+//! The rows: the operation that each measures, and its check that the operation took place.
 
 use crate::resident;
 use std::future::Future;
@@ -9,21 +9,21 @@ use throng::prelude::*;
 use throng::{MailboxBound, Overflow};
 use tokio::sync::Notify;
 
-/// What one of something costs; none of what a row does not measure.
+/// Cost of a single operation. A figure that the row does not measure is `None`.
 pub(crate) struct Cost {
     pub(crate) ns: Option<f64>,
     pub(crate) bytes: Option<f64>,
 }
 
 /// The process that drives a row.
-pub(crate) type Driver = Inbox<Told>;
+pub(crate) type Driver = Inbox<Notice>;
 
 type Measuring<'a> = Pin<Box<dyn Future<Output = Result<Cost, String>> + Send + 'a>>;
 
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// How many of it.
+    /// Number of operations, unless the command line gives another.
     pub(crate) count: u64,
     pub(crate) run: for<'a> fn(&'a mut Driver, u64) -> Measuring<'a>,
 }
@@ -43,24 +43,24 @@ rows! {
     "exit" 500_000 exit "a process asked to stop, until it has exited";
     "monitor" 500_000 monitor "a monitor set, and its `down`, beyond the exit itself; both sides";
     "link" 500_000 link "a link set, and its exit signal, beyond the exit itself; both sides";
-    "queued" 1_000_000 queued "a message of 8 bytes, sent alone, that waits in a mailbox";
-    "queued-flood" 1_000_000 queued_flood "the same, one of many in a row from one sender";
+    "queued" 1_000_000 queued "a message of 8 bytes that waits in a mailbox, sent alone";
+    "queued-flood" 1_000_000 queued_flood "the same, in a run of many from one sender";
     "ask" 500_000 ask "a question and its answer, between processes";
-    "suspended" 500_000 suspended "a turn begun that waits for something";
+    "suspended" 500_000 suspended "a turn begun that then suspends";
     "async" 500_000 async_process "an async process, spawned, until it waits for its first message";
     "bounded" 500_000 bounded "a process spawned with a bounded mailbox";
     "timer" 500_000 timer "a timer set";
     "timer-cancel" 500_000 timer_cancel "a timer cancelled";
-    "timer-fire" 500_000 timer_fire "a timer that has rung, until its message is handled";
+    "timer-fire" 500_000 timer_fire "a timer that fires, until its message is handled";
     "name" 500_000 name "a name given to a process, without its text";
     "name-lookup" 500_000 name_lookup "a process looked up by its name";
     "group" 500_000 group "a process that joins a group";
     "broadcast" 500_000 broadcast "a message to a group, for each member, until it is handled";
     "child" 200_000 child "a process started by a dynamic supervisor";
     "restart" 200_000 restart "a child killed, until it is started again";
-    "pipe" 500_000 pipe "a future that is run beside a process, until its result is handled";
-    "blocking" 50_000 blocking "a closure run on the blocking threads, and waited for";
-    "info" 500_000 info "a look at a process that does nothing";
+    "pipe" 500_000 pipe "a future run beside a process, until its result is handled";
+    "blocking" 50_000 blocking "a closure run on the blocking threads, until its result is there";
+    "info" 500_000 info "an inspection of an idle process";
 }
 
 async fn exit(driver: &mut Driver, count: u64) -> Result<Cost, String> {
@@ -70,17 +70,17 @@ async fn exit(driver: &mut Driver, count: u64) -> Result<Cost, String> {
 }
 
 async fn monitor(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    driver.on_down(Told::Down);
+    driver.on_down(Notice::Down);
     beyond_the_exit(driver, count, Tie::Monitor).await
 }
 
 async fn link(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    driver.on_exit(Told::Exit);
+    driver.on_exit(Notice::Exit);
     beyond_the_exit(driver, count, Tie::Link).await
 }
 
 async fn queued(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    // Sent to them in turns, none is one of many in a row.
+    // Two receivers in alternation: no message is part of a run.
     waiting_messages(driver, count, 2).await
 }
 
@@ -105,7 +105,7 @@ async fn suspended(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     for units in units.chunks(CHUNK) {
         HANDLED.arm(units.len() as u64);
         for unit in units {
-            unit.send(Hold).map_err(text)?;
+            unit.send(Suspend).map_err(text)?;
         }
         HANDLED.reached().await;
     }
@@ -115,7 +115,7 @@ async fn suspended(driver: &mut Driver, count: u64) -> Result<Cost, String> {
 async fn async_process(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let runtime = driver.runtime();
     let chunk = count.min(CHUNK as u64);
-    // What does not fill a chunk is left out.
+    // Rounded down to whole chunks.
     let count = count / chunk * chunk;
     let before = resident::now();
     let clock = Instant::now();
@@ -131,7 +131,7 @@ async fn async_process(driver: &mut Driver, count: u64) -> Result<Cost, String> 
         HANDLED.reached().await;
     }
     let cost = time_and_memory(clock, before, count);
-    ensure(runtime.process_count() == count + 1, "not all live")?;
+    ensure(runtime.process_count() == count + 1, "some processes have exited")?;
     Ok(cost)
 }
 
@@ -144,7 +144,7 @@ async fn bounded(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         runtime.spawner().mailbox(bound).spawn(Unit(number)).map_err(text)?;
     }
     let cost = time_and_memory(clock, before, count);
-    ensure(runtime.process_count() == count + 1, "not all live")?;
+    ensure(runtime.process_count() == count + 1, "some processes have exited")?;
     Ok(cost)
 }
 
@@ -169,7 +169,7 @@ async fn timer_cancel(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let clock = Instant::now();
     let cancelled = timers.iter().filter(|timer| timer.cancel()).count() as u64;
     let cost = time(clock, count);
-    ensure(cancelled == count, "not all were cancelled")?;
+    ensure(cancelled == count, "some timers were not cancelled")?;
     Ok(cost)
 }
 
@@ -177,12 +177,12 @@ async fn timer_fire(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let runtime = driver.runtime();
     let unit = spawn(driver, 1)?[0];
     HANDLED.arm(count);
-    // All are due at the same time, long after the last is set.
+    // All timers are due at the same time, long after the last is set.
     let due = Instant::now() + Duration::from_secs(2);
     for _ in 0..count {
         runtime.send_after(unit, due.saturating_duration_since(Instant::now()), Add);
     }
-    ensure(Instant::now() < due, "they were due before they were set; take fewer")?;
+    ensure(Instant::now() < due, "some timers were due before the last was set; take fewer")?;
     HANDLED.reached().await;
     Ok(time(due, count))
 }
@@ -201,7 +201,7 @@ async fn name(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         settle(units).await?;
     }
     let bytes = growth(before, count);
-    ensure(runtime.registered().len() as u64 == count, "not all have a name")?;
+    ensure(runtime.registered().len() as u64 == count, "some processes have no name")?;
     Ok(Cost { ns: Some(each(registering, count)), bytes: Some(bytes) })
 }
 
@@ -217,7 +217,7 @@ async fn name_lookup(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         found += u64::from(runtime.whereis(name) == Some(*unit));
     }
     let cost = time(clock, count);
-    ensure(found == count, "not all were found")?;
+    ensure(found == count, "some names were not found")?;
     Ok(cost)
 }
 
@@ -233,7 +233,7 @@ async fn group(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         settle(units).await?;
     }
     let bytes = growth(before, count);
-    ensure(joined == count && group.len() as u64 == count, "not all have joined")?;
+    ensure(joined == count && group.len() as u64 == count, "some processes have not joined")?;
     Ok(Cost { ns: Some(each(joining, count)), bytes: Some(bytes) })
 }
 
@@ -247,7 +247,7 @@ async fn broadcast(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let reached = group.broadcast(Add) as u64;
     HANDLED.reached().await;
     let cost = time(clock, count);
-    ensure(joined == count && reached == count, "not all were reached")?;
+    ensure(joined == count && reached == count, "some members were not reached")?;
     Ok(cost)
 }
 
@@ -261,7 +261,7 @@ async fn child(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     }
     let cost = time_and_memory(clock, before, count);
     let active = supervisor.count_children().await.map_err(text)?.active as u64;
-    ensure(active == count, "not all children run")?;
+    ensure(active == count, "some children do not run")?;
     Ok(cost)
 }
 
@@ -280,17 +280,17 @@ async fn restart(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     STARTED.reached().await;
     let cost = time(clock, count);
     let active = supervisor.count_children().await.map_err(text)?.active as u64;
-    ensure(addresses.len() as u64 == count && active == count, "not all were started again")?;
+    ensure(addresses.len() as u64 == count && active == count, "some children were not restarted")?;
     Ok(cost)
 }
 
 async fn pipe(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let clock = Instant::now();
     for _ in 0..count {
-        driver.context(|cx| cx.pipe(async { Told::Piped }).map_err(text))?;
+        driver.context(|cx| cx.pipe(async { Notice::Piped }).map_err(text))?;
     }
     for _ in 0..count {
-        ensure(matches!(driver.recv().await, Told::Piped), "something else came")?;
+        ensure(matches!(driver.recv().await, Notice::Piped), "another message came")?;
     }
     Ok(time(clock, count))
 }
@@ -298,8 +298,8 @@ async fn pipe(driver: &mut Driver, count: u64) -> Result<Cost, String> {
 async fn blocking(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let clock = Instant::now();
     for number in 0..count {
-        let said = driver.context(|cx| cx.blocking(move || number)).await.map_err(text)?;
-        ensure(said == number, "a result is wrong")?;
+        let result = driver.context(|cx| cx.blocking(move || number)).await.map_err(text)?;
+        ensure(result == number, "a result is wrong")?;
     }
     Ok(time(clock, count))
 }
@@ -310,12 +310,12 @@ async fn info(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let clock = Instant::now();
     for unit in units.iter().cycle().take(count as usize) {
         let info = runtime.info(*unit).await.ok_or("a process has exited")?;
-        ensure(info.pid == unit.pid() && info.mailbox_len == 0, "that is another one")?;
+        ensure(info.pid == unit.pid() && info.mailbox_len == 0, "the info is of another process")?;
     }
     Ok(time(clock, count))
 }
 
-/// How the driver is tied to the processes it stops.
+/// Tie between the driver and the processes it stops.
 #[derive(Clone, Copy)]
 enum Tie {
     None,
@@ -323,7 +323,7 @@ enum Tie {
     Link,
 }
 
-/// What a tie costs beyond the exits it tells of.
+/// Returns the cost of a tie and its notification, without the cost of the exit itself.
 async fn beyond_the_exit(driver: &mut Driver, count: u64, tie: Tie) -> Result<Cost, String> {
     let (_, bytes) = exits(driver, count, tie, true).await?;
     let (tied, _) = exits(driver, count, tie, false).await?;
@@ -331,8 +331,9 @@ async fn beyond_the_exit(driver: &mut Driver, count: u64, tie: Tie) -> Result<Co
     Ok(Cost { ns: Some(tied - plain), bytes: Some(bytes) })
 }
 
-/// Ties processes to the driver and stops them, until it knows that all have exited. The bytes, of
-/// the ties, are of interest if memory is used the first time.
+/// Ties processes to the driver, stops them, and waits until the driver knows of all exits. Returns
+/// nanoseconds and bytes for each; the bytes are those of the ties, and only right if no earlier
+/// call has left memory to reuse.
 async fn exits(
     driver: &mut Driver,
     count: u64,
@@ -360,26 +361,27 @@ async fn exits(
         unit.stop();
     }
     EXITED.reached().await;
-    let told = if matches!(tie, Tie::None) { 0 } else { count };
-    for _ in 0..told {
+    let notices = if matches!(tie, Tie::None) { 0 } else { count };
+    for _ in 0..notices {
         match driver.recv().await {
-            Told::Down(Down { reason: ExitReason::Normal, .. })
-            | Told::Exit(Exit { reason: ExitReason::Normal, .. }) => {}
-            Told::Down(Down { reason, .. }) | Told::Exit(Exit { reason, .. }) => {
-                return Err(format!("it exited for another reason: {reason}"));
+            Notice::Down(Down { reason: ExitReason::Normal, .. })
+            | Notice::Exit(Exit { reason: ExitReason::Normal, .. }) => {}
+            Notice::Down(Down { reason, .. }) | Notice::Exit(Exit { reason, .. }) => {
+                return Err(format!("a process exited for another reason: {reason}"));
             }
-            Told::Piped => return Err("something else came".to_owned()),
+            Notice::Piped => return Err("another message came".to_owned()),
         }
     }
     Ok((each(clock.elapsed(), count), bytes))
 }
 
-/// Messages to a few processes that are busy for ever.
+/// Sends `count` messages to `to` processes, in alternation. The processes are in a turn that never
+/// ends, so the messages stay in the mailboxes.
 async fn waiting_messages(driver: &mut Driver, count: u64, to: u64) -> Result<Cost, String> {
     let units = spawn(driver, to)?;
     HANDLED.arm(to);
     for unit in &units {
-        unit.send(Hold).map_err(text)?;
+        unit.send(Suspend).map_err(text)?;
     }
     HANDLED.reached().await;
     let before = resident::now();
@@ -388,12 +390,12 @@ async fn waiting_messages(driver: &mut Driver, count: u64, to: u64) -> Result<Co
         unit.send(AddNumber(1)).map_err(text)?;
     }
     let cost = time_and_memory(clock, before, count);
-    ensure(driver.runtime().mailbox_bytes() >= 8 * count, "they do not wait")?;
+    ensure(driver.runtime().mailbox_bytes() >= 8 * count, "the messages are not in the mailboxes")?;
     Ok(cost)
 }
 
-/// At most so many messages and signals are on their way where memory is measured, or a backlog would
-/// be in the figure, which the next chunk uses again.
+/// Most messages and signals in flight while memory is measured. Otherwise the figure would contain
+/// a backlog, whose memory is reused.
 const CHUNK: usize = 1000;
 
 const AN_HOUR: Duration = Duration::from_secs(3600);
@@ -408,7 +410,7 @@ impl Drop for Unit {
     }
 }
 
-/// A process that says when it starts.
+/// A process that counts its starts in [`STARTED`].
 struct Starter;
 impl Process for Starter {
     async fn started(&mut self, _: &mut Context<Self>) {
@@ -416,13 +418,13 @@ impl Process for Starter {
     }
 }
 
-/// What comes to the driver.
-pub(crate) enum Told {
+/// Message that the driver receives.
+pub(crate) enum Notice {
     Down(Down),
     Exit(Exit),
     Piped,
 }
-impl Message for Told {
+impl Message for Notice {
     type Reply = ();
 }
 
@@ -468,13 +470,13 @@ impl Handle<Question> for Unit {
     }
 }
 
-/// Waits for ever.
-struct Hold;
-impl Message for Hold {
+/// Suspends the turn for ever.
+struct Suspend;
+impl Message for Suspend {
     type Reply = ();
 }
-impl Handle<Hold> for Unit {
-    async fn handle(&mut self, _: Hold, _: &mut Context<Self>) {
+impl Handle<Suspend> for Unit {
+    async fn handle(&mut self, _: Suspend, _: &mut Context<Self>) {
         HANDLED.add();
         std::future::pending().await
     }
@@ -484,7 +486,7 @@ static EXITED: Tally = Tally::new();
 static HANDLED: Tally = Tally::new();
 static STARTED: Tally = Tally::new();
 
-/// Counts up to a goal, for which one may wait.
+/// A counter with a goal that a task can wait for.
 struct Tally {
     count: AtomicU64,
     goal: AtomicU64,
@@ -513,12 +515,12 @@ impl Tally {
     }
 }
 
-/// Processes, the list of which is in memory that is resident before anything is measured.
+/// Spawns processes. The memory of the returned list is resident before a row measures anything.
 fn spawn(driver: &mut Driver, count: u64) -> Result<Vec<Address<Unit>>, String> {
     driver.runtime().spawn_many((0..count).map(|_| Unit(0))).map_err(text)
 }
 
-/// Waits until all have handled what they were sent, signals too.
+/// Waits until each process has handled the messages and signals sent to it.
 async fn settle(units: &[Address<Unit>]) -> Result<(), String> {
     for unit in units {
         unit.call(Count).await.map_err(text)?;

@@ -1,5 +1,5 @@
-//! A handler that blocks its thread slows its own process, not the node: while it does, 100,000
-//! others go on, and what they wait for their turn stays short.
+//! A handler that blocks its thread slows its own process, not the node: meanwhile 100,000 other
+//! processes keep running, and their messages wait only shortly for a turn.
 
 use crate::{Outcome, ensure};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use throng::prelude::*;
 
 const OTHERS: usize = 100_000;
-/// Messages a second to all others together: a load, not a flood.
+/// Messages sent each millisecond, to all other processes together: a load, not a flood.
 const PER_MILLISECOND: usize = 50;
 const P99_MOST: Duration = Duration::from_millis(10);
 
@@ -20,13 +20,13 @@ impl Message for Block {
 }
 impl Handle<Block> for Blocker {
     async fn handle(&mut self, Block(time): Block, _: &mut Context<Self>) {
-        // What no handler should do.
+        // A handler should not do this: it blocks the worker.
         std::thread::sleep(time);
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// Measures how long its messages were on their way.
+/// Records for each message the time from its sending to its turn.
 struct Other(Vec<Duration>);
 impl Process for Other {}
 struct Sent(Instant);
@@ -58,7 +58,7 @@ pub(crate) fn run(size: u64) -> Outcome {
     let mut sent = 0;
     while !over.load(Ordering::Acquire) {
         for _ in 0..PER_MILLISECOND {
-            // A stride that meets all of them in turn.
+            // The stride is prime to `OTHERS`, so every process has its turn.
             others[sent * 7919 % OTHERS].send(Sent(Instant::now())).unwrap();
             sent += 1;
         }
@@ -76,9 +76,9 @@ pub(crate) fn run(size: u64) -> Outcome {
     waits.sort_unstable();
     let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize];
     let (p99, most) = (at(0.99), at(1.0));
-    ensure(p99 < P99_MOST, || format!("p99 {p99:?}, most {most:?} of {sent} messages"))?;
+    ensure(p99 < P99_MOST, || format!("{sent} messages waited p99 {p99:?}, at most {most:?}"))?;
     Ok(format!(
-        "{sent} messages to {OTHERS} others waited p50 {:?}, p99 {p99:?}, at most {most:?}",
+        "{sent} messages to {OTHERS} other processes waited p50 {:?}, p99 {p99:?}, at most {most:?}",
         at(0.5)
     ))
 }

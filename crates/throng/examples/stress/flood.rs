@@ -1,19 +1,20 @@
-//! A slow consumer flooded by fast senders: what waits stays at the mailbox budget, and so does the
-//! memory; what does not fit is handed back, and all that was taken is handled in the end.
+//! A slow consumer flooded by fast senders. Queued messages and resident memory stay at the mailbox
+//! budget. Messages that do not fit are handed back; all accepted messages are handled in the end.
 
 use crate::resident::Watch;
 use crate::{Outcome, ensure};
 use std::time::{Duration, Instant};
 use throng::prelude::*;
 
-/// A short run has a small one, so that it is a flood to senders that a sanitizer slows down, too.
+/// Bytes of mailbox budget for each second of the run. A short run has a small budget, so that
+/// senders slowed down by a sanitizer can exhaust it too.
 const BUDGET_A_SECOND: u64 = 4 << 20;
 const BUDGET_MAX: u64 = 64 << 20;
 const SENDERS: usize = 8;
-/// What a sender sends in one turn before others may go on.
+/// Messages that a sender sends in each turn.
 const BURST: u64 = 10_000;
-/// What waits above the budget until every sender knows, what free blocks hold, and the rest of the
-/// program: far less than a flood that nobody stops, which takes gigabytes in a few seconds.
+/// Bytes allowed above the budget: messages sent before every sender learns of the limit, free
+/// blocks, and the rest of the program. A flood without a limit takes gigabytes in a few seconds.
 const SLACK: u64 = 64 << 20;
 
 struct Consumer {
@@ -26,7 +27,7 @@ impl Message for Load {
 }
 impl Handle<Load> for Consumer {
     async fn handle(&mut self, Load(number): Load, _: &mut Context<Self>) -> u64 {
-        // A microsecond of work, or so.
+        // About a microsecond of work.
         std::hint::black_box((0..1000).fold(number, |sum, step| sum.rotate_left(5) ^ step));
         self.handled += 1;
         self.handled
@@ -39,7 +40,7 @@ struct Sender {
 impl Process for Sender {}
 struct Burst;
 impl Message for Burst {
-    /// How many were taken, and how many handed back.
+    /// Numbers of messages accepted and handed back.
     type Reply = (u64, u64);
 }
 impl Handle<Burst> for Sender {
@@ -69,7 +70,7 @@ pub(crate) fn run(seconds: u64) -> Outcome {
     runtime.block_on(async |runtime| {
         let mut bursts = tokio::task::JoinSet::new();
         let burst = |sender: Address<Sender>| async move {
-            // The budget is for calls too.
+            // The budget applies to calls too.
             loop {
                 match sender.call(Burst).within(Duration::from_secs(60)).await {
                     Err(CallError::Overloaded(Burst)) => tokio::task::yield_now().await,
@@ -85,14 +86,18 @@ pub(crate) fn run(seconds: u64) -> Outcome {
             taken += counts.0;
             refused += counts.1;
             most = most.max(runtime.mailbox_bytes());
-            memory.look();
+            memory.sample();
             if begun.elapsed() < Duration::from_secs(seconds) {
                 bursts.spawn(burst(sender));
             }
         }
     });
-    ensure(refused > 0, || format!("all of {taken} messages fitted: that was no flood"))?;
-    ensure(most <= budget + SLACK, || format!("{most} bytes waited"))?;
+    ensure(refused > 0, || {
+        format!("all {taken} messages fitted, so the budget was never reached")
+    })?;
+    ensure(most <= budget + SLACK, || {
+        format!("{most} bytes were queued at most, of {budget} allowed")
+    })?;
     let growth = memory.growth();
     ensure(growth <= budget + SLACK, || format!("resident memory grew by {growth} bytes"))?;
     let handled = runtime.block_on(async |_| {
@@ -103,12 +108,14 @@ pub(crate) fn run(seconds: u64) -> Outcome {
             }
         }
     });
-    ensure(handled == taken + 1, || format!("{taken} were taken, and {} handled", handled - 1))?;
+    ensure(handled == taken + 1, || {
+        format!("{taken} messages were accepted, and {} handled", handled - 1)
+    })?;
     let left = runtime.mailbox_bytes();
-    ensure(left == 0, || format!("{left} bytes are counted, and nothing waits"))?;
+    ensure(left == 0, || format!("{left} bytes are charged, though no message is queued"))?;
     Ok(format!(
-        "{taken} messages taken, {refused} handed back; of {} MiB allowed {} waited at most, and \
-         resident memory grew by {} MiB",
+        "{taken} messages accepted, {refused} handed back; of {} MiB allowed, {} were queued at \
+         most; resident memory grew by {} MiB",
         budget >> 20,
         most >> 20,
         growth >> 20

@@ -1,11 +1,11 @@
-//! Stress: what must hold under a load that no test waits for. Each run checks its own outcome and
-//! fails with a sentence that says what did not hold.
+//! Stress: properties that must hold under loads too long for a test. Each run checks its own
+//! outcome, and fails with a sentence that names the broken property.
 //!
 //! ```text
-//! cargo xtask stress                    all of them, at full size
-//! cargo xtask stress monitors           one of them
-//! cargo xtask stress monitors 1000      one of them, at another size
-//! THRONG_SIM_SEED=7 cargo xtask stress trees      one tree alone
+//! cargo xtask stress                    all runs, at full size
+//! cargo xtask stress monitors           a single run
+//! cargo xtask stress monitors 1000      the same, at another size
+//! THRONG_SIM_SEED=7 cargo xtask stress trees      a single tree
 //! ```
 
 // The outcome of a stress run is its exit status.
@@ -22,7 +22,7 @@ mod trees;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// What did not hold.
+/// A summary of the run, or the property that did not hold.
 pub(crate) type Outcome = Result<String, String>;
 
 struct Stress {
@@ -35,37 +35,37 @@ struct Stress {
 const ALL: &[Stress] = &[
     Stress {
         name: "spawn-exit",
-        about: "processes spawned and exiting, with resident memory flat",
+        about: "processes that are spawned and exit, with resident memory flat",
         size: 100_000_000,
         run: spawn_exit::run,
     },
     Stress {
         name: "monitors",
-        about: "monitors on one process that dies, each fires exactly once",
+        about: "monitors of a process that dies: each fires exactly once",
         size: 1_000_000,
         run: monitors::run,
     },
     Stress {
         name: "panics",
-        about: "panics in supervised processes, with every supervisor alive",
+        about: "panics in supervised processes: every supervisor survives",
         size: 1_000_000,
         run: panics::run,
     },
     Stress {
         name: "blocking",
-        about: "milliseconds a handler blocks its thread, while others keep their latency",
+        about: "milliseconds that a handler blocks its thread: other processes keep their latency",
         size: 5_000,
         run: blocking::run,
     },
     Stress {
         name: "flood",
-        about: "seconds a slow consumer is flooded, with resident memory flat at the mailbox budget",
+        about: "seconds of flood at a slow consumer: resident memory stays within the mailbox budget",
         size: 60,
         run: flood::run,
     },
     Stress {
         name: "trees",
-        about: "supervision trees drawn at random, in the simulator, with crashes injected",
+        about: "random supervision trees in the simulator, with injected crashes",
         size: 10_000,
         run: trees::run,
     },
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         let outcome = (stress.run)(size);
         let seconds = begun.elapsed().as_secs_f64();
         match outcome {
-            Ok(held) => println!("{} {size}: ok in {seconds:.1} s: {held}", stress.name),
+            Ok(summary) => println!("{} {size}: ok in {seconds:.1} s: {summary}", stress.name),
             Err(failed) => {
                 println!("{} {size}: FAILED after {seconds:.1} s: {failed}", stress.name);
                 code = ExitCode::FAILURE;
@@ -111,7 +111,7 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Fails with a sentence unless a condition holds.
+/// Returns the sentence `otherwise` as an error unless the condition holds.
 pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }

@@ -1,5 +1,5 @@
-//! A process dies that a crowd monitors: each monitor fires once, with the reason; and one process
-//! with as many monitors of its own hears as often.
+//! Many monitors of a process that dies: each fires once, with the exit reason. First each monitor
+//! belongs to another process, then all belong to a single process.
 
 use crate::{Outcome, ensure};
 use std::collections::HashSet;
@@ -27,7 +27,7 @@ struct Watcher {
 impl Process for Watcher {
     async fn down(&mut self, down: Down, _: &mut Context<Self>) {
         let expected = down.pid == self.star && down.reason == ExitReason::other("burnt out");
-        // A monitor that fires twice is not in the set any more.
+        // The set has lost the monitor when it fires a second time.
         if !expected || !self.monitors.remove(&down.monitor) {
             self.counts.wrong.fetch_add(1, Ordering::Relaxed);
         }
@@ -59,38 +59,40 @@ impl Handle<Say> for Watcher {
 }
 
 pub(crate) fn run(size: u64) -> Outcome {
-    by(size, size)?;
-    by(1, size)?;
-    Ok(format!("{size} monitors of as many processes, and {size} of one, each fired once"))
+    monitor_by(size, size)?;
+    monitor_by(1, size)?;
+    Ok(format!(
+        "{size} monitors of as many processes, and {size} of a single process, each fired once"
+    ))
 }
 
-/// `crowd` processes make `size` monitors between them.
-fn by(crowd: u64, size: u64) -> Result<(), String> {
+/// Has `watchers` processes set `size` monitors between them.
+fn monitor_by(watchers: u64, size: u64) -> Result<(), String> {
     let runtime = Runtime::builder().start().map_err(|error| error.to_string())?;
     let counts = Arc::new(Counts::default());
     let star = runtime.spawn(Star).unwrap();
-    let watchers: Vec<_> = (0..crowd)
+    let addresses: Vec<_> = (0..watchers)
         .map(|_| {
             let monitors = HashSet::new();
             runtime.spawn(Watcher { star: star.pid(), monitors, counts: counts.clone() }).unwrap()
         })
         .collect();
-    for watcher in &watchers {
-        watcher.send(Monitor(size / crowd)).unwrap();
+    for watcher in &addresses {
+        watcher.send(Monitor(size / watchers)).unwrap();
     }
     let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
     while seen(&counts.ready) < size {
         std::thread::yield_now();
     }
     star.exit(ExitReason::other("burnt out"));
-    while runtime.process_count() > crowd || seen(&counts.downs) < size {
+    while runtime.process_count() > watchers || seen(&counts.downs) < size {
         std::thread::yield_now();
     }
-    // Once more round: were anything still on its way, it would come before this.
-    for watcher in &watchers {
+    // A second notification that is still in flight would arrive before this message.
+    for watcher in &addresses {
         watcher.send(Say).unwrap();
     }
-    while seen(&counts.said) < crowd {
+    while seen(&counts.said) < watchers {
         std::thread::yield_now();
     }
     ensure(seen(&counts.downs) == size, || format!("{} of {size} fired", seen(&counts.downs)))?;

@@ -1,5 +1,5 @@
-//! A million panics: each is caught, ends one process, and has it restarted; every supervisor lives,
-//! and every child answers in the end.
+//! A million panics: each is caught, ends a single process, and has it restarted. Every supervisor
+//! survives, and every child answers in the end.
 
 use crate::{Outcome, ensure};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const CHILDREN: usize = 100;
 
 #[derive(Default)]
 struct Counts {
-    /// Panics still to come.
+    /// Number of panics still to come.
     left: AtomicU64,
     starts: AtomicU64,
 }
@@ -34,7 +34,7 @@ impl Message for Panic {
 }
 impl Handle<Panic> for Nervous {
     async fn handle(&mut self, _: Panic, _: &mut Context<Self>) {
-        panic!("one of very many");
+        panic!("on purpose");
     }
 }
 
@@ -49,7 +49,7 @@ impl Handle<Ask> for Nervous {
 }
 
 pub(crate) fn run(size: u64) -> Outcome {
-    // A million reports of panics that are meant would take longer than all else.
+    // A million reports of intended panics would take longer than the rest of the run.
     std::panic::set_hook(Box::new(|_| {}));
     let outcome = panic_often(size);
     drop(std::panic::take_hook());
@@ -84,8 +84,8 @@ fn panic_often(size: u64) -> Outcome {
     });
     let alive = supervisors.iter().filter(|supervisor| supervisor.is_alive()).count();
     let starts = counts.starts.load(Ordering::Relaxed);
-    ensure(alive == SUPERVISORS, || format!("{alive} of {SUPERVISORS} supervisors live"))?;
+    ensure(alive == SUPERVISORS, || format!("{alive} of {SUPERVISORS} supervisors are alive"))?;
     ensure(starts == expected, || format!("{starts} starts instead of {expected}"))?;
     ensure(answers == children.len() as u64, || format!("{answers} children answered"))?;
-    Ok(format!("{SUPERVISORS} supervisors live, {answers} children answer"))
+    Ok(format!("{SUPERVISORS} supervisors are alive, {answers} children answer"))
 }

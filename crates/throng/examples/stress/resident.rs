@@ -1,6 +1,6 @@
-//! How much memory this program has resident, as the system counts it.
+//! Resident memory of this program, as the operating system counts it.
 
-/// Bytes resident now; zero where the system does not say.
+/// Returns the resident bytes, or zero on a system without `/proc`.
 pub(crate) fn now() -> u64 {
     let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return 0 };
     let kilobytes = status
@@ -10,25 +10,25 @@ pub(crate) fn now() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// Resident memory over a run: what it was after the start, and the most since.
+/// Resident memory over a run: its size at the start, and its peak since.
 pub(crate) struct Watch {
     start: u64,
     most: u64,
 }
 
 impl Watch {
-    /// Starts from the present size.
+    /// Starts with the present size.
     pub(crate) fn start() -> Watch {
         let start = now();
         Watch { start, most: start }
     }
 
-    /// Looks again.
-    pub(crate) fn look(&mut self) {
+    /// Updates the peak with the present size.
+    pub(crate) fn sample(&mut self) {
         self.most = self.most.max(now());
     }
 
-    /// Growth over the start, in bytes.
+    /// Returns the growth from the start to the peak, in bytes.
     pub(crate) fn growth(&self) -> u64 {
         self.most - self.start
     }

@@ -1,5 +1,5 @@
-//! Spawning and exiting for ever must not cost memory: slots, classes, permits and extensions all
-//! come back.
+//! Endless spawning and exiting must not cost memory: slots, classes, permits and extensions are
+//! all reused.
 
 use crate::resident::Watch;
 use crate::{Outcome, ensure};
@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use throng::prelude::*;
 
-/// How many one turn spawns.
+/// Processes spawned in each turn.
 const BATCH: u64 = 1_000;
-/// What may come and go with the moment's number of live processes.
+/// Most growth in bytes: resident memory varies with the number of live processes.
 const GROWTH_MOST: u64 = 16 << 20;
 
 struct Mayfly(Arc<AtomicU64>);
@@ -32,14 +32,14 @@ impl Handle<Spawn> for Spawner {
     async fn handle(&mut self, _: Spawn, cx: &mut Context<Self>) {
         for number in 0..BATCH {
             let mayfly = Mayfly(self.0.clone());
-            // Some are linked, so that extensions come and go, too.
+            // Some are linked, so that extensions are allocated and freed too.
             if number % 8 == 0 {
                 cx.spawn_linked(mayfly).unwrap();
             } else {
                 cx.runtime().spawn(mayfly).unwrap();
             }
         }
-        // Until the last of this batch has gone, so that few live at a time.
+        // Waits until this batch has exited, so that few processes live at a time.
         while cx.runtime().process_count() > BATCH {
             tokio::task::yield_now().await;
         }
@@ -60,14 +60,14 @@ pub(crate) fn run(size: u64) -> Outcome {
             } else if let Some(watch) = &mut watch
                 && batch % 1_000 == 0
             {
-                watch.look();
+                watch.sample();
             }
         }
         watch
     });
     drop(runtime);
     let mut watch = watch.ok_or("nothing ran")?;
-    watch.look();
+    watch.sample();
     let exits = exits.load(Ordering::Relaxed);
     ensure(exits == batches * BATCH, || format!("{exits} exits of {} spawns", batches * BATCH))?;
     ensure(watch.growth() < GROWTH_MOST, || format!("memory grew by {} bytes", watch.growth()))?;

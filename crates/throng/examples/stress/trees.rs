@@ -1,14 +1,15 @@
-//! Supervision trees, drawn at random, in the simulator: what should happen to them does.
+//! Random supervision trees in the simulator: each behaves as a model of OTP's rules predicts.
 //!
-//! Each tree is a seed. Its life:
+//! Each tree is drawn from a seed. Its life:
 //!
-//! 1. It starts; then one thing at a time is done to it, and all that follows is compared with the
-//!    [model]: who ended and started, in which order, and what each supervisor knows.
-//! 2. [Chaos](chaos): crashes and delays are injected, and several at once meddle with it. When all
-//!    is quiet, what holds in every case must hold.
-//! 3. Once more one thing at a time, and in the end it is stopped, in the reverse order of its start.
+//! 1. The tree starts. Then it undergoes a single act at a time, and all consequences are compared
+//!    with the [model]: the processes that ended and started, their order, and the children that
+//!    each supervisor reports.
+//! 2. [Chaos](chaos): crashes and delays are injected, and several tasks act on the tree at once.
+//!    When the tree is quiet, the properties that hold in every case are checked.
+//! 3. More single acts follow. In the end the tree is stopped, in the reverse order of its start.
 //!
-//! One tree in sixteen lives a second time, and must leave the identical log.
+//! Every sixteenth seed is run a second time, and must leave the identical log.
 
 mod chaos;
 mod model;
@@ -29,34 +30,36 @@ use throng::prelude::*;
 use throng::sim::{self, Sim};
 use throng::{ChildError, ChildState, Supervisor};
 
-/// One in so many trees lives twice.
+/// A seed divisible by this is run twice.
 const REPLAYED: u64 = 16;
-/// Nothing has happened for so long: nothing will.
+/// After so long without an event, no consequence is still to come.
 const QUIET: Duration = Duration::from_millis(500);
-/// So often an act is put off whose outcome is in doubt; no supervisor remembers anything then.
+/// Most delays, of [`QUIET`] each, of an act whose outcome is in doubt. After all of them, no
+/// supervisor counts an earlier restart.
 const PATIENCE: u32 = 50;
 
-/// What was seen in all trees.
+/// Counts over all trees.
 #[derive(Default)]
 struct Tally {
     processes: u64,
     acts: u64,
     restarts: u64,
     given_up: u64,
-    /// How many trees went through chaos, and how many were still there after it.
+    /// Number of trees that went through chaos.
     shaken: u64,
+    /// Number of trees whose root was alive after chaos.
     survived: u64,
-    /// The logs of those that live again.
+    /// Seeds and logs of the trees that are run a second time.
     logs: Vec<(u64, Vec<(Duration, Event)>)>,
 }
 
 pub(crate) fn run(size: u64) -> Outcome {
-    // What panics here is meant to, or told in the outcome.
+    // Panics in here are on purpose, or appear in the outcome.
     std::panic::set_hook(Box::new(|_| {}));
     let tally = RefCell::new(Tally::default());
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         sim::check(size, |sim| live(sim, &tally, &|seed| seed % REPLAYED == 0));
-        again(&tally.borrow().logs);
+        replay(&tally.borrow().logs);
     }));
     drop(std::panic::take_hook());
     if let Err(payload) = outcome {
@@ -66,18 +69,18 @@ pub(crate) fn run(size: u64) -> Outcome {
     let Tally { processes, acts, restarts, given_up, shaken, survived, logs } = tally.into_inner();
     let replayed = logs.len();
     Ok(format!(
-        "seeds 0 to {}: {processes} processes; {acts} acts with the outcome foreseen, among it \
+        "seeds 0 to {}: {processes} processes; {acts} acts with the outcome predicted, among them \
          {restarts} restarts and {given_up} supervisors that gave up; {survived} of {shaken} trees \
-         survived chaos; {replayed} lived twice alike",
+         survived chaos; {replayed} were replayed with the identical log",
         size.saturating_sub(1)
     ))
 }
 
-/// Has trees live a second time.
+/// Runs trees a second time.
 ///
 /// # Panics
-/// If one leaves another log.
-fn again(logs: &[(u64, Vec<(Duration, Event)>)]) {
+/// If a tree leaves another log.
+fn replay(logs: &[(u64, Vec<(Duration, Event)>)]) {
     for (seed, log) in logs {
         let tally = RefCell::new(Tally::default());
         sim::replay(*seed, |sim| live(sim, &tally, &|_| true));
@@ -86,8 +89,8 @@ fn again(logs: &[(u64, Vec<(Duration, Event)>)]) {
             (0..log.len().max(other.len())).find(|&at| log.get(at) != other.get(at))
         {
             panic!(
-                "seed {seed}: lives another life the second time: {:?} instead of {:?}, the event \
-                 {place}; run it alone with THRONG_SIM_SEED={seed}",
+                "seed {seed}: the second run differs: {:?} instead of {:?}, in event {place}; run \
+                 it alone with THRONG_SIM_SEED={seed}",
                 other.get(place),
                 log.get(place),
             );
@@ -95,10 +98,10 @@ fn again(logs: &[(u64, Vec<(Duration, Event)>)]) {
     }
 }
 
-/// The life of one tree.
+/// Draws a tree and runs it through its life.
 ///
 /// # Panics
-/// If something did not hold.
+/// If a property does not hold, with an outline of the tree.
 async fn live(sim: Sim, tally: &RefCell<Tally>, keeps: &dyn Fn(u64) -> bool) {
     let witness = Witness::default();
     let heard = witness.heard.clone();
@@ -123,7 +126,7 @@ async fn live(sim: Sim, tally: &RefCell<Tally>, keeps: &dyn Fn(u64) -> bool) {
     let records = life.log.since(0);
     let mut tally = tally.borrow_mut();
     tally.processes +=
-        records.iter().filter(|one| matches!(one.event, Event::Started(..))).count() as u64;
+        records.iter().filter(|record| matches!(record.event, Event::Started(..))).count() as u64;
     if keeps(life.sim.seed()) {
         let log = records.iter().map(|record| (record.at, record.event)).collect();
         tally.logs.push((life.sim.seed(), log));
@@ -135,19 +138,19 @@ struct Life<'a> {
     log: Log,
     tree: RefCell<Tree>,
     root: Option<Address<Supervisor>>,
-    /// As the model has them.
+    /// The nodes' states as the model predicts them.
     states: Vec<State>,
-    /// Which pid each incarnation had.
+    /// The number and pid of each node's last known incarnation.
     known: HashMap<Id, (u32, Pid)>,
-    /// Nodes whose supervisor was told to stop, start or forget them.
+    /// Nodes whose supervisor was asked to stop, start or delete them.
     touched: RefCell<HashSet<Id>>,
     heard: Arc<std::sync::Mutex<HashMap<Pid, Vec<ExitReason>>>>,
-    /// What was done, and what happened then.
+    /// Each act with the events that followed.
     history: Vec<String>,
     tally: &'a RefCell<Tally>,
 }
 
-/// How an act is carried out.
+/// Means by which an act is carried out.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Kill,
@@ -183,7 +186,7 @@ impl Life<'_> {
         self.states[0].is_alive
     }
 
-    /// Starts the tree; false if that was not to be.
+    /// Starts the tree. Returns false if the start failed as predicted.
     async fn start(&mut self) -> Result<bool, String> {
         if self.sim.random(10) == 0 {
             self.hinder();
@@ -198,14 +201,14 @@ impl Life<'_> {
             (order, starts)
         };
         self.root = spec.start_async(self.sim.runtime()).await.ok();
-        ensure(self.root.is_some() == starts, || format!("the start: {starts} was foreseen"))?;
+        ensure(self.root.is_some() == starts, || format!("the start: {starts} was predicted"))?;
         self.settle().await;
         order.compare(&events(&self.log.since(0))).map_err(|why| format!("the start: {why}"))?;
         self.check("the start").await?;
         Ok(starts)
     }
 
-    /// Does one thing to the tree, and compares all that follows with the model.
+    /// Carries out a random act, and compares all its consequences with the model.
     async fn act(&mut self) -> Result<(), String> {
         if !self.is_alive() {
             return Ok(());
@@ -217,28 +220,29 @@ impl Life<'_> {
         }
         let (act, way) = self.draw_act();
         let before = self.log.len();
-        let mut foreseen = self.foresee(act);
+        let mut predicted = self.predict(act);
         for _ in 0..PATIENCE {
-            if foreseen.is_some() {
+            if predicted.is_some() {
                 break;
             }
             tokio::time::sleep(QUIET).await;
-            foreseen = self.foresee(act);
+            predicted = self.predict(act);
         }
-        // It may take a few milliseconds more or less than a period by itself.
-        let Some((order, answer)) = foreseen else { return Ok(()) };
+        // The act's own restarts may take a period, give or take a few milliseconds.
+        let Some((order, answer)) = predicted else { return Ok(()) };
         let what = format!("{act:?}, by {way:?}");
         let answered = self.carry_out(act, way).await;
         ensure(answered == answer, || format!("{what}: answered {answered:?}, not {answer:?}"))?;
         self.settle().await;
         let happened = self.log.since(before);
-        self.history.push(format!("{what}: {}", told(&happened)));
+        self.history.push(format!("{what}: {}", listed(&happened)));
         order.compare(&events(&happened)).map_err(|why| format!("{what}: {why}"))?;
         self.check(&what).await
     }
 
-    /// What the model says will follow; nothing if that depends on a few milliseconds.
-    fn foresee(&mut self, act: Act) -> Option<(Order, Answer)> {
+    /// Returns the consequences that the model predicts, or `None` if they depend on a few
+    /// milliseconds.
+    fn predict(&mut self, act: Act) -> Option<(Order, Answer)> {
         let tree = self.tree.borrow();
         let now = self.sim.elapsed().as_millis() as u64;
         let mut model = Model::new(&tree, self.states.clone(), now);
@@ -255,7 +259,7 @@ impl Life<'_> {
         Some((order, answer))
     }
 
-    /// Some worker will not start when it should.
+    /// Makes the next one or two starts of a random worker fail.
     fn hinder(&mut self) {
         let tree = self.tree.borrow();
         let workers: Vec<Id> =
@@ -308,7 +312,7 @@ impl Life<'_> {
             let by_name = sim.random(2) == 0;
             let named: Vec<Id> = kids.iter().filter(|kid| kid.is_named).map(|kid| kid.id).collect();
             if by_name && !named.is_empty() && sim.random(4) == 0 {
-                // Which is refused, for the name is taken.
+                // The supervisor will refuse this child, because the name is taken.
                 let taken = tree.nodes[pick(sim, &named)].name.clone();
                 tree.nodes[id].name = taken;
             }
@@ -361,7 +365,7 @@ impl Life<'_> {
         let Some(parent) = parent.and_then(|parent| self.supervisor(parent)) else {
             return Answer::NoChild;
         };
-        // Two nodes may have wanted the same name.
+        // The name may belong to another node, if this one was refused for it.
         let named = {
             let tree = self.tree.borrow();
             tree.by_name(&tree.nodes[id].name)
@@ -384,7 +388,7 @@ impl Life<'_> {
         })
     }
 
-    /// Has a process exit.
+    /// Ends a process, by `way`.
     fn strike(&self, id: Id, way: Way) {
         let Some(pid) = self.pid(id) else { return };
         match (way, self.handle(id)) {
@@ -397,7 +401,7 @@ impl Life<'_> {
             (Way::Stop, _) => {
                 self.supervisor(id).map(Address::stop);
             }
-            _ => pid.exit(ExitReason::other("somebody wished it")),
+            _ => pid.exit(ExitReason::other("an exit signal")),
         }
     }
 
@@ -426,7 +430,7 @@ impl Life<'_> {
         }
     }
 
-    /// Stops the tree, and compares the order.
+    /// Stops the tree, and compares the order of the exits with the model.
     async fn end(&mut self) -> Result<(), String> {
         if let Some(root) = self.root.filter(|_| self.is_alive()) {
             let before = self.log.len();
@@ -449,7 +453,7 @@ impl Life<'_> {
         self.check("the end").await
     }
 
-    /// Kills a tree of which the model does not know all: nothing is left of it.
+    /// Kills a tree that the model does not know completely, and checks that no process is left.
     async fn abandon(&mut self) -> Result<(), String> {
         if let Some(root) = self.root {
             root.kill();
@@ -468,13 +472,13 @@ impl Life<'_> {
         }
     }
 
-    /// Compares all supervisors, and who lives, with the model.
+    /// Compares the live processes, and the children that each supervisor reports, with the model.
     async fn check(&mut self, after: &str) -> Result<(), String> {
         for id in 0..self.states.len() {
             let state = self.states[id].clone();
             let pid = self.pid(id);
             ensure(pid.is_some() == state.is_alive, || {
-                format!("{after}: node {id} should live: {}, and is {pid:?}", state.is_alive)
+                format!("{after}: node {id} should be alive: {}, and is {pid:?}", state.is_alive)
             })?;
             let Some(pid) = pid else { continue };
             match self.known.insert(id, (state.incarnation, pid)) {
@@ -492,12 +496,12 @@ impl Life<'_> {
             self.check_name(id, pid).map_err(|why| format!("{after}: {why}"))?;
             let Some(supervisor) = self.supervisor(id) else { continue };
             let children = supervisor.which_children().await.map_err(|why| why.to_string())?;
-            let told: Vec<_> = children
+            let reported: Vec<_> = children
                 .iter()
                 .map(|child| (child.id.clone(), child.state, child.restart))
                 .collect();
             let tree = self.tree.borrow();
-            let foreseen: Vec<_> = state
+            let predicted: Vec<_> = state
                 .kids
                 .iter()
                 .map(|kid| {
@@ -511,27 +515,32 @@ impl Life<'_> {
                     (kid.is_named.then(|| node.name.as_str().into()), state, node.restart)
                 })
                 .collect();
-            ensure(told == foreseen, || {
-                format!("{after}: the supervisor {id} knows {told:?} instead of {foreseen:?}")
+            ensure(reported == predicted, || {
+                format!("{after}: supervisor {id} reports {reported:?} instead of {predicted:?}")
             })?;
         }
         let alive = self.states.iter().filter(|state| state.is_alive).count() as u64;
-        // The witness lives as well.
+        // Minus the witness.
         let count = self.sim.runtime().process_count() - 1;
-        ensure(count == alive, || format!("{after}: {count} processes live instead of {alive}"))
+        ensure(count == alive, || {
+            format!("{after}: {count} processes are alive instead of {alive}")
+        })
     }
 
-    /// A name is that of the incarnation that lives.
+    /// Checks that a registered worker's name leads to its live incarnation.
     fn check_name(&self, id: Id, pid: Pid) -> Result<(), String> {
         let tree = self.tree.borrow();
         if matches!(tree.nodes[id].what, What::Worker(habits) if habits.registered) {
             let found = self.sim.runtime().whereis_pid(&tree.nodes[id].name);
-            ensure(found == Some(pid), || format!("{id} is {pid:?}, and by its name {found:?}"))?;
+            ensure(found == Some(pid), || {
+                format!("node {id} is {pid:?}, but its name leads to {found:?}")
+            })?;
         }
         Ok(())
     }
 
-    /// Of each worker that has ended the witness has heard once, and why; of others not.
+    /// Checks that the witness has received a single `down`, with the exit reason, for each worker
+    /// that has ended, and none for live workers.
     fn check_downs(&self) -> Result<(), String> {
         let heard = self.heard.lock().unwrap();
         let mut ended = HashMap::new();
@@ -554,13 +563,15 @@ impl Life<'_> {
                 (Some(Some(reason)), [down]) => reason == down,
                 _ => false,
             };
-            ensure(is_right, || format!("of {pid:?}, ended {end:?}, was heard {downs:?}"))?;
+            ensure(is_right, || {
+                format!("{pid:?} ended {end:?}, and the witness received {downs:?}")
+            })?;
         }
         let strangers = heard.keys().filter(|pid| !ended.contains_key(pid)).count();
-        ensure(strangers == 0, || format!("of {strangers} was heard who never started"))
+        ensure(strangers == 0, || format!("{strangers} downs are of workers that never started"))
     }
 
-    /// The tree in words, for whoever looks for the reason of a failure.
+    /// Describes the tree and its history, for the report of a failure.
     fn outline(&self) -> String {
         let tree = self.tree.borrow();
         let line = |id: Id| {
@@ -568,7 +579,7 @@ impl Life<'_> {
             let grace = match node.grace {
                 tree::Grace::None => "killed".to_owned(),
                 tree::Grace::Within(grace) => format!("within {grace} ms"),
-                tree::Grace::Unlimited => "in its time".to_owned(),
+                tree::Grace::Unlimited => "without a limit".to_owned(),
             };
             let what = match &node.what {
                 What::Worker(habits) => format!(
@@ -598,9 +609,9 @@ fn events(records: &[Record]) -> Vec<Event> {
     records.iter().map(|record| record.event).collect()
 }
 
-fn told(records: &[Record]) -> String {
-    let told = records.iter().map(|one| format!("\n    {:?} {:?}", one.at, one.event));
-    told.collect::<String>()
+fn listed(records: &[Record]) -> String {
+    let lines = records.iter().map(|record| format!("\n    {:?} {:?}", record.at, record.event));
+    lines.collect::<String>()
 }
 
 fn answer(result: Result<(), ChildError>) -> Answer {

@@ -1,10 +1,10 @@
-//! Many things at once: crashes and delays are injected while several meddle with the tree. What
-//! follows cannot be foreseen; what holds in every case is checked when all is quiet.
+//! Concurrent acts: crashes and delays are injected while several tasks act on the tree. The outcome
+//! cannot be predicted; the properties that hold in every case are checked when the tree is quiet.
 
 use super::model::{Act, Kept, Kid, State};
 use super::tree::{Handle, Id, Strategy, What, pick};
 use super::worker::{Event, Task, Worker};
-use super::{Life, Way, told};
+use super::{Life, Way, listed};
 use crate::ensure;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use throng::prelude::*;
 use throng::{Child, ChildState, Restart, Supervisor};
 
-/// Longer than any supervisor remembers a restart.
+/// Longer than every intensity period, so that no supervisor counts an earlier restart.
 const FORGOTTEN: Duration = Duration::from_secs(21);
 
 impl Life<'_> {
-    /// Lets chaos loose, checks the tree when it is over, and tells the model what is left; false if
-    /// that cannot be known.
+    /// Runs the chaos, checks the tree after it, and copies its state into the model. Returns false
+    /// if that state cannot be known.
     pub(crate) async fn chaos(&mut self) -> Result<bool, String> {
         let before = self.log.len();
         self.tally.borrow_mut().shaken += 1;
@@ -39,9 +39,9 @@ impl Life<'_> {
         let managed = self.touched.borrow().clone();
         self.history.push(format!(
             "chaos; managed at any time: {managed:?}{}",
-            told(&self.log.since(before))
+            listed(&self.log.since(before))
         ));
-        // What was meant for later has come, and links of workers are no more.
+        // All delayed panics are over. Removes the links between workers.
         for id in self.workers() {
             self.tell(id, Task::Unlink);
         }
@@ -75,7 +75,7 @@ impl Life<'_> {
 
     fn tell(&self, id: Id, task: Task) {
         if let Some(worker) = self.worker(id) {
-            // It may be dead, or between two lives.
+            // The worker may be dead, or between two incarnations.
             let _ = worker.send(task);
         }
     }
@@ -119,26 +119,29 @@ impl Life<'_> {
         self.carry_out(act, Way::Manage { by_name }).await;
     }
 
-    /// What holds of all starts and ends, whatever their causes: of the children of one incarnation
-    /// of a supervisor, none lives twice, temporary ones never come back, and who is restarted is so
-    /// when those are gone that are restarted with it.
+    /// Checks the properties of all starts and ends that hold for any cause. Among the children of
+    /// an incarnation of a supervisor: no child has two live incarnations, no temporary child is
+    /// started again, and a child is restarted only after all children of its group have ended.
     fn check_log(&self) -> Result<(), String> {
         let (tree, touched) = (self.tree.borrow(), self.touched.borrow());
         let records = self.log.since(0);
-        // By supervisor: when its children last started and ended.
+        // By supervisor: the events at which each child last started and ended.
         let mut families: HashMap<Pid, HashMap<Id, (usize, Option<usize>)>> = HashMap::new();
         for (now, record) in records.iter().enumerate() {
             let (Event::Started(id, _) | Event::Ended(id, _)) = record.event else { continue };
             let family =
                 families.entry(record.parent.ok_or("a worker without parent")?).or_default();
             if let Event::Ended(..) = record.event {
-                let life = family.get_mut(&id).ok_or_else(|| format!("{id} ended unborn"))?;
+                let life = family
+                    .get_mut(&id)
+                    .ok_or_else(|| format!("node {id} ended before it started"))?;
                 ensure(life.1.is_none(), || format!("node {id} ended twice"))?;
                 life.1 = Some(now);
                 continue;
             }
             let Some((_, end)) = family.insert(id, (now, None)) else { continue };
-            let end = end.ok_or_else(|| format!("node {id} lives twice, as of event {now}"))?;
+            let end =
+                end.ok_or_else(|| format!("node {id} has two live incarnations at event {now}"))?;
             let node = &tree.nodes[id];
             ensure(node.restart != Restart::Temporary, || {
                 format!("node {id} is temporary and was started again, in event {now}")
@@ -146,7 +149,7 @@ impl Life<'_> {
             let Some(regime) = node.parent.and_then(|parent| tree.regime(parent)) else { continue };
             let place = |id: Id| regime.children.iter().position(|&child| child == id);
             let own = place(id);
-            // Somebody may have asked for this start; and where the added ones stand is not known.
+            // A manager may have asked for this start, and the place of an added child is unknown.
             if touched.contains(&id) || own.is_none() {
                 continue;
             }
@@ -160,16 +163,16 @@ impl Life<'_> {
                     }
                 };
                 ensure(!(lives && is_wrong), || {
-                    format!("node {id} is started again in event {now}, while {other} lives")
+                    format!("node {id} is started again in event {now}, while {other} is alive")
                 })?;
             }
         }
         Ok(())
     }
 
-    /// Goes through the tree as its supervisors know it, and takes it over into the model. Who
-    /// should live does. False if a child without a name is left that does not run: nobody can say
-    /// which it is.
+    /// Copies the tree, as its supervisors report it, into the model, and checks that every child
+    /// that should be alive is. Returns false if a stopped child without a name is left: no
+    /// supervisor can say which node it is.
     async fn take_stock(&mut self) -> Result<bool, String> {
         let count = self.tree.borrow().nodes.len();
         self.states.resize_with(count, State::default);
@@ -194,7 +197,8 @@ impl Life<'_> {
                     return Ok(false);
                 }
                 let kid = self.recognize(child.id.as_deref(), child.state);
-                let kid = kid.ok_or_else(|| format!("node {id} has a stranger: {child:?}"))?;
+                let kid =
+                    kid.ok_or_else(|| format!("node {id} has an unknown child: {child:?}"))?;
                 let (parent, restart) = {
                     let node = &self.tree.borrow().nodes[kid.id];
                     (node.parent, node.restart)
@@ -214,8 +218,8 @@ impl Life<'_> {
         Ok(true)
     }
 
-    /// Which incarnation lives: workers have written it in the log, and supervisors are told apart
-    /// by their pids.
+    /// Returns the number of the live incarnation. Workers log it on their start; supervisors are
+    /// distinguished by their pids.
     fn incarnation(&mut self, id: Id) -> u32 {
         let pid = self.pid(id);
         let records = self.log.since(0);
@@ -234,12 +238,12 @@ impl Life<'_> {
         }
     }
 
-    /// Whether a child may be left that does not run.
+    /// Returns whether a child that is not running may be left.
     fn may_be_down(&self, kid: Kid, restart: Restart) -> bool {
         let (tree, touched) = (self.tree.borrow(), self.touched.borrow());
         let parent = tree.nodes[kid.id].parent;
-        // Of those that are restarted together one may not start at once, and the supervisor may be
-        // told to stop that one before it tries again. Then the rest is not started, as in OTP.
+        // A child of a group that is restarted may fail to start, and a manager may stop it before
+        // the supervisor tries again. Then the rest of the group is not started, as in OTP.
         let is_group = parent.and_then(|parent| tree.regime(parent)).is_some_and(|regime| {
             matches!(regime.strategy, Strategy::OneForAll | Strategy::RestForOne)
         });
@@ -251,14 +255,14 @@ impl Life<'_> {
         let end = records
             .iter()
             .rev()
-            .find(|one| matches!(one.event, Event::Ended(id, _) if id == kid.id));
+            .find(|record| matches!(record.event, Event::Ended(id, _) if id == kid.id));
         let reason = end.and_then(|record| record.reason.as_ref());
         restart == Restart::Transient
             && kid.kept == Kept::Stopped
             && reason.is_none_or(|why| matches!(why, ExitReason::Normal | ExitReason::Shutdown))
     }
 
-    /// Which node a child is that a supervisor tells of.
+    /// Finds the node of a child that a supervisor reports.
     fn recognize(&self, name: Option<&str>, state: ChildState) -> Option<Kid> {
         let kept = match state {
             ChildState::Running(_) => Kept::Running,
@@ -275,8 +279,8 @@ impl Life<'_> {
         Some(Kid { id, is_named: name.is_some(), kept })
     }
 
-    /// The children of a spec that are left stand in its order, before those that were added; and
-    /// none is missing that is not temporary.
+    /// Checks that the remaining children of a spec are in its order, before all added children,
+    /// and that no child of the spec is missing unless it is temporary.
     fn check_kids(&self, id: Id) -> Result<(), String> {
         let tree = self.tree.borrow();
         let Some(regime) = tree.regime(id) else { return Ok(()) };
@@ -285,7 +289,7 @@ impl Life<'_> {
         let mut own = regime.children.iter().filter(|child| kids.contains(child));
         let stands = kids.iter().take_while(|kid| Some(*kid) == own.next()).count();
         let rest = kids[stands..].iter().any(|kid| regime.children.contains(kid));
-        ensure(!rest, || format!("the children of {id} stand as {kids:?}"))?;
+        ensure(!rest, || format!("the children of node {id} are in the order {kids:?}"))?;
         let missing = regime.children.iter().find(|&&child| {
             tree.nodes[child].restart != Restart::Temporary
                 && !touched.contains(&child)

@@ -1,25 +1,25 @@
-//! What should happen: OTP's rules of supervision, told as what happens to a whole tree, one thing
-//! after the other. It shares nothing with the supervisors it is compared with.
+//! A model of OTP's rules of supervision: it predicts the events of a whole tree. It shares no code
+//! with the supervisors it is compared with.
 //!
-//! A supervisor does one thing after the other, so one cause has one outcome: which nodes end and
-//! start, and in which order. Only what a killed supervisor leaves behind ends in its own time.
+//! A supervisor works sequentially, so each act has a single outcome: the nodes that end and start,
+//! and their order. Only the orphans of a killed supervisor end in their own time.
 
 use super::tree::{Grace, Id, Strategy, Tree, What};
 use super::worker::Event;
 use std::collections::HashMap;
 use throng::{AutoShutdown, Restart};
 
-/// Milliseconds by which virtual time may differ from the model's: restarts that are so near to
-/// leaving the period are in doubt.
+/// Milliseconds by which virtual time may differ from the model's. A restart this close to the end
+/// of the intensity period makes the outcome doubtful.
 const DOUBT: u64 = 300;
 
-/// In which order events must come.
+/// Order in which events must happen.
 #[derive(Debug)]
 pub(crate) enum Order {
     One(Event),
-    /// One after the other.
+    /// Each part after the part before it.
     Each(Vec<Order>),
-    /// Side by side.
+    /// Parts in any order, also interleaved.
     Beside(Vec<Order>),
 }
 
@@ -34,17 +34,17 @@ pub(crate) enum Kept {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Kid {
     pub(crate) id: Id,
-    /// Whether it can be asked for by name.
+    /// Whether the supervisor knows the child by an id.
     pub(crate) is_named: bool,
     pub(crate) kept: Kept,
 }
 
 #[derive(Clone, Default)]
 pub(crate) struct State {
-    /// How many incarnations there were.
+    /// Number of incarnations so far.
     pub(crate) incarnations: u32,
-    /// Which of them lives, or lived last: one that was started by a supervisor just killed may be
-    /// the first to be spawned and the last to run.
+    /// Number of the incarnation that lives, or lived last. It may be less than `incarnations`: an
+    /// incarnation whose supervisor was killed just after the spawn may run after its successor.
     pub(crate) incarnation: u32,
     pub(crate) is_alive: bool,
     pub(crate) refuse: u32,
@@ -62,12 +62,12 @@ impl State {
     }
 }
 
-/// What somebody does to the tree.
+/// Act on the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
-    /// The process is killed.
+    /// Kill the process.
     Kill(Id),
-    /// It exits by itself or is asked to; true if as one that has done its work.
+    /// End the process by an exit, a stop or a panic; true if the end is orderly.
     End(Id, bool),
     Terminate(Id),
     Restart(Id),
@@ -75,7 +75,7 @@ pub(crate) enum Act {
     Add(Id, bool),
 }
 
-/// What a supervisor answers to the last four.
+/// Reply of a supervisor to the last four acts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     Done,
@@ -96,7 +96,7 @@ pub(crate) struct Model<'a> {
     tree: &'a Tree,
     pub(crate) states: Vec<State>,
     now: u64,
-    /// Whether what was said depends on a few milliseconds.
+    /// Whether the prediction depends on a few milliseconds.
     pub(crate) in_doubt: bool,
     pub(crate) counts: Counts,
     path: Vec<Order>,
@@ -110,7 +110,7 @@ impl<'a> Model<'a> {
         Model { tree, states, now, in_doubt: false, counts, path, aside }
     }
 
-    /// What should have happened, in which order.
+    /// Returns the predicted events in their order.
     pub(crate) fn order(&mut self) -> Order {
         let mut parts = std::mem::take(&mut self.aside);
         parts.push(Order::Each(std::mem::take(&mut self.path)));
@@ -196,7 +196,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// A node is started, with all that its spec has below; false if that did not work out.
+    /// Starts a node with all children of its spec. Returns false if a start failed.
     pub(crate) fn start(&mut self, id: Id) -> bool {
         let tree = self.tree;
         let state = &mut self.states[id];
@@ -236,7 +236,7 @@ impl<'a> Model<'a> {
         true
     }
 
-    /// A supervisor stops its child.
+    /// Stops a child, as its supervisor does.
     fn stop(&mut self, id: Id) {
         match (&self.tree.nodes[id].what, self.tree.nodes[id].grace) {
             (What::Worker(habits), grace) => {
@@ -252,7 +252,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// A supervisor stops its children and exits.
+    /// Has a supervisor stop its children and exit.
     pub(crate) fn retire(&mut self, id: Id) {
         let running = self.running(id, 0);
         if self.tree.regime(id).is_some_and(|regime| regime.strategy == Strategy::Dynamic) {
@@ -275,7 +275,7 @@ impl<'a> Model<'a> {
         self.gone(id);
     }
 
-    /// A supervisor is killed: its children learn it from their links, and exit in their own time.
+    /// Kills a supervisor. Its children learn of it by their links, and exit in their own time.
     fn vanish(&mut self, id: Id) {
         for kid in self.running(id, 0) {
             let (now, path) = (self.now, std::mem::take(&mut self.path));
@@ -301,7 +301,7 @@ impl<'a> Model<'a> {
         self.path.push(Order::One(Event::Ended(id, state.incarnation)));
     }
 
-    /// Its supervisor learns that a child has exited which it had not asked to.
+    /// Has a supervisor act on the exit of a child that it did not stop.
     fn exited(&mut self, id: Id, orderly: bool) {
         let Some(parent) = self.tree.nodes[id].parent else { return };
         let tree = self.tree;
@@ -364,7 +364,7 @@ impl<'a> Model<'a> {
                 self.stop(kid);
                 self.keep(kid, Kept::Stopped);
             }
-            // The temporary ones are forgotten.
+            // Temporary children are forgotten.
             let mut place = 0;
             self.states[parent].kids.retain(|kid| {
                 place += 1;
@@ -378,20 +378,20 @@ impl<'a> Model<'a> {
                 !has_started
             });
             match failed {
-                // Tried again, and that counts.
+                // Starting the failed child again counts as another restart.
                 Some(failed) => id = failed,
                 None => return,
             }
         }
     }
 
-    /// A supervisor exits by itself.
+    /// Has a supervisor exit by its own decision.
     fn give_up(&mut self, id: Id) {
         self.retire(id);
         self.exited(id, true);
     }
 
-    /// A child is not to run any more.
+    /// Marks a child as stopped, or forgets it if its supervisor does not keep it.
     fn ended_for_good(&mut self, id: Id) {
         match self.kid(id) {
             Some(kid) if kid.is_named && self.tree.nodes[id].restart != Restart::Temporary => {
@@ -420,7 +420,7 @@ impl<'a> Model<'a> {
         self.states[parent].kids.iter().find(|kid| kid.id == id).copied()
     }
 
-    /// The children that run, in the order of stopping, down to the one in a place.
+    /// Returns the running children from place `first` on, in the order of stopping.
     fn running(&self, id: Id, first: usize) -> Vec<Id> {
         let kids = self.states[id].kids.get(first..).unwrap_or_default();
         kids.iter().rev().filter(|kid| kid.kept == Kept::Running).map(|kid| kid.id).collect()
@@ -428,10 +428,10 @@ impl<'a> Model<'a> {
 }
 
 impl Order {
-    /// Compares with what has happened.
+    /// Compares the prediction with the events that happened.
     ///
     /// # Errors
-    /// What is missing, what is too much, or what came in the wrong order.
+    /// If an event is missing, unexpected, repeated or in the wrong order.
     pub(crate) fn compare(&self, happened: &[Event]) -> Result<(), String> {
         let mut places = HashMap::new();
         for (place, &event) in happened.iter().enumerate() {
@@ -442,12 +442,12 @@ impl Order {
         let mut expected = 0;
         self.span(&places, &mut expected)?;
         if expected < happened.len() {
-            return Err(format!("more has happened than should: {happened:?} instead of {self:?}"));
+            return Err(format!("too many events: {happened:?} instead of {self:?}"));
         }
         Ok(())
     }
 
-    /// The first and the last place of what is in it.
+    /// Returns the first and the last place of the events in this order.
     fn span(
         &self,
         places: &HashMap<Event, usize>,
@@ -465,7 +465,7 @@ impl Order {
                 for part in parts {
                     let Some((first, last)) = part.span(places, count)? else { continue };
                     if whole.is_some_and(|(_, before)| before > first) {
-                        return Err(format!("{part:?} has happened before what comes before it"));
+                        return Err(format!("{part:?} has happened too early"));
                     }
                     whole = Some((whole.map_or(first, |(first, _)| first), last));
                 }

@@ -1,7 +1,7 @@
-//! A supervision tree drawn at random: what its nodes are, and the specs that start them.
+//! A random supervision tree: its nodes, and the specs that start them.
 //!
-//! Node 0 is the root. A node is an id that is never used again; children added while the tree runs
-//! are nodes behind all others. Times are milliseconds of virtual time.
+//! A node's id is its index, and is never reused. Node 0 is the root; children added while the tree
+//! runs get the next ids. Times are milliseconds of virtual time.
 
 use super::worker::{Knobs, Log, Worker};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use throng::{
 
 pub(crate) type Id = usize;
 
-/// How deep supervisors lie below the root.
+/// Most levels of supervisors below the root.
 const DEPTH: u64 = 3;
-/// How many nodes a tree is drawn with at most, or a few more.
+/// Number of nodes from which on only workers are drawn. A tree may have a few more nodes.
 const NODES: usize = 24;
 
 pub(crate) struct Tree {
@@ -24,13 +24,14 @@ pub(crate) struct Tree {
 
 pub(crate) struct Node {
     pub(crate) parent: Option<Id>,
-    /// Its id as a child; none is asked for by [`Address::spawn_child`](throng::Address::spawn_child).
+    /// Id as a child. A child started by
+    /// [`Address::spawn_child`](throng::Address::spawn_child) has none.
     pub(crate) name: String,
     pub(crate) restart: Restart,
     pub(crate) significant: bool,
     pub(crate) grace: Grace,
     pub(crate) what: What,
-    /// By which it is reached, once its spec has been made.
+    /// Handle of the child, from its spec, once that has been made.
     pub(crate) handle: Option<Handle>,
     pub(crate) knobs: Arc<Knobs>,
 }
@@ -47,7 +48,7 @@ pub(crate) enum What {
     Supervisor(Regime),
 }
 
-/// How a worker behaves.
+/// Behaviour of a worker.
 #[derive(Clone, Copy)]
 pub(crate) struct Habits {
     pub(crate) start: u64,
@@ -56,14 +57,14 @@ pub(crate) struct Habits {
     pub(crate) registered: bool,
 }
 
-/// How a supervisor rules.
+/// Policy of a supervisor.
 #[derive(Clone)]
 pub(crate) struct Regime {
     pub(crate) strategy: Strategy,
     pub(crate) auto: AutoShutdown,
     pub(crate) intensity: u32,
     pub(crate) period: u64,
-    /// Those of its spec.
+    /// The children of its spec, in order.
     pub(crate) children: Vec<Id>,
 }
 
@@ -82,7 +83,7 @@ pub(crate) enum Handle {
 }
 
 impl Handle {
-    /// The incarnation that lives.
+    /// Returns the pid of the live incarnation.
     pub(crate) fn pid(&self) -> Option<Pid> {
         match self {
             Handle::Worker(child) => child.address().map(|address| address.pid()),
@@ -95,7 +96,7 @@ impl Tree {
     pub(crate) fn draw(sim: &Sim) -> Tree {
         let mut tree = Tree { nodes: Vec::new() };
         tree.draw_supervisor(sim, None, 0);
-        // What the root bears decides how long there is something to see.
+        // A root that tolerates more restarts lives longer, so that more acts can be checked.
         if let What::Supervisor(regime) = &mut tree.nodes[0].what {
             regime.intensity += 5;
             regime.auto = AutoShutdown::Never;
@@ -103,7 +104,7 @@ impl Tree {
         tree
     }
 
-    /// Draws a child that is to be added to a supervisor while it runs.
+    /// Draws a child to be added to a running supervisor.
     pub(crate) fn draw_added(&mut self, sim: &Sim, parent: Id) -> Id {
         match sim.random(4) {
             0 => self.draw_supervisor(sim, Some(parent), DEPTH),
@@ -139,7 +140,7 @@ impl Tree {
             registered,
         };
         let id = self.draw_node(sim, parent, What::Worker(habits));
-        // None of these lies near a time to stop: who is first is not a matter of a millisecond.
+        // No limit is close to a `habits.stop`, so no outcome depends on a millisecond.
         self.nodes[id].grace =
             pick(sim, &[Grace::None, Grace::Within(20), Grace::Within(5000), Grace::Unlimited]);
         id
@@ -186,7 +187,7 @@ impl Tree {
         id
     }
 
-    /// The regime of a node that is a supervisor.
+    /// Returns the regime of a supervisor, and `None` for a worker.
     pub(crate) fn regime(&self, id: Id) -> Option<&Regime> {
         match &self.nodes[id].what {
             What::Supervisor(regime) => Some(regime),
@@ -194,8 +195,8 @@ impl Tree {
         }
     }
 
-    /// Whether a process below registers a name. When a supervisor is killed its children may
-    /// outlive the start of the next, and whether the name is free again then is a race.
+    /// Returns whether this node or one below it registers a name. The children of a killed
+    /// supervisor may outlive the start of its next incarnation, which then races for the name.
     pub(crate) fn has_names(&self, id: Id) -> bool {
         match &self.nodes[id].what {
             What::Worker(habits) => habits.registered,
@@ -203,12 +204,13 @@ impl Tree {
         }
     }
 
-    /// The node that children of this name are; one that was refused for its name does not count.
+    /// Returns the node of the children with this name: the first, because a later node with the
+    /// same name was refused for it.
     pub(crate) fn by_name(&self, name: &str) -> Option<Id> {
         self.nodes.iter().position(|node| node.name == name)
     }
 
-    /// The spec of a worker; its handle is kept.
+    /// Returns the spec of a worker, and keeps its handle in the node.
     pub(crate) fn worker(&mut self, id: Id, habits: Habits, log: &Log) -> ChildSpec<Worker> {
         let (log, knobs) = (log.clone(), self.nodes[id].knobs.clone());
         let mut spec =
@@ -220,7 +222,7 @@ impl Tree {
         spec
     }
 
-    /// The spec of a supervisor as a child; its handle is kept.
+    /// Returns the spec of a supervisor as a child, and keeps its handle in the node.
     pub(crate) fn supervisor(&mut self, id: Id, log: &Log) -> ChildSpec<Supervisor> {
         let spec = self.supervisor_spec(id, log).into_child_spec();
         let spec = self.ruled(id, spec);
@@ -228,7 +230,7 @@ impl Tree {
         spec
     }
 
-    /// The spec of a supervisor and all below.
+    /// Returns the spec of a supervisor with all nodes below it.
     ///
     /// # Panics
     /// If the node is a worker.
@@ -263,7 +265,7 @@ impl Tree {
     }
 }
 
-/// One of these.
+/// Draws an element of a slice.
 pub(crate) fn pick<T: Copy>(sim: &Sim, from: &[T]) -> T {
     from[sim.random(from.len() as u64) as usize]
 }

@@ -1,5 +1,4 @@
-//! The workers of the trees, the log in which they write when they start and end, and the witness
-//! that monitors them.
+//! The workers of the trees, the log of their starts and ends, and the witness that monitors them.
 
 use super::tree::{Habits, Id};
 use std::collections::HashMap;
@@ -10,12 +9,12 @@ use throng::Child;
 use throng::prelude::*;
 use throng::sim::Sim;
 
-/// What is set from outside for all incarnations of a node.
+/// Settings and counters shared by all incarnations of a node.
 #[derive(Default)]
 pub(crate) struct Knobs {
-    /// So many times more it cannot be made.
+    /// Number of further starts at which the worker's constructor fails.
     pub(crate) refuse: AtomicU32,
-    /// So many times more it panics as it starts.
+    /// Number of further starts at which the worker panics in `started`.
     pub(crate) stumble: AtomicU32,
     pub(crate) refused: AtomicU32,
     pub(crate) incarnations: AtomicU32,
@@ -25,7 +24,7 @@ fn take(knob: &AtomicU32) -> bool {
     knob.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
 }
 
-/// What happened to a node; the number tells its incarnations, or its refusals, apart.
+/// Event of a node. The number distinguishes its incarnations, or its refusals.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) enum Event {
     Refused(Id, u32),
@@ -37,14 +36,14 @@ pub(crate) enum Event {
 pub(crate) struct Record {
     pub(crate) at: Duration,
     pub(crate) event: Event,
-    /// Of who has started or ended.
+    /// Pid of the worker, unless it was refused.
     pub(crate) pid: Option<Pid>,
     pub(crate) parent: Option<Pid>,
-    /// Why it has ended, if its last hook ran to its end.
+    /// Exit reason, if the `stopping` hook completed.
     pub(crate) reason: Option<ExitReason>,
 }
 
-/// All that happened, in order: the simulator runs one process at a time.
+/// All events in order: the simulator runs a single process at a time.
 #[derive(Clone)]
 pub(crate) struct Log {
     pub(crate) sim: Sim,
@@ -72,7 +71,7 @@ impl Log {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// What has happened since there were so many records.
+    /// Returns the records after the first `len`.
     pub(crate) fn since(&self, len: usize) -> Vec<Record> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)[len..].to_vec()
     }
@@ -83,7 +82,7 @@ pub(crate) struct Worker {
     habits: Habits,
     knobs: Arc<Knobs>,
     log: Log,
-    /// Which incarnation it is, its pid and its parent, since it has started.
+    /// Number of the incarnation, pid and parent, once started.
     life: Option<(u32, Pid, Option<Pid>)>,
     reason: Option<ExitReason>,
     links: Vec<Pid>,
@@ -113,7 +112,7 @@ impl Process for Worker {
         let (pid, parent) = (cx.pid(), cx.parent());
         self.life = Some((number, pid, parent));
         self.log.note(Event::Started(self.node, number), Some(pid), parent, None);
-        // If the witness is gone, so is the run.
+        // The witness exits only at the end of the run.
         let _ = self.log.witness.send(Watch(pid));
         pause(self.habits.start).await;
         if take(&self.knobs.stumble) {
@@ -127,7 +126,7 @@ impl Process for Worker {
     }
 
     async fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) {
-        // That a linked process has died is borne, by who traps exits.
+        // A worker that traps exits ignores the exits of linked processes.
         if exit.pid.is_none() {
             cx.stop(exit.reason);
         }
@@ -149,18 +148,18 @@ async fn pause(milliseconds: u64) {
     }
 }
 
-/// What a worker is told to do.
+/// Instruction to a worker.
 #[derive(Clone)]
 pub(crate) enum Task {
     Panic,
-    /// To panic later, of itself.
+    /// Panic after so many milliseconds, by a timer.
     PanicIn(u64),
     Link(Child<Worker>),
-    /// To call another and wait for its answer.
+    /// Call another worker and wait for its reply.
     Ask(Child<Worker>),
-    /// To have no links any more but to its supervisor.
+    /// Remove all links to other workers.
     Unlink,
-    /// To take so long.
+    /// Take so many milliseconds.
     Work(u64),
 }
 impl Message for Task {
@@ -169,7 +168,7 @@ impl Message for Task {
 impl Handle<Task> for Worker {
     async fn handle(&mut self, task: Task, cx: &mut Context<Self>) {
         match task {
-            Task::Panic => panic!("told to"),
+            Task::Panic => panic!("on purpose"),
             Task::PanicIn(delay) => {
                 cx.send_after(Duration::from_millis(delay), Task::Panic);
             }
@@ -180,7 +179,7 @@ impl Handle<Task> for Worker {
                 }
             }
             Task::Ask(other) => {
-                // Whatever comes of it; that something does is what is to be seen.
+                // Any outcome is right. The run checks that there is an outcome.
                 let _ = other.call(Task::Work(5)).within(Duration::from_millis(200)).await;
             }
             Task::Unlink => self.links.drain(..).for_each(|other| cx.unlink(other)),
@@ -192,7 +191,7 @@ impl Handle<Task> for Worker {
 /// Monitors all workers.
 #[derive(Default)]
 pub(crate) struct Witness {
-    /// What it heard of whom, in order.
+    /// Exit reasons received for each pid, in order.
     pub(crate) heard: Arc<Mutex<HashMap<Pid, Vec<ExitReason>>>>,
 }
 
