@@ -50,13 +50,13 @@ const SHARDS: usize = 16;
 ///
 /// # fn main() -> Result<(), throng::Error> {
 /// # let runtime = Runtime::builder().workers(1).start()?;
-/// let lobby = runtime.group::<Room>("lobby");
+/// let kitchen = runtime.group::<Room>("kitchen");
 /// for _ in 0..3 {
-///     lobby.join(runtime.spawn(Room { heard: 0 })?);
+///     kitchen.join(runtime.spawn(Room { heard: 0 })?);
 /// }
-/// assert_eq!(lobby.broadcast(Say(2)), 3);
+/// assert_eq!(kitchen.broadcast(Say(2)), 3);
 ///
-/// let first = lobby.members()[0];
+/// let first = kitchen.members()[0];
 /// assert_eq!(runtime.block_on(async |_| first.call(Say(1)).await)?, 3);
 /// # Ok(())
 /// # }
@@ -173,9 +173,9 @@ impl<P: Process> Group<P> {
     /// # fn main() -> Result<(), throng::Error> {
     /// # let runtime = Runtime::builder().workers(1).start()?;
     /// let doorman = runtime.spawn(Doorman { present: 0 })?;
-    /// let (monitor, present) = runtime.group::<Room>("lobby").monitor(doorman);
+    /// let (monitor, present) = runtime.group::<Room>("kitchen").monitor(doorman);
     /// assert!(present.is_empty());
-    /// # runtime.group::<Room>("lobby").demonitor(monitor);
+    /// # runtime.group::<Room>("kitchen").demonitor(monitor);
     /// # Ok(())
     /// # }
     /// ```
@@ -445,14 +445,14 @@ mod tests {
     fn a_group_is_gone_with_its_last_handle_and_member() {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let [first, second] = [(); 2].map(|()| runtime.spawn(Idle).expect("spawns"));
-        let lobby = runtime.group::<Idle>("lobby");
-        assert!(lobby.join(first) && lobby.join(second));
-        drop(lobby);
+        let kitchen = runtime.group::<Idle>("kitchen");
+        assert!(kitchen.join(first) && kitchen.join(second));
+        drop(kitchen);
         assert_eq!(count(&runtime), 1, "the members keep the group");
         runtime.block_on(async |runtime| {
-            let lobby = runtime.group::<Idle>("lobby");
-            assert!(lobby.leave(first));
-            drop(lobby);
+            let kitchen = runtime.group::<Idle>("kitchen");
+            assert!(kitchen.leave(first));
+            drop(kitchen);
             second.kill();
             second.pid().exited().await;
         });
