@@ -1,5 +1,5 @@
-//! Events of the runtime, with a subscriber that blocks and panics. A program of its own, because
-//! the subscriber is the whole program's.
+//! Events of the runtime, with a subscriber that blocks and panics. This test is a program of its
+//! own, because the subscriber is global.
 
 // Helpers of tests may unwrap like tests.
 #![allow(clippy::unwrap_used)]
@@ -11,13 +11,14 @@ use tracing::field::{Field, Visit};
 use tracing::span;
 use tracing::{Event, Metadata, Subscriber};
 
-/// Blocks in each event while the test says so, and panics in each of a certain kind.
+/// Subscriber that blocks in each event while [`Control::blocks`] is set, and panics in the events of
+/// panicked processes.
 struct Hostile;
 
 #[derive(Default)]
 struct Control {
     blocks: bool,
-    /// Events that the subscriber is in or has been in: target and text.
+    /// Target and text of all events that the subscriber was called with.
     seen: Vec<(&'static str, String)>,
 }
 
@@ -30,7 +31,7 @@ fn control<R>(f: impl FnOnce(&mut Control) -> R) -> R {
     result
 }
 
-/// Waits until the subscriber has been given an event whose text begins like this.
+/// Waits for an event whose text starts with `text`, and returns its target.
 fn until_seen(text: &str) -> &'static str {
     let mut control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -125,7 +126,7 @@ impl Handle<CallFor> for Patient {
     }
 }
 
-/// Lets the subscriber go, also where an assertion fails.
+/// Unblocks the subscriber when dropped, also if an assertion fails.
 struct Unblock;
 impl Drop for Unblock {
     fn drop(&mut self) {
@@ -134,7 +135,7 @@ impl Drop for Unblock {
 }
 
 #[test]
-fn a_subscriber_that_blocks_or_panics_holds_up_nothing() {
+fn a_subscriber_that_blocks_or_panics_delays_nothing_in_the_runtime() {
     tracing::subscriber::set_global_default(Hostile).unwrap();
     let builder = Runtime::builder().workers(1).stuck_after(Duration::from_millis(10));
     let runtime = builder.mailbox_budget(64 * 1024).start().unwrap();
@@ -147,11 +148,11 @@ fn a_subscriber_that_blocks_or_panics_holds_up_nothing() {
         first.send(Block(until)).unwrap();
         assert_eq!(until_seen("a turn blocks its worker"), "throng::watch");
 
-        // The clock goes on: deadlines are kept by the spare worker.
+        // The clock thread still runs: a spare worker keeps deadlines.
         let (patient, mute) = (runtime.spawn(Patient).unwrap(), runtime.spawn(Room).unwrap());
         assert!(patient.call(CallFor(mute, Duration::from_millis(20))).await.unwrap());
 
-        // The watchdog goes on: a second turn that blocks is counted, and a second spare serves.
+        // The watchdog still runs: it counts a second blocked turn, and starts a second spare worker.
         let (let_second_go, until) = std::sync::mpsc::channel();
         let second = runtime.spawn(Room).unwrap();
         second.send(Block(until)).unwrap();
@@ -162,7 +163,7 @@ fn a_subscriber_that_blocks_or_panics_holds_up_nothing() {
         }
         assert!(patient.call(CallFor(mute, Duration::from_millis(20))).await.unwrap());
 
-        // So does the budget.
+        // The budget is still enforced.
         let error = loop {
             if let Err(error) = mute.send(Block(std::sync::mpsc::channel().1)) {
                 break error;
@@ -170,7 +171,7 @@ fn a_subscriber_that_blocks_or_panics_holds_up_nothing() {
         };
         assert!(matches!(error, SendError::Overloaded(_)));
 
-        // So do exits, whose events wait with the others.
+        // Processes still exit. Their events are queued behind the blocked event.
         mute.pid().kill();
         let reason = mute.pid().exited().await;
         assert!(matches!(reason, ExitReason::Killed | ExitReason::NoProcess), "{reason}");
@@ -181,7 +182,7 @@ fn a_subscriber_that_blocks_or_panics_holds_up_nothing() {
 
     assert_eq!(until_seen("there is mailbox budget again"), "throng::budget");
 
-    // A subscriber that panics is called on no worker.
+    // The subscriber is called on no worker, so its panics end none.
     runtime.block_on(async |runtime| {
         for _ in 0..3 {
             let panics = runtime.spawn(Room).unwrap();
@@ -200,5 +201,5 @@ fn a_subscriber_that_blocks_or_panics_holds_up_nothing() {
     let panicked = control(|control| {
         control.seen.iter().filter(|(_, text)| text.starts_with("a process panicked")).count()
     });
-    assert_eq!(panicked, 3, "each is emitted, and shutting down waits for the last");
+    assert_eq!(panicked, 3, "an event was lost, or the shutdown did not wait for the last");
 }

@@ -1,4 +1,4 @@
-//! The simulator, used as a user would.
+//! The simulator, through its public API.
 
 // Tests may unwrap.
 #![allow(clippy::unwrap_used)]
@@ -58,13 +58,13 @@ async fn three_workers(sim: Sim, log: Log) {
 }
 
 #[test]
-fn a_seed_repeats_exactly_and_others_go_other_ways() {
+fn a_seed_repeats_exactly_and_other_seeds_differ() {
     let log = Log::default();
     let run = |seed| (sim::replay(seed, |sim| three_workers(sim, log.clone())), log.take());
     let mut ways = HashSet::new();
     for seed in 0..SEEDS.min(50) {
         let (trace, events) = run(seed);
-        assert_eq!((trace, &events), (run(seed).0, &run(seed).1), "seed {seed} repeats");
+        assert_eq!((trace, &events), (run(seed).0, &run(seed).1), "seed {seed} does not repeat");
         for name in ['a', 'b', 'c'] {
             let own: Vec<_> = events.iter().filter(|event| event.starts_with(name)).collect();
             let expected =
@@ -77,7 +77,7 @@ fn a_seed_repeats_exactly_and_others_go_other_ways() {
 }
 
 #[test]
-fn time_leaps_over_what_nobody_waits_through() {
+fn virtual_time_skips_idle_periods() {
     let begun = std::time::Instant::now();
     sim::check(3, |sim| async move {
         let worker = sim.runtime().spawn(Worker { name: 'a', log: Log::default() }).unwrap();
@@ -90,7 +90,7 @@ fn time_leaps_over_what_nobody_waits_through() {
     assert!(begun.elapsed() < Duration::from_secs(3600));
 }
 
-/// A bug that a schedule must find: it reads, waits, and writes what it read.
+/// A process with a race: it reads the balance, suspends, and writes the balance plus one.
 struct Bank(Arc<AtomicU64>);
 impl Process for Bank {}
 struct Deposit;
@@ -106,7 +106,7 @@ impl Handle<Deposit> for Bank {
 }
 
 async fn deposit_twice(sim: Sim) {
-    // Two processes share what one should own.
+    // Two processes share a balance that a single process should own.
     let balance = Arc::new(AtomicU64::new(0));
     let banks = [(); 2].map(|()| sim.runtime().spawn(Bank(balance.clone())).unwrap());
     let (first, second) = tokio::join!(banks[0].call(Deposit), banks[1].call(Deposit));
@@ -126,7 +126,7 @@ fn a_race_is_found_and_its_seed_finds_it_again() {
 }
 
 #[test]
-fn faults_crash_and_hold_up_and_leave_the_rest_alone() {
+fn faults_crash_and_delay_until_they_are_stopped() {
     let crashes = AtomicU64::new(0);
     let trace = sim::replay(7, async |sim| {
         sim.faults().crash::<Worker>(100).delay(Duration::from_secs(5), 50);
@@ -151,7 +151,7 @@ fn faults_crash_and_hold_up_and_leave_the_rest_alone() {
 }
 
 #[test]
-fn a_test_that_waits_for_ever_is_told_so() {
+fn a_test_that_waits_for_ever_panics() {
     let stuck = std::panic::catch_unwind(|| sim::replay(1, |_| std::future::pending::<()>()));
     assert!(stuck.is_err());
 }
@@ -186,7 +186,7 @@ fn links_and_monitors_hold_in_every_schedule() {
         while sim.runtime().process_count() > 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // One exit and one down for each child, whatever became of it.
+        // An exit and a down for each child, however it ended.
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert_eq!(downs.load(Ordering::Relaxed), 303);
         parent.stop();
@@ -194,7 +194,7 @@ fn links_and_monitors_hold_in_every_schedule() {
 }
 
 #[test]
-fn a_process_that_crashes_before_its_start_hears_signals_as_it_stops() {
+fn a_process_that_crashes_before_its_start_handles_signals_while_it_stops() {
     struct Lingers;
     impl Process for Lingers {
         async fn started(&mut self, _: &mut Context<Self>) {}
@@ -212,7 +212,7 @@ fn a_process_that_crashes_before_its_start_hears_signals_as_it_stops() {
     });
 }
 
-/// Each of these waits for the next, but the third only until its first turn is over:
+/// Each process waits for the next, but the second waits only for the first turn of the third:
 ///
 /// ```text
 /// first ──▶ second ──▶ third, which sleeps and answers
@@ -220,7 +220,7 @@ fn a_process_that_crashes_before_its_start_hears_signals_as_it_stops() {
 ///   └──────────────────────────────── fourth ◀───┘
 /// ```
 #[test]
-fn a_probe_that_met_a_turn_does_not_go_on_with_the_next() {
+fn a_probe_that_met_a_turn_does_not_continue_with_the_next_turn() {
     #[derive(Default)]
     struct Member;
     impl Process for Member {}
@@ -245,12 +245,12 @@ fn a_probe_that_met_a_turn_does_not_go_on_with_the_next() {
             } else {
                 next.call(Ask(way, sleep)).await.map_err(|_| ())
             };
-            asked.expect("nobody waits for itself");
+            asked.expect("no call closes a cycle");
         }
     }
     sim::check(10 * SEEDS, async |sim| {
         let [first, second, third, fourth] = [(); 4].map(|()| sim.runtime().spawn(Member).unwrap());
-        // So that the first finds the second in a turn, and sends probes.
+        // The first process then finds the second in a turn, and sends probes.
         second.send(Sleep(5)).unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
         let sleep = 10 + sim.random(15);
@@ -278,13 +278,16 @@ fn supervisors_count_restarts_in_virtual_time() {
             child.address().unwrap().kill();
             tokio::time::sleep(Duration::from_secs(wait)).await;
         }
-        assert!(!supervisor.is_alive(), "two within five seconds are more than it bears");
+        assert!(
+            !supervisor.is_alive(),
+            "two restarts within five seconds did not exceed the intensity"
+        );
     });
 }
 
 #[test]
 fn a_handle_follows_the_supervisor_that_lives() {
-    /// Takes its time to stop.
+    /// Takes 50 ms to stop.
     struct Slow;
     impl Process for Slow {
         async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
@@ -299,7 +302,7 @@ fn a_handle_follows_the_supervisor_that_lives() {
         let middle_handle = middle.handle();
         let root = Supervisor::one_for_one().child("middle", middle);
         root.start_async(sim.runtime()).await.unwrap();
-        // The inner supervisor is busy with a restart when its own is killed.
+        // The inner supervisor is in the middle of a restart when the middle supervisor is killed.
         handles[0].address().unwrap().kill();
         tokio::time::sleep(Duration::from_millis(10)).await;
         middle_handle.address().unwrap().kill();
@@ -345,8 +348,8 @@ fn a_ring_of_calls_is_broken_at_the_same_place_each_time() {
         let first = run(seed);
         let broken = first.1.iter().filter(|answer| answer.contains("wait for itself")).count();
         assert!(broken > 0, "{first:?}");
-        // The processes are where those of the last run were, but not each where it was.
-        assert_eq!(run(seed), first, "seed {seed} repeats");
+        // The second run reuses the slots of the first, but in another order.
+        assert_eq!(run(seed), first, "seed {seed} does not repeat");
     }
 }
 
@@ -359,11 +362,11 @@ fn a_start_that_fails_for_a_taken_name_leaves_nothing_behind() {
         let clerk = ChildSpec::new(|| Worker { name: 'c', log: Log::default() }).register("desk");
         let office = Supervisor::one_for_one().child("clerk", clerk).start_async(runtime).await;
         assert!(matches!(office, Err(SupervisorError::Child { .. })), "{office:?}");
-        assert_eq!(runtime.process_count(), 1, "the squatter");
+        assert_eq!(runtime.process_count(), 1, "another process than the squatter is alive");
     });
 }
 
-/// Runs a simulation in its turn, and then does what only a process in its turn can.
+/// A process runs a simulation in its turn, and can then still use its own context.
 #[test]
 fn a_handler_that_has_run_a_simulation_is_in_its_own_process_again() {
     #[derive(Debug, PartialEq)]
@@ -372,10 +375,10 @@ fn a_handler_that_has_run_a_simulation_is_in_its_own_process_again() {
         type Reply = ();
     }
     let runtime = Runtime::builder().workers(2).start().unwrap();
-    let (told, tells) = tokio::sync::oneshot::channel();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
     let (heard, hears) = tokio::sync::oneshot::channel();
     let (go_on, goes_on) = tokio::sync::oneshot::channel();
-    // Holds what it is sent until the other is done.
+    // Receives its messages only after the outer process is done.
     let listener = runtime
         .spawn_async(|mut inbox: Inbox<Number>| async move {
             goes_on.await.unwrap();
@@ -393,7 +396,7 @@ fn a_handler_that_has_run_a_simulation_is_in_its_own_process_again() {
                 numbers.for_each(|number| listener.send(Number(number)).unwrap());
             };
             send(0..12);
-            // Once by a test that ends, once by one that panics; each sends from its main part and
+            // A simulated test that ends, then a test that panics. Each sends from its main future and
             // from a process.
             for next in [12, 16] {
                 let simulated = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -414,17 +417,17 @@ fn a_handler_that_has_run_a_simulation_is_in_its_own_process_again() {
                 send(next + 3..next + 4);
             }
             send(20..32);
-            // All of these need the worker that this thread is.
+            // All of these operations need the worker of this thread.
             inbox.address().send(Number(2)).unwrap();
             let second = inbox.try_recv();
             let monitored = inbox.context(|cx| cx.monitor(listener)).pid();
             let third = inbox.recv_timeout(Duration::from_millis(1)).await;
-            told.send((first, second, third, monitored)).unwrap();
+            sender.send((first, second, third, monitored)).unwrap();
             go_on.send(()).unwrap();
         })
         .unwrap();
     outer.send(Number(1)).unwrap();
-    let (first, second, third, monitored) = runtime.block_on(async |_| tells.await).unwrap();
+    let (first, second, third, monitored) = runtime.block_on(async |_| receiver.await).unwrap();
     assert_eq!((first, second, third), (Number(1), Some(Number(2)), None));
     assert_eq!(monitored, listener.pid());
     let numbers = runtime.block_on(async |_| hears.await).unwrap();

@@ -1,6 +1,6 @@
 //! The processes of a scenario, and the commands they carry out.
 //!
-//! Invariant: whatever one of them notices, it logs at once.
+//! Invariant: a process logs each signal and message at once.
 
 use crate::script::Command;
 use crate::world::{Busy, Who, World, millis, reason, reason_text};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use throng::prelude::*;
 use throng::{Down, Exit, MonitorRef, Timer};
 
-/// Has an actor carry out commands, in one turn.
+/// Commands that an actor carries out in a single turn.
 pub(crate) struct Do {
     pub(crate) commands: Vec<Command>,
     pub(crate) busy: Option<Busy>,
@@ -32,17 +32,19 @@ impl Message for Text {
 pub(crate) struct Actor {
     own: Own,
     child: Option<Child>,
-    /// A child that has started and is not `terse`. OTP's `terminate` does not run for a process
-    /// whose `init` has failed, nor for one that a signal ends which does not trap exits.
-    tells_end: bool,
+    /// Set for a child that has started and is not `terse`. OTP's `terminate` does not run for a
+    /// process whose `init` has failed, nor for a process that does not trap exits and is ended by a
+    /// signal.
+    logs_end: bool,
 }
 
-/// What an actor under a supervisor is besides.
+/// Properties of an actor under a supervisor.
 #[derive(Clone)]
 pub(crate) struct Child {
     pub(crate) name: String,
-    /// The supervisor's name, and that of the topmost, in whose lane its events are.
+    /// The supervisor's name.
     pub(crate) supervisor: String,
+    /// The name of the topmost supervisor, in whose lane the events are.
     pub(crate) lane: String,
     pub(crate) flags: Vec<String>,
 }
@@ -55,14 +57,14 @@ impl Child {
 
 impl Actor {
     pub(crate) fn new(world: &Arc<World>) -> Actor {
-        Actor { own: Own::new(world), child: None, tells_end: false }
+        Actor { own: Own::new(world), child: None, logs_end: false }
     }
 
     pub(crate) fn child(world: &Arc<World>, child: Child) -> Actor {
-        Actor { own: Own::new(world), child: Some(child), tells_end: false }
+        Actor { own: Own::new(world), child: Some(child), logs_end: false }
     }
 
-    /// Carries out one command; false if the turn is to end.
+    /// Carries out a command. Returns false if the turn is to end.
     async fn command(&mut self, command: &[&str], cx: &mut Context<Self>) -> bool {
         let world = self.own.world.clone();
         match command {
@@ -130,7 +132,7 @@ impl Process for Actor {
             return;
         }
         let label = world.observe(&child.name, &child.lane, Who::Process(cx.address()));
-        // So that the observer's signal has arrived, whatever comes.
+        // The observer's signal arrives before any other event.
         tokio::task::yield_now().await;
         let (again, second) = (label.contains('#'), label.ends_with("#2"));
         let refuses = child.is("refuses")
@@ -141,14 +143,14 @@ impl Process for Actor {
             resume_unwind(Box::new("boom"));
         }
         world.event(Some(cx.pid()), "started");
-        self.tells_end = !child.is("terse");
+        self.logs_end = !child.is("terse");
         for name in child.flags.iter().filter_map(|flag| flag.strip_prefix("named:")) {
             world.command(Some(cx.pid()), &["register", name, &child.name]);
         }
     }
 
     async fn stopping(&mut self, reason: &ExitReason, cx: &mut Context<Self>) {
-        if self.tells_end {
+        if self.logs_end {
             let text = format!("terminates {}", reason_text(reason));
             self.own.world.event(Some(cx.pid()), text);
         }
@@ -188,11 +190,12 @@ impl Handle<Text> for Actor {
     }
 }
 
-/// What a process of any kind has of its own.
+/// State that processes of both kinds have.
 pub(crate) struct Own {
     pub(crate) world: Arc<World>,
-    /// The last of each name, and the names of all.
+    /// The last monitor of each name.
     monitors: HashMap<String, MonitorRef>,
+    /// The names of all monitors.
     monitor_names: HashMap<MonitorRef, String>,
     timers: HashMap<String, Timer>,
     on_exit: Option<Command>,
@@ -211,7 +214,7 @@ impl Own {
         }
     }
 
-    /// Carries out one command that never waits; false if the turn is to end.
+    /// Carries out a command that never waits. Returns false if the turn is to end.
     pub(crate) fn command<P: Process>(&mut self, command: &[&str], cx: &mut Context<P>) -> bool {
         let world = self.world.clone();
         let me = Some(cx.pid());
@@ -220,7 +223,7 @@ impl Own {
                 cx.stop(reason(why));
                 return false;
             }
-            // The panic of a process that crashes on purpose is not reported.
+            // Resuming skips the panic hook, so that the intended panic is not printed.
             ["crash"] => resume_unwind(Box::new("boom")),
             ["link", other] => cx.link(world.who(other).pid()),
             ["unlink", other] => cx.unlink(world.who(other).pid()),
@@ -270,7 +273,7 @@ impl Own {
     }
 }
 
-/// Runs a turn; `busy` is dropped when it is over or waits for the first time.
+/// Runs a turn. `busy` is dropped when the turn is over or waits for the first time.
 pub(crate) async fn until_waiting(turn: impl Future<Output = ()>, mut busy: Option<Busy>) {
     let mut turn = pin!(turn);
     poll_fn(|task| {

@@ -1,7 +1,7 @@
-//! The driver: carries a scenario's steps out, one after the other, and compares what happened.
+//! The driver: carries out a scenario's steps in order, and compares the events.
 //!
-//! A step is over when whoever was told to do something has done it, or waits in the middle of it,
-//! and as much has happened as did in OTP. So nothing here depends on how fast anything is.
+//! A step is over when its process has carried out all commands or waits in the middle of them, and
+//! there are as many events as in OTP. Thus the outcome does not depend on speed.
 
 use crate::script::{self, Command, Scenario, Step};
 use crate::tree::Trees;
@@ -14,7 +14,7 @@ use throng::prelude::*;
 /// Carries out the scenarios of a file.
 ///
 /// # Panics
-/// If anything happened that did not in OTP, or anything did not that did; after all scenarios.
+/// If the events differ from OTP's, after all scenarios have run.
 pub(crate) fn check(path: &str, text: &str) {
     let mut differences = String::new();
     for scenario in script::scenarios(text) {
@@ -28,7 +28,7 @@ pub(crate) fn check(path: &str, text: &str) {
     assert!(differences.is_empty(), "throng differs from OTP\n{differences}");
 }
 
-/// Carries out one scenario up to the first step whose events differ.
+/// Carries out a scenario up to the first step whose events differ.
 async fn run(runtime: &RuntimeHandle, scenario: &Scenario) -> Result<(), String> {
     let world = World::new(runtime);
     let mut trees = Trees::default();

@@ -1,5 +1,5 @@
-//! Async processes: they take only commands by themselves, and everything else when a command tells
-//! them to receive.
+//! Async processes: by themselves they receive only commands, and other messages only by the command
+//! `receive`.
 
 use crate::actor::{Do, Text, until_waiting};
 use crate::world::{World, millis};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use throng::prelude::*;
 use throng::{AsyncProcess, Inbox};
 
-/// What an async process gets.
+/// Message to an async process.
 pub(crate) enum Mail {
     Do(Do),
     Text(Text),
@@ -16,7 +16,7 @@ impl Message for Mail {
     type Reply = ();
 }
 
-/// Spawns one.
+/// Spawns an async process.
 pub(crate) fn spawn(world: &Arc<World>) -> Address<AsyncProcess<Mail>> {
     let own = world.clone();
     world.runtime.spawn_async(|inbox| live(inbox, own)).expect("there is room")

@@ -1,4 +1,4 @@
-//! throng against Erlang/OTP: scripts that both carry out, and what happened when OTP did.
+//! throng against Erlang/OTP: scripts that both carry out, with the events recorded on OTP.
 //!
 //! ```text
 //! scenarios/*.scn   scripts, and OTP's events below each step        script.rs
@@ -21,7 +21,7 @@
 //! | a call whose handler exits | fails | is answered, if the handler was left by [`stop`](throng::Context::stop) |
 //! | a supervisor that did not start | exits with `{shutdown, Why}` | exits with a text |
 //! | a message to a dead process | vanishes | is handed back |
-//! | names | one for a process | any number |
+//! | names | a single name for a process | any number |
 
 // Helpers of tests may unwrap like tests.
 #![allow(clippy::unwrap_used)]

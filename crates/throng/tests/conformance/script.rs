@@ -1,8 +1,8 @@
-//! Scenario files: scripts, and under each step what Erlang/OTP did when it carried the step out.
+//! Scenario files: scripts, and under each step the events recorded when Erlang/OTP carried it out.
 //!
 //! ```text
 //! # A comment.
-//! == what the scenario shows
+//! == the property that the scenario shows
 //! driver: spawn a b
 //! a: trap_exits on ; link b
 //! b: die boom
@@ -10,12 +10,12 @@
 //!     b: ended boom
 //! ```
 //!
-//! A step is one line: who carries it out, and commands with ` ; ` between them, which a process
-//! carries out in one turn. The indented lines below it are its events: `WHO: WHAT`, where `c#2` is
-//! the second process of the name `c`. Children of a supervisor are written
-//! `ID(RESTART,SHUTDOWN,FLAG...)`, each part with a default.
+//! A step is a line with the process that carries it out, or `driver`, and commands with ` ; `
+//! between them, which a process carries out in a single turn. The indented lines below it are its
+//! events: `PROCESS: EVENT`, where `c#2` is the second process of the name `c`. Children of a
+//! supervisor are written `ID(RESTART,SHUTDOWN,FLAG...)`, each part with a default.
 
-/// One line that is carried out, or whole lines of them in one turn.
+/// The words of a command.
 pub(crate) type Command = Vec<String>;
 
 /// A script with its events.
@@ -24,18 +24,18 @@ pub(crate) struct Scenario {
     pub(crate) steps: Vec<Step>,
 }
 
-/// What somebody does at once.
+/// Commands that the driver or a process carries out at once.
 pub(crate) struct Step {
-    /// In its file, from 1.
+    /// Line number in the file, from 1.
     pub(crate) line: usize,
     pub(crate) text: String,
     pub(crate) who: String,
     pub(crate) commands: Vec<Command>,
-    /// The events, in the order of the log.
+    /// The expected events, in the order of the log.
     pub(crate) events: Vec<String>,
 }
 
-/// Reads a file.
+/// Parses a file.
 ///
 /// # Panics
 /// If a line is neither a comment, a title, a step nor an event.

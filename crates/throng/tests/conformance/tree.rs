@@ -1,4 +1,4 @@
-//! The supervisors of a scenario, which its driver starts and asks.
+//! The supervisors of a scenario, which the driver starts and manages.
 
 use crate::actor::{Actor, Child};
 use crate::world::{Who, World, list, millis};
@@ -8,19 +8,19 @@ use std::time::Duration;
 use throng::prelude::*;
 use throng::{AutoShutdown, ChildError, ChildInfo, ChildState, IntoChildSpec, SupervisorSpec};
 
-/// What the driver keeps in mind of supervisors.
+/// The supervisors that the driver knows.
 #[derive(Default)]
 pub(crate) struct Trees {
-    /// `STRATEGY INTENSITY/PERIOD[/AUTO_SHUTDOWN] CHILD...` of each supervisor, and of those to be.
+    /// `STRATEGY INTENSITY/PERIOD[/AUTO_SHUTDOWN] CHILD...` of each supervisor, started or not.
     definitions: HashMap<String, Vec<String>>,
-    /// Those that were started by the script.
+    /// The supervisors that the script has started.
     roots: HashMap<String, Address<Supervisor>>,
-    /// Those that others start.
+    /// The supervisors that are children of others.
     below: HashMap<String, throng::Child<Supervisor>>,
 }
 
 impl Trees {
-    /// Carries out a command about supervisors; false if this is none.
+    /// Carries out a command about supervisors. Returns false if it is another command.
     pub(crate) async fn command(&mut self, world: &Arc<World>, command: &[&str]) -> bool {
         match *command {
             ["define", name, ref rest @ ..] => self.define(name, rest),
@@ -96,7 +96,7 @@ impl Trees {
         self.definitions.insert(name.to_owned(), definition);
     }
 
-    /// The spec of a supervisor, whose children's events are in this lane.
+    /// Returns the spec of a supervisor. The events of its children are in `lane`.
     fn spec(&mut self, world: &Arc<World>, name: &str, lane: &str) -> SupervisorSpec {
         let definition = self.definitions[name].clone();
         let [strategy, intensity, children @ ..] = &definition[..] else {
@@ -119,7 +119,7 @@ impl Trees {
             _ => AutoShutdown::Never,
         });
         if strategy == "simple_one_for_one" {
-            // Its one child is a pattern for those to come.
+            // The only child of the definition is a pattern for the dynamic children.
             return spec;
         }
         for child in children {
@@ -139,7 +139,7 @@ impl Trees {
         spec
     }
 
-    /// The spec of a child written `ID(WORD,...)`.
+    /// Returns the spec of a child written `ID(WORD,...)`.
     fn child(
         &self,
         world: &Arc<World>,
@@ -162,7 +162,7 @@ impl Trees {
     }
 }
 
-/// How long a child may take to stop, if that was said.
+/// Sets the time that a child may take to stop, if the script gives it.
 fn grace<P: Process>(spec: ChildSpec<P>, shutdown: Option<&str>) -> ChildSpec<P> {
     match shutdown {
         None => spec,
@@ -199,7 +199,7 @@ fn id(text: &str) -> &str {
     text.split('(').next().unwrap_or(text)
 }
 
-/// What stands between the parentheses.
+/// The parts between the parentheses.
 struct Parts {
     restart: Restart,
     shutdown: Option<String>,

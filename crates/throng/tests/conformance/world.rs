@@ -1,6 +1,6 @@
-//! The world of one scenario: who is called what, what happened in which order, and who ended.
+//! The world of a scenario: the labels of its processes, and the log of its events and ends.
 //!
-//! Invariants: a process is known here before it can end, so each end is logged exactly once; a
+//! Invariants: a process is known here before it can end, so each end is logged exactly once. A
 //! name leads to the process that bore it last, and each process keeps the label it was given.
 
 use crate::actor::{Actor, Do, Text};
@@ -12,11 +12,11 @@ use throng::prelude::*;
 use throng::{AsyncProcess, Timer};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
-/// How long a step may take; generous, for it is waited out only if an event is missing.
+/// Time limit of a step. It is generous, because it only passes in full if an event is missing.
 pub(crate) const STEP: Duration = Duration::from_secs(60);
 
-/// The time that what should not happen is given to happen: too short a one would overlook a fault,
-/// and not invent one.
+/// Time given to events that should not happen. If it is too short, a fault is overlooked, but none
+/// is invented.
 const GRACE: Duration = Duration::from_millis(2);
 
 pub(crate) struct World {
@@ -40,8 +40,8 @@ struct Known {
     gate: Arc<Semaphore>,
 }
 
-/// One line of the log. Events are in lanes: each process is one, and a tree of supervisors is one.
-/// Nothing is said of the order between lanes, nor when an end is seen; so they are sorted.
+/// A line of the log. Each process and each tree of supervisors has a lane of its own. The order
+/// between lanes, and the time at which an end is noticed, are not specified, so events are sorted.
 struct Event {
     is_end: bool,
     lane: String,
@@ -66,7 +66,7 @@ impl Who {
     }
 }
 
-/// Held while a step is carried out; gone when it is done or waits for something.
+/// Held while a step is carried out, and dropped when the step is done or waits.
 pub(crate) type Busy = oneshot::Sender<()>;
 
 impl World {
@@ -80,7 +80,7 @@ impl World {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a process known, and its end an event. Gives its label.
+    /// Makes a process known, so that its end is logged, and returns its label.
     pub(crate) fn observe(self: &Arc<World>, name: &str, lane: &str, who: Who) -> String {
         let pid = who.pid();
         let label = {
@@ -105,7 +105,7 @@ impl World {
             let line = format!("{ended}: ended {}", reason_text(&pid.exited().await));
             world.push(Event { is_end: true, lane: ended, line });
         });
-        // Once here, so that the process is watched before anything else happens to it.
+        // The first poll is here, so that the process is watched before its next event.
         let mut idle = std::task::Context::from_waker(std::task::Waker::noop());
         if exited.as_mut().poll(&mut idle).is_pending() {
             self.runtime.tokio().spawn(exited);
@@ -118,7 +118,7 @@ impl World {
         self.happened.notify_one();
     }
 
-    /// Logs what happened to a process, or to the driver.
+    /// Logs an event of a process, or of the driver.
     pub(crate) fn event(&self, who: Option<Pid>, text: impl std::fmt::Display) {
         let (label, lane) = match who.and_then(|pid| self.known(pid)) {
             Some(known) => (known.label, known.lane),
@@ -131,24 +131,24 @@ impl World {
         self.state().known.get(&pid).cloned()
     }
 
-    /// What a process is called in the log.
+    /// Returns the label of a process in the log.
     pub(crate) fn label(&self, pid: Option<Pid>) -> String {
         pid.and_then(|pid| self.known(pid)).map_or("driver".to_owned(), |known| known.label)
     }
 
-    /// The process a script names.
+    /// Returns the process that a script names.
     pub(crate) fn who(&self, name: &str) -> Who {
         let who = self.state().named.get(name).copied();
-        who.unwrap_or_else(|| panic!("nobody is called {name}"))
+        who.unwrap_or_else(|| panic!("no process has the name {name}"))
     }
 
-    /// Waits until somebody lets this process go on.
+    /// Waits until a command releases this process.
     pub(crate) async fn hold(&self, pid: Pid) {
         let gate = self.known(pid).expect("only known processes hold").gate;
         gate.acquire().await.expect("never closed").forget();
     }
 
-    /// Waits until as much has happened as is to happen, and takes it.
+    /// Waits for as many events as expected, and takes all events.
     pub(crate) async fn take(&self, expected: &[String]) -> Vec<String> {
         let all = async {
             loop {
@@ -162,7 +162,7 @@ impl World {
                 self.happened.notified().await;
             }
         };
-        // What is missing then shows in the log.
+        // A missing event then shows in the log.
         let _ = tokio::time::timeout(STEP, all).await;
         tokio::time::sleep(GRACE).await;
         let mut events = std::mem::take(&mut self.state().events);
@@ -170,11 +170,11 @@ impl World {
         events.into_iter().map(|event| event.line).collect()
     }
 
-    /// Has an actor carry out commands; waits until they are done or it waits in one of them.
+    /// Has an actor carry out commands, and returns when they are done or the actor waits.
     pub(crate) async fn order(&self, who: &str, commands: Vec<Vec<String>>) {
         let (busy, rests) = oneshot::channel();
         let order = Do { commands, busy: Some(busy) };
-        // To a dead one nothing can be said, and the log shows it.
+        // A dead actor takes no commands, and the log shows it.
         match self.who(who) {
             Who::Process(address) => drop(address.send(order)),
             Who::Async(address) => drop(address.send(Mail::Do(order))),
@@ -183,8 +183,8 @@ impl World {
         let _ = rests.await;
     }
 
-    /// Carries out what needs no process to do it, for the driver or a process; false if this is
-    /// no such command.
+    /// Carries out a command that needs no process context, for the driver or a process. Returns
+    /// false if it is another command.
     pub(crate) fn command(self: &Arc<World>, me: Option<Pid>, command: &[&str]) -> bool {
         match command {
             ["kill", other] => self.who(other).pid().kill(),
@@ -247,7 +247,7 @@ impl World {
 
     fn send(&self, to: Who, words: &[&str]) {
         let text = Text(words.join(" "));
-        // A message to a dead process is handed back, which OTP does not do; nobody looks.
+        // A message to a dead process is handed back and dropped here; in OTP it vanishes.
         match to {
             Who::Process(address) => drop(address.send(text)),
             Who::Async(address) => drop(address.send(Mail::Text(text))),
@@ -255,7 +255,7 @@ impl World {
         }
     }
 
-    /// Has a message sent later.
+    /// Sends a message after a delay.
     pub(crate) fn send_after(&self, delay: Duration, to: &str, text: &str) -> Timer {
         let text = Text(text.to_owned());
         match self.who(to) {
@@ -266,18 +266,18 @@ impl World {
     }
 }
 
-/// Names, in their order, as the log has them.
+/// Formats names for the log, in order.
 pub(crate) fn list(mut names: Vec<String>) -> String {
     names.sort();
     if names.is_empty() { "nobody".to_owned() } else { names.join(" ") }
 }
 
-/// A number of milliseconds in a script.
+/// Parses a number of milliseconds in a script.
 pub(crate) fn millis(text: &str) -> Duration {
     Duration::from_millis(text.parse().expect("a number of milliseconds"))
 }
 
-/// A reason as a script has it.
+/// Parses a reason in a script.
 pub(crate) fn reason(text: &str) -> ExitReason {
     match text {
         "normal" => ExitReason::Normal,
@@ -288,8 +288,8 @@ pub(crate) fn reason(text: &str) -> ExitReason {
     }
 }
 
-/// A reason as the log has it: a panic of a script is `crashed`, and a supervisor that did not start
-/// is `not_started`, whyever.
+/// Formats a reason for the log. A panic of a script is `crashed`, and a supervisor that did not
+/// start is `not_started`, for any cause.
 pub(crate) fn reason_text(reason: &ExitReason) -> String {
     match reason {
         ExitReason::Normal => "normal".to_owned(),

@@ -1,4 +1,4 @@
-//! Handlers that block their thread slow one process, not the node.
+//! Handlers that block their thread delay their own process, not the node.
 
 use crate::{Add, Counter, scaled};
 use std::fmt::Debug;
@@ -9,7 +9,7 @@ use throng::{MailboxBound, Overflow};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Collects what is said about processes of one type.
+/// Collects the events about processes of a type.
 struct Reports;
 
 static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -65,12 +65,12 @@ fn a_turn_that_blocks_is_reported_once_by_name_and_again_when_it_is_over() {
     let wait_for = |count| {
         let begun = Instant::now();
         while REPORTED.lock().unwrap().len() < count {
-            assert!(begun.elapsed() < PATIENCE, "nothing is reported");
+            assert!(begun.elapsed() < PATIENCE, "no event reports the turn");
             std::thread::sleep(Duration::from_millis(1));
         }
     };
     wait_for(1);
-    // Looked at many times more before it is over.
+    // The watchdog checks the turn many times more before it is over.
     std::thread::sleep(Duration::from_millis(50));
     let_go.send(()).unwrap();
     wait_for(2);
@@ -83,7 +83,7 @@ fn a_turn_that_blocks_is_reported_once_by_name_and_again_when_it_is_over() {
     }
 }
 
-/// Blocks its thread until it is let go.
+/// Blocks its thread until its receiver gets a message.
 struct Blocker;
 impl Process for Blocker {}
 
@@ -101,7 +101,8 @@ impl Handle<Block> for Blocker {
     }
 }
 
-/// Has a new process block its thread; it does so when this returns, and until the sender says.
+/// Spawns a process that blocks its thread, from the return of this function until the returned
+/// sender sends.
 fn block(runtime: &RuntimeHandle) -> (Address<Blocker>, mpsc::Sender<()>) {
     let (begun, has_begun) = mpsc::channel();
     let (let_go, until) = mpsc::channel();
@@ -116,7 +117,7 @@ async fn count(counter: Address<Counter>) -> u64 {
 }
 
 #[test]
-fn others_go_on_while_the_only_worker_is_blocked() {
+fn other_processes_run_while_the_only_worker_is_blocked() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     for round in 1..=3 {
@@ -126,7 +127,7 @@ fn others_go_on_while_the_only_worker_is_blocked() {
             assert_eq!(counted, (round - 1) * scaled(1_000) + call);
         }
         let_go.send(()).unwrap();
-        // The blocked process itself goes on when it can.
+        // The formerly blocked process handles its next message.
         let (begun, has_begun) = mpsc::channel();
         let (let_go, until) = mpsc::channel();
         blocker.send(Block { begun, until }).unwrap();
@@ -167,8 +168,8 @@ fn as_many_may_block_as_there_are_spare_workers() {
 }
 
 #[test]
-fn the_process_woken_last_and_those_queued_are_not_held_up() {
-    /// Wakes others, then blocks until they have answered.
+fn queued_processes_and_the_process_woken_last_run_beside_a_blocked_worker() {
+    /// Sends to other processes, then blocks until they have answered.
     struct Waker {
         others: Vec<Address<Echo>>,
     }
@@ -207,7 +208,7 @@ fn the_process_woken_last_and_those_queued_are_not_held_up() {
 }
 
 #[test]
-fn timers_ring_while_the_worker_that_keeps_them_is_blocked() {
+fn timers_fire_while_their_worker_is_blocked() {
     struct Sleeper(mpsc::Sender<&'static str>);
     impl Process for Sleeper {
         async fn timeout(&mut self, _: &mut Context<Self>) {
@@ -235,24 +236,24 @@ fn timers_ring_while_the_worker_that_keeps_them_is_blocked() {
         }
     }
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    let (sender, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let sleeper = runtime.spawn(Sleeper(sender)).unwrap();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     sleeper.send(Sleep).unwrap();
-    // Behind the message above in the queue from outside.
+    // Queued in the injector behind the message above.
     let (_, let_go) = block(&runtime);
     drop(runtime.send_after(counter, Duration::from_millis(1), Add(5)));
-    assert_eq!(told.recv_timeout(PATIENCE), Ok("sent"));
-    assert_eq!(told.recv_timeout(PATIENCE), Ok("timed out"));
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok("sent"));
+    assert_eq!(receiver.recv_timeout(PATIENCE), Ok("timed out"));
     let begun = Instant::now();
     while runtime.block_on(async |_| counter.call(Add(0)).within(PATIENCE).await).unwrap() != 5 {
-        assert!(begun.elapsed() < PATIENCE, "the timer never rang");
+        assert!(begun.elapsed() < PATIENCE, "the timer never fired");
     }
     let_go.send(()).unwrap();
 }
 
 #[test]
-fn without_spare_workers_a_blocked_worker_goes_on_when_it_can() {
+fn without_spare_workers_a_blocked_worker_continues_when_it_can() {
     let runtime = Runtime::builder()
         .workers(1)
         .spare_workers(0)
@@ -268,7 +269,7 @@ fn without_spare_workers_a_blocked_worker_goes_on_when_it_can() {
 
 #[test]
 fn a_process_that_is_never_done_shares_its_worker() {
-    /// Sends itself a message for each it handles, and takes its time.
+    /// Sends itself a message for each it handles, and works for a while.
     struct Endless;
     impl Process for Endless {}
     struct More;
@@ -297,7 +298,7 @@ fn a_process_that_is_never_done_shares_its_worker() {
     }
 }
 
-/// Blocks the thread that drops it, until it is let go.
+/// Blocks the thread that drops it, until its receiver gets a message.
 struct BlocksInDrop {
     begun: mpsc::Sender<()>,
     until: mpsc::Receiver<()>,
@@ -309,11 +310,11 @@ impl Drop for BlocksInDrop {
     }
 }
 
-/// Holds what blocks in its state, or in a turn that is suspended.
+/// Holds a [`BlocksInDrop`] in its state, or in a suspended turn.
 #[derive(Default)]
 struct Holder(#[expect(dead_code, reason = "held to be dropped")] Option<BlocksInDrop>);
 impl Process for Holder {}
-/// Has the turn hold it and wait for ever.
+/// A turn holds the message, and is suspended for ever.
 impl Message for BlocksInDrop {
     type Reply = ();
 }
@@ -333,7 +334,7 @@ impl Handle<LinkTo> for Holder {
     }
 }
 
-/// How user code comes to be dropped by a worker, outside of every turn.
+/// Ways in which a worker drops user code outside of every turn.
 #[derive(Clone, Copy, Debug)]
 enum Dropped {
     StateByStop,
@@ -345,7 +346,7 @@ enum Dropped {
     TimersMessage,
 }
 
-/// Lets a process drop what blocks.
+/// Has a worker drop `blocks`, as part of a process.
 async fn have_it_dropped(runtime: &RuntimeHandle, how: Dropped, blocks: BlocksInDrop) {
     let in_state = |blocks| runtime.spawn(Holder(Some(blocks))).unwrap();
     match how {
@@ -379,7 +380,7 @@ async fn have_it_dropped(runtime: &RuntimeHandle, how: Dropped, blocks: BlocksIn
 }
 
 #[test]
-fn others_go_on_while_a_drop_blocks_the_only_worker() {
+fn other_processes_run_while_a_drop_blocks_the_only_worker() {
     let all = [
         Dropped::StateByStop,
         Dropped::StateByKill,
@@ -400,11 +401,11 @@ fn others_go_on_while_a_drop_blocks_the_only_worker() {
             have_it_dropped(runtime, how, BlocksInDrop { begun, until }).await;
             has_begun.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{how:?}: not dropped"));
             let answer = counter.call(Add(1)).within(Duration::from_secs(30)).await;
-            assert_eq!(answer.ok(), Some(1), "{how:?}: the worker blocks all others");
-            // A deadline inside a process is an alarm in the wheel of the worker that blocks.
+            assert_eq!(answer.ok(), Some(1), "{how:?}: the worker blocks all other processes");
+            // A deadline inside a process is an alarm in the wheel of the blocked worker.
             let asks = runtime.spawn(Asks).unwrap();
-            let late = asks.call(AskInVain(Duration::from_millis(5))).within(PATIENCE).await;
-            assert!(late.unwrap(), "{how:?}: no alarm rings");
+            let late = asks.call(AskMute(Duration::from_millis(5))).within(PATIENCE).await;
+            assert!(late.unwrap(), "{how:?}: no alarm fires");
             assert!(stuck() > 0, "{how:?}: not counted as blocked");
             let_go.send(()).unwrap();
         });
@@ -415,12 +416,12 @@ fn others_go_on_while_a_drop_blocks_the_only_worker() {
 /// Calls a process that never answers.
 struct Asks;
 impl Process for Asks {}
-struct AskInVain(Duration);
-impl Message for AskInVain {
+struct AskMute(Duration);
+impl Message for AskMute {
     type Reply = bool;
 }
-impl Handle<AskInVain> for Asks {
-    async fn handle(&mut self, AskInVain(time): AskInVain, cx: &mut Context<Self>) -> bool {
+impl Handle<AskMute> for Asks {
+    async fn handle(&mut self, AskMute(time): AskMute, cx: &mut Context<Self>) -> bool {
         let mute = cx.runtime().spawn(Mute).unwrap();
         let late = mute.call(Never).within(time).await;
         mute.kill();
@@ -439,7 +440,7 @@ impl Handle<Never> for Mute {
     }
 }
 
-/// Tells when it is dropped.
+/// Sends a message when it is dropped.
 struct Dropping(mpsc::Sender<()>);
 impl Drop for Dropping {
     fn drop(&mut self) {
@@ -454,18 +455,18 @@ impl Handle<Dropping> for Holder {
 }
 
 #[test]
-fn a_timer_that_rings_while_its_process_is_being_dropped_drops_its_message_soon_after() {
+fn a_timer_that_fires_while_its_process_is_dropped_drops_its_message_soon_after() {
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     let (begun, has_begun) = mpsc::channel();
     let (let_go, until) = mpsc::channel();
-    let (tell, dropped) = mpsc::channel();
+    let (sender, dropped) = mpsc::channel();
     let holder = runtime.spawn(Holder(Some(BlocksInDrop { begun, until }))).unwrap();
     let time = Duration::from_millis(30);
-    drop(runtime.send_after(holder, time, Dropping(tell)));
+    drop(runtime.send_after(holder, time, Dropping(sender)));
     let set = Instant::now();
     holder.kill();
     has_begun.recv_timeout(PATIENCE).unwrap();
-    // The clock's thread rings the alarm for the worker meanwhile, and finds nobody.
+    // Meanwhile the clock thread fires the alarm for the worker, and finds the process gone.
     while set.elapsed() < 3 * time {
         std::thread::yield_now();
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use throng::prelude::*;
 use throng::{MailboxBound, Overflow};
 
-/// Writes down what it hears; while its gate is shut, a `Hold` keeps it in one long turn.
+/// Records the messages it receives. A [`Hold`] keeps it in a single turn until its gate opens.
 struct Scribe {
     heard: Arc<Mutex<Vec<u64>>>,
     gate: Arc<Gate>,
@@ -64,7 +64,7 @@ impl Handle<Note> for Scribe {
     }
 }
 
-/// A scribe in its long turn, and what the test may do with it.
+/// A scribe in the turn of a [`Hold`], with its record and its gate.
 struct Held {
     scribe: Address<Scribe>,
     heard: Arc<Mutex<Vec<u64>>>,
@@ -97,7 +97,7 @@ impl Held {
         }
     }
 
-    /// Lets it handle all that waits, and asks what that was.
+    /// Opens the gate, stops the scribe, and returns the messages it has handled.
     async fn read(&self) -> Vec<u64> {
         self.gate.open();
         self.scribe.stop();
@@ -112,7 +112,7 @@ fn bound(capacity: usize, overflow: Overflow) -> Option<MailboxBound> {
     Some(MailboxBound::new(capacity, overflow))
 }
 
-/// Polls once, with a waker that counts.
+/// Polls a future once, with a waker that counts in `wakes`.
 fn poll<F: Future>(future: Pin<&mut F>, wakes: &Arc<Wakes>) -> Poll<F::Output> {
     future.poll(&mut TaskContext::from_waker(&Waker::from(wakes.clone())))
 }
@@ -133,7 +133,7 @@ fn overloaded<R: std::fmt::Debug>(outcome: Result<R, CallError<Note>>) -> u64 {
 }
 
 #[test]
-fn a_full_mailbox_that_rejects_hands_back_and_takes_again_when_there_is_room() {
+fn a_full_mailbox_that_rejects_hands_messages_back_and_accepts_again_when_there_is_room() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(3, Overflow::Reject)).await;
@@ -142,10 +142,10 @@ fn a_full_mailbox_that_rejects_hands_back_and_takes_again_when_there_is_room() {
         }
         for _ in 0..2 {
             let Err(SendError::Overloaded(Note(7))) = held.scribe.send(Note(7)) else {
-                panic!("there was room");
+                panic!("the message was accepted");
             };
             let Err(SendError::Overloaded(Note(8))) = held.scribe.deliver(Note(8)).await else {
-                panic!("there was room");
+                panic!("the message was accepted");
             };
             assert_eq!(overloaded(held.scribe.call(Note(9)).await), 9);
         }
@@ -174,7 +174,7 @@ fn a_full_mailbox_drops_the_newest_but_no_call_silently() {
 }
 
 #[test]
-fn a_full_mailbox_drops_the_oldest_also_during_a_turn_and_tells_its_caller() {
+fn a_full_mailbox_drops_the_oldest_also_during_a_turn_and_fails_its_call() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(3, Overflow::DropOldest)).await;
@@ -184,7 +184,7 @@ fn a_full_mailbox_drops_the_oldest_also_during_a_turn_and_tells_its_caller() {
         assert!(poll(called.as_mut(), &wakes).is_pending());
         held.scribe.send(Note(2)).unwrap();
         held.scribe.send(Note(3)).unwrap();
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "the oldest was the first cast");
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "the call was dropped before an older cast");
         held.scribe.deliver(Note(4)).await.unwrap();
         assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
         assert_eq!(overloaded(called.await), 1);
@@ -197,7 +197,7 @@ fn a_full_mailbox_drops_the_oldest_also_during_a_turn_and_tells_its_caller() {
 }
 
 #[test]
-fn who_waits_for_room_is_served_in_order_and_who_gives_up_is_passed_over() {
+fn waiting_senders_are_served_in_order_and_cancelled_ones_are_skipped() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(2, Overflow::Wait)).await;
@@ -206,20 +206,20 @@ fn who_waits_for_room_is_served_in_order_and_who_gives_up_is_passed_over() {
         assert!(matches!(held.scribe.send(Note(99)), Err(SendError::Overloaded(Note(99)))));
         let wakes = Arc::new(Wakes::default());
         let count = scaled(2_000);
-        let mut line: Vec<_> =
+        let mut queue: Vec<_> =
             (2..count).map(|number| Some(Box::pin(held.scribe.deliver(Note(number))))).collect();
-        for delivery in line.iter_mut().flatten() {
+        for delivery in queue.iter_mut().flatten() {
             assert!(poll(delivery.as_mut(), &wakes).is_pending());
         }
-        // A call stands in the same line.
+        // A call waits in the same queue.
         let mut called = pin!(held.scribe.call(Note(count)));
         assert!(poll(called.as_mut(), &wakes).is_pending());
-        for given_up in line.iter_mut().step_by(3) {
-            *given_up = None;
+        for cancelled in queue.iter_mut().step_by(3) {
+            *cancelled = None;
         }
-        assert!(poll(line[1].as_mut().unwrap().as_mut(), &wakes).is_pending());
+        assert!(poll(queue[1].as_mut().unwrap().as_mut(), &wakes).is_pending());
         held.gate.open();
-        for delivery in line.iter_mut().flatten() {
+        for delivery in queue.iter_mut().flatten() {
             delivery.await.unwrap();
         }
         called.await.unwrap();
@@ -229,7 +229,7 @@ fn who_waits_for_room_is_served_in_order_and_who_gives_up_is_passed_over() {
     });
 }
 
-/// A waker whose end panics.
+/// A waker whose drop panics.
 struct DropPanics;
 impl std::task::Wake for DropPanics {
     fn wake(self: Arc<Self>) {}
@@ -241,7 +241,7 @@ impl Drop for DropPanics {
 }
 
 #[test]
-fn who_gives_up_with_a_waker_that_panics_leaves_nothing_behind() {
+fn a_cancelled_sender_whose_waker_panics_leaves_nothing_behind() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
@@ -251,7 +251,7 @@ fn who_gives_up_with_a_waker_that_panics_leaves_nothing_behind() {
         let waker = Waker::from(Arc::new(DropPanics));
         assert!(Pin::new(&mut waits).poll(&mut TaskContext::from_waker(&waker)).is_pending());
         drop(waker);
-        // The waker goes with this.
+        // Drops the last clone of the waker.
         drop(waits);
         assert_eq!(runtime.mailbox_bytes(), before);
         assert_eq!(held.read().await, [0]);
@@ -279,7 +279,7 @@ fn a_call_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
 }
 
 #[test]
-fn an_exit_sends_all_away_who_stand_in_line_and_tells_those_who_were_in() {
+fn an_exit_rejects_waiting_senders_and_fails_queued_calls() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(2, Overflow::Wait)).await;
@@ -297,7 +297,7 @@ fn an_exit_sends_all_away_who_stand_in_line_and_tells_those_who_were_in() {
         held.gate.open();
         assert!(matches!(first.await, Err(CallError::Died(ExitReason::Panicked(_)))));
         assert!(matches!(second.await, Err(CallError::Died(ExitReason::Panicked(_)))));
-        // The failing call had left, so there was room for one.
+        // The failing call had left the mailbox, so there was room for a message.
         assert!(third.await.is_ok());
         assert!(matches!(fourth.await, Err(CallError::NoProcess(Note(3)))));
         assert!(matches!(fifth.await, Err(SendError::NoProcess(Note(4)))));
@@ -325,18 +325,18 @@ fn a_request_to_stop_finds_room_and_keeps_its_place() {
                 held.scribe.send(Note(number)).unwrap();
             }
             assert!(held.scribe.stop());
-            // Behind the stop, which does not count: two more fit, and drop nothing.
+            // The stop does not count against the bound, so two more messages fit.
             for number in 2..4 {
                 held.scribe.send(Note(number)).unwrap();
             }
-            assert!(held.scribe.stop(), "a second one fits a full mailbox too");
+            assert!(held.scribe.stop(), "a second stop fits a full mailbox too");
             assert_eq!(held.read().await, [0, 1]);
         });
     }
 }
 
 #[test]
-fn what_is_dropped_as_the_oldest_is_never_what_does_not_count() {
+fn dropping_the_oldest_message_never_drops_a_stop() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(2, Overflow::DropOldest)).await;
@@ -345,7 +345,7 @@ fn what_is_dropped_as_the_oldest_is_never_what_does_not_count() {
         for number in 1..10 {
             held.scribe.send(Note(number)).unwrap();
         }
-        // The one before the stop is dropped; the stop is not.
+        // The message before the stop was dropped, but not the stop.
         held.gate.open();
         while held.scribe.is_alive() {
             tokio::task::yield_now().await;
@@ -355,7 +355,7 @@ fn what_is_dropped_as_the_oldest_is_never_what_does_not_count() {
 }
 
 #[test]
-fn stale_addresses_of_bounded_processes_reach_nobody() {
+fn stale_addresses_of_bounded_processes_reach_no_process() {
     let runtime = runtime();
     let mut old: Vec<Address<Scribe>> = Vec::new();
     let spawn = |bound: Option<MailboxBound>| {
@@ -365,7 +365,7 @@ fn stale_addresses_of_bounded_processes_reach_nobody() {
     };
     runtime.block_on(async |runtime| {
         for round in 0..scaled(300) {
-            // Kinds alternate with a period of their own, so that slots change theirs.
+            // The kinds of mailbox alternate, so that slots are reused for another kind.
             let kinds = [None, bound(1, Overflow::Wait), bound(1, Overflow::DropOldest)];
             let born: Vec<_> = (0..3)
                 .map(|number| spawn(kinds[((round + number) % 3 * (round % 2)) as usize]))
@@ -378,7 +378,11 @@ fn stale_addresses_of_bounded_processes_reach_nobody() {
             }
             for scribe in &born {
                 assert!(!old.contains(scribe));
-                assert_eq!(scribe.call(Note(1)).await.unwrap(), 1, "the first it hears");
+                assert_eq!(
+                    scribe.call(Note(1)).await.unwrap(),
+                    1,
+                    "this is the first message of the process"
+                );
                 scribe.stop();
             }
             while runtime.process_count() > 0 {
@@ -390,7 +394,7 @@ fn stale_addresses_of_bounded_processes_reach_nobody() {
 }
 
 #[test]
-fn many_senders_keep_their_order_and_lose_only_what_they_are_told() {
+fn many_senders_keep_their_order_and_lose_only_what_the_policy_allows() {
     for overflow in [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest] {
         let runtime = runtime();
         let (senders, each) = (8, scaled(3_000));
@@ -429,12 +433,12 @@ fn many_senders_keep_their_order_and_lose_only_what_they_are_told() {
             last[sender] = Some(number);
         }
         if overflow == Overflow::DropOldest {
-            assert!(last.contains(&Some(each - 1)), "the very last message is never dropped");
+            assert!(last.contains(&Some(each - 1)), "the very last message was dropped");
         }
     }
 }
 
-/// Sends numbers in order, by `deliver`; counts what was handed back.
+/// Sends numbers in order, by `deliver`, and counts the messages handed back.
 struct Sender {
     to: Address<Scribe>,
     name: u64,
@@ -499,7 +503,7 @@ fn a_shutdown_does_not_wait_for_full_mailboxes() {
     let held = runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
         held.scribe.send(Note(0)).unwrap();
-        // One waits for room in a process, one outside of any.
+        // A process waits for room, and so does a future outside of all processes, below.
         let sender = runtime.spawn(Sender { to: held.scribe, name: 0 }).unwrap();
         sender.send(Send(1)).unwrap();
         held
@@ -516,7 +520,7 @@ fn a_shutdown_does_not_wait_for_full_mailboxes() {
     assert!(matches!(outcome, Err(SendError::NoProcess(Note(1)))));
 }
 
-/// What a `Witness` sees.
+/// Event at a [`Witness`].
 #[derive(PartialEq, Debug)]
 enum Seen {
     Note(u64),
@@ -524,7 +528,7 @@ enum Seen {
     Exit(ExitReason),
 }
 
-/// Monitors whom it is told to and traps exits; a `Hold` keeps it in one long turn.
+/// Monitors a process and traps exits. A [`Hold`] keeps it in a single turn until its gate opens.
 struct Witness {
     seen: Arc<Mutex<Vec<Seen>>>,
     gate: Arc<Gate>,
@@ -578,7 +582,7 @@ impl Handle<Act> for Accomplice {
 }
 
 #[test]
-fn a_processs_end_and_its_signals_reach_a_full_mailbox_in_their_order() {
+fn exit_signals_and_downs_reach_a_full_mailbox_in_order() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let (seen, gate) = <(Arc<Mutex<Vec<Seen>>>, Arc<Gate>)>::default();
@@ -633,12 +637,12 @@ fn a_kill_does_not_wait_for_a_full_mailbox() {
 // --- the budget ---
 
 fn runtime_with_budget(bytes: u64) -> Runtime {
-    // For what `runtime` does beside.
+    // Only for the panic hook that `runtime` installs.
     drop(runtime());
     Runtime::builder().workers(2).mailbox_budget(bytes).start().unwrap()
 }
 
-/// Sends until it is refused.
+/// Sends until a message is refused, and returns the number of accepted messages.
 fn fill(scribe: Address<Scribe>) -> u64 {
     let mut sent = 0;
     loop {
@@ -654,13 +658,13 @@ fn fill(scribe: Address<Scribe>) -> u64 {
 }
 
 #[test]
-fn a_budget_that_is_used_up_refuses_everywhere_and_recovers() {
+fn an_exhausted_budget_rejects_messages_to_all_processes_and_recovers() {
     let budget = 64 * 1024;
     let runtime = runtime_with_budget(budget);
     runtime.block_on(async |runtime| {
         let held = Held::spawn(runtime, None).await;
         let bystander = Held::spawn(runtime, bound(100, Overflow::DropOldest)).await;
-        // Nobody is awake but this thread, and it learns all the same.
+        // Only this thread is awake. It learns of the exhausted budget without a worker's help.
         let sent = fill(held.scribe);
         assert!(runtime.mailbox_bytes() > budget);
         for scribe in [held.scribe, bystander.scribe] {
@@ -668,7 +672,7 @@ fn a_budget_that_is_used_up_refuses_everywhere_and_recovers() {
             assert!(matches!(scribe.deliver(Note(0)).await, Err(SendError::Overloaded(_))));
             assert_eq!(overloaded(scribe.call(Note(3)).await), 3);
         }
-        assert_eq!(bystander.read().await, [0_u64; 0], "a stop is heard nevertheless");
+        assert_eq!(bystander.read().await, [0_u64; 0], "the stop was handled, and no message");
         assert!(matches!(bystander.scribe.send(Note(0)), Err(SendError::NoProcess(_))));
         held.gate.open();
         assert_eq!(held.heard(sent as usize).await.len() as u64, sent);
@@ -686,7 +690,7 @@ fn a_budget_that_is_used_up_refuses_everywhere_and_recovers() {
     });
 }
 
-/// Sends to a slow consumer as fast as it can, and notes the most that waited at any look.
+/// Sends to a slow consumer as fast as it can, and samples the queued bytes for their peak.
 struct Flooder {
     to: Address<Slow>,
     most: Arc<AtomicU64>,
@@ -697,7 +701,7 @@ impl Message for Flood {
     type Reply = (u64, u64);
 }
 impl Handle<Flood> for Flooder {
-    /// How many were taken, and how many handed back.
+    /// Returns the numbers of messages accepted and handed back.
     async fn handle(&mut self, Flood(count): Flood, cx: &mut Context<Self>) -> (u64, u64) {
         let (mut taken, mut refused) = (0, 0);
         for number in 0..count {
@@ -734,7 +738,7 @@ impl Handle<Load> for Slow {
 }
 
 #[test]
-fn a_slow_consumer_under_a_flood_takes_the_budget_and_no_more() {
+fn a_flood_to_a_slow_consumer_stays_within_the_budget() {
     const FLOODERS: u64 = 4;
     let (budget, each) = (1 << 20, scaled(500_000));
     let runtime = runtime_with_budget(budget);
@@ -752,11 +756,11 @@ fn a_slow_consumer_under_a_flood_takes_the_budget_and_no_more() {
             refused += flood.1;
         }
         assert_eq!(taken + refused, FLOODERS * each);
-        assert!(cfg!(miri) || refused > 0, "the flood was no flood");
-        // Each sender looks every 256 messages, which are a block each at most.
+        assert!(cfg!(miri) || refused > 0, "the budget was never reached");
+        // Each sender checks the budget every 256 messages, each of at most a block.
         let slack = FLOODERS * 256 * 1024;
         let most = most.load(Ordering::Relaxed);
-        assert!(most <= budget + slack, "{most} bytes waited");
+        assert!(most <= budget + slack, "{most} bytes were queued");
         let handled = loop {
             match slow.call(Load(0)).within(Duration::from_secs(120)).await {
                 Err(CallError::Overloaded(Load(0))) => tokio::task::yield_now().await,
@@ -769,7 +773,7 @@ fn a_slow_consumer_under_a_flood_takes_the_budget_and_no_more() {
 }
 
 #[test]
-fn what_one_runtime_sends_another_counts_where_it_waits() {
+fn messages_between_runtimes_are_charged_to_the_receivers_runtime() {
     let (here, there) = (runtime(), runtime());
     let counted = here.block_on(async |_| {
         let held = Held::spawn(&there, None).await;
@@ -786,7 +790,7 @@ fn what_one_runtime_sends_another_counts_where_it_waits() {
 }
 
 #[test]
-fn all_that_is_charged_is_discharged_however_it_ends() {
+fn every_charge_to_the_budget_is_returned_however_the_message_ends() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         for overflow in

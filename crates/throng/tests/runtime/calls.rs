@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 use throng::prelude::*;
 
-/// Remembers the numbers it is sent.
+/// Records the numbers it receives.
 #[derive(Default)]
 struct Log(Vec<u64>);
 impl Process for Log {}
@@ -60,7 +60,7 @@ fn a_turn_that_suspends_is_not_interleaved_with_others() {
 }
 
 #[test]
-fn calls_between_processes_and_from_the_outside_give_the_same() {
+fn calls_from_processes_and_from_outside_return_the_same() {
     struct Relay(Address<Counter>);
     impl Process for Relay {}
     struct Forward(u64);
@@ -115,7 +115,7 @@ fn a_call_times_out_from_anywhere_and_not_early() {
         let outcome = counter.call(Add(1)).within(limit).await;
         assert!(matches!(outcome, Err(CallError::TimedOut { enqueued: true })));
         assert!(begun.elapsed() >= limit);
-        // What timed out is handled all the same: 1 of the slow one, 1 of the second, then this.
+        // The calls that timed out are handled all the same: the slow call, the second, then this.
         assert_eq!(counter.call(Add(1)).await.unwrap(), 3);
     });
 }
@@ -151,13 +151,13 @@ fn many_calls_at_once_in_one_turn() {
 }
 
 #[test]
-fn a_call_given_up_is_handled_and_its_reply_dropped() {
+fn a_cancelled_call_is_handled_and_its_reply_dropped() {
     let runtime = runtime();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     runtime.block_on(async |_| {
         for round in 0..100 {
             let mut call = Box::pin(counter.call(Add(1)));
-            // Sent by its first poll, then dropped: before its turn, during it, or after.
+            // The first poll sends the call. The drop is before its turn, during it, or after.
             std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
             if round % 2 == 0 {
                 tokio::task::yield_now().await;
@@ -193,7 +193,7 @@ fn sockets_and_timers_of_tokio_work_in_handlers() {
 }
 
 #[test]
-fn attaches_to_a_tokio_runtime_that_is_there() {
+fn a_runtime_attaches_to_a_running_tokio_runtime() {
     assert!(Runtime::builder().attach().is_err());
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     tokio.block_on(async {
@@ -204,10 +204,10 @@ fn attaches_to_a_tokio_runtime_that_is_there() {
     });
 }
 
-/// Long runs of one kind travel in one block; the order must not show it.
+/// Long runs of messages of a kind share a block, which must not change the order.
 #[test]
 fn floods_calls_and_other_messages_keep_their_order() {
-    /// Owns memory, so that losing or doubling one shows, and is dropped if not handled.
+    /// Owns memory, so that a lost or doubled message is noticed. Dropped if it is not handled.
     struct Large(Box<u64>);
     impl Message for Large {
         type Reply = ();
@@ -240,7 +240,7 @@ fn floods_calls_and_other_messages_keep_their_order() {
                 number
             };
             for round in 0..count {
-                // Runs of several lengths, around what makes a train and what fills one.
+                // Runs of several lengths: too short for a train, longer, and more than a train holds.
                 for _ in 0..(round * 37 % 300) {
                     self.0.send(Small(next())).unwrap();
                 }
@@ -292,7 +292,7 @@ fn a_flood_to_a_process_that_exits_is_handled_handed_back_or_dropped() {
     }
     impl Handle<Flood> for Flooder {
         async fn handle(&mut self, Flood(to, token): Flood, _: &mut Context<Self>) -> u64 {
-            // Until it is refused: the receiver exits in the middle of a train.
+            // Sends until a message is refused: the receiver exits in the middle of a train.
             (0..).take_while(|_| to.send(Token(token.clone())).is_ok()).count() as u64
         }
     }
@@ -311,11 +311,11 @@ fn a_flood_to_a_process_that_exits_is_handled_handed_back_or_dropped() {
         }
     });
     drop(runtime);
-    assert_eq!(Arc::strong_count(&token), 1, "each message was dropped once");
+    assert_eq!(Arc::strong_count(&token), 1, "a message was not dropped");
 }
 
 #[test]
-fn wakers_that_panic_harm_nobody_else() {
+fn wakers_that_panic_harm_no_other_process() {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::pin::pin;
     use std::sync::Arc;
@@ -340,7 +340,7 @@ fn wakers_that_panic_harm_nobody_else() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     let _tokio = runtime.tokio().enter();
-    // Long deadlines: one that passes would wake these from a thread of tokio's, which aborts.
+    // Long deadlines: an expired deadline would call the waker on a thread of tokio, which aborts.
     let never = Duration::from_secs(86_400);
     let slow = AddSlowly(1, Duration::from_millis(5));
     let mut woken = pin!(counter.call(slow).within(never));
@@ -351,14 +351,14 @@ fn wakers_that_panic_harm_nobody_else() {
     {
         let waker = Waker::from(Arc::new(DropPanics));
         assert!(renewed.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
-        // Not the last reference: the call has one.
+        // This is not the last clone: the call has another.
     }
     let mut harmless = std::task::Context::from_waker(Waker::noop());
-    // Whether the panic comes through here depends on whose clone of the waker is the last.
+    // Whether the panic unwinds to here depends on which clone of the waker is the last.
     let _ = catch_unwind(AssertUnwindSafe(|| renewed.as_mut().poll(&mut harmless)));
 
     let sum = runtime.block_on(async |_| counter.call(Add(1)).await).unwrap();
-    assert_eq!(sum, 3, "the worker lives, and each call was handled");
+    assert_eq!(sum, 3, "a call was not handled");
 }
 
 #[test]

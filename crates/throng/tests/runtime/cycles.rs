@@ -1,24 +1,25 @@
-//! Calls that wait for each other in a ring.
+//! Cycles of calls: processes that wait for each other in a ring.
 
 use crate::{Add, AddSlowly, Counter, runtime, scaled};
 use std::sync::Arc;
 use std::time::Duration;
 use throng::prelude::*;
 
-/// So long, that only a failed call ends the wait for one another.
+/// A deadline that never passes: only a failed call can break a ring.
 const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// Calls the next one, and says how many calls below it came through, and how many found a ring.
+/// Calls the next processes, and returns how many visits below completed, and how many calls failed
+/// with a cycle.
 struct Member {
     next: Vec<Recipient<Visit>>,
-    /// How the next is called.
+    /// The kind of call.
     way: Way,
 }
 #[derive(Clone, Copy)]
 enum Way {
     Call,
     Ask,
-    /// Called, with something that goes on beside it.
+    /// A call joined with another future.
     Join,
 }
 impl Process for Member {}
@@ -29,7 +30,8 @@ struct Visited {
     cycles: u64,
 }
 
-/// With a reply of its own as it is, with another's if it is asked for.
+/// A visit. It has a `ReplyTo` if it was sent by `ask`, and is answered by the handler's result if
+/// it was called.
 struct Visit(Option<ReplyTo<Visited>>);
 impl Message for Visit {
     type Reply = Visited;
@@ -81,7 +83,7 @@ impl Handle<Before> for Member {
     }
 }
 
-/// A ring of so many processes.
+/// Spawns a ring with a process for each of `ways`.
 async fn ring(runtime: &RuntimeHandle, ways: &[Way]) -> Vec<Address<Member>> {
     let members = ways.iter().map(|&way| Member { next: Vec::new(), way });
     let members = runtime.spawn_many(members).unwrap();
@@ -92,13 +94,13 @@ async fn ring(runtime: &RuntimeHandle, ways: &[Way]) -> Vec<Address<Member>> {
     members
 }
 
-/// Visits the first of a ring: one of its members is told, whichever it is.
+/// Visits the first process of a ring, and checks that exactly one member gets the cycle error.
 fn check(ways: &[Way]) {
     let runtime = runtime();
     let visited = runtime.block_on(async |runtime| {
         let members = ring(runtime, ways).await;
         let visited = members[0].call(Visit(None)).within(FOR_EVER).await.unwrap();
-        // All of them are free again; what was queued in the ring is handled, and finds it again.
+        // All members become idle again. Visits queued in the ring are handled, and find it again.
         for member in members {
             member.call(Before(Vec::new())).within(FOR_EVER).await.unwrap();
         }
@@ -109,7 +111,7 @@ fn check(ways: &[Way]) {
 }
 
 #[test]
-fn processes_that_call_each_other_are_told() {
+fn processes_that_call_each_other_get_a_cycle_error() {
     check(&[Way::Call; 2]);
 }
 
@@ -128,7 +130,7 @@ fn rings_of_any_length_and_kind_of_call_are_found() {
 }
 
 #[test]
-fn a_ring_that_closes_from_all_sides_at_once_comes_loose() {
+fn a_ring_that_closes_from_all_sides_at_once_is_broken() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         for _ in 0..scaled(400).min(20) {
@@ -141,8 +143,8 @@ fn a_ring_that_closes_from_all_sides_at_once_comes_loose() {
             for visit in visits {
                 cycles += visit.await.unwrap().unwrap().cycles;
             }
-            assert!(cycles > 0, "somebody was told");
-            // A visit that was given up is handled all the same, and calls the next in the ring.
+            assert!(cycles > 0, "no call failed with a cycle");
+            // A cancelled visit is handled all the same, and calls the next member.
             for member in &members {
                 member.call(Before(Vec::new())).within(FOR_EVER).await.unwrap();
             }
@@ -151,9 +153,10 @@ fn a_ring_that_closes_from_all_sides_at_once_comes_loose() {
     });
 }
 
-/// Whoever waits for a ring, without being in it, gets through when the ring is loose.
+/// A caller that waits for a member of a ring, without being in the ring, gets its reply once the
+/// ring is broken.
 #[test]
-fn only_a_member_of_the_ring_is_told() {
+fn only_a_member_of_the_ring_gets_the_error() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let members = ring(runtime, &[Way::Call; 2]).await;
@@ -190,7 +193,7 @@ fn a_call_that_waits_for_long_but_in_no_ring_is_left_alone() {
             first = runtime.spawn(Chain(Some(first), counter)).unwrap();
         }
         let slow = counter.call(AddSlowly(1, Duration::from_millis(200)));
-        // Two at a time, so that there is a queue at each, and all that wait send probes.
+        // Two calls at a time, so that each process has a queue, and all waiting callers probe.
         let first = (first.call(Down).within(FOR_EVER), first.call(Down).within(FOR_EVER));
         let (slow, one, two) = tokio::join!(slow, first.0, first.1);
         assert_eq!((slow.unwrap(), one.unwrap(), two.unwrap()), (1, 2, 3));
@@ -198,23 +201,23 @@ fn a_call_that_waits_for_long_but_in_no_ring_is_left_alone() {
 }
 
 #[test]
-fn async_processes_in_a_ring_are_told_too() {
+fn async_processes_in_a_ring_get_the_error_too() {
     struct Ping(Option<Address<throng::AsyncProcess<Ping>>>);
     impl Message for Ping {
         type Reply = ();
     }
     let runtime = runtime();
-    let (told, mut tells) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let both = Arc::new(tokio::sync::Barrier::new(2));
     let pinger = || {
-        let (told, both) = (told.clone(), both.clone());
+        let (sender, both) = (sender.clone(), both.clone());
         runtime
             .spawn_async(|mut inbox: Inbox<Ping>| async move {
                 let Ping(Some(other)) = inbox.recv().await else { panic!("the first has one") };
                 both.wait().await;
-                // Acknowledged when the other receives, which it does not while it calls.
+                // The reply comes when the other process receives, which it does not while it calls.
                 let pinged = other.call(Ping(None)).within(FOR_EVER).await;
-                told.send(matches!(pinged, Err(CallError::Cycle(None)))).unwrap();
+                sender.send(matches!(pinged, Err(CallError::Cycle(None)))).unwrap();
                 inbox.recv().await;
             })
             .unwrap()
@@ -222,7 +225,7 @@ fn async_processes_in_a_ring_are_told_too() {
     let (one, two) = (pinger(), pinger());
     one.send(Ping(Some(two))).unwrap();
     two.send(Ping(Some(one))).unwrap();
-    let outcomes =
-        runtime.block_on(async |_| [tells.recv().await.unwrap(), tells.recv().await.unwrap()]);
+    let outcomes = runtime
+        .block_on(async |_| [receiver.recv().await.unwrap(), receiver.recv().await.unwrap()]);
     assert!(outcomes.contains(&true));
 }

@@ -1,10 +1,10 @@
-//! Durations at both ends of their range, in every place that takes one.
+//! Durations at both ends of their range, in every place that takes a duration.
 
 use crate::{Add, Counter, eventually};
 use std::time::Duration;
 use throng::prelude::*;
 
-/// A runtime that survives the loss of no worker at all.
+/// Starts a runtime with a single worker, so that the loss of a worker shows.
 fn one_worker() -> Runtime {
     let builder = Runtime::builder().workers(1).spare_workers(0);
     builder.stuck_after(Duration::MAX).start().unwrap()
@@ -17,7 +17,7 @@ impl Process for Waits {
     }
 }
 
-/// Does one thing with a duration inside a turn.
+/// Uses a duration inside a turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
     ReceiveTimeout,
@@ -32,7 +32,7 @@ impl Message for With {
     type Reply = bool;
 }
 impl Handle<With> for Waits {
-    /// Whether it went as it does with enough time.
+    /// Returns whether the outcome is that of a long enough duration.
     async fn handle(&mut self, With(what, time, counter): With, cx: &mut Context<Self>) -> bool {
         match what {
             Use::ReceiveTimeout => {
@@ -70,7 +70,7 @@ impl Handle<Answer> for Counter {
 }
 
 #[test]
-fn the_longest_durations_are_as_good_as_any_in_a_process() {
+fn the_longest_durations_work_in_a_process() {
     let uses = [Use::ReceiveTimeout, Use::SendAfter, Use::SendEvery, Use::Call, Use::Ask];
     for what in uses {
         for time in
@@ -95,15 +95,15 @@ fn the_shortest_durations_are_over_at_once() {
     runtime.block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         let waits = runtime.spawn(Waits).unwrap();
-        // Watched before it is told, for then it is gone at once.
-        let told = waits.call(With(Use::ReceiveTimeout, Duration::ZERO, counter));
-        let (exit, told) = tokio::join!(waits.pid().exited(), told);
-        assert!(told.unwrap());
+        // `exited` is polled before the call, because the process exits at once after it.
+        let reply = waits.call(With(Use::ReceiveTimeout, Duration::ZERO, counter));
+        let (exit, reply) = tokio::join!(waits.pid().exited(), reply);
+        assert!(reply.unwrap());
         assert_eq!(exit, ExitReason::other("the time is over"));
     });
 }
 
-/// What the async process receives.
+/// Message to the async process.
 struct Number(u64);
 impl Message for Number {
     type Reply = ();
@@ -113,22 +113,22 @@ impl Message for Number {
 fn an_inbox_waits_for_the_longest_of_times() {
     let runtime = one_worker();
     runtime.block_on(async |runtime| {
-        let (told, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         let process = runtime.spawn_async(async move |mut inbox: Inbox<Number>| {
             let first = inbox.recv_timeout(Duration::MAX).await;
             let second = inbox.recv_match_timeout(|number| number.0 == 3, Duration::MAX).await;
-            told.send([first, second].map(|number| number.map(|number| number.0))).unwrap();
+            sender.send([first, second].map(|number| number.map(|number| number.0))).unwrap();
         });
         let process = process.unwrap();
         for number in 1..=3 {
             process.send(Number(number)).unwrap();
         }
-        assert_eq!(hears.recv().await, Some([Some(1), Some(3)]));
+        assert_eq!(receiver.recv().await, Some([Some(1), Some(3)]));
     });
 }
 
 #[test]
-fn the_longest_durations_are_as_good_as_any_outside_of_processes() {
+fn the_longest_durations_work_outside_of_processes() {
     let runtime = one_worker();
     runtime.block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();

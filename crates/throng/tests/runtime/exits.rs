@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng::prelude::*;
 
 #[test]
-fn stop_comes_after_what_was_sent_before_and_the_rest_is_handed_back() {
+fn a_stop_comes_after_earlier_messages_and_later_ones_are_handed_back() {
     let runtime = runtime();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     runtime.block_on(async |_| {
@@ -28,7 +28,7 @@ fn stop_comes_after_what_was_sent_before_and_the_rest_is_handed_back() {
 }
 
 #[test]
-fn a_panic_ends_one_process_and_its_callers_are_told() {
+fn a_panic_ends_one_process_and_fails_the_calls_to_it() {
     let runtime = runtime();
     let doomed = runtime.spawn(Counter { count: 0 }).unwrap();
     let other = runtime.spawn(Counter { count: 0 }).unwrap();
@@ -39,7 +39,7 @@ fn a_panic_ends_one_process_and_its_callers_are_told() {
         assert_eq!(first.unwrap(), 1);
         let panicked = ExitReason::Panicked("on purpose".into());
         assert!(matches!(second, Err(CallError::Died(reason)) if reason == panicked));
-        // Queued behind the panic: never begun, but no longer handed back.
+        // Queued behind the panic: not handled, and too late to be handed back.
         assert!(matches!(third, Err(CallError::Died(reason)) if reason == panicked));
         assert_eq!(other.call(Add(1)).await.unwrap(), 1);
         while runtime.process_count() > 1 {
@@ -48,7 +48,7 @@ fn a_panic_ends_one_process_and_its_callers_are_told() {
     });
 }
 
-/// Records what its hooks see.
+/// Records the calls of its hooks.
 struct Hooked(Arc<AtomicU64>);
 impl Process for Hooked {
     async fn started(&mut self, _: &mut Context<Self>) {
@@ -70,12 +70,12 @@ impl Drop for Hooked {
         self.0.fetch_add(10, Ordering::SeqCst);
     }
 }
-struct Look;
-impl Message for Look {
+struct Read;
+impl Message for Read {
     type Reply = u64;
 }
-impl Handle<Look> for Hooked {
-    async fn handle(&mut self, _: Look, _: &mut Context<Self>) -> u64 {
+impl Handle<Read> for Hooked {
+    async fn handle(&mut self, _: Read, _: &mut Context<Self>) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -85,7 +85,7 @@ fn hooks_run_first_and_last() {
     let runtime = runtime();
     let seen = Arc::new(AtomicU64::new(0));
     let hooked = runtime.spawn(Hooked(seen.clone())).unwrap();
-    assert_eq!(runtime.block_on(async |_| hooked.call(Look).await).unwrap(), 1);
+    assert_eq!(runtime.block_on(async |_| hooked.call(Read).await).unwrap(), 1);
     hooked.stop();
     while runtime.process_count() > 0 {
         std::thread::yield_now();
@@ -113,7 +113,7 @@ fn stop_if_idle_loses_no_message() {
             for call in calls {
                 match call.await.unwrap() {
                     Ok(_) => handled += 1,
-                    // Never queued, so it can be given to another.
+                    // The message was not queued, so it can be sent to another process.
                     Err(CallError::NoProcess(Add(number))) => handled += number,
                     Err(error) => panic!("lost: {error}"),
                 }
@@ -125,7 +125,7 @@ fn stop_if_idle_loses_no_message() {
 }
 
 #[test]
-fn shutdown_drains_mailboxes_runs_hooks_and_drops_what_hangs() {
+fn shutdown_drains_mailboxes_runs_hooks_and_drops_hanging_turns() {
     let runtime = runtime();
     let seen = Arc::new(AtomicU64::new(0));
     let hooked = scaled(1_000).min(100);
@@ -146,7 +146,7 @@ fn shutdown_drains_mailboxes_runs_hooks_and_drops_what_hangs() {
 }
 
 #[test]
-fn a_state_whose_drop_panics_takes_nobody_along() {
+fn a_state_whose_drop_panics_ends_no_other_process() {
     struct Vicious;
     impl Process for Vicious {}
     impl Drop for Vicious {
@@ -188,7 +188,11 @@ fn a_hook_that_waits_is_cut_short_when_the_deadline_is_over_and_counted_once() {
         runtime.spawn(Slow).unwrap();
     }
     let outcome = runtime.shutdown(Duration::from_millis(100));
-    assert_eq!((outcome.stopped, outcome.abandoned), (0, 10), "cut off twice, counted once");
+    assert_eq!(
+        (outcome.stopped, outcome.abandoned),
+        (0, 10),
+        "a process in its turn and in its hook was counted twice"
+    );
 }
 
 #[test]
@@ -234,6 +238,10 @@ fn spawns_from_outside_race_with_the_shutdown_and_nothing_is_left() {
         });
         runtime.shutdown(Duration::from_secs(5));
         spawner.join().unwrap();
-        assert_eq!(dropped.load(Ordering::SeqCst), 50, "refused or exited, all are dropped");
+        assert_eq!(
+            dropped.load(Ordering::SeqCst),
+            50,
+            "a refused or exited process was not dropped"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Groups: who belongs, how often, who is told, and that members leave when they exit.
+//! Groups: membership, its count, broadcasts, monitors, and the exit of members.
 
 use crate::{Add, Counter, eventually, runtime, scaled};
 use std::sync::mpsc;
@@ -9,12 +9,12 @@ fn counter() -> Counter {
     Counter { count: 0 }
 }
 
-/// Passes on what it is told of a group.
+/// Forwards the events of a group to the test.
 struct Doorman(mpsc::Sender<(GroupChange, Address<Counter>)>);
 impl Process for Doorman {}
 impl Handle<GroupEvent<Counter>> for Doorman {
     async fn handle(&mut self, event: GroupEvent<Counter>, _: &mut Context<Self>) {
-        assert_eq!(&*event.group, "lobby");
+        assert_eq!(&*event.group, "kitchen");
         let _ = self.0.send((event.change, event.member));
     }
 }
@@ -22,7 +22,7 @@ impl Handle<GroupEvent<Counter>> for Doorman {
 #[test]
 fn a_process_belongs_as_often_as_it_joined() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("lobby");
+    let group = runtime.group::<Counter>("kitchen");
     let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
     assert!(group.join(first) && group.join(second) && group.join(first));
     assert_eq!(group.members(), [first, first, second]);
@@ -31,18 +31,18 @@ fn a_process_belongs_as_often_as_it_joined() {
     assert_eq!(group.members(), [first, second]);
     assert!(group.leave(first) && !group.leave(first));
     assert_eq!(group.members(), [second]);
-    assert!(group.join(first), "it may come back");
+    assert!(group.join(first), "a former member cannot join again");
     assert_eq!(group.len(), 2);
 }
 
 #[test]
 fn members_leave_when_they_exit_and_the_dead_cannot_join() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("lobby");
+    let group = runtime.group::<Counter>("kitchen");
     let members: Vec<_> = (0..3).map(|_| runtime.spawn(counter()).unwrap()).collect();
     members.iter().for_each(|&member| assert!(group.join(member) && group.join(member)));
     runtime.block_on(async |_| {
-        // Left and joined again, so that the last of three memberships must be the one that counts.
+        // Leaves twice and joins again: only this last membership counts.
         assert!(group.leave(members[0]) && group.leave(members[0]) && group.join(members[0]));
         members[0].kill();
         members[0].pid().exited().await;
@@ -57,7 +57,7 @@ fn members_leave_when_they_exit_and_the_dead_cannot_join() {
 #[test]
 fn a_broadcast_reaches_each_member_once() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("lobby");
+    let group = runtime.group::<Counter>("kitchen");
     let members: Vec<_> = (0..scaled(1_000)).map(|_| runtime.spawn(counter()).unwrap()).collect();
     members.iter().for_each(|&member| assert!(group.join(member)));
     assert!(group.join(members[0]));
@@ -75,21 +75,21 @@ fn groups_of_one_name_are_one_group_if_they_are_of_one_type() {
     impl Process for Other {}
     let runtime = runtime();
     let member = runtime.spawn(counter()).unwrap();
-    // Nobody holds a handle in between: the member keeps the group.
-    assert!(runtime.group::<Counter>("lobby").join(member));
-    assert_eq!(runtime.group::<Counter>("lobby").members(), [member]);
-    assert!(runtime.group::<Other>("lobby").is_empty());
+    // No handle exists in between: the member keeps the group.
+    assert!(runtime.group::<Counter>("kitchen").join(member));
+    assert_eq!(runtime.group::<Counter>("kitchen").members(), [member]);
+    assert!(runtime.group::<Other>("kitchen").is_empty());
     assert!(runtime.group::<Counter>("bar").is_empty());
 }
 
 #[test]
-fn monitors_are_told_of_all_that_happens_in_order() {
+fn monitors_receive_all_changes_in_order() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("lobby");
+    let group = runtime.group::<Counter>("kitchen");
     let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
     assert!(group.join(first));
-    let (told, events) = mpsc::channel();
-    let doorman = runtime.spawn(Doorman(told)).unwrap();
+    let (sender, events) = mpsc::channel();
+    let doorman = runtime.spawn(Doorman(sender)).unwrap();
     let (monitor, present) = group.monitor(doorman);
     assert_eq!(present, [first]);
     assert!(group.join(first) && group.join(second) && group.leave(second));
@@ -98,39 +98,39 @@ fn monitors_are_told_of_all_that_happens_in_order() {
     assert_eq!(next(), (GroupChange::Joined, second));
     assert_eq!(next(), (GroupChange::Left, second));
     first.kill();
-    assert_eq!([next(), next()], [(GroupChange::Left, first); 2], "it had joined twice");
+    assert_eq!([next(), next()], [(GroupChange::Left, first); 2], "two joins, but not two events");
     assert!(group.demonitor(monitor) && !group.demonitor(monitor));
     assert!(group.join(second));
     runtime.block_on(async |_| {
         doorman.stop();
         doorman.pid().exited().await;
     });
-    assert!(events.recv().is_err(), "nothing was told after");
+    assert!(events.recv().is_err(), "an event came after the monitor was removed");
 }
 
 #[test]
-fn a_monitor_ends_with_the_process_that_is_told() {
+fn a_monitor_ends_with_its_receiver() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("lobby");
-    let (told, _events) = mpsc::channel();
-    let doorman = runtime.spawn(Doorman(told)).unwrap();
+    let group = runtime.group::<Counter>("kitchen");
+    let (sender, _events) = mpsc::channel();
+    let doorman = runtime.spawn(Doorman(sender)).unwrap();
     let (monitor, _) = group.monitor(doorman);
     runtime.block_on(async |_| {
         doorman.kill();
         doorman.pid().exited().await;
     });
-    assert!(!group.demonitor(monitor), "it is gone");
+    assert!(!group.demonitor(monitor), "the monitor has outlived its receiver");
     let (monitor, _) = group.monitor(doorman);
-    assert!(!group.demonitor(monitor), "the dead get none");
+    assert!(!group.demonitor(monitor), "a dead process has got a monitor");
 }
 
 #[test]
 fn joins_leaves_and_exits_at_once_leave_an_empty_group_and_balanced_events() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
-        let group = runtime.group::<Counter>("lobby");
-        let (told, events) = mpsc::channel();
-        let doorman = runtime.spawn(Doorman(told)).unwrap();
+        let group = runtime.group::<Counter>("kitchen");
+        let (sender, events) = mpsc::channel();
+        let doorman = runtime.spawn(Doorman(sender)).unwrap();
         group.monitor(doorman);
         let mut tasks = Vec::new();
         for task in 0..4 {
@@ -162,7 +162,7 @@ fn joins_leaves_and_exits_at_once_leave_an_empty_group_and_balanced_events() {
                 GroupChange::Joined => joined += 1,
                 GroupChange::Left => left += 1,
             }
-            assert!(left <= joined, "in order");
+            assert!(left <= joined, "a member has left before it joined");
         }
         assert_eq!(joined, left);
         assert!(joined >= 4 * scaled(2_000));

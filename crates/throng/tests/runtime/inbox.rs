@@ -1,4 +1,4 @@
-//! Processes that take their messages themselves.
+//! Async processes, which receive their messages from an inbox.
 
 use crate::{Counter, runtime, scaled};
 use std::future::Future;
@@ -19,7 +19,7 @@ impl Message for Event {
 }
 use Event::{End, Number, Word};
 
-/// What an async process, that is sent some messages before it looks, makes of them.
+/// Sends messages to an async process before its first receive, and returns the result of `body`.
 fn outcome<R, F>(messages: &[Event], body: impl FnOnce(Inbox<Event>) -> F + Send + 'static) -> R
 where
     R: Send + 'static,
@@ -27,31 +27,31 @@ where
 {
     let runtime = runtime();
     let (begin, begins) = oneshot::channel();
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let process = runtime
         .spawn_async(|inbox| async move {
             begins.await.unwrap();
-            assert!(told.send(body(inbox).await).is_ok());
+            assert!(sender.send(body(inbox).await).is_ok());
         })
         .unwrap();
     for &message in messages {
         process.send(message).unwrap();
     }
     begin.send(()).unwrap();
-    runtime.block_on(async |_| tells.await).unwrap()
+    runtime.block_on(async |_| receiver.await).unwrap()
 }
 
 #[test]
 fn messages_come_in_the_order_of_their_sending() {
     let runtime = runtime();
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let process = runtime
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let mut numbers = Vec::new();
             while let Number(number) = inbox.recv().await {
                 numbers.push(number);
             }
-            told.send(numbers).unwrap();
+            sender.send(numbers).unwrap();
         })
         .unwrap();
     let count = scaled(20_000);
@@ -59,18 +59,18 @@ fn messages_come_in_the_order_of_their_sending() {
         for number in 0..count {
             process.send(Number(number)).unwrap();
             if number % 64 == 0 {
-                // So that the process is found waiting as well as running.
+                // Some messages then find the process waiting, others running.
                 tokio::task::yield_now().await;
             }
         }
         process.send(End).unwrap();
-        tells.await.unwrap()
+        receiver.await.unwrap()
     });
     assert_eq!(numbers, (0..count).collect::<Vec<_>>());
 }
 
 #[test]
-fn what_a_selective_receive_passes_over_keeps_its_order() {
+fn messages_passed_over_by_a_selective_receive_keep_their_order() {
     let events = outcome(
         &[Number(1), Word("a"), Number(2), Word("b"), Number(3), End],
         |mut inbox| async move {
@@ -104,11 +104,11 @@ fn a_receive_without_time_polls_the_mailbox() {
 }
 
 #[test]
-fn a_time_out_comes_when_nothing_that_matches_does_and_loses_nothing() {
+fn a_time_out_comes_when_no_message_matches_and_loses_none() {
     let (first, then) = outcome(&[Number(1)], |mut inbox| async move {
         let short = Duration::from_millis(5);
         let first = inbox.recv_match_timeout(|event| *event == End, short).await;
-        // A message that is already there wins against any time.
+        // A queued message wins against any time-out.
         (first, inbox.recv_timeout(short).await)
     });
     assert_eq!((first, then), (None, Some(Number(1))));
@@ -117,26 +117,26 @@ fn a_time_out_comes_when_nothing_that_matches_does_and_loses_nothing() {
 #[test]
 fn a_message_in_time_wins_against_the_time_out() {
     let runtime = runtime();
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let process = runtime
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let event = inbox.recv_timeout(Duration::from_secs(3600)).await;
-            told.send(event).unwrap();
+            sender.send(event).unwrap();
         })
         .unwrap();
     let event = runtime.block_on(async |_| {
         tokio::time::sleep(Duration::from_millis(5)).await;
         process.send(End).unwrap();
-        tells.await.unwrap()
+        receiver.await.unwrap()
     });
     assert_eq!(event, Some(End));
 }
 
-/// Futures that poll their parts with wakers of their own, and drop them half-way.
+/// The futures around a receive poll it with wakers of their own, and drop it half-way.
 #[test]
-fn receives_work_inside_of_other_futures_and_may_be_given_up() {
+fn receives_work_inside_of_other_futures_and_can_be_cancelled() {
     let runtime = runtime();
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let process = runtime
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let mut numbers = Vec::new();
@@ -152,7 +152,7 @@ fn receives_work_inside_of_other_futures_and_may_be_given_up() {
             }
             let late = foreign(inbox.recv_timeout(Duration::from_millis(5))).await;
             assert_eq!(late, None);
-            told.send(numbers).unwrap();
+            sender.send(numbers).unwrap();
         })
         .unwrap();
     let count = scaled(500);
@@ -162,12 +162,12 @@ fn receives_work_inside_of_other_futures_and_may_be_given_up() {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
         process.send(End).unwrap();
-        tells.await.unwrap()
+        receiver.await.unwrap()
     });
     assert_eq!(numbers, (0..count).collect::<Vec<_>>());
 }
 
-/// Polls a future only when its own waker was woken, like a set of many futures does.
+/// Polls a future only after its own waker was woken, like a set of many futures does.
 fn foreign<F: Future + Send>(future: F) -> impl Future<Output = F::Output> + Send {
     use std::sync::atomic::AtomicBool;
     use std::task::{Context, Poll, Wake, Waker};
@@ -215,7 +215,7 @@ fn calls_are_acknowledged_and_calls_to_others_work() {
     });
 }
 
-/// Why an async process with this future ended.
+/// Returns the exit reason of an async process with this body.
 fn exit_reason<F, R>(body: impl FnOnce(Inbox<Event>) -> F + Send + 'static) -> ExitReason
 where
     F: Future<Output = R> + Send + 'static,
@@ -229,7 +229,7 @@ where
         })
         .unwrap();
     runtime.block_on(async |_| {
-        // The watcher's signal comes first, for it is sent first.
+        // The signal of `exited` is sent before the message, and arrives before it.
         let begin = async { process.send(End).unwrap() };
         tokio::join!(biased; process.pid().exited(), begin).0
     })
@@ -247,26 +247,26 @@ fn the_end_of_the_future_is_the_exit_of_the_process() {
     let stopped = exit_reason(|mut inbox| async move {
         inbox.context(|cx| cx.stop(ExitReason::other("no luck")));
         inbox.recv().await;
-        panic!("received though it wanted to exit");
+        panic!("a message was received after the stop");
     });
     assert_eq!(stopped, no_luck);
 }
 
-/// Signals reach an async process wherever it is, and as messages if it wants that.
+/// Signals reach an async process at every await, and as messages if it asks for that.
 #[test]
 fn signals_end_an_async_process_or_come_as_messages() {
-    enum Told {
+    enum Notice {
         Down(Down),
         Exit(Exit),
         Number(u64),
     }
-    impl Message for Told {
+    impl Message for Notice {
         type Reply = ();
     }
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         for kill in [false, true] {
-            // While it receives, while it waits for something else, and while it never waits.
+            // A process that receives, a process that waits for another future, and a busy process.
             let receiving = runtime.spawn_async(|mut inbox: Inbox<Event>| async move {
                 inbox.recv_match(|_| false).await;
             });
@@ -287,36 +287,36 @@ fn signals_end_an_async_process_or_come_as_messages() {
             }
         }
 
-        let (told, tells) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let watched = runtime.spawn(Counter { count: 0 }).unwrap();
         let process = runtime
-            .spawn_async(move |mut inbox: Inbox<Told>| async move {
-                inbox.on_down(Told::Down);
-                inbox.on_exit(Told::Exit);
+            .spawn_async(move |mut inbox: Inbox<Notice>| async move {
+                inbox.on_down(Notice::Down);
+                inbox.on_exit(Notice::Exit);
                 let monitor = inbox.context(|cx| {
                     cx.link(watched);
                     cx.monitor(watched)
                 });
                 let mut seen = Vec::new();
-                let number = inbox.recv_match(|told| matches!(told, Told::Number(_))).await;
-                let Told::Number(number) = number else { panic!("another was chosen") };
+                let number = inbox.recv_match(|notice| matches!(notice, Notice::Number(_))).await;
+                let Notice::Number(number) = number else { panic!("another message was received") };
                 for _ in 0..2 {
                     seen.push(match inbox.recv().await {
-                        Told::Down(down) => {
+                        Notice::Down(down) => {
                             assert_eq!(down.monitor, monitor);
                             (down.pid, down.reason)
                         }
-                        Told::Exit(exit) => (exit.pid.unwrap(), exit.reason),
-                        Told::Number(_) => panic!("there was one number"),
+                        Notice::Exit(exit) => (exit.pid.unwrap(), exit.reason),
+                        Notice::Number(_) => panic!("a second number was received"),
                     });
                 }
-                told.send((number, seen)).unwrap();
+                sender.send((number, seen)).unwrap();
             })
             .unwrap();
         watched.exit(ExitReason::other("enough"));
         watched.pid().exited().await;
-        process.send(Told::Number(7)).unwrap();
-        let (number, seen) = tells.await.unwrap();
+        process.send(Notice::Number(7)).unwrap();
+        let (number, seen) = receiver.await.unwrap();
         assert_eq!(number, 7);
         assert!(seen.iter().all(|(pid, reason)| {
             *pid == watched.pid()
@@ -351,15 +351,15 @@ fn a_stop_comes_after_the_messages_before_it() {
     assert_eq!(sum.load(Ordering::SeqCst), count);
 }
 
-/// Other turns than messages run inside the process's own.
+/// Turns other than messages run inside the turn of the async process.
 #[test]
-fn foreign_turns_run_if_they_do_not_wait_and_take_the_process_along_if_they_panic() {
+fn foreign_turns_run_if_they_do_not_wait_and_end_the_process_if_they_panic() {
     type Receiving = throng::AsyncProcess<Event>;
     struct Now;
     impl Turn<Receiving> for Now {
         type Reply = u32;
         async fn run(self, process: &mut Receiving, cx: &mut Context<Receiving>) -> u32 {
-            // Two messages from one turn keep their order, too.
+            // Two messages from a single turn keep their order too.
             process.handle(Number(1), cx).await;
             process.handle(Number(2), cx).await;
             7
@@ -380,17 +380,17 @@ fn foreign_turns_run_if_they_do_not_wait_and_take_the_process_along_if_they_pani
         }
     }
     let runtime = runtime();
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let process = runtime
         .spawn_async(|mut inbox: Inbox<Event>| async move {
-            told.send([inbox.recv().await, inbox.recv().await]).unwrap();
+            sender.send([inbox.recv().await, inbox.recv().await]).unwrap();
             inbox.recv().await;
         })
         .unwrap();
     runtime.block_on(async |runtime| {
         assert!(matches!(process.call(Waits).await, Err(CallError::Died(_))));
         assert_eq!(process.call(Now).await.unwrap(), 7);
-        assert_eq!(tells.await.unwrap(), [Number(1), Number(2)]);
+        assert_eq!(receiver.await.unwrap(), [Number(1), Number(2)]);
         let panicked = ExitReason::Panicked("on purpose".into());
         assert!(matches!(
             process.call(Panics).await,
@@ -403,7 +403,7 @@ fn foreign_turns_run_if_they_do_not_wait_and_take_the_process_along_if_they_pani
 }
 
 #[test]
-fn shutdown_ends_what_waits_and_drops_what_is_kept() {
+fn shutdown_ends_waiting_processes_and_drops_kept_messages() {
     let runtime = runtime();
     let token = Arc::new(());
     struct Held(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
@@ -431,18 +431,18 @@ fn shutdown_ends_what_waits_and_drops_what_is_kept() {
 #[test]
 fn an_inbox_that_leaves_its_process_is_refused() {
     let runtime = runtime();
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     runtime
         .spawn_async(|inbox: Inbox<Event>| async move {
-            told.send(inbox).unwrap();
+            sender.send(inbox).unwrap();
             std::future::pending::<()>().await;
         })
         .unwrap();
     runtime.block_on(async |_| {
-        let mut inbox = tells.await.unwrap();
+        let mut inbox = receiver.await.unwrap();
         let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inbox.try_recv()));
         assert!(used.is_err());
-        // Nor does it work inside another process.
+        // The inbox does not work inside another process either.
         let thief = runtime
             .spawn_async(|_: Inbox<Event>| async move {
                 inbox.recv().await;
@@ -459,7 +459,7 @@ fn a_flood_leaves_room_for_others() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let flooded = runtime
         .spawn_async(|mut inbox: Inbox<Event>| async move {
-            // Sends to itself what it takes, for ever.
+            // Sends each received message to itself again, for ever.
             let own = inbox.address();
             loop {
                 let event = inbox.recv().await;
@@ -475,7 +475,7 @@ fn a_flood_leaves_room_for_others() {
     let sum = runtime.block_on(async |_| {
         let mut sum = 0;
         for _ in 0..scaled(400).min(100) {
-            // Under Miri the flood's share of the worker takes seconds.
+            // Under Miri the flood's share of the worker's time lasts seconds.
             let call = counter.call(crate::Add(1)).within(Duration::from_secs(600));
             sum = call.await.unwrap();
         }
@@ -485,11 +485,11 @@ fn a_flood_leaves_room_for_others() {
     assert_eq!(sum, scaled(400).min(100));
 }
 
-/// Starts, uses and ends a runtime in its turn, and then does what only a process in its turn can.
+/// A process starts, uses and ends a runtime in its turn, and can then still use its own context.
 #[test]
 fn a_handler_that_has_run_another_runtime_is_in_its_own_process_again() {
     let runtime = runtime();
-    let (told, tells) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let process = runtime
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let first = inbox.recv().await;
@@ -503,10 +503,10 @@ fn a_handler_that_has_run_another_runtime_is_in_its_own_process_again() {
             let outcome = inner.shutdown(Duration::from_secs(20));
             assert_eq!((count, outcome.abandoned), (5, 0));
             let rest = (inbox.try_recv(), inbox.recv_timeout(Duration::from_millis(1)).await);
-            told.send((first, rest)).unwrap();
+            sender.send((first, rest)).unwrap();
         })
         .unwrap();
     process.send(Number(1)).unwrap();
-    let (first, rest) = runtime.block_on(async |_| tells.await).unwrap();
+    let (first, rest) = runtime.block_on(async |_| receiver.await).unwrap();
     assert_eq!((first, rest), (Number(1), (Some(Number(2)), None)));
 }

@@ -1,4 +1,4 @@
-//! Looking at processes from outside, whatever they do meanwhile.
+//! Inspection of processes from outside, in all their states.
 
 use crate::{Add, AddSlowly, Counter, eventually, runtime, scaled};
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use throng::prelude::*;
 use throng::{MailboxBound, Metrics, Overflow, ProcessState, SortBy};
 use tokio::sync::oneshot;
 
-/// Does what it is told, and has a state of some size.
+/// A process with a state of `BYTES` bytes, which never finishes stopping.
 struct Worker<const BYTES: usize> {
     _state: [u8; BYTES],
 }
@@ -25,7 +25,7 @@ impl<const BYTES: usize> Process for Worker<BYTES> {
     }
 }
 
-/// Blocks its thread until it is told to go on.
+/// Blocks its thread until its receiver gets a message.
 struct Block(oneshot::Sender<()>, mpsc::Receiver<()>);
 impl Message for Block {
     type Reply = ();
@@ -37,7 +37,7 @@ impl Handle<Block> for Worker<8> {
     }
 }
 
-/// Waits, without blocking, until it is told to go on.
+/// Suspends its turn until its receiver gets a message.
 struct Wait(oneshot::Sender<()>, oneshot::Receiver<()>);
 impl Message for Wait {
     type Reply = ();
@@ -49,7 +49,7 @@ impl<const BYTES: usize> Handle<Wait> for Worker<BYTES> {
     }
 }
 
-/// Spawns so many children, linked, and says which.
+/// Spawns linked children, and returns their addresses.
 struct Breed(u32);
 impl Message for Breed {
     type Reply = Vec<Address<Family>>;
@@ -69,7 +69,7 @@ impl Handle<Breed> for Family {
 
 #[test]
 #[cfg_attr(miri, ignore = "turns take so long that they are noted, in a block of their own")]
-fn what_waits_is_looked_at_and_goes_on_as_if_nobody_had() {
+fn a_suspended_process_is_inspected_and_continues_undisturbed() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let worker = runtime.spawn(Worker::<8>::new()).unwrap();
@@ -78,14 +78,14 @@ fn what_waits_is_looked_at_and_goes_on_as_if_nobody_had() {
         assert!(idle.kind.unwrap().contains("Worker<8>"));
 
         let (begun, begins) = oneshot::channel();
-        let (go_on, told) = oneshot::channel();
-        worker.send(Wait(begun, told)).unwrap();
+        let (go_on, receiver) = oneshot::channel();
+        worker.send(Wait(begun, receiver)).unwrap();
         begins.await.unwrap();
         for _ in 0..3 {
             let (unheard, unsaid) = (oneshot::channel().0, oneshot::channel().1);
             worker.send(Wait(unheard, unsaid)).unwrap();
         }
-        // The turn that has begun may be seen before it waits.
+        // The turn has begun, but may not have suspended yet.
         let waiting = loop {
             let info = runtime.info(worker).await.unwrap();
             if matches!(info.state, ProcessState::Suspended { .. }) {
@@ -95,8 +95,11 @@ fn what_waits_is_looked_at_and_goes_on_as_if_nobody_had() {
         let ProcessState::Suspended { handler } = waiting.state else { unreachable!() };
         assert!(handler.contains("Wait"), "{handler}");
         assert_eq!((waiting.mailbox_len, waiting.mailbox_bytes), (3, 3 * 64));
-        assert!(waiting.memory_bytes > idle.memory_bytes, "its turn takes memory");
-        // The others are told to go on already, and end at once.
+        assert!(
+            waiting.memory_bytes > idle.memory_bytes,
+            "the memory of the suspended turn is not counted"
+        );
+        // The receivers of the other messages are closed, so their turns end at once.
         go_on.send(()).unwrap();
         while runtime.info(worker).await.unwrap().state != ProcessState::Idle {}
         assert_eq!(runtime.info(worker).await.unwrap(), idle);
@@ -107,29 +110,29 @@ fn what_waits_is_looked_at_and_goes_on_as_if_nobody_had() {
 }
 
 #[test]
-fn what_is_stuck_is_reported_as_running_and_asks_nothing_of_others() {
+fn a_blocked_process_is_reported_as_running() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let stuck = runtime.spawn(Worker::<8>::new()).unwrap();
         let (begun, begins) = oneshot::channel();
-        let (go_on, told) = mpsc::channel();
-        stuck.send(Block(begun, told)).unwrap();
+        let (go_on, receiver) = mpsc::channel();
+        stuck.send(Block(begun, receiver)).unwrap();
         begins.await.unwrap();
         let info = runtime.info(stuck).await.unwrap();
         assert_eq!((info.state, info.kind), (ProcessState::Running, None));
         let top = runtime.top(1, SortBy::LongestTurn).await;
         assert_eq!((top.len(), top[0].pid), (1, stuck.pid()));
         go_on.send(()).unwrap();
-        // What it was asked meanwhile it answers now, to nobody.
+        // The process answers the earlier inspections now, without an inspector that waits.
         while runtime.info(stuck).await.unwrap().state != ProcessState::Idle {}
-        // It was waited for half a second twice.
+        // Two inspections have waited half a second each, so the turn was long.
         let longest = runtime.top(1, SortBy::LongestTurn).await.remove(0);
         assert_eq!((longest.pid, longest.longest_turn.is_some()), (stuck.pid(), true));
     });
 }
 
 #[test]
-fn an_exiting_process_says_so() {
+fn an_exiting_process_is_reported_as_exiting() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let worker = runtime.spawn(Worker::<8>::new()).unwrap();
@@ -168,7 +171,7 @@ fn a_process_that_only_receives_with_a_time_out_takes_a_small_block() {
 }
 
 #[test]
-fn memory_counts_slots_and_what_does_not_fit_one() {
+fn memory_counts_slots_and_states_too_large_for_a_slot() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let small = runtime.spawn(Worker::<8>::new()).unwrap();
@@ -207,7 +210,7 @@ fn relations_are_shown_from_both_ends() {
         let (first, second) = (children[0].pid(), children[1].pid());
         children[0].call(Watch(second)).await.unwrap();
         let info = runtime.info(parent).await.unwrap();
-        assert_eq!(info.turns, Some(1), "counted once it had a child");
+        assert_eq!(info.turns, Some(1), "turns are not counted from the first child on");
         let sorted = |mut pids: Vec<Pid>| {
             pids.sort_unstable();
             pids
@@ -217,13 +220,13 @@ fn relations_are_shown_from_both_ends() {
         let info = runtime.info(first).await.unwrap();
         assert_eq!((info.parent, info.links), (Some(parent.pid()), vec![parent.pid()]));
         assert_eq!((info.monitors, info.traps_exits), (vec![second, second], true));
-        // A monitor is a signal, which may be on its way.
+        // A monitor is a signal, which may be in flight.
         while runtime.info(second).await.unwrap().monitored_by != [first, first] {}
     });
 }
 
 #[test]
-fn the_list_has_everybody_once_and_pids_are_found_by_their_text() {
+fn the_list_has_every_process_once_and_pids_are_found_by_their_text() {
     let runtime = runtime();
     let other = crate::runtime();
     let stranger = other.spawn(Family).unwrap().pid();
@@ -249,7 +252,7 @@ fn the_list_has_everybody_once_and_pids_are_found_by_their_text() {
 }
 
 #[test]
-fn the_tree_follows_those_who_spawned() {
+fn the_tree_shows_children_below_their_parents() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         for _ in 0..10 {
@@ -259,7 +262,7 @@ fn the_tree_follows_those_who_spawned() {
         let children = root.call(Breed(3)).await.unwrap();
         let grandchildren = children[1].call(Breed(2)).await.unwrap();
         let tree = runtime.tree(100).await;
-        assert_eq!(tree.len(), 6, "those without relatives are not in it");
+        assert_eq!(tree.len(), 6, "processes without parent and children are in the tree");
         assert_eq!((tree[0].pid, tree[0].depth, tree[0].children), (root.pid(), 0, 3));
         let depth = |pid: Pid| tree.iter().find(|branch| branch.pid == pid).unwrap().depth;
         assert!(children.iter().all(|child| depth(child.pid()) == 1));
@@ -280,10 +283,10 @@ fn the_tree_follows_those_who_spawned() {
 }
 
 #[test]
-fn a_tree_without_its_root_stands_on_the_next() {
+fn a_child_whose_parent_has_exited_becomes_a_root_of_the_tree() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
-        /// Lives on when its parent does not.
+        /// A child that outlives its parent.
         struct Orphan;
         impl Process for Orphan {}
         struct Bear;
@@ -307,12 +310,12 @@ fn a_tree_without_its_root_stands_on_the_next() {
 
 #[test]
 #[cfg_attr(miri, ignore = "turns take so long that they are noted, in a block of their own")]
-fn the_fullest_mailboxes_come_first_and_looking_loses_no_message() {
+fn the_fullest_mailboxes_come_first_and_inspection_loses_no_message() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
-        let crowd: Vec<_> =
+        let workers: Vec<_> =
             (0..scaled(2_000)).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
-        let full = crowd[crowd.len() / 2];
+        let full = workers[workers.len() / 2];
         full.send(AddSlowly(1, Duration::from_millis(50))).unwrap();
         for _ in 0..100 {
             full.send(Add(1)).unwrap();
@@ -322,16 +325,16 @@ fn the_fullest_mailboxes_come_first_and_looking_loses_no_message() {
         assert!(top[0].mailbox_len >= 100 && top[0].mailbox_bytes >= 100 * 16, "{top:?}");
         assert!(top[1].mailbox_len == 0);
         assert_eq!(full.call(Add(0)).await.unwrap(), 101);
-        // Looked at while they are sent to, from two sides.
+        // Inspects the processes while two senders send to them.
         let rounds = scaled(2_000) / 20;
         for round in 0..rounds {
-            for process in &crowd {
+            for process in &workers {
                 process.send(Add(1)).unwrap();
             }
             let by = [SortBy::Memory, SortBy::MailboxLen, SortBy::MailboxBytes, SortBy::Turns];
             assert_eq!(runtime.top(2, by[round as usize % 4]).await.len(), 2);
         }
-        for process in crowd {
+        for process in workers {
             let extra = if process == full { 101 } else { 0 };
             assert_eq!(process.call(Add(0)).await.unwrap(), rounds + extra);
         }
@@ -339,13 +342,13 @@ fn the_fullest_mailboxes_come_first_and_looking_loses_no_message() {
 }
 
 #[test]
-fn a_process_may_look_at_itself_and_sees_that_it_runs() {
-    struct Look;
-    impl Message for Look {
+fn a_process_can_inspect_itself_during_a_turn() {
+    struct InspectSelf;
+    impl Message for InspectSelf {
         type Reply = Option<ProcessState>;
     }
-    impl Handle<Look> for Counter {
-        async fn handle(&mut self, _: Look, cx: &mut Context<Self>) -> Option<ProcessState> {
+    impl Handle<InspectSelf> for Counter {
+        async fn handle(&mut self, _: InspectSelf, cx: &mut Context<Self>) -> Option<ProcessState> {
             let runtime = cx.runtime().clone();
             runtime.info(cx.address()).await.map(|info| info.state)
         }
@@ -353,7 +356,7 @@ fn a_process_may_look_at_itself_and_sees_that_it_runs() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let process = runtime.spawn(Counter { count: 0 }).unwrap();
-        let state = process.call(Look).await.unwrap();
+        let state = process.call(InspectSelf).await.unwrap();
         assert!(matches!(state, Some(ProcessState::Suspended { .. })), "{state:?}");
     });
 }
@@ -373,8 +376,8 @@ fn metrics_count_what_happened() {
         processes[1].pid().exited().await;
         let turns =
             |metrics: &Metrics| -> u64 { metrics.workers.iter().map(|worker| worker.turns).sum() };
-        // The last step of an exit comes after those who wait for it are told, and a turn is counted
-        // after it.
+        // The counters follow late: the last step of an exit comes after the wake-up of `exited`, and
+        // its turn is counted after that.
         eventually(|| runtime.metrics().exited == 2 && turns(&runtime.metrics()) >= 12).await;
         let metrics = runtime.metrics();
         assert_eq!(metrics.exited, 2);
@@ -415,7 +418,7 @@ fn supervised_processes_stand_below_their_supervisor_with_their_names() {
 }
 
 #[test]
-fn what_waits_for_a_bounded_process_is_counted_too() {
+fn queued_messages_of_a_bounded_process_are_counted_too() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let bound = MailboxBound::new(5, Overflow::Reject);
@@ -423,8 +426,8 @@ fn what_waits_for_a_bounded_process_is_counted_too() {
         assert_eq!(runtime.info(worker).await.unwrap().state, ProcessState::Idle);
         assert_eq!(runtime.find(&worker.pid().to_string()), Some(worker.pid()));
         let (begun, begins) = oneshot::channel();
-        let (go_on, told) = oneshot::channel();
-        worker.send(Wait(begun, told)).unwrap();
+        let (go_on, receiver) = oneshot::channel();
+        worker.send(Wait(begun, receiver)).unwrap();
         begins.await.unwrap();
         for _ in 0..4 {
             worker.send(Wait(oneshot::channel().0, oneshot::channel().1)).unwrap();
@@ -439,12 +442,12 @@ fn what_waits_for_a_bounded_process_is_counted_too() {
     });
 }
 
-/// Panics when a worker wakes it. The thread of tokio's timers, which may do so too, would abort.
+/// Panics when a worker wakes it, but not on the thread of tokio's timers, which would abort.
 struct PanickingWaker;
 impl std::task::Wake for PanickingWaker {
     fn wake(self: std::sync::Arc<Self>) {
         let is_worker = std::thread::current().name().is_some_and(|name| name == "throng-0");
-        assert!(!is_worker, "a waker panics on purpose");
+        assert!(!is_worker, "on purpose");
     }
 }
 
@@ -463,7 +466,7 @@ impl Handle<BlockThen> for Counter {
 }
 
 #[test]
-fn a_waker_that_panics_as_a_look_is_answered_or_refused_ends_no_worker() {
+fn a_waker_that_panics_at_the_end_of_an_inspection_ends_no_worker() {
     drop(runtime());
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     runtime.block_on(async |runtime| {
@@ -475,17 +478,17 @@ fn a_waker_that_panics_as_a_look_is_answered_or_refused_ends_no_worker() {
             let waker = std::task::Waker::from(std::sync::Arc::new(PanickingWaker));
             let mut info = std::pin::pin!(runtime.info(counter));
             let asked = info.as_mut().poll(&mut std::task::Context::from_waker(&waker));
-            assert!(asked.is_pending(), "the turn runs");
+            assert!(asked.is_pending(), "the inspection ended during the turn");
             let_go.send(()).unwrap();
             let exited = counter.pid().exited();
             if !stops {
                 counter.pid().kill();
             }
             exited.await;
-            // A process that stops by itself exits before it looks at signals.
+            // A process that stops itself exits before it handles the inspection.
             assert_eq!(info.await.is_none(), stops);
             let next = runtime.spawn(Counter { count: 1 }).unwrap();
-            assert_eq!(next.call(Add(1)).await.unwrap(), 2, "the worker goes on");
+            assert_eq!(next.call(Add(1)).await.unwrap(), 2, "the worker has lost a message");
         }
     });
     assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);

@@ -18,7 +18,7 @@ enum Event {
     Number(u64),
     Big(#[expect(dead_code, reason = "only its size counts")] [u8; 1000]),
     Down(#[expect(dead_code, reason = "only its coming counts")] Down),
-    /// Has the process take all that was kept, and say which numbers that were.
+    /// Has the process receive all kept messages, and return their numbers.
     Drain(oneshot::Sender<Vec<u64>>),
 }
 impl Message for Event {
@@ -26,21 +26,22 @@ impl Message for Event {
 }
 use Event::{Big, Drain, Number};
 
-/// A process that waits for `Drain` and passes everything else over; then again.
+/// A process that receives a `Drain` selectively, passing all other messages over, in a loop.
 struct Picky {
     process: Address<AsyncProcess<Event>>,
-    /// How many messages it has looked at, and the number of the last.
-    looked_at: Arc<AtomicU64>,
+    /// Number of messages that the selective receive has examined.
+    examined: Arc<AtomicU64>,
+    /// Number in the last examined message.
     last: Arc<AtomicU64>,
 }
 
 impl Picky {
     fn spawn(runtime: &RuntimeHandle, bound: Option<MailboxBound>) -> Picky {
-        let (looked_at, last) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
-        let look = {
-            let (looked_at, last) = (looked_at.clone(), last.clone());
+        let (examined, last) = <(Arc<AtomicU64>, Arc<AtomicU64>)>::default();
+        let examine = {
+            let (examined, last) = (examined.clone(), last.clone());
             move |event: &Event| {
-                looked_at.fetch_add(1, Ordering::SeqCst);
+                examined.fetch_add(1, Ordering::SeqCst);
                 if let Number(number) = event {
                     last.store(*number, Ordering::SeqCst);
                 }
@@ -49,15 +50,15 @@ impl Picky {
         };
         let body = |mut inbox: Inbox<Event>| async move {
             loop {
-                let drain = inbox.recv_match(&look).await;
+                let drain = inbox.recv_match(&examine).await;
                 let mut numbers = Vec::new();
                 while let Some(event) = inbox.try_recv() {
                     if let Number(number) = event {
                         numbers.push(number);
                     }
                 }
-                if let Drain(told) = drain {
-                    let _ = told.send(numbers);
+                if let Drain(sender) = drain {
+                    let _ = sender.send(numbers);
                 }
             }
         };
@@ -65,27 +66,27 @@ impl Picky {
             Some(bound) => runtime.spawner().mailbox(bound).spawn_async(body),
             None => runtime.spawn_async(body),
         };
-        Picky { process: process.unwrap(), looked_at, last }
+        Picky { process: process.unwrap(), examined, last }
     }
 
-    /// Waits until it has looked at so many messages.
-    async fn looks_at(&self, count: u64) {
-        eventually(|| self.looked_at.load(Ordering::SeqCst) == count).await;
+    /// Waits until the process has examined `count` messages.
+    async fn has_examined(&self, count: u64) {
+        eventually(|| self.examined.load(Ordering::SeqCst) == count).await;
     }
 
-    /// Has it take all that it keeps.
+    /// Has the process receive all kept messages, and returns their numbers.
     async fn drain(&self) -> Vec<u64> {
-        let (told, numbers) = oneshot::channel();
-        self.process.send(Drain(told)).unwrap();
+        let (sender, numbers) = oneshot::channel();
+        self.process.send(Drain(sender)).unwrap();
         numbers.await.unwrap()
     }
 }
 
-/// How long a process's mailbox is, and what it takes.
+/// Returns the length of a process's mailbox, and its size in bytes.
 async fn len(runtime: &RuntimeHandle, process: Address<AsyncProcess<Event>>) -> (u64, u64) {
     loop {
         let info = runtime.info(process).await.unwrap();
-        // One that does not come to an answer in time, as on a machine that is busy, has no numbers.
+        // On a busy machine the process may not answer in time, and then its mailbox is unknown.
         if info.state != throng::ProcessState::Running {
             return (info.mailbox_len, info.mailbox_bytes);
         }
@@ -107,14 +108,14 @@ fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
         for number in 0..50 {
             process.send(Number(number)).unwrap();
         }
-        // A flood from one turn comes by train.
+        // A flood from a single turn travels in trains.
         let flood = runtime
             .spawn_async(move |_: Inbox<Event>| async move {
                 (50..100).for_each(|number| process.send(Number(number)).unwrap());
             })
             .unwrap();
         flood.pid().exited().await;
-        picky.looks_at(100).await;
+        picky.has_examined(100).await;
 
         let (messages, bytes) = len(runtime, process).await;
         assert_eq!(messages, 100);
@@ -134,14 +135,14 @@ fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
 }
 
 #[test]
-fn a_process_is_seen_with_what_it_keeps_while_it_does_something_else() {
+fn kept_messages_are_counted_while_the_process_does_something_else() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let (held, holds) = oneshot::channel();
         let process = runtime
             .spawn_async(|inbox: Inbox<Event>| async move {
                 {
-                    // Kept messages outlive the inbox, as those in the mailbox do.
+                    // Kept messages outlive the inbox, like messages in the mailbox.
                     let mut inbox = inbox;
                     inbox.recv_match(|event| matches!(event, Drain(_))).await;
                 }
@@ -173,13 +174,13 @@ fn the_budget_of_all_mailboxes_holds_for_messages_that_are_passed_over() {
         let mut sent = 0;
         while process.send(Big([0; 1000])).is_ok() {
             sent += 1;
-            assert!(sent < 100 * BUDGET / 1000, "nothing holds the sender up");
-            picky.looks_at(sent).await;
+            assert!(sent < 100 * BUDGET / 1000, "the budget does not stop the sender");
+            picky.has_examined(sent).await;
         }
         assert_eq!(len(runtime, process).await.0, sent);
         assert!(runtime.mailbox_bytes() >= BUDGET);
         assert!(matches!(counter.send(crate::Add(1)), Err(SendError::Overloaded(_))));
-        // All of it comes back with the process.
+        // The exit of the process returns the whole charge.
         process.kill();
         process.pid().exited().await;
         assert_eq!(runtime.mailbox_bytes(), 0);
@@ -188,7 +189,7 @@ fn the_budget_of_all_mailboxes_holds_for_messages_that_are_passed_over() {
 }
 
 #[test]
-fn a_bound_holds_for_messages_that_are_passed_over_and_rejects_what_is_more() {
+fn a_bound_holds_for_messages_that_are_passed_over_and_rejects_further_ones() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::Reject)));
@@ -202,9 +203,9 @@ fn a_bound_holds_for_messages_that_are_passed_over_and_rejects_what_is_more() {
             }
         }
         assert_eq!(taken, 10);
-        picky.looks_at(10).await;
+        picky.has_examined(10).await;
         assert_eq!(len(runtime, process).await.0, 10);
-        // The message that is waited for does not get in either.
+        // The wanted message is rejected too.
         let wanted = Drain(oneshot::channel().0);
         assert!(matches!(process.send(wanted), Err(SendError::Overloaded(Drain(_)))));
     });
@@ -219,17 +220,17 @@ fn a_bound_holds_for_messages_that_are_passed_over_and_drops_the_newest() {
         for number in 0..scaled(10_000) {
             process.send(Number(number)).unwrap();
         }
-        picky.looks_at(10).await;
+        picky.has_examined(10).await;
         assert_eq!(len(runtime, process).await.0, 10);
-        let (told, numbers) = oneshot::channel();
-        process.send(Drain(told)).unwrap();
+        let (sender, numbers) = oneshot::channel();
+        process.send(Drain(sender)).unwrap();
         numbers.await.unwrap_err();
         assert_eq!(len(runtime, process).await.0, 10);
     });
 }
 
 #[test]
-fn a_message_that_is_passed_over_is_the_oldest_to_be_dropped_and_the_wanted_one_gets_in() {
+fn a_kept_message_is_dropped_as_the_oldest_so_that_the_wanted_one_gets_in() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::DropOldest)));
@@ -242,7 +243,7 @@ fn a_message_that_is_passed_over_is_the_oldest_to_be_dropped_and_the_wanted_one_
             }
             eventually(|| picky.last.load(Ordering::SeqCst) == end - 1).await;
             assert_eq!(len(runtime, process).await.0, 10);
-            // One more has to go for the order itself.
+            // The `Drain` itself displaces another message.
             assert_eq!(picky.drain().await, (end - 9..end).collect::<Vec<_>>());
         }
         assert_eq!(len(runtime, process).await.0, 0);
@@ -251,12 +252,12 @@ fn a_message_that_is_passed_over_is_the_oldest_to_be_dropped_and_the_wanted_one_
 }
 
 #[test]
-fn what_is_dropped_for_a_newer_message_is_not_received_though_nobody_had_looked_since() {
+fn a_kept_message_that_is_dropped_for_a_newer_one_is_not_received() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let (go_on, goes_on) = oneshot::channel();
         let (has_kept, keeps) = oneshot::channel();
-        let (told, numbers) = oneshot::channel();
+        let (sender, numbers) = oneshot::channel();
         let bound = MailboxBound::new(4, Overflow::DropOldest);
         let watched = runtime.spawn(Counter { count: 0 }).unwrap();
         let body = move |mut inbox: Inbox<Event>| async move {
@@ -269,10 +270,10 @@ fn what_is_dropped_for_a_newer_message_is_not_received_though_nobody_had_looked_
             while let Some(event) = inbox.try_recv() {
                 numbers.push(if let Number(number) = event { number } else { u64::MAX });
             }
-            told.send(numbers).unwrap();
+            sender.send(numbers).unwrap();
         };
         let process = runtime.spawner().mailbox(bound).spawn_async(body).unwrap();
-        // The end of another process counts against no bound: it is passed over, and stays.
+        // The down of another process counts against no bound: it is passed over, and kept.
         process.call(Number(0)).await.unwrap();
         watched.stop();
         watched.pid().exited().await;
@@ -281,11 +282,11 @@ fn what_is_dropped_for_a_newer_message_is_not_received_though_nobody_had_looked_
         }
         process.send(Drain(oneshot::channel().0)).unwrap();
         keeps.await.unwrap();
-        assert_eq!(len(runtime, process).await.0, 4, "three numbers and the end of the other");
+        assert_eq!(len(runtime, process).await.0, 4, "three numbers and the down are expected");
         for number in 3..6 {
             process.send(Number(number)).unwrap();
         }
-        assert_eq!(len(runtime, process).await.0, 5, "a number more than fits is dropped");
+        assert_eq!(len(runtime, process).await.0, 5, "four numbers and the down are expected");
         go_on.send(()).unwrap();
         assert_eq!(numbers.await.unwrap(), [u64::MAX, 2, 3, 4, 5]);
         process.pid().exited().await;
@@ -297,18 +298,18 @@ fn what_is_dropped_for_a_newer_message_is_not_received_though_nobody_had_looked_
 fn senders_wait_for_the_place_of_a_message_that_is_passed_over() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
-        let (told, mut tells) = mpsc::unbounded_channel();
+        let (sender, mut receiver) = mpsc::unbounded_channel();
         let (go_on, mut goes_on) = mpsc::unbounded_channel::<()>();
         let bound = MailboxBound::new(2, Overflow::Wait);
         let body = move |mut inbox: Inbox<Event>| async move {
-            // The wanted message is not let in, and so the time-out ends this.
+            // The wanted message finds no room, so the receive times out.
             let wanted = |event: &Event| matches!(event, Drain(_));
             let late = inbox.recv_match_timeout(wanted, Duration::from_millis(30)).await;
-            told.send(late.map_or(u64::MAX, |_| 0)).unwrap();
+            sender.send(late.map_or(u64::MAX, |_| 0)).unwrap();
             loop {
                 goes_on.recv().await.unwrap();
                 match inbox.recv().await {
-                    Number(number) => told.send(number).unwrap(),
+                    Number(number) => sender.send(number).unwrap(),
                     _ => break,
                 }
             }
@@ -321,18 +322,18 @@ fn senders_wait_for_the_place_of_a_message_that_is_passed_over() {
         let mut wanted = pin!(process.deliver(Drain(oneshot::channel().0)));
         assert!(poll_once(third.as_mut()).is_pending());
         assert!(poll_once(wanted.as_mut()).is_pending());
-        assert_eq!(tells.recv().await, Some(u64::MAX));
+        assert_eq!(receiver.recv().await, Some(u64::MAX));
         assert!(poll_once(third.as_mut()).is_pending());
-        // Each that is received lets one in, in the order of their coming.
+        // Each received message makes room for a waiting sender, in order.
         go_on.send(()).unwrap();
-        assert_eq!(tells.recv().await, Some(0));
+        assert_eq!(receiver.recv().await, Some(0));
         third.await.unwrap();
         assert!(poll_once(wanted.as_mut()).is_pending());
         go_on.send(()).unwrap();
         wanted.await.unwrap();
         for number in 1..3 {
             go_on.send(()).unwrap();
-            assert_eq!(tells.recv().await, Some(number));
+            assert_eq!(receiver.recv().await, Some(number));
         }
         process.pid().exited().await;
         eventually(|| runtime.mailbox_bytes() == 0).await;
@@ -340,13 +341,13 @@ fn senders_wait_for_the_place_of_a_message_that_is_passed_over() {
 }
 
 #[test]
-fn a_sender_that_waits_for_room_gets_its_message_back_if_the_process_exits_with_what_it_keeps() {
+fn a_sender_that_waits_for_room_gets_its_message_back_if_the_process_exits() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let picky = Picky::spawn(runtime, Some(MailboxBound::new(1, Overflow::Wait)));
         let process = picky.process;
         process.deliver(Number(0)).await.unwrap();
-        picky.looks_at(1).await;
+        picky.has_examined(1).await;
         let mut second = pin!(process.deliver(Number(1)));
         assert!(poll_once(second.as_mut()).is_pending());
         process.kill();
@@ -355,7 +356,7 @@ fn a_sender_that_waits_for_room_gets_its_message_back_if_the_process_exits_with_
     });
 }
 
-/// Counts its drops, and panics at each.
+/// Counts its drops, and panics in each.
 struct Bomb(Arc<AtomicU64>);
 impl Drop for Bomb {
     fn drop(&mut self) {
@@ -391,7 +392,7 @@ fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them()
 fn a_condition_that_panics_loses_no_message() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
-        let (told, tells) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let process = runtime
             .spawn_async(|mut inbox: Inbox<Event>| async move {
                 {
@@ -409,12 +410,14 @@ fn a_condition_that_panics_loses_no_message() {
                     .await;
                 }
                 let numbers = [inbox.recv().await, inbox.recv().await, inbox.recv().await];
-                told.send(numbers.map(|event| if let Number(n) = event { n } else { 99 })).unwrap();
+                sender
+                    .send(numbers.map(|event| if let Number(n) = event { n } else { 99 }))
+                    .unwrap();
             })
             .unwrap();
         for number in 0..3 {
             process.send(Number(number)).unwrap();
         }
-        assert_eq!(tells.await.unwrap(), [0, 1, 2]);
+        assert_eq!(receiver.await.unwrap(), [0, 1, 2]);
     });
 }

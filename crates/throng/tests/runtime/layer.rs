@@ -1,4 +1,4 @@
-//! A layer sees every turn of its process, whatever woke it, and holds its reply.
+//! Layers: a layer surrounds every turn of its process, whatever woke it, and can defer the reply.
 
 use crate::runtime;
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::time::Duration;
 use throng::layer::{Layer, TurnEnd};
 use throng::prelude::*;
 
-/// A layer's view of the turns.
+/// The events of the layer and the process, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<&'static str>>>);
 
@@ -24,7 +24,7 @@ struct Notes {
     log: Log,
     /// Whether turns may begin.
     closed: bool,
-    /// The verdict of the next settlement.
+    /// Result of the next settlement.
     verdict: Result<(), ExitReason>,
     gate: Arc<tokio::sync::Semaphore>,
 }
@@ -92,7 +92,7 @@ impl Layer<Worker> for Notes {
     }
 }
 
-/// The layer's own first turn.
+/// First turn of the process, which no layer surrounds.
 struct First;
 impl Turn<Worker> for First {
     type Reply = ();
@@ -201,7 +201,7 @@ fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
         let (worker, log, gate) = layered(&runtime);
         let call = worker.call(Do(|process: &mut Worker, cx: &mut Context<Worker>| {
             process.settles = true;
-            // Kept across the settlement.
+            // The time-out is kept across the settlement.
             cx.receive_timeout(Duration::ZERO);
             7
         }));
@@ -220,7 +220,7 @@ fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
         let refused = refused.await.unwrap_err();
         assert!(matches!(refused, CallError::Died(reason) if reason == ExitReason::other("no")));
 
-        // Killed while it settles, its caller is told, once.
+        // If the process is killed during the settlement, the call fails, once.
         log.take();
         let call = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ()));
         let call = tokio::spawn(call);

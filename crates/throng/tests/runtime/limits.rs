@@ -1,4 +1,4 @@
-//! Limits and layouts.
+//! Limits of the runtime, and layouts of process states.
 
 use crate::{Add, Counter, runtime, scaled};
 use throng::prelude::*;
@@ -20,7 +20,7 @@ fn the_process_limit_is_exact_and_hands_the_state_back() {
     let next = runtime.spawn(Counter { count: 1 }).unwrap();
     assert_eq!(runtime.block_on(async |_| next.call(Add(1)).await).unwrap(), 2);
     assert_ne!(next, counters[3]);
-    assert!(!counters[3].is_alive(), "the slot's new owner has another address");
+    assert!(!counters[3].is_alive(), "an old address reaches the slot's new owner");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What users rely on, through the public API alone.
+//! The guarantees of the runtime, tested through the public API alone.
 
 // Helpers of tests may unwrap like tests.
 #![allow(clippy::unwrap_used)]
@@ -30,7 +30,7 @@ mod work;
 
 use throng::prelude::*;
 
-/// A process that counts, and tells when it is dropped.
+/// A process that counts.
 pub(crate) struct Counter {
     pub(crate) count: u64,
 }
@@ -59,7 +59,7 @@ impl Handle<Fail> for Counter {
     }
 }
 
-/// Adds after a while, in which other messages must wait.
+/// Adds after a delay, during which other messages must wait.
 pub(crate) struct AddSlowly(pub(crate) u64, pub(crate) std::time::Duration);
 impl Message for AddSlowly {
     type Reply = u64;
@@ -73,27 +73,30 @@ impl Handle<AddSlowly> for Counter {
     }
 }
 
-/// How much of a big number a test does: all of it, but little under Miri, which is slow.
+/// Returns the number of repetitions of a test: `number`, but far fewer under Miri, which is slow.
 pub(crate) fn scaled(number: u64) -> u64 {
     if cfg!(miri) { (number / 200).clamp(2, 50) } else { number }
 }
 
-/// Waits until something is so; fails when it does not come to be.
-pub(crate) async fn eventually(mut is_so: impl FnMut() -> bool) {
+/// Waits until a condition holds.
+///
+/// # Panics
+/// If it does not within about a minute.
+pub(crate) async fn eventually(mut holds: impl FnMut() -> bool) {
     for _ in 0..60_000 {
         for _ in 0..100 {
-            if is_so() {
+            if holds() {
                 return;
             }
             tokio::task::yield_now().await;
         }
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    panic!("it has not come to be");
+    panic!("the condition does not hold in time");
 }
 
 pub(crate) fn runtime() -> Runtime {
-    // Panics that tests provoke on purpose would drown everything else.
+    // Intended panics would drown all other output.
     static QUIET: std::sync::Once = std::sync::Once::new();
     QUIET.call_once(|| {
         let default = std::panic::take_hook();

@@ -1,4 +1,4 @@
-//! In which order a process hears what others send it.
+//! The order in which a process handles the messages of several senders.
 
 use crate::{runtime, scaled};
 use std::sync::mpsc;
@@ -6,7 +6,7 @@ use std::thread;
 use throng::prelude::*;
 use tokio::sync::oneshot;
 
-/// Writes down what it hears, once its gate is open.
+/// Records the messages it receives, after the gate of a [`Wait`] has opened.
 struct Scribe(Vec<u64>);
 impl Process for Scribe {}
 
@@ -41,7 +41,7 @@ impl Handle<Read> for Scribe {
     }
 }
 
-/// Runs what it is told in its turn, without waiting.
+/// Runs a closure in a turn, without waiting.
 struct Speaker;
 impl Process for Speaker {}
 struct Run(Box<dyn FnOnce() + Send>);
@@ -54,7 +54,8 @@ impl Handle<Run> for Speaker {
     }
 }
 
-/// What a scribe hears of a handler, which it does not listen to before that is over.
+/// Runs `speak` in a handler, and returns the numbers that a scribe got from it. The scribe handles
+/// them only after that handler has returned.
 fn heard(speak: impl FnOnce(Address<Scribe>) + Send + 'static) -> Vec<u64> {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
@@ -73,7 +74,7 @@ fn send(scribe: Address<Scribe>, numbers: std::ops::Range<u64>) {
 }
 
 #[test]
-fn what_a_handlers_scoped_thread_sends_keeps_its_place() {
+fn messages_from_a_handlers_scoped_thread_keep_their_place() {
     for before in [0, 1, 7, 8, 9, 12, 200] {
         let heard = heard(move |scribe| {
             let mut next = 0;
@@ -90,13 +91,13 @@ fn what_a_handlers_scoped_thread_sends_keeps_its_place() {
 }
 
 #[test]
-fn what_a_handlers_thread_sends_keeps_its_place_whatever_way_it_goes() {
+fn messages_from_a_handlers_thread_keep_their_place_for_every_way_to_send() {
     type Way = fn(Address<Scribe>, u64);
     let ways: [Way; 4] = [
         |scribe, number| scribe.recipient::<Note>().send(Note(number)).unwrap(),
         |scribe, number| futures_once(scribe.deliver(Note(number))),
         |scribe, number| [scribe].send_all(Note(number)).unwrap(),
-        // A call is in the mailbox when it was polled.
+        // The first poll of a call enqueues it.
         |scribe, number| futures_once(scribe.call(Note(number))),
     ];
     for way in ways {
@@ -122,7 +123,7 @@ fn futures_once<F: Future>(future: F) {
 }
 
 #[test]
-fn a_thread_that_runs_already_keeps_its_place_too() {
+fn messages_from_a_running_thread_keep_their_place() {
     let heard = heard(|scribe| {
         let (say, orders) = mpsc::channel::<u64>();
         let (done, dones) = mpsc::channel();
@@ -145,9 +146,9 @@ fn a_thread_that_runs_already_keeps_its_place_too() {
     assert_eq!(heard, (0..scaled(50) * 20).collect::<Vec<_>>());
 }
 
-/// A process passes the word to another, by a message, in the midst of a flood.
+/// A process sends to another process, in the midst of a flood to a third.
 #[test]
-fn a_message_comes_after_those_that_its_sender_knew_of_by_a_message() {
+fn messages_keep_the_causal_order_of_messages_between_their_senders() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
@@ -173,7 +174,10 @@ fn a_message_comes_after_those_that_its_sender_knew_of_by_a_message() {
             let heard = scribe.call(Read).await.unwrap();
             assert_eq!(heard.len(), 200);
             let place = |number| heard.iter().position(|&heard| heard == number).unwrap();
-            assert!(place(49) < place(100), "what the second knew of comes first");
+            assert!(
+                place(49) < place(100),
+                "messages that the second process knew of were overtaken"
+            );
             assert!(place(99) < place(200) && place(149) < place(200));
             for range in [0..100, 100..150, 200..250] {
                 assert!(heard.iter().filter(|number| range.contains(*number)).is_sorted());
@@ -182,9 +186,9 @@ fn a_message_comes_after_those_that_its_sender_knew_of_by_a_message() {
     });
 }
 
-/// A handler that waits for another's word, by a channel that is none of throng's.
+/// A handler waits for another process by a channel of tokio, unknown to throng.
 #[test]
-fn a_message_comes_after_those_that_its_sender_knew_of_by_waiting() {
+fn messages_keep_the_causal_order_of_a_foreign_channel() {
     struct Ask(Address<Scribe>, Address<Speaker>);
     impl Message for Ask {
         type Reply = ();
@@ -193,20 +197,20 @@ fn a_message_comes_after_those_that_its_sender_knew_of_by_waiting() {
     impl Process for Asker {}
     impl Handle<Ask> for Asker {
         async fn handle(&mut self, Ask(scribe, other): Ask, _: &mut Context<Self>) {
-            let (told, tells) = oneshot::channel();
+            let (sender, receiver) = oneshot::channel();
             let (go_on, waits) = mpsc::channel::<()>();
             let run = move || {
                 waits.recv().unwrap();
                 send(scribe, 50..60);
-                told.send(()).unwrap();
+                sender.send(()).unwrap();
             };
             other.send(Run(Box::new(run))).unwrap();
             send(scribe, 0..50);
-            // The other goes on as soon as this waits, and not before.
+            // Lets the other process continue as soon as this handler waits, and not before.
             let mut go_on = Some(go_on);
-            let mut tells = std::pin::pin!(tells);
+            let mut receiver = std::pin::pin!(receiver);
             std::future::poll_fn(|task| {
-                let polled = tells.as_mut().poll(task);
+                let polled = receiver.as_mut().poll(task);
                 if let Some(go_on) = go_on.take() {
                     assert!(polled.is_pending());
                     go_on.send(()).unwrap();

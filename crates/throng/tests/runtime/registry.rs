@@ -1,4 +1,4 @@
-//! Names: who has them, who may not, and that they go with their process.
+//! Names: they lead to their process, are unique, and end with it.
 
 use crate::{Add, Counter, eventually, runtime, scaled};
 use throng::RegisterError;
@@ -24,7 +24,7 @@ fn a_name_leads_to_its_process_until_that_exits() {
         assert!(ledger.stop());
         ledger.pid().exited().await;
         assert_eq!(runtime.whereis_pid("ledger"), None);
-        assert!(runtime.registered().is_empty(), "the entry is gone, not only hidden");
+        assert!(runtime.registered().is_empty(), "the entry is only hidden, not removed");
         let error = runtime.register("ledger", ledger).unwrap_err();
         assert_eq!(error, RegisterError::NoProcess { name: "ledger".into() });
     });

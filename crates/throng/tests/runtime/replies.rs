@@ -4,7 +4,7 @@ use crate::{Counter, Fail, runtime, scaled};
 use std::time::Duration;
 use throng::prelude::*;
 
-/// Keeps questions until it is told to answer them.
+/// Keeps questions until a [`Do`] answers or drops them.
 #[derive(Default)]
 struct Oracle(Vec<(u64, ReplyTo<u64>)>);
 impl Process for Oracle {}
@@ -45,7 +45,7 @@ impl Handle<Do> for Oracle {
     }
 }
 
-/// Passes questions on without waiting.
+/// Forwards questions without waiting.
 struct Front(Recipient<Double>);
 impl Process for Front {}
 impl Handle<Double> for Front {
@@ -54,7 +54,7 @@ impl Handle<Double> for Front {
     }
 }
 
-/// Asks so many questions, which are in the oracle's hands when this returns.
+/// Asks `count` questions, and returns when the oracle has all of them.
 async fn ask(oracle: Address<Oracle>, count: u64) -> Vec<tokio::task::JoinHandle<Answer>> {
     let asked = (0..count)
         .map(|number| tokio::spawn(oracle.ask(move |reply| Double { number, reply })))
@@ -90,7 +90,7 @@ fn a_question_that_is_dropped_is_an_error_at_once() {
         for answer in asked {
             assert!(matches!(answer.await.unwrap(), Err(CallError::Unanswered)));
         }
-        // The same if the process dies with them, in its state or in its mailbox.
+        // The same error if the process dies with the questions in its state or in its mailbox.
         let asked = ask(oracle, 3).await;
         let late = oracle.ask(|reply| Double { number: 1, reply });
         let (died, late) = tokio::join!(oracle.call(Do::Panic), late);
@@ -99,7 +99,7 @@ fn a_question_that_is_dropped_is_an_error_at_once() {
         for answer in asked {
             assert!(matches!(answer.await.unwrap(), Err(CallError::Unanswered)));
         }
-        // And if it is dead, the question comes back.
+        // A question to a dead process comes back.
         let refused = oracle.ask(|reply| Double { number: 7, reply }).await;
         let Err(CallError::NoProcess(Double { number: 7, reply })) = refused else {
             panic!("not handed back: {refused:?}");
@@ -132,10 +132,10 @@ fn an_asker_that_gives_up_gets_no_answer_and_the_answer_comes_back() {
         let late = oracle.ask(|reply| Double { number: 1, reply });
         let late = late.within(Duration::from_millis(5)).await;
         assert!(matches!(late, Err(CallError::TimedOut { enqueued: true })));
-        // Nor is it sent if it is never awaited.
+        // A question whose future is never polled is not sent.
         drop(oracle.ask(|reply| Double { number: 2, reply }));
         assert_eq!(oracle.call(Do::CountAwaited).await.unwrap(), 0);
-        assert_eq!(oracle.call(Do::Answer).await.unwrap(), 0, "the one answer was not wanted");
+        assert_eq!(oracle.call(Do::Answer).await.unwrap(), 0, "no asker was left for the answer");
         assert_eq!(oracle.call(Do::Forget).await.unwrap(), 0);
     });
 }
@@ -213,10 +213,10 @@ fn calls_and_questions_to_oneself_fail_at_once_with_the_message() {
         (called, process.ask(|reply| Double { number: 2, reply }).await)
     });
     assert!(called.unwrap());
-    assert_eq!(asked.unwrap(), 4, "nothing was left in the mailbox that waits");
+    assert_eq!(asked.unwrap(), 4, "a failed call was left in the mailbox");
 }
 
-/// A reply whose drop panics, unwanted and wanted, harms nobody.
+/// A reply whose drop would panic is dropped only by its owner, whether it is awaited or not.
 #[test]
 fn answers_of_any_kind_are_dropped_once() {
     struct Vicious;

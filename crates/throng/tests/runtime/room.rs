@@ -1,4 +1,4 @@
-//! Who waits for room in a full mailbox, and what needs none.
+//! Room in a full mailbox: the sends that wait for it, and the messages that need none.
 
 use crate::runtime;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use throng::prelude::*;
 use throng::{ChildSpec, GroupEvent, MailboxBound, Overflow, Supervisor};
 use tokio::sync::Notify;
 
-/// Takes no message while it is in a turn that waits for its gate; writes down what it hears.
+/// Records the messages it receives. A [`Hold`] keeps it in a turn until its gate opens.
 #[derive(Default)]
 struct Desk {
     heard: Arc<Mutex<Vec<String>>>,
@@ -58,13 +58,13 @@ impl Handle<Count> for Desk {
     }
 }
 
-/// Has a result piped to itself as soon as the second gate opens, and then holds.
-struct PipeAndHold(Arc<Notify>);
-impl Message for PipeAndHold {
+/// Starts a pipe to the desk whose result comes when its gate opens.
+struct StartPipe(Arc<Notify>);
+impl Message for StartPipe {
     type Reply = Pid;
 }
-impl Handle<PipeAndHold> for Desk {
-    async fn handle(&mut self, PipeAndHold(done): PipeAndHold, cx: &mut Context<Self>) -> Pid {
+impl Handle<StartPipe> for Desk {
+    async fn handle(&mut self, StartPipe(done): StartPipe, cx: &mut Context<Self>) -> Pid {
         let pipe = cx.pipe(async move {
             done.notified().await;
             Note("piped")
@@ -82,7 +82,7 @@ impl Handle<GroupEvent<Visitor>> for Desk {
 struct Visitor;
 impl Process for Visitor {}
 
-/// A desk in a long turn, its mailbox full.
+/// A desk in the turn of a [`Hold`], its mailbox full.
 struct Full {
     desk: Address<Desk>,
     heard: Arc<Mutex<Vec<String>>>,
@@ -90,7 +90,7 @@ struct Full {
 }
 
 impl Full {
-    /// Spawns it, has it prepare itself, and fills the mailbox.
+    /// Spawns the desk, runs `prepare`, begins the long turn, and fills the mailbox.
     async fn spawn(
         runtime: &RuntimeHandle,
         overflow: Overflow,
@@ -107,7 +107,7 @@ impl Full {
         Full { desk, heard, gate }
     }
 
-    /// Lets it handle all that waits, and asks what that was.
+    /// Opens the gate, stops the desk, and returns the messages it has handled.
     async fn read(self) -> Vec<String> {
         self.gate.notify_one();
         self.desk.stop();
@@ -123,7 +123,7 @@ fn a_piped_result_needs_no_room() {
         let done = Arc::new(Notify::new());
         let mut pipe = None;
         let full = Full::spawn(runtime, Overflow::Reject, async |desk| {
-            pipe = Some(desk.call(PipeAndHold(done.clone())).await.unwrap());
+            pipe = Some(desk.call(StartPipe(done.clone())).await.unwrap());
         });
         let full = full.await;
         assert!(matches!(full.desk.send(Note("second")), Err(SendError::Overloaded(_))));
@@ -141,7 +141,7 @@ fn a_piped_result_is_not_held_up_by_the_budget_of_all_mailboxes() {
         let desk = Desk::default();
         let (heard, gate, entered) = (desk.heard.clone(), desk.gate.clone(), desk.entered.clone());
         let desk = runtime.spawn(desk).unwrap();
-        let pipe = desk.call(PipeAndHold(done.clone())).await.unwrap();
+        let pipe = desk.call(StartPipe(done.clone())).await.unwrap();
         desk.send(Hold).unwrap();
         entered.notified().await;
         while desk.send(Note("more")).is_ok() {}
@@ -155,7 +155,7 @@ fn a_piped_result_is_not_held_up_by_the_budget_of_all_mailboxes() {
 }
 
 #[test]
-fn what_happens_in_a_group_needs_no_room() {
+fn a_group_event_needs_no_room() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let group = runtime.group::<Visitor>("visitors");
@@ -172,7 +172,7 @@ fn what_happens_in_a_group_needs_no_room() {
 
 #[test]
 fn a_child_is_started_again_although_the_budget_of_all_mailboxes_is_used_up() {
-    /// Is started by a turn, for which its supervisor waits.
+    /// A process whose first turn its supervisor waits for.
     struct Child_;
     impl Process for Child_ {
         async fn started(&mut self, _: &mut Context<Self>) {}
@@ -226,7 +226,7 @@ fn a_question_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
 }
 
 #[test]
-fn a_question_that_stands_in_line_as_the_process_exits_comes_back() {
+fn a_waiting_question_comes_back_when_the_process_exits() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
@@ -240,13 +240,13 @@ fn a_question_that_stands_in_line_as_the_process_exits_comes_back() {
     });
 }
 
-/// Polls once, to be woken by nobody.
+/// Polls a future once, with a waker that does nothing.
 fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
     future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
 }
 
 #[test]
-fn a_question_for_which_there_is_no_room_comes_back_whatever_is_dropped() {
+fn a_question_without_room_comes_back_if_the_bound_rejects_or_drops() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         for overflow in [Overflow::Reject, Overflow::DropNewest] {

@@ -1,4 +1,4 @@
-//! Shutdowns: from where they are asked for, and what they say was abandoned.
+//! Shutdowns: where they can be requested, and the abandoned processes that their outcome names.
 
 use crate::{AddSlowly, Counter, eventually, runtime};
 use std::pin::pin;
@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The count of each kind, by the last part of its name.
+/// Returns the abandoned count of each kind, by the last part of its name.
 fn kinds(outcome: &Shutdown) -> Vec<(&'static str, u64)> {
     let short = |kind: &'static str| kind.rsplit("::").next().unwrap();
     outcome.abandoned_kinds.iter().map(|kind| (short(kind.kind), kind.count)).collect()
 }
 
-/// Waits in `stopping` for good.
+/// Waits in `stopping` for ever.
 struct Slow;
 impl Process for Slow {
     async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
@@ -25,7 +25,7 @@ impl Process for Slow {
     }
 }
 
-/// Waits until it is told, says so before, and answers after.
+/// Signals `begun`, waits for `until`, and replies.
 struct Wait {
     begun: oneshot::Sender<()>,
     until: oneshot::Receiver<()>,
@@ -37,13 +37,13 @@ impl Handle<Wait> for Counter {
     async fn handle(&mut self, wait: Wait, _: &mut Context<Self>) -> &'static str {
         wait.begun.send(()).unwrap();
         let _ = wait.until.await;
-        // Needs the thread that drives the timers.
+        // The sleep needs the thread that drives tokio's timers.
         tokio::time::sleep(Duration::from_millis(1)).await;
         "done"
     }
 }
 
-/// A process in a turn that waits, what lets it go on, and its reply.
+/// Spawns a process in a turn that waits. Returns the sender that ends the wait, and the reply.
 async fn waiting(
     runtime: &RuntimeHandle,
 ) -> (oneshot::Sender<()>, tokio::task::JoinHandle<Result<&'static str, CallError<Wait>>>) {
@@ -56,7 +56,7 @@ async fn waiting(
 }
 
 #[test]
-fn an_outcome_names_the_kinds_of_what_was_cut_off() {
+fn an_outcome_names_the_kinds_of_abandoned_processes() {
     let runtime = runtime();
     for _ in 0..2 {
         runtime.spawn(Counter { count: 0 }).unwrap().send(AddSlowly(1, 60 * MINUTE)).unwrap();
@@ -76,7 +76,7 @@ fn an_outcome_names_the_kinds_of_what_was_cut_off() {
 
 #[test]
 #[cfg_attr(miri, ignore = "blocks for seconds")]
-fn an_outcome_names_the_kinds_that_block_or_wait_behind_what_blocks() {
+fn an_outcome_names_kinds_that_block_or_are_queued_behind_a_blocked_process() {
     struct Blocker;
     impl Process for Blocker {}
     struct Block(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>);
@@ -128,7 +128,7 @@ async fn an_async_shutdown_in_a_task_of_the_only_tokio_thread() {
 }
 
 #[tokio::test]
-async fn an_async_shutdown_goes_on_when_nobody_waits_for_it_any_more() {
+async fn an_async_shutdown_continues_when_its_future_is_dropped() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let handle = runtime.handle().clone();
     let (let_go, call) = waiting(&handle).await;
@@ -164,7 +164,7 @@ async fn a_dropped_runtime_leaves_turns_to_the_thread_that_drives_their_timers()
     let runtime = Runtime::builder().workers(1).attach().unwrap();
     let (let_go, call) = waiting(&runtime).await;
     drop(runtime);
-    // It would be too late for that if the drop had waited for its deadline.
+    // If the drop had waited for its deadline, the turn would be gone by now.
     let_go.send(()).unwrap();
     assert_eq!(call.await.unwrap().unwrap(), "done");
 }
@@ -173,17 +173,17 @@ async fn a_dropped_runtime_leaves_turns_to_the_thread_that_drives_their_timers()
 fn a_runtime_dropped_in_a_task_of_its_only_tokio_thread_leaves_turns_to_it() {
     let runtime = Runtime::builder().workers(1).io_threads(1).start().unwrap();
     let io = runtime.tokio().clone();
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     io.spawn(async move {
         let (let_go, call) = waiting(&runtime).await;
         drop(runtime);
         let_go.send(()).unwrap();
-        tell.send(call.await.unwrap().unwrap()).unwrap();
+        sender.send(call.await.unwrap().unwrap()).unwrap();
     });
-    assert_eq!(told.recv(), Ok("done"));
+    assert_eq!(receiver.recv(), Ok("done"));
 }
 
-/// Counts the exits that were in order.
+/// Counts the runs of its `stopping` hook.
 struct Orderly(Arc<AtomicU64>);
 impl Process for Orderly {
     async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
@@ -202,7 +202,7 @@ async fn a_dropped_runtime_waits_for_processes_that_need_no_other_thread() {
     assert_eq!(exits.load(Ordering::SeqCst), 100);
 }
 
-/// Has the runtime ended by one of its own processes.
+/// Has a process shut its own runtime down.
 struct End(Runtime, Duration);
 impl Message for End {
     type Reply = Shutdown;
@@ -239,13 +239,13 @@ impl Handle<EndByDrop> for Ender {
     ) -> &'static str {
         drop(runtime);
         assert!(matches!(cx.runtime().spawn(Ender), Err(SpawnError::ShutDown { .. })));
-        // A turn that waits when the deadline is over is dropped.
+        // The turn suspends once more, and would be dropped if the deadline were over.
         tokio::task::yield_now().await;
         "after the drop"
     }
 }
 
-/// A runtime with a process that ends it and five others that exit in order.
+/// Starts a runtime with an [`Ender`] and five processes whose `stopping` hooks are counted.
 fn with_ender() -> (Runtime, RuntimeHandle, Address<Ender>, Arc<AtomicU64>) {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let exits = Arc::new(AtomicU64::new(0));
@@ -288,15 +288,15 @@ async fn an_async_shutdown_in_a_handler_is_dropped_with_its_turn_at_the_deadline
 }
 
 #[tokio::test]
-async fn a_runtime_dropped_in_its_own_handler_holds_up_neither_that_nor_the_others() {
+async fn a_runtime_dropped_in_its_own_handler_delays_neither_that_nor_the_others() {
     let (runtime, handle, ender, exits) = with_ender();
     let reply = ender.call(EndByDrop(runtime)).within(MINUTE).await.unwrap();
     assert_eq!(reply, "after the drop");
     eventually(|| handle.process_count() == 0).await;
-    assert_eq!(exits.load(Ordering::SeqCst), 5, "all of them in order");
+    assert_eq!(exits.load(Ordering::SeqCst), 5, "a process exited without its hook");
 }
 
-/// Tells when it is dropped.
+/// Sends a message when it is dropped.
 struct Dropping(std::sync::mpsc::Sender<()>);
 impl Drop for Dropping {
     fn drop(&mut self) {
@@ -304,7 +304,7 @@ impl Drop for Dropping {
     }
 }
 
-/// Blocks past the end of its runtime, then waits for ever, and once more in its last turn.
+/// Blocks past the end of its runtime, then suspends for ever; its `stopping` hook does so too.
 struct BlocksThenWaits(#[expect(dead_code, reason = "held to be dropped")] Dropping);
 impl Process for BlocksThenWaits {
     async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
@@ -327,19 +327,19 @@ impl Handle<BlockThenWait> for BlocksThenWaits {
 }
 
 #[test]
-fn what_waits_after_the_end_of_its_runtime_is_dropped() {
+fn a_turn_that_waits_after_the_end_of_its_runtime_is_dropped() {
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     let (begun, has_begun) = std::sync::mpsc::channel();
     let (let_go, until) = std::sync::mpsc::channel();
-    let (tell, dropped) = std::sync::mpsc::channel();
-    let blocks = runtime.spawn(BlocksThenWaits(Dropping(tell.clone()))).unwrap();
-    // At rest behind it, with a last turn that waits.
-    runtime.spawn(BlocksThenWaits(Dropping(tell))).unwrap();
+    let (sender, dropped) = std::sync::mpsc::channel();
+    let blocks = runtime.spawn(BlocksThenWaits(Dropping(sender.clone()))).unwrap();
+    // An idle process queued behind the blocked process. Its `stopping` hook suspends for ever.
+    runtime.spawn(BlocksThenWaits(Dropping(sender))).unwrap();
     blocks.send(BlockThenWait { begun, until }).unwrap();
     has_begun.recv_timeout(MINUTE).unwrap();
     assert_eq!(runtime.shutdown(Duration::ZERO).abandoned, 2);
     let_go.send(()).unwrap();
     for _ in 0..2 {
-        dropped.recv_timeout(MINUTE).expect("a process is left behind");
+        dropped.recv_timeout(MINUTE).expect("each process is dropped");
     }
 }

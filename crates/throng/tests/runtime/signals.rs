@@ -16,7 +16,7 @@ enum Event {
 }
 use Event::{Down as GotDown, Exit as GotExit, Message as GotMessage, Stopping};
 
-/// Does what it is told, and reports what happens to it.
+/// Runs closures in its turns, and reports the signals and messages it receives.
 struct Actor {
     events: Sender<Event>,
     traps: bool,
@@ -58,7 +58,7 @@ impl Handle<Say> for Actor {
     }
 }
 
-/// Waits for ever.
+/// Keeps the actor in a turn that never ends.
 struct Hang;
 impl Message for Hang {
     type Reply = ();
@@ -79,7 +79,7 @@ impl Handle<Outlive> for Actor {
         let monitor = cx.monitor(other);
         other.kill();
         other.exited().await;
-        // By now it is queued, or about to be.
+        // The down is queued, or about to be.
         cx.demonitor(monitor);
     }
 }
@@ -98,7 +98,7 @@ impl Stage {
         (self.runtime.spawn(Actor { events, traps }).unwrap(), log)
     }
 
-    /// Has an actor do something in a turn of its own.
+    /// Runs a closure in a turn of an actor.
     fn have<R: Send + 'static>(
         &self,
         actor: Address<Actor>,
@@ -118,7 +118,7 @@ fn next(log: &Receiver<Event>) -> Event {
 }
 
 fn nothing_more(log: &Receiver<Event>) {
-    assert!(log.try_recv().is_err(), "nothing else happened");
+    assert!(log.try_recv().is_err(), "another event happened");
 }
 
 fn boom() -> ExitReason {
@@ -126,13 +126,13 @@ fn boom() -> ExitReason {
 }
 
 #[test]
-fn an_exit_takes_the_linked_along_unless_it_is_normal() {
+fn an_exit_ends_linked_processes_unless_it_is_normal() {
     let stage = Stage::new();
     for (reason, spreads) in [(ExitReason::Normal, false), (boom(), true)] {
         let (first, _log) = stage.actor(false);
         let (second, log) = stage.actor(false);
         stage.have(first, move |_, cx| cx.link(second));
-        // Linked both ways by now: the signal is in its mailbox.
+        // The link is complete on both sides: its signal is in the mailbox.
         let watched = second.pid();
         let exits = reason.clone();
         stage.have(first, move |_, cx| cx.stop(exits));
@@ -162,10 +162,10 @@ fn exits_are_trapped_as_messages_after_what_was_sent() {
     assert_eq!(next(&log), GotMessage(1));
     assert_eq!(next(&log), GotMessage(2));
     assert_eq!(next(&log), GotExit(Some(first.pid()), boom()));
-    // Linking to the dead is an exit, too.
+    // A link to a dead process is an exit signal too.
     stage.have(second, move |_, cx| cx.link(first));
     assert_eq!(next(&log), GotExit(Some(first.pid()), ExitReason::NoProcess));
-    // And one may be asked to exit, with any reason.
+    // An exit signal from outside may have any reason.
     second.exit(ExitReason::Normal);
     assert_eq!(next(&log), GotExit(None, ExitReason::Normal));
     nothing_more(&log);
@@ -177,7 +177,7 @@ fn a_trapped_exit_keeps_its_place_in_a_flood() {
     let (first, _log) = stage.actor(false);
     let (second, log) = stage.actor(true);
     stage.have(first, move |_, cx| {
-        // Enough to go by train.
+        // Enough messages to form a train.
         (0..20).for_each(|number| second.send(Say(number)).unwrap());
         cx.exit(second, boom());
         (20..40).for_each(|number| second.send(Say(number)).unwrap());
@@ -192,7 +192,7 @@ fn a_trapped_exit_keeps_its_place_in_a_flood() {
 }
 
 #[test]
-fn an_unlinked_process_feels_nothing() {
+fn an_unlinked_process_gets_no_exit_signal() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
     let (second, log) = stage.actor(true);
@@ -244,13 +244,13 @@ fn a_monitor_fires_once_after_all_messages() {
 }
 
 #[test]
-fn a_monitor_is_taken_away_by_its_own_process_only() {
+fn only_its_own_process_can_remove_a_monitor() {
     let stage = Stage::new();
     let (first, log) = stage.actor(false);
     let (second, _log) = stage.actor(false);
     let (watched, _log) = stage.actor(false);
     let own = stage.have(first, move |_, cx| cx.monitor(watched));
-    // Each process numbers its own.
+    // Each process numbers its own monitors, so the two references may be equal.
     let others = stage.have(second, move |_, cx| cx.monitor(first));
     stage.have(first, move |_, cx| cx.demonitor(others));
     watched.stop();
@@ -258,7 +258,7 @@ fn a_monitor_is_taken_away_by_its_own_process_only() {
 }
 
 #[test]
-fn a_demonitored_exit_is_not_told_even_if_it_is_queued() {
+fn a_removed_monitor_does_not_fire_even_if_its_down_is_queued() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
     let (second, log) = stage.actor(false);
@@ -287,7 +287,7 @@ fn a_dropped_exited_future_leaves_nothing_behind() {
         .collect();
     let all = memory();
     assert!(all > 16 * count as u64, "{all} bytes hold {count} watchers");
-    // All but ten, from all over.
+    // Drops all futures but ten, at places all over the list.
     let mut number = 0;
     watching.retain(|_| {
         number += 1;
@@ -295,7 +295,7 @@ fn a_dropped_exited_future_leaves_nothing_behind() {
     });
     let some = memory();
     assert!(some < 4096, "{some} bytes are left of {all}");
-    // One that was never polled, and one whose time is over.
+    // A future that was never polled, and a future dropped by a time-out.
     drop(pid.exited());
     let late = stage.runtime.block_on(async |_| {
         tokio::time::timeout(Duration::from_millis(1), pid.exited()).await.is_err()
@@ -347,12 +347,12 @@ fn the_monitors_of_a_process_end_with_it() {
         info.unwrap().monitored_by.len()
     };
     stage.runtime.block_on(async |runtime| eventually(|| runtime.process_count() == 1).await);
-    // Each was told before its client was gone.
+    // The server has handled the removal of each monitor before its client was gone.
     assert_eq!(monitored_by(), 0);
 }
 
 #[test]
-fn a_kill_ends_what_traps_waits_or_is_stopping() {
+fn a_kill_ends_processes_that_trap_exits_wait_or_stop() {
     struct Stubborn;
     impl Process for Stubborn {
         async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
@@ -379,8 +379,8 @@ fn a_kill_ends_what_traps_waits_or_is_stopping() {
     let exited = stage.runtime.block_on(async |_| {
         let exited = tokio::spawn(stubborn.pid().exited());
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert!(stubborn.is_alive(), "it is still stopping");
-        // Not a kill, so it changes nothing.
+        assert!(stubborn.is_alive(), "the process does not wait for its hook");
+        // Only a kill would interrupt the hook.
         stubborn.exit(ExitReason::other("once more"));
         stubborn.kill();
         exited.await.unwrap()
@@ -390,7 +390,7 @@ fn a_kill_ends_what_traps_waits_or_is_stopping() {
 }
 
 #[test]
-fn a_killed_process_takes_the_linked_along_as_killed() {
+fn a_killed_process_ends_linked_processes_as_killed() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(true);
     let (second, log) = stage.actor(false);
@@ -414,7 +414,7 @@ fn an_exit_signal_interrupts_a_turn_that_waits() {
         tokio::time::sleep(Duration::from_millis(20)).await;
         actor.exit(ExitReason::Normal);
         tokio::time::sleep(Duration::from_millis(5)).await;
-        assert!(actor.is_alive(), "a normal exit signal is ignored");
+        assert!(actor.is_alive(), "a normal exit signal was not ignored");
         actor.exit(boom());
         (call.await.unwrap(), behind.await.unwrap())
     });
@@ -425,7 +425,7 @@ fn an_exit_signal_interrupts_a_turn_that_waits() {
 }
 
 #[test]
-fn an_exit_signal_overtakes_the_messages_that_wait() {
+fn an_exit_signal_overtakes_queued_messages() {
     let stage = Stage::new();
     let (actor, log) = stage.actor(false);
     stage.have(actor, move |_, cx| {
@@ -451,7 +451,7 @@ fn a_process_ends_itself_even_normally() {
 }
 
 #[test]
-fn children_follow_their_parent_and_parents_hear_of_their_children() {
+fn children_exit_with_their_parent_and_parents_learn_of_their_children() {
     let stage = Stage::new();
     let (parent, log) = stage.actor(true);
     let (events, child_log) = channel();
@@ -467,14 +467,14 @@ fn children_follow_their_parent_and_parents_hear_of_their_children() {
     });
     other.stop();
     assert_eq!(next(&log), GotDown(monitor, other.pid(), ExitReason::Normal));
-    // It traps exits, but its parent's exit is an order.
+    // The child traps exits, but the exit of its parent ends it all the same.
     parent.kill();
     assert_eq!(next(&child_log), Stopping(ExitReason::Killed));
     nothing_more(&child_log);
 }
 
 #[test]
-fn a_crowd_of_monitors_fires_each_once() {
+fn each_of_many_monitors_fires_once() {
     static DOWNS: AtomicU64 = AtomicU64::new(0);
     struct Watcher(Pid);
     impl Process for Watcher {
@@ -489,15 +489,15 @@ fn a_crowd_of_monitors_fires_each_once() {
     }
     let stage = Stage::new();
     let (star, _log) = stage.actor(false);
-    let crowd = scaled(20_000);
-    for _ in 0..crowd {
+    let count = scaled(20_000);
+    for _ in 0..count {
         stage.runtime.spawn(Watcher(star.pid())).unwrap();
     }
     star.kill();
     while stage.runtime.process_count() > 0 {
         std::thread::yield_now();
     }
-    assert_eq!(DOWNS.load(Ordering::Relaxed), crowd);
+    assert_eq!(DOWNS.load(Ordering::Relaxed), count);
 }
 
 #[test]
@@ -506,7 +506,7 @@ fn links_and_exits_race_without_loss() {
     for round in 0..scaled(400) {
         let (first, _log) = stage.actor(false);
         let (second, log) = stage.actor(true);
-        // The link and the exit cross; either way there is exactly one exit signal.
+        // The link and the exit race. In either order there is exactly one exit signal.
         second.send(Do(move |_: &mut Actor, cx: &mut Context<Actor>| cx.link(first))).unwrap();
         if round % 2 == 0 {
             first.exit(boom());

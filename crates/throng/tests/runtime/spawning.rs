@@ -1,4 +1,4 @@
-//! Every way to say what is spawned, with every way to say how.
+//! Every kind of spawn, with every tie and with a bound.
 
 use crate::{Counter, Fail, eventually, runtime};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use throng::{AsyncProcess, MailboxBound, Overflow, Spawner};
 
 const BOUND: MailboxBound = MailboxBound::new(1, Overflow::Reject);
 
-/// Spawns what it is told to, and writes down how that ends.
+/// Spawns children, and records their exit reasons.
 #[derive(Default)]
 struct Parent {
     ends: Arc<Mutex<Vec<(Pid, ExitReason)>>>,
@@ -31,7 +31,7 @@ enum Tie {
     Monitored,
 }
 
-/// What each of the three ways has spawned.
+/// The children spawned by each of the three methods.
 #[derive(Clone)]
 struct Children {
     one: Address<Counter>,
@@ -64,7 +64,7 @@ impl Handle<Spawn> for Parent {
 }
 
 #[test]
-fn ties_and_bounds_go_with_all_that_can_be_spawned() {
+fn ties_and_bounds_apply_to_every_kind_of_spawn() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         for tie in [Tie::Linked, Tie::Monitored] {
@@ -77,23 +77,23 @@ fn ties_and_bounds_go_with_all_that_can_be_spawned() {
             for &pid in &pids {
                 assert_eq!(runtime.info(pid).await.unwrap().parent, Some(parent.pid()));
             }
-            // It receives nothing, so that the second message finds no room.
+            // The process receives nothing, so the second message finds no room.
             loops.send(Line).unwrap();
             assert!(matches!(loops.send(Line), Err(SendError::Overloaded(Line))));
             pids.iter().for_each(|pid| pid.kill());
             eventually(|| ends.lock().unwrap().len() == pids.len()).await;
-            let mut told = ends.lock().unwrap().clone();
-            told.sort_by_key(|(pid, _)| *pid);
+            let mut notices = ends.lock().unwrap().clone();
+            notices.sort_by_key(|(pid, _)| *pid);
             pids.sort();
-            assert!(told.iter().map(|(pid, _)| pid).eq(&pids));
-            assert!(told.iter().all(|(_, reason)| *reason == ExitReason::Killed));
+            assert!(notices.iter().map(|(pid, _)| pid).eq(&pids));
+            assert!(notices.iter().all(|(_, reason)| *reason == ExitReason::Killed));
             assert!(parent.is_alive());
             parent.kill();
         }
     });
 }
 
-/// Spawns a process that fails at once, and goes on only when it is dead.
+/// Spawns two processes that fail at once, and waits in the same turn until both are dead.
 struct SpawnAndWait;
 impl Message for SpawnAndWait {
     type Reply = Vec<Pid>;
@@ -115,7 +115,7 @@ impl Handle<SpawnAndWait> for Parent {
 }
 
 #[test]
-fn why_a_monitored_child_ends_is_told_however_soon_it_does() {
+fn a_monitor_reports_the_exit_reason_of_a_child_however_soon_it_ends() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let parent = Parent::default();
@@ -123,10 +123,10 @@ fn why_a_monitored_child_ends_is_told_however_soon_it_does() {
         let parent = runtime.spawn(parent).unwrap();
         let pids = parent.call(SpawnAndWait).await.unwrap();
         eventually(|| ends.lock().unwrap().len() == 2).await;
-        let mut told = ends.lock().unwrap().clone();
-        told.sort_by_key(|(pid, _)| pids.iter().position(|other| other == pid));
+        let mut notices = ends.lock().unwrap().clone();
+        notices.sort_by_key(|(pid, _)| pids.iter().position(|other| other == pid));
         let panicked = ExitReason::Panicked("at once".into());
-        assert_eq!(told, [(pids[0], panicked.clone()), (pids[1], panicked)]);
+        assert_eq!(notices, [(pids[0], panicked.clone()), (pids[1], panicked)]);
     });
 }
 
@@ -150,7 +150,7 @@ fn a_supervised_child_has_its_bound_after_a_restart_too() {
 }
 
 #[test]
-fn many_from_outside_take_a_bound() {
+fn many_processes_spawned_from_outside_have_a_bound() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let counters = runtime.spawner().mailbox(BOUND);

@@ -1,4 +1,4 @@
-//! Many of everything, on all workers, with the sums checked.
+//! Many processes, messages, exits and panics, on all workers, with checked sums.
 
 use crate::{Add, Counter, runtime, scaled};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ fn spawn_call_and_exit_from_many_threads_reuse_slots_without_mixing_up() {
                 sum += child.call(Add(1)).await.unwrap();
                 if let Some(former) = former.replace(child) {
                     assert_ne!(former, child);
-                    // May still be stopping, but must never reach the new child.
+                    // The old child may still be stopping, but its address never reaches the new child.
                     let _ = former.send(Add(1_000_000));
                 }
                 child.stop();
@@ -159,9 +159,9 @@ fn ten_thousand_panics_leave_the_others_alone() {
     });
 }
 
-/// Two processes that keep each other awake, and wake a third each time, must not starve it.
+/// Processes that keep each other awake, and wake a third process each time, must not starve it.
 #[test]
-fn busy_pairs_leave_room_for_the_others() {
+fn busy_pairs_do_not_starve_other_processes() {
     struct Churner;
     impl Process for Churner {}
     struct Churn(u64);

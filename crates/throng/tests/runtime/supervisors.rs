@@ -1,5 +1,5 @@
-//! Supervisors: who is started, stopped and started again, in which order, and what becomes of
-//! what was sent to the dead.
+//! Supervisors: the order in which children are started, stopped and restarted, and the fate of
+//! messages to dead children.
 
 use crate::{Add, AddSlowly, Counter, Fail, eventually, runtime, scaled};
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use throng::{
 const MANY: u32 = 1_000_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What happened, in order.
+/// The events of the children, in order.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -31,7 +31,7 @@ impl Log {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 
-    /// A child that notes its start and its end.
+    /// Returns the spec of a child that logs its start and its end.
     fn child(&self, name: &'static str) -> ChildSpec<Noted> {
         let log = self.clone();
         ChildSpec::new(move || Noted { name, log: log.clone(), fails: false, lingers: false })
@@ -51,15 +51,15 @@ impl Log {
 struct Noted {
     name: &'static str,
     log: Log,
-    /// Whether its first hook panics.
+    /// Whether the `started` hook panics.
     fails: bool,
-    /// Whether its last hook does not end.
+    /// Whether the `stopping` hook never ends.
     lingers: bool,
 }
 
 impl Process for Noted {
     async fn started(&mut self, _: &mut Context<Self>) {
-        // Long enough that a supervisor which does not wait would start the next one first.
+        // Long enough that a supervisor that does not wait would start the next child first.
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert!(!self.fails, "on purpose");
         self.log.note("start", self.name);
@@ -94,7 +94,7 @@ fn counter() -> Counter {
     Counter { count: 0 }
 }
 
-/// Three children that note what happens to them.
+/// Adds three children that log their starts and ends, and returns their handles.
 fn three(spec: SupervisorSpec, log: &Log) -> (SupervisorSpec, [Child<Noted>; 3]) {
     let children = ["a", "b", "c"].map(|name| log.child(name));
     let handles = [children[0].handle(), children[1].handle(), children[2].handle()];
@@ -110,12 +110,12 @@ async fn crash(child: &Child<Noted>) {
     eventually(|| child.address().is_some_and(|address| address.pid() != pid)).await;
 }
 
-/// Brings a process's end about, and says why it ended.
-async fn end_of(pid: Pid, bring_about: impl FnOnce()) -> ExitReason {
+/// Has `cause` end a process, and returns its exit reason.
+async fn end_of(pid: Pid, cause: impl FnOnce()) -> ExitReason {
     let mut end = pin!(pid.exited());
-    // From its first poll on it is told.
+    // The first poll registers the waker, so that the exit reason is not missed.
     assert!(poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx).is_pending())).await);
-    bring_about();
+    cause();
     end.await
 }
 
@@ -135,7 +135,7 @@ fn children_start_in_order_and_stop_in_reverse() {
 }
 
 #[test]
-fn a_supervisor_told_to_exit_stops_its_children_and_gives_the_same_reason() {
+fn a_supervisor_asked_to_exit_stops_its_children_and_exits_with_the_same_reason() {
     let runtime = runtime();
     let log = Log::default();
     let (spec, _) = three(Supervisor::one_for_all(), &log);
@@ -149,7 +149,7 @@ fn a_supervisor_told_to_exit_stops_its_children_and_gives_the_same_reason() {
 }
 
 #[test]
-fn one_for_one_restarts_the_dead_one_alone() {
+fn one_for_one_restarts_the_dead_child_alone() {
     let runtime = runtime();
     let log = Log::default();
     let (spec, [a, b, c]) = three(Supervisor::one_for_one(), &log);
@@ -179,7 +179,7 @@ fn one_for_all_restarts_all() {
 }
 
 #[test]
-fn rest_for_one_restarts_the_dead_one_and_those_after_it() {
+fn rest_for_one_restarts_the_dead_child_and_the_children_after_it() {
     let runtime = runtime();
     let log = Log::default();
     let (spec, [a, b, _]) = three(Supervisor::rest_for_one(), &log);
@@ -195,7 +195,7 @@ fn rest_for_one_restarts_the_dead_one_and_those_after_it() {
 }
 
 #[test]
-fn a_child_that_does_not_start_stops_those_before_it_and_start_says_why() {
+fn a_child_that_does_not_start_stops_earlier_children_and_start_returns_the_reason() {
     let runtime = runtime();
     let log = Log::default();
     let spec = || {
@@ -221,7 +221,7 @@ fn a_closure_that_fails_or_panics_is_a_start_that_failed() {
     let error = Supervisor::one_for_one().child("a", refuses).start(&runtime).unwrap_err();
     let reason = ExitReason::other("no such file");
     assert_eq!(error, SupervisorError::Child { id: "a".into(), reason });
-    // Its panic is printed, because the hook that quiets those of processes does so by thread.
+    // This panic is printed, because the quiet panic hook suppresses only panics on workers.
     let panics = || -> Counter { panic!("in the closure") };
     let error = Supervisor::one_for_one().child("b", panics).start(&runtime).unwrap_err();
     let reason = ExitReason::Panicked("in the closure".into());
@@ -237,14 +237,14 @@ fn two_children_cannot_have_one_id() {
 }
 
 #[test]
-fn what_was_queued_at_the_crash_is_dropped_and_what_comes_later_reaches_the_next() {
+fn messages_queued_at_a_crash_are_dropped_and_later_ones_reach_the_next_incarnation() {
     let runtime = runtime();
     let child = ChildSpec::new(counter);
     let handle = child.handle();
     let supervisor = Supervisor::one_for_one().child("counter", child).start(&runtime).unwrap();
     runtime.block_on(async |_| {
         let first = handle.address().unwrap();
-        // All are queued behind one that takes its time.
+        // All messages are queued behind a slow call.
         let slow = AddSlowly(1, Duration::from_millis(20));
         let (slow, cast, fail, call) = tokio::join!(
             handle.call(slow),
@@ -259,9 +259,13 @@ fn what_was_queued_at_the_crash_is_dropped_and_what_comes_later_reaches_the_next
         assert!(matches!(call, Err(CallError::Died(reason)) if reason == panicked));
         eventually(|| handle.address().is_some_and(|address| address != first)).await;
         assert!(matches!(first.send(Add(1)), Err(SendError::NoProcess(Add(1)))));
-        assert_eq!(handle.call(Add(1)).await.unwrap(), 1, "a fresh state, and nothing queued");
+        assert_eq!(
+            handle.call(Add(1)).await.unwrap(),
+            1,
+            "the state is not fresh, or a queued message was kept"
+        );
 
-        // While none runs, all is handed back.
+        // While no incarnation runs, all messages are handed back.
         supervisor.terminate_child("counter").await.unwrap();
         assert!(matches!(handle.send(Add(7)), Err(SendError::NoProcess(Add(7)))));
         assert!(matches!(handle.call(Add(8)).await, Err(CallError::NoProcess(Add(8)))));
@@ -333,11 +337,15 @@ fn transient_children_restart_after_faults_only_and_temporary_ones_never() {
         crash(&handle).await;
         handle.call(Quit(ExitReason::Normal)).await.unwrap();
         doomed.send(Fail("on purpose")).unwrap();
-        // It learns of both exits in its own time.
+        // The supervisor learns of both exits in its own time.
         loop {
             let children = supervisor.which_children().await.unwrap();
             if children.len() == 1 && children[0].state == ChildState::Stopped {
-                assert_eq!(children[0].id.as_deref(), Some("t"), "may be started again by its id");
+                assert_eq!(
+                    children[0].id.as_deref(),
+                    Some("t"),
+                    "the stopped child has lost its id"
+                );
                 break;
             }
             tokio::task::yield_now().await;
@@ -387,7 +395,7 @@ fn a_start_that_fails_is_tried_again_until_it_succeeds_or_the_intensity_is_excee
         eventually(|| starts.load(Ordering::SeqCst) == 5).await;
         eventually(|| handle.address().is_some()).await;
         assert!(supervisor.is_alive());
-        // One more is one too many.
+        // Another restart exceeds the intensity.
         handle.send(Fail("on purpose")).unwrap();
         supervisor.pid().exited().await;
         assert_eq!(starts.load(Ordering::SeqCst), 5);
@@ -413,7 +421,7 @@ fn an_inner_supervisor_that_gives_up_is_restarted_by_the_outer_and_handles_follo
         assert_eq!(inner.address().unwrap().count_children().await.unwrap().active, 1);
         let count = outer.count_children().await.unwrap();
         assert_eq!((count.specs, count.active, count.supervisors, count.workers), (1, 1, 1, 0));
-        // The next escalates to the top.
+        // The next crash ends the outer supervisor too.
         handle.send(Fail("on purpose")).unwrap();
         outer.pid().exited().await;
         eventually(|| runtime.process_count() == 0).await;
@@ -448,7 +456,7 @@ fn a_child_that_does_not_stop_in_time_is_killed() {
         supervisor.pid().exited().await;
         eventually(|| runtime.process_count() == 0).await;
     });
-    assert_eq!(log.take(), ["stop a"], "the others had no chance to say so");
+    assert_eq!(log.take(), ["stop a"], "a killed child has run its hook");
 }
 
 #[test]
@@ -535,7 +543,7 @@ fn a_name_goes_with_the_child_to_its_next_incarnation() {
         let taken = ChildSpec::new(counter).register("counter");
         let failed = supervisor.start_child("other", taken).await;
         assert!(matches!(failed, Err(ChildError::Failed(_))));
-        assert!(handle.address().is_some(), "the holder keeps it");
+        assert!(handle.address().is_some(), "the holder of the name has gone");
     });
 }
 
@@ -602,7 +610,7 @@ fn a_supervisor_started_in_a_process_ends_with_it_and_its_failure_to_start_does_
 }
 
 #[test]
-fn crowds_of_dynamic_children_restart_and_stop() {
+fn many_dynamic_children_restart_and_stop() {
     let runtime = runtime();
     let children = scaled(20_000);
     let sessions = Supervisor::dynamic().intensity(u32::MAX, MINUTE).start(&runtime).unwrap();
@@ -617,7 +625,7 @@ fn crowds_of_dynamic_children_restart_and_stop() {
             handles.iter().for_each(|handle| handle.send(Fail("on purpose")).unwrap());
             for handle in &handles {
                 eventually(|| handle.address().is_some_and(|it| !before.contains(&it))).await;
-                assert_eq!(handle.call(Add(round)).await.unwrap(), round, "a fresh state");
+                assert_eq!(handle.call(Add(round)).await.unwrap(), round, "the state is not fresh");
             }
         }
         let count = sessions.count_children().await.unwrap();
@@ -629,7 +637,7 @@ fn crowds_of_dynamic_children_restart_and_stop() {
 }
 
 #[test]
-fn a_shutdown_lets_supervised_children_handle_what_is_queued() {
+fn a_shutdown_lets_supervised_children_handle_queued_messages() {
     struct Recorder(Arc<AtomicU64>);
     impl Process for Recorder {}
     impl Handle<Add> for Recorder {
@@ -655,7 +663,7 @@ fn a_shutdown_lets_supervised_children_handle_what_is_queued() {
 }
 
 #[test]
-fn restarts_do_not_hold_the_shutdown_up() {
+fn restarts_do_not_delay_the_shutdown() {
     let runtime = runtime();
     let spec = (0..10)
         .fold(Supervisor::one_for_one().intensity(u32::MAX, MINUTE), |spec, index| {

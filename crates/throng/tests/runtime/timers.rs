@@ -6,23 +6,23 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use throng::prelude::*;
 
-/// A test waits so long for what must come.
+/// Longest wait for an expected event.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// A timer that no test waits for.
+/// Delay of a timer that never fires during a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// Tells what happens to it.
-struct Teller(mpsc::Sender<Told>);
+/// Reports its messages and receive timeouts.
+struct Reporter(mpsc::Sender<Notice>);
 
 #[derive(PartialEq, Eq, Debug)]
-enum Told {
+enum Notice {
     Said(u64),
     TimedOut,
 }
 
-impl Process for Teller {
+impl Process for Reporter {
     async fn timeout(&mut self, _: &mut Context<Self>) {
-        self.0.send(Told::TimedOut).unwrap();
+        self.0.send(Notice::TimedOut).unwrap();
     }
 }
 
@@ -31,30 +31,30 @@ struct Say(u64);
 impl Message for Say {
     type Reply = ();
 }
-impl Handle<Say> for Teller {
+impl Handle<Say> for Reporter {
     async fn handle(&mut self, Say(number): Say, _: &mut Context<Self>) {
-        self.0.send(Told::Said(number)).unwrap();
+        self.0.send(Notice::Said(number)).unwrap();
     }
 }
 
-/// Arms the receive timeout, having waited for something first.
+/// Arms the receive timeout, in a turn that then suspends.
 struct Expect(Duration);
 impl Message for Expect {
     type Reply = ();
 }
-impl Handle<Expect> for Teller {
+impl Handle<Expect> for Reporter {
     async fn handle(&mut self, Expect(time): Expect, cx: &mut Context<Self>) {
         cx.receive_timeout(time);
         tokio::task::yield_now().await;
     }
 }
 
-fn teller(runtime: &RuntimeHandle) -> (Address<Teller>, mpsc::Receiver<Told>) {
+fn reporter(runtime: &RuntimeHandle) -> (Address<Reporter>, mpsc::Receiver<Notice>) {
     let (sender, receiver) = mpsc::channel();
-    (runtime.spawn(Teller(sender)).unwrap(), receiver)
+    (runtime.spawn(Reporter(sender)).unwrap(), receiver)
 }
 
-/// Counts how often it is dropped.
+/// Counts its drops.
 #[derive(Clone)]
 struct Counted(Arc<AtomicU64>);
 impl Drop for Counted {
@@ -74,7 +74,7 @@ impl Handle<Counted> for Counter {
 fn until(mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "this never comes true");
+        assert!(begun.elapsed() < PATIENCE, "the condition never holds");
         std::thread::yield_now();
     }
 }
@@ -82,18 +82,18 @@ fn until(mut holds: impl FnMut() -> bool) {
 #[test]
 fn messages_come_in_the_order_of_their_times_and_never_early() {
     let runtime = runtime();
-    let (teller, told) = teller(&runtime);
+    let (reporter, notices) = reporter(&runtime);
     let begun = Instant::now();
-    // Far enough apart that all are set before the first is due, however slow the machine.
+    // Late enough that all are set before the first is due, also under Miri.
     let unit = if cfg!(miri) { 100 } else { 1 };
     let timers: Vec<_> = [90, 10, 50, 170]
-        .map(|delay| runtime.send_after(teller, Duration::from_millis(delay * unit), Say(delay)))
+        .map(|delay| runtime.send_after(reporter, Duration::from_millis(delay * unit), Say(delay)))
         .into();
     for delay in [10, 50, 90, 170] {
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(delay)));
+        assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(delay)));
         assert!(begun.elapsed() >= Duration::from_millis(delay * unit), "early");
     }
-    assert!(timers.iter().all(|timer| !timer.cancel()), "all have fired");
+    assert!(timers.iter().all(|timer| !timer.cancel()), "a timer that has fired can be cancelled");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_cancelled_timer_drops_its_message_at_once_and_sends_nothing() {
     for (index, timer) in (1..).zip(timers) {
         assert!(timer.cancel());
         assert_eq!(dropped.load(Ordering::SeqCst), index);
-        assert!(!timer.cancel(), "only once");
+        assert!(!timer.cancel(), "a timer can be cancelled twice");
     }
 }
 
@@ -120,13 +120,13 @@ fn a_timer_outlives_its_handle_but_not_its_process_nor_the_runtime() {
     drop(runtime.send_after(counter, Duration::from_millis(1), Counted(dropped.clone())));
     until(|| dropped.load(Ordering::SeqCst) == 1);
     assert_eq!(runtime.block_on(async |_| counter.call(Add(0)).await).unwrap(), 1);
-    // To a process that exits before.
+    // A timer whose process exits before it is due.
     let short = runtime.spawn(Counter { count: 0 }).unwrap();
     let timer = runtime.send_after(short, Duration::from_millis(20), Counted(dropped.clone()));
     short.stop();
     until(|| dropped.load(Ordering::SeqCst) == 2);
     assert!(!timer.cancel());
-    // Still waiting when the runtime ends; and set after that.
+    // A timer that waits when the runtime ends, and another that is set after that.
     let waiting = runtime.send_after(counter, NEVER, Counted(dropped.clone()));
     let handle = runtime.handle().clone();
     runtime.shutdown(PATIENCE);
@@ -169,7 +169,7 @@ fn the_timers_of_a_process_end_with_it() {
         let mut timers = runtime.block_on(async |_| setter.call(own).await).unwrap();
         timers.push(runtime.send_after(setter, NEVER, Counted(dropped.clone())));
         timers.push(runtime.send_every(setter, NEVER, Counted(dropped.clone())));
-        // One of another process, which lives on.
+        // A timer of another process, which stays alive.
         let other = runtime.spawn(Setter).unwrap();
         let stays = Counted(Arc::default());
         let others = runtime.send_after(other, NEVER, stays.clone());
@@ -179,10 +179,13 @@ fn the_timers_of_a_process_end_with_it() {
             1 => setter.kill(),
             _ => setter.send(Fail("on purpose")).unwrap(),
         }
-        // A watcher is told when the messages are dropped.
+        // `exited` resolves only after the messages are dropped.
         let _ = runtime.block_on(async |_| setter.pid().exited().await);
         until(|| dropped.load(Ordering::SeqCst) == 4);
-        assert!(!timers.iter().any(throng::Timer::cancel), "there is nothing left to cancel");
+        assert!(
+            !timers.iter().any(throng::Timer::cancel),
+            "a timer of an exited process can be cancelled"
+        );
         assert_eq!(stays.0.load(Ordering::SeqCst), 0);
         assert!(others.cancel());
     }
@@ -231,7 +234,7 @@ fn a_message_dropped_with_its_process_may_use_timers_and_panic() {
         drop(runtime.send_after(dies, NEVER, message));
     }
     dies.stop();
-    // Each of them, and its two timers.
+    // Each message, and the messages of its two timers.
     until(|| dropped.load(Ordering::SeqCst) == 3 * count);
     assert_eq!(runtime.block_on(async |_| lives.call(Add(1)).await).unwrap(), 1);
 }
@@ -286,18 +289,22 @@ fn a_message_may_hold_a_handle_of_the_runtime_it_waits_in() {
 #[test]
 fn an_interval_beats_until_it_is_cancelled() {
     let runtime = runtime();
-    let (teller, told) = teller(&runtime);
-    let timer = runtime.send_every(teller, Duration::from_millis(2), Say(1));
+    let (reporter, notices) = reporter(&runtime);
+    let timer = runtime.send_every(reporter, Duration::from_millis(2), Say(1));
     for _ in 0..scaled(1_000).min(20) {
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(1)));
+        assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(1)));
     }
     assert!(timer.cancel());
     assert!(!timer.cancel());
-    // One may be in a turn; after that turn there is none.
-    teller.send(Say(2)).unwrap();
-    until(|| told.recv_timeout(PATIENCE) == Ok(Told::Said(2)));
-    teller.send(Expect(Duration::from_millis(30))).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut), "no beat comes between");
+    // A beat may be in a turn. After that turn there is none.
+    reporter.send(Say(2)).unwrap();
+    until(|| notices.recv_timeout(PATIENCE) == Ok(Notice::Said(2)));
+    reporter.send(Expect(Duration::from_millis(30))).unwrap();
+    assert_eq!(
+        notices.recv_timeout(PATIENCE),
+        Ok(Notice::TimedOut),
+        "a beat came after the cancellation"
+    );
 }
 
 #[test]
@@ -333,7 +340,7 @@ fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
-    /// Waits until it is told to go on.
+    /// Suspends the turn until its receiver gets a message.
     struct Wait(tokio::sync::oneshot::Receiver<()>);
     impl Message for Wait {
         type Reply = ();
@@ -343,12 +350,12 @@ fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
             go_on.await.unwrap();
         }
     }
-    struct Look(mpsc::Sender<u64>);
-    impl Message for Look {
+    struct Read(mpsc::Sender<u64>);
+    impl Message for Read {
         type Reply = ();
     }
-    impl Handle<Look> for Slow {
-        async fn handle(&mut self, Look(seen): Look, _: &mut Context<Self>) {
+    impl Handle<Read> for Slow {
+        async fn handle(&mut self, Read(seen): Read, _: &mut Context<Self>) {
             seen.send(self.0.load(Ordering::SeqCst)).unwrap();
         }
     }
@@ -359,9 +366,9 @@ fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
     slow.send(Wait(wait)).unwrap();
     let timer = runtime.send_every(slow, Duration::from_millis(1), Beat);
     std::thread::sleep(Duration::from_millis(30));
-    // Queued behind the one beat there is.
+    // Queued behind the single beat.
     let (sender, receiver) = mpsc::channel();
-    slow.send(Look(sender)).unwrap();
+    slow.send(Read(sender)).unwrap();
     go_on.send(()).unwrap();
     let seen = receiver.recv_timeout(PATIENCE).unwrap();
     assert!(seen <= 1, "{seen} beats were waiting");
@@ -372,43 +379,50 @@ fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
 #[test]
 fn a_receive_timeout_comes_unless_a_message_does() {
     let runtime = runtime();
-    let (teller, told) = teller(&runtime);
+    let (reporter, notices) = reporter(&runtime);
     for _ in 0..3 {
-        teller.send(Expect(Duration::from_millis(5))).unwrap();
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut));
+        reporter.send(Expect(Duration::from_millis(5))).unwrap();
+        assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::TimedOut));
     }
-    // Ended by a message, set anew for later, ended again.
-    teller.send(Expect(Duration::from_secs(1))).unwrap();
-    teller.send(Say(1)).unwrap();
-    teller.send(Expect(Duration::from_millis(5))).unwrap();
-    teller.send(Expect(Duration::from_millis(40))).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(1)));
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut));
-    teller.send(Expect(Duration::from_millis(20))).unwrap();
-    teller.send(Say(2)).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(2)));
-    assert_eq!(told.recv_timeout(Duration::from_millis(100)), Err(mpsc::RecvTimeoutError::Timeout));
+    // A message ends the timeout. The next two set it again, the second for a later time.
+    reporter.send(Expect(Duration::from_secs(1))).unwrap();
+    reporter.send(Say(1)).unwrap();
+    reporter.send(Expect(Duration::from_millis(5))).unwrap();
+    reporter.send(Expect(Duration::from_millis(40))).unwrap();
+    assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(1)));
+    assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::TimedOut));
+    reporter.send(Expect(Duration::from_millis(20))).unwrap();
+    reporter.send(Say(2)).unwrap();
+    assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(2)));
+    assert_eq!(
+        notices.recv_timeout(Duration::from_millis(100)),
+        Err(mpsc::RecvTimeoutError::Timeout)
+    );
 }
 
 #[test]
 fn a_receive_timeout_of_zero_comes_when_the_mailbox_is_empty() {
     let runtime = runtime();
-    let (teller, told) = teller(&runtime);
+    let (reporter, notices) = reporter(&runtime);
     struct Both;
     impl Message for Both {
         type Reply = ();
     }
-    impl Handle<Both> for Teller {
+    impl Handle<Both> for Reporter {
         async fn handle(&mut self, _: Both, cx: &mut Context<Self>) {
             cx.address().send(Say(1)).unwrap();
             cx.receive_timeout(Duration::ZERO);
         }
     }
-    teller.send(Both).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::Said(1)));
-    teller.send(Expect(Duration::ZERO)).unwrap();
-    assert_eq!(told.recv_timeout(PATIENCE), Ok(Told::TimedOut));
-    assert_eq!(told.try_recv(), Err(mpsc::TryRecvError::Empty), "the message ended the first");
+    reporter.send(Both).unwrap();
+    assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(1)));
+    reporter.send(Expect(Duration::ZERO)).unwrap();
+    assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::TimedOut));
+    assert_eq!(
+        notices.try_recv(),
+        Err(mpsc::TryRecvError::Empty),
+        "the message did not end the first timeout"
+    );
 }
 
 #[test]
@@ -416,7 +430,7 @@ fn a_receive_timeout_and_the_deadlines_of_calls_share_one_alarm() {
     struct Caller(Address<Counter>, mpsc::Sender<&'static str>);
     impl Process for Caller {
         async fn timeout(&mut self, cx: &mut Context<Self>) {
-            // A call that is late, in the very hook; then the time is set anew.
+            // A call times out in this hook, and then the receive timeout is set again.
             let late = self.0.call(crate::AddSlowly(1, NEVER)).within(Duration::from_millis(5));
             assert!(matches!(late.await, Err(CallError::TimedOut { .. })));
             self.1.send("timed out").unwrap();
@@ -437,11 +451,11 @@ fn a_receive_timeout_and_the_deadlines_of_calls_share_one_alarm() {
     }
     let runtime = runtime();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let (sender, told) = mpsc::channel();
+    let (sender, notices) = mpsc::channel();
     let caller = runtime.spawn(Caller(counter, sender)).unwrap();
     caller.send(Begin).unwrap();
     for expected in ["begun", "timed out", "timed out", "timed out"] {
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(expected));
+        assert_eq!(notices.recv_timeout(PATIENCE), Ok(expected));
     }
 }
 

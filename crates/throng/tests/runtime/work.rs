@@ -8,7 +8,7 @@ use std::time::Duration;
 use throng::BlockingError;
 use throng::prelude::*;
 
-/// Collects what is piped to it.
+/// Collects the results piped to it.
 #[derive(Default)]
 struct Owner {
     results: Vec<u64>,
@@ -81,14 +81,14 @@ fn piped_futures_run_side_by_side_and_come_back_as_messages() {
         };
         results.sort_unstable();
         assert_eq!(results, (0..count).collect::<Vec<_>>());
-        // Of a pipe that has ended before it was monitored, no more is known.
+        // A pipe that has ended before it was monitored is reported as `NoProcess`.
         assert!(down.iter().all(|why| matches!(why, ExitReason::Normal | ExitReason::NoProcess)));
         assert_eq!(runtime.process_count(), 1);
     });
 }
 
 #[test]
-fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_tells() {
+fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_fires() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let owner = runtime.spawn(Owner::default()).unwrap();
@@ -103,10 +103,10 @@ fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_tells()
         };
         assert_eq!(results, []);
         assert!(down.contains(&ExitReason::Killed));
-        // The other may have been over before it was monitored.
+        // The panicking pipe may have ended before it was monitored.
         let panicked = ExitReason::Panicked("on purpose".into());
         assert!(down.contains(&panicked) || down.contains(&ExitReason::NoProcess));
-        // Nor is anybody harmed by a result that nobody is left to take.
+        // A result whose owner has exited is dropped.
         let pipe = owner.call(Pipe::Slow(1)).await.unwrap();
         owner.kill();
         pipe.exited().await;
@@ -117,7 +117,7 @@ fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_tells()
 }
 
 #[test]
-fn blocking_closures_hold_up_nobody_else() {
+fn blocking_closures_delay_no_other_process() {
     struct Blocker;
     impl Process for Blocker {}
     struct Wait(std::sync::mpsc::Receiver<u64>);
@@ -150,14 +150,14 @@ fn blocking_closures_hold_up_nobody_else() {
     });
 }
 
-/// Sends and spawns many at once, from a process and from the outside.
-struct Crowd;
-impl Process for Crowd {}
+/// Runs [`send_to_many`] inside a process.
+struct Runner;
+impl Process for Runner {}
 struct Run(u64);
 impl Message for Run {
     type Reply = ();
 }
-impl Handle<Run> for Crowd {
+impl Handle<Run> for Runner {
     async fn handle(&mut self, Run(count): Run, cx: &mut Context<Self>) {
         send_to_many(cx.runtime().clone(), count).await;
     }
@@ -179,15 +179,15 @@ async fn send_to_many(runtime: RuntimeHandle, count: u64) {
     assert_eq!(counters.len() as u64, count);
     counters.send_all(Bump(1)).unwrap();
     counters.send_all(Bump(10)).unwrap();
-    let recipients: Vec<Recipient<Bump>> = counters.iter().map(|&one| one.into()).collect();
+    let recipients: Vec<Recipient<Bump>> = counters.iter().map(|&counter| counter.into()).collect();
     recipients.send_all(Bump(100)).unwrap();
     for (number, counter) in (0..).zip(&counters) {
         assert_eq!(counter.call(Bump(0)).await.unwrap(), number + 111);
     }
     let (gone, _) = counters.split_at(counters.len() / 2);
-    for one in gone {
-        one.kill();
-        one.pid().exited().await;
+    for counter in gone {
+        counter.kill();
+        counter.pid().exited().await;
     }
     let error = counters.send_all(Bump(1)).unwrap_err();
     assert_eq!(error.failed.iter().map(|(to, _)| *to).collect::<Vec<_>>(), gone);
@@ -201,19 +201,19 @@ async fn send_to_many(runtime: RuntimeHandle, count: u64) {
 }
 
 #[test]
-fn messages_to_many_reach_each_and_say_who_is_gone() {
+fn messages_to_many_reach_each_and_report_exited_receivers() {
     let runtime = runtime();
     let count = scaled(5_000);
     runtime.block_on(async |runtime| {
         send_to_many(runtime.clone(), count).await;
-        let crowd = runtime.spawn(Crowd).unwrap();
-        crowd.call(Run(count)).within(Duration::from_secs(60)).await.unwrap();
+        let runner = runtime.spawn(Runner).unwrap();
+        runner.call(Run(count)).within(Duration::from_secs(60)).await.unwrap();
     });
 }
 
 #[test]
-fn a_clone_that_panics_strands_nobody() {
-    /// Can be cloned so many times.
+fn a_clone_that_panics_recalls_no_sent_message() {
+    /// A message that can be cloned as many times as its number says.
     struct Fragile(Arc<AtomicU64>);
     impl Clone for Fragile {
         fn clone(&self) -> Fragile {
@@ -241,11 +241,15 @@ fn a_clone_that_panics_strands_nobody() {
         }
         counts
     });
-    assert_eq!(counts, [10, 11, 2, 3], "two were sent before the third clone");
+    assert_eq!(
+        counts,
+        [10, 11, 2, 3],
+        "not exactly the two messages before the failed clone were sent"
+    );
 }
 
 #[test]
-fn those_for_whom_there_is_no_room_are_handed_back() {
+fn states_beyond_the_process_limit_are_handed_back() {
     struct Starts(u64);
     impl Process for Starts {
         async fn started(&mut self, _: &mut Context<Self>) {
