@@ -1,18 +1,18 @@
 %% The processes of a scenario, and the commands they carry out.
 %%
-%% A process of kind `process` takes its messages in order, as a gen_server does; one of kind
-%% `async` takes only commands by itself, and everything else when a command tells it to receive.
-%% A `child` is a gen_server under a supervisor, and so is, without one, who was spawned linked: that
-%% has a parent.
+%% A process of kind `process` takes its messages in order, as a gen_server does. A process of kind
+%% `async` receives by itself only commands, and other messages only by the command `receive`. A
+%% `child` is a gen_server under a supervisor. A process that was spawned linked is a gen_server too,
+%% without a supervisor, because it has a parent.
 %%
-%% Invariant: whatever one of them notices, it tells the observer at once.
+%% Invariant: a process reports each signal and message to the observer at once.
 -module(actor).
 -behaviour(gen_server).
 -export([spawn/5, run/2, reason/1, names/1, start_child/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Spawns an actor by Spawn, one of erlang's functions of that name. It is known to the observer
-%% when this returns what Spawn returned.
+%% Spawns an actor by Spawn, a spawning function of the module erlang, and returns its result. The
+%% observer knows the actor by then.
 spawn(Spawn, Kind, Name, Observer, Driver) ->
     State = #{kind => Kind, observer => Observer, driver => Driver, timeout => infinity},
     Spawned = Spawn(fun() -> receive go -> loop(State) end end),
@@ -53,7 +53,7 @@ handle({'DOWN', Monitor, process, Pid, Reason}, State) ->
 handle(stop, _) ->
     exit(normal).
 
-%% Carries out commands, one after the other; gives the state after them.
+%% Carries out commands in order, and returns the state after them.
 run(Commands, State) ->
     lists:foldl(fun command/2, State, Commands).
 
@@ -87,7 +87,7 @@ command(["crash"], _) ->
 command(["say" | Words], State) ->
     event(State, ["says ", lists:join(" ", Words)]),
     State;
-%% What to do when the next exit, or the next down, has arrived.
+%% Keeps a command, to be carried out when the next exit, or the next down, has arrived.
 command(["on_exit" | Command], State) ->
     State#{on_exit => [Command]};
 command(["on_down" | Command], State) ->
@@ -207,11 +207,11 @@ monitored(Name, Monitor, State) ->
 text(Words) ->
     {text, lists:flatten(lists:join(" ", Words))}.
 
-%% A list of names as the log has it.
+%% Formats a list of names for the log.
 names([]) -> "nobody";
 names(Names) -> lists:join(" ", Names).
 
-%% Names of scenarios that run at once must not meet.
+%% Makes a registered name unique among the scenarios that run at once.
 registered(Name, #{driver := Driver}) ->
     list_to_atom(Name ++ pid_to_list(Driver)).
 
@@ -224,15 +224,15 @@ pid(#{observer := Observer}, Name) ->
 label(#{observer := Observer}, Pid) ->
     observer:label(Observer, Pid).
 
-%% A reason as the log has it: an error is `crashed`, whatever it was. Only link/1 to a dead process
-%% is not: it takes a short way, and raises what else the exit signal would have said. A supervisor
-%% that did not start says why, and so does throng's in other words.
+%% Formats a reason for the log. Every error is `crashed`, except the `noproc` that link/1 to a dead
+%% process raises in place of an exit signal. The reason of a supervisor that did not start is
+%% `not_started`, because throng words it differently.
 reason(Reason) when is_atom(Reason) -> atom_to_list(Reason);
 reason({shutdown, {failed_to_start_child, _, _}}) -> "not_started";
 reason({noproc, Stack}) when is_list(Stack) -> "noproc";
 reason({_, Stack}) when is_list(Stack) -> "crashed".
 
-%% A child of a supervisor, as its specification starts it, or (`linked`) of any other process.
+%% Starts a child of a supervisor, by its specification, or (`linked`) of any other process.
 start_child(Name, Lane, Flags, {Observer, Driver}) ->
     gen_server:start_link(?MODULE, {Name, Lane, Flags, Observer, Driver}, []).
 

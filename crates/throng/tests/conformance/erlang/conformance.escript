@@ -1,13 +1,13 @@
 #!/usr/bin/env escript
 %%! -noshell
-%% Runs the scenarios of the files given, on Erlang/OTP itself, and prints each file again with the
-%% events that happened in place of those that stood there.
+%% Runs the scenarios of the given files on Erlang/OTP, and prints each file with its events replaced
+%% by the events that happened.
 %%
 %% Usage: conformance.escript FILE...
 %%
-%% Invariants: the scenarios of a file run at once, each with processes, names and tables of its
-%% own; what is printed is in the order of the file. A step is over when nothing has happened for a
-%% while, long against what any step takes.
+%% Invariants: the scenarios of a file run at once, each with processes, names and tables of its own,
+%% and are printed in the order of the file. A step is over after a pause without events that is much
+%% longer than any step takes.
 -mode(compile).
 
 main(Files) ->
@@ -24,7 +24,7 @@ load(File) ->
 run(File) ->
     {ok, Text} = file:read_file(File),
     Lines = string:split(string:trim(binary_to_list(Text), trailing), "\n", all),
-    %% What stood there as events, at the margin, is forgotten.
+    %% Indented lines are the old events, which are dropped.
     Kept = [Line || Line <- Lines, not lists:prefix("    ", Line)],
     {Head, Scenarios} = scenarios(Kept),
     Self = self(),

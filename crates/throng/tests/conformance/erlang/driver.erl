@@ -1,13 +1,13 @@
-%% The driver of one scenario: carries out its steps, one after the other, each when the one before
-%% has come to rest, and starts and asks its supervisors.
+%% The driver of a scenario: carries out its steps in order, each after the step before has come to
+%% rest, and starts and manages its supervisors.
 -module(driver).
 -behaviour(supervisor).
 -export([run/1, init/1, start_supervisor/5, start_each/4]).
 
-%% Long against anything that a step does.
+%% Much longer than any step takes.
 -define(REST_MS, 150).
 
-%% Runs the lines of a scenario; gives the events of each.
+%% Runs the lines of a scenario, and returns the events of each.
 run(Lines) ->
     process_flag(trap_exit, true),
     Observer = observer:start(),
@@ -46,7 +46,7 @@ command(["supervise", Name, Strategy, Intensity | Children], #{observer := Obser
     State;
 command(["start_child", Supervisor, Child], State) ->
     Spec = case string:split(Child, "()") of
-        %% One more of a dynamic supervisor's kind.
+        %% Another child of a dynamic supervisor's only kind.
         [Name, []] -> [Name];
         _ -> spec(Child, Supervisor, State)
     end,
@@ -86,7 +86,7 @@ child({Id, undefined, _, _}, _) -> [Id, "(not running)"];
 child({Id, restarting, _, _}, _) -> [Id, "(restarting)"];
 child({_, Pid, _, _}, State) -> label(Pid, State).
 
-%% Only a dynamic supervisor goes by the process instead of the id.
+%% Returns a process, for a dynamic supervisor, or an id, for all others.
 id(Name, State) ->
     case string:split(Name, "()") of
         [Bare, []] -> pid(Bare, State);
@@ -103,7 +103,8 @@ flush_exits() ->
 start_supervisor(Name, Lane, Definition, State, Observer) ->
     supervisor:start_link(?MODULE, {Name, Lane, Definition, State, Observer}).
 
-%% A supervisor: `STRATEGY INTENSITY/PERIOD[/AUTO_SHUTDOWN] CHILD...`, its children in the lane of the topmost.
+%% A supervisor: `STRATEGY INTENSITY/PERIOD[/AUTO_SHUTDOWN] CHILD...`. The events of its children are
+%% in the lane of the topmost supervisor.
 init({Name, Lane, {Strategy, Intensity, Children}, State, Observer}) ->
     observer:observe(Observer, {Name, Lane}, self()),
     [Restarts, Period | Auto] = string:lexemes(Intensity, "/"),
@@ -112,7 +113,7 @@ init({Name, Lane, {Strategy, Intensity, Children}, State, Observer}) ->
               auto_shutdown => list_to_atom(lists:append(Auto ++ ["never" || Auto =:= []]))},
     {ok, {Flags, [spec(Child, Lane, State) || Child <- Children]}}.
 
-%% `ID(WORD,...)`: a restart kind, a shutdown, and what else the child is to do.
+%% Returns a child's specification from `ID(WORD,...)`: a restart kind, a shutdown, and flags.
 spec(Text, Lane, #{observer := Observer, driver := Driver} = State) ->
     [Id | Rest] = string:lexemes(Text, "(,)"),
     Flags = [Word || Word <- Rest, restart(Word) =:= none, shutdown(Word) =:= none],
@@ -126,7 +127,7 @@ spec(Text, Lane, #{observer := Observer, driver := Driver} = State) ->
             Start = {?MODULE, start_supervisor, [Id, Lane, Definition, State, Observer]},
             Spec#{type => supervisor, shutdown => hd(Shutdowns ++ [infinity]), start => Start};
         _ when Id =:= "each" ->
-            %% The name comes with each child.
+            %% The call that starts a child gives its name.
             Spec#{start => {?MODULE, start_each, [Lane, Flags, {Observer, Driver}]}};
         _ ->
             Spec#{start => {actor, start_child, [Id, Lane, Flags, {Observer, Driver}]}}

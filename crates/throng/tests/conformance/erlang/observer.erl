@@ -1,11 +1,11 @@
-%% The observer of one scenario: who is called what, what happened in which order, and who ended.
+%% The observer of a scenario: the labels of its processes, and the log of its events and ends.
 %%
-%% Invariants: a process is known here before it can end, so each end is seen exactly once; names
-%% map to the process that bore them last, and each process keeps the label it was given.
+%% Invariants: a process is known here before it can end, so each end is seen exactly once. A name
+%% maps to the process that bore it last, and each process keeps the label it was given.
 -module(observer).
 -export([start/0, stop/1, observe/3, event/3, take/1, pid/2, label/2]).
 
-%% An observer is the process and the table of names that it keeps.
+%% Starts an observer: a process, and the table of names that it keeps.
 start() ->
     Names = ets:new(names, [public]),
     {spawn_link(fun() -> loop(Names, []) end), Names}.
@@ -16,7 +16,7 @@ stop({Pid, Names}) ->
     exit(Pid, kill),
     ok.
 
-%% Makes Pid known as Name in the lane of events that is called Lane, or like itself.
+%% Makes Pid known by a name and in a lane of events, and returns its label.
 observe({Observer, _}, Names, Pid) ->
     Observer ! {observe, self(), Names, Pid},
     receive {observed, Pid, Label} -> Label end.
@@ -25,8 +25,8 @@ event({Observer, _}, Pid, Text) ->
     Observer ! {event, Pid, Text},
     ok.
 
-%% What has happened since it was asked last, as lines in the order of the log: by lane, and the
-%% ends last.
+%% Returns the events since the last call, as lines in the order of the log: by lane, with the ends
+%% last.
 take({Observer, _}) ->
     Observer ! {take, self()},
     receive
@@ -34,7 +34,7 @@ take({Observer, _}) ->
         {'EXIT', Observer, Reason} -> exit(Reason)
     end.
 
-%% The process called Name: `c` is the youngest of that name, `c#1` the first.
+%% Returns the process with a name: `c` is the youngest with that name, `c#1` the first.
 pid({_, Table}, Name) ->
     case ets:lookup(Table, Name) of
         [{_, Pid}] -> Pid;
