@@ -286,7 +286,7 @@ fn supervisors_count_restarts_in_virtual_time() {
 }
 
 #[test]
-fn a_handle_follows_the_supervisor_that_lives() {
+fn a_handle_follows_the_live_supervisor() {
     /// Takes 50 ms to stop.
     struct Slow;
     impl Process for Slow {
@@ -368,7 +368,7 @@ fn a_start_that_fails_for_a_taken_name_leaves_nothing_behind() {
 
 /// A process runs a simulation in its turn, and can then still use its own context.
 #[test]
-fn a_handler_that_has_run_a_simulation_is_in_its_own_process_again() {
+fn a_handler_that_has_run_a_simulation_has_its_own_context_again() {
     #[derive(Debug, PartialEq)]
     struct Number(u64);
     impl Message for Number {

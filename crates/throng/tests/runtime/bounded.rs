@@ -329,7 +329,7 @@ fn a_request_to_stop_finds_room_and_keeps_its_place() {
             for number in 2..4 {
                 held.scribe.send(Note(number)).unwrap();
             }
-            assert!(held.scribe.stop(), "a second stop fits a full mailbox too");
+            assert!(held.scribe.stop(), "a second stop did not fit the full mailbox");
             assert_eq!(held.read().await, [0, 1]);
         });
     }
@@ -672,7 +672,7 @@ fn an_exhausted_budget_rejects_messages_to_all_processes_and_recovers() {
             assert!(matches!(scribe.deliver(Note(0)).await, Err(SendError::Overloaded(_))));
             assert_eq!(overloaded(scribe.call(Note(3)).await), 3);
         }
-        assert_eq!(bystander.read().await, [0_u64; 0], "the stop was handled, and no message");
+        assert_eq!(bystander.read().await, [0_u64; 0], "a message was accepted over the budget");
         assert!(matches!(bystander.scribe.send(Note(0)), Err(SendError::NoProcess(_))));
         held.gate.open();
         assert_eq!(held.heard(sent as usize).await.len() as u64, sent);

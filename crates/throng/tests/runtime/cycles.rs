@@ -46,7 +46,7 @@ impl Handle<Visit> for Member {
                 visited.cycles += below.cycles;
             }
             Err(CallError::Cycle(_)) => visited.cycles += 1,
-            Err(error) => panic!("neither through nor a cycle: {error}"),
+            Err(error) => panic!("neither a reply nor a cycle: {error}"),
         };
         match self.way {
             Way::Call => {
@@ -213,7 +213,9 @@ fn async_processes_in_a_ring_get_the_error_too() {
         let (sender, both) = (sender.clone(), both.clone());
         runtime
             .spawn_async(|mut inbox: Inbox<Ping>| async move {
-                let Ping(Some(other)) = inbox.recv().await else { panic!("the first has one") };
+                let Ping(Some(other)) = inbox.recv().await else {
+                    panic!("the first ping has an address")
+                };
                 both.wait().await;
                 // The reply comes when the other process receives, which it does not while it calls.
                 let pinged = other.call(Ping(None)).within(FOR_EVER).await;

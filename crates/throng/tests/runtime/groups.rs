@@ -20,7 +20,7 @@ impl Handle<GroupEvent<Counter>> for Doorman {
 }
 
 #[test]
-fn a_process_belongs_as_often_as_it_joined() {
+fn a_process_is_a_member_as_often_as_it_joined() {
     let runtime = runtime();
     let group = runtime.group::<Counter>("kitchen");
     let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());

@@ -252,7 +252,7 @@ fn the_end_of_the_future_is_the_exit_of_the_process() {
     assert_eq!(stopped, no_luck);
 }
 
-/// Signals reach an async process at every await, and as messages if it asks for that.
+/// Signals reach an async process in any state, and as messages if it asks for that.
 #[test]
 fn signals_end_an_async_process_or_come_as_messages() {
     enum Notice {
@@ -487,7 +487,7 @@ fn a_flood_leaves_room_for_others() {
 
 /// A process starts, uses and ends a runtime in its turn, and can then still use its own context.
 #[test]
-fn a_handler_that_has_run_another_runtime_is_in_its_own_process_again() {
+fn a_handler_that_has_run_another_runtime_has_its_own_context_again() {
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
     let process = runtime

@@ -362,7 +362,7 @@ fn a_process_can_inspect_itself_during_a_turn() {
 }
 
 #[test]
-fn metrics_count_what_happened() {
+fn metrics_count_spawns_exits_panics_and_turns() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let processes: Vec<_> =

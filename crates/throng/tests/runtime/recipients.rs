@@ -15,7 +15,7 @@ impl Handle<Add> for Doubler {
 }
 
 #[test]
-fn recipients_send_and_call_whatever_handles_the_message() {
+fn recipients_send_to_and_call_any_process_that_handles_the_message() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();

@@ -134,7 +134,7 @@ fn a_piped_result_needs_no_room() {
 }
 
 #[test]
-fn a_piped_result_is_not_held_up_by_the_budget_of_all_mailboxes() {
+fn a_piped_result_does_not_wait_for_the_budget_of_all_mailboxes() {
     let runtime = Runtime::builder().workers(2).mailbox_budget(16 * 1024).start().unwrap();
     runtime.block_on(async |runtime| {
         let done = Arc::new(Notify::new());
@@ -234,7 +234,7 @@ fn a_waiting_question_comes_back_when_the_process_exits() {
         assert!(futures_poll(lined.as_mut()).is_pending());
         full.desk.kill();
         let Err(CallError::NoProcess(Count { reply })) = lined.await else {
-            panic!("it was not handed back");
+            panic!("the question was not handed back");
         };
         assert!(!reply.is_awaited());
     });
@@ -276,7 +276,7 @@ fn a_recipient_delivers_when_there_is_room() {
 }
 
 #[test]
-fn a_childs_handle_delivers_and_asks_and_hands_back_when_none_runs() {
+fn a_childs_handle_delivers_asks_and_hands_back_when_no_incarnation_runs() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();

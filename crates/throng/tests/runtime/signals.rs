@@ -149,7 +149,7 @@ fn an_exit_ends_linked_processes_unless_it_is_normal() {
 }
 
 #[test]
-fn exits_are_trapped_as_messages_after_what_was_sent() {
+fn trapped_exits_arrive_after_earlier_messages() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
     let (second, log) = stage.actor(true);

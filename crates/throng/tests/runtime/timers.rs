@@ -91,7 +91,7 @@ fn messages_come_in_the_order_of_their_times_and_never_early() {
         .into();
     for delay in [10, 50, 90, 170] {
         assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(delay)));
-        assert!(begun.elapsed() >= Duration::from_millis(delay * unit), "early");
+        assert!(begun.elapsed() >= Duration::from_millis(delay * unit), "too early");
     }
     assert!(timers.iter().all(|timer| !timer.cancel()), "a timer that has fired can be cancelled");
 }
