@@ -197,14 +197,14 @@ fn is_value(number: u64, value: &[u8]) -> bool {
 }
 
 /// A writer's entries; writers are numbered from 1.
-struct Writing {
+struct WriterEntries {
     writer: u64,
     maker: Maker,
 }
 
-impl Writing {
-    fn new(plan: Plan, writer: u64) -> Writing {
-        Writing { writer, maker: Maker::new(writer, plan.premade) }
+impl WriterEntries {
+    fn new(plan: Plan, writer: u64) -> WriterEntries {
+        WriterEntries { writer, maker: Maker::new(writer, plan.premade) }
     }
 
     /// Makes the writer's `n`th entry, counted from 1.

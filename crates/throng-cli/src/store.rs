@@ -437,7 +437,7 @@ impl ScanArgs {
     fn write(&self, scan: Scan, mut out: impl Write, bar: &ProgressBar) -> Result<u64, ScanError> {
         let limit = self.limit.unwrap_or(u64::MAX);
         let mut entries = 0;
-        // Chunks hold at most `limit` entries, so that no entry is read in vain.
+        // Chunks hold at most `limit` entries, so that no entry is read for nothing.
         for chunk in scan.chunk(usize::try_from(limit.min(CHUNK_ENTRIES)).unwrap_or(1)) {
             let chunk = chunk.map_err(ScanError::Read)?;
             for entry in &chunk {

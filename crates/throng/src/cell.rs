@@ -589,7 +589,7 @@ impl Token {
 
     /// Ends the process's life: removes its address, drops its queued messages (callers are
     /// notified) and drops its state. If a panic cuts it short, the next call continues where it
-    /// broke off: each step has left the cell before its work is done.
+    /// stopped: each step has left the cell before its work is done.
     ///
     /// # Panics
     /// If a turn is under way.

@@ -491,12 +491,12 @@ mod tests {
     fn a_runtime_dropped_with_the_state_of_its_own_process_is_freed() {
         struct Holder(Option<Runtime>);
         impl Process for Holder {}
-        struct Hold(Runtime);
-        impl Message for Hold {
+        struct Keep(Runtime);
+        impl Message for Keep {
             type Reply = ();
         }
-        impl Handle<Hold> for Holder {
-            async fn handle(&mut self, Hold(runtime): Hold, cx: &mut Context<Self>) {
+        impl Handle<Keep> for Holder {
+            async fn handle(&mut self, Keep(runtime): Keep, cx: &mut Context<Self>) {
                 self.0 = Some(runtime);
                 cx.stop(ExitReason::Normal);
             }
@@ -504,7 +504,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let shared = Arc::downgrade(&runtime.handle.0);
         let holder = runtime.spawn(Holder(None)).expect("there is room");
-        assert!(holder.send(Hold(runtime)).is_ok());
+        assert!(holder.send(Keep(runtime)).is_ok());
         wait_until_freed(&shared);
     }
 

@@ -6,7 +6,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use super::super::records::RoleStats;
-use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, Writing, prepare};
+use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare};
 use crate::outcome::Outcome;
 use crate::settings::Settings;
 use crate::stores::writers::{Committer, with_committer};
@@ -93,7 +93,7 @@ fn write<E: Engine>(
     begun: Instant,
 ) -> io::Result<RoleStats> {
     let mut role = RoleStats::new()?;
-    let mut writing = Writing::new(plan, writer);
+    let mut writing = WriterEntries::new(plan, writer);
     let mut writer_handle = committer.writer_handle(writer as usize - 1, plan.inflight);
     for n in 1..=plan.count {
         let (key, value) = writing.entry(n);

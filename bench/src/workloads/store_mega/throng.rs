@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 
 use super::super::records::RoleStats;
-use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, Writing, prepare};
+use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
@@ -147,7 +147,7 @@ impl RoleWork for Writer {
     async fn run(shared: &Shared, number: u64) -> io::Result<RoleStats> {
         let Shared { plan, engine, writing, begun } = shared;
         let mut role = RoleStats::new()?;
-        let mut entries = Writing::new(*plan, number);
+        let mut entries = WriterEntries::new(*plan, number);
         let mut in_flight = PutsInFlight::at_most(plan.inflight);
         for n in 1..=plan.count {
             let (key, value) = entries.entry(n);

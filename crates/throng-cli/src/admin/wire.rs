@@ -69,7 +69,7 @@ pub(crate) enum Answer {
     Top(Vec<Process>),
     List(PidList),
     Info(Process),
-    Tree(Vec<Branch>),
+    Tree(Vec<TreeRow>),
     Error(Refusal),
 }
 
@@ -190,7 +190,7 @@ impl RunState {
 /// Process in the tree; its children follow it, a level deeper.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Branch {
+pub(crate) struct TreeRow {
     pub(crate) depth: usize,
     pub(crate) pid: String,
     pub(crate) kind: Option<String>,
@@ -277,9 +277,9 @@ impl From<throng::ProcessInfo> for Process {
     }
 }
 
-impl From<throng::ProcessTree> for Branch {
-    fn from(branch: throng::ProcessTree) -> Branch {
-        Branch {
+impl From<throng::ProcessTree> for TreeRow {
+    fn from(branch: throng::ProcessTree) -> TreeRow {
+        TreeRow {
             depth: branch.depth,
             pid: branch.pid.to_string(),
             kind: branch.kind.map(str::to_owned),
@@ -363,7 +363,7 @@ mod tests {
             Answer::Top(vec![Process { longest_turn_seconds: Some(0.25), ..Process::default() }]),
             Answer::List(PidList { pids: vec!["a".into()], more: true }),
             Answer::Info(Process { names: vec!["n".into()], ..Process::default() }),
-            Answer::Tree(vec![Branch { depth: 3, ..Branch::default() }]),
+            Answer::Tree(vec![TreeRow { depth: 3, ..TreeRow::default() }]),
         ] {
             let line = write(&answer).unwrap();
             assert_eq!(read::<Answer>(line.as_bytes()).unwrap(), answer, "{line}");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::admin::wire::{
-    self, Answer, Branch, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request,
+    self, Answer, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request, TreeRow,
 };
 
 /// Connection to a node.
@@ -67,7 +67,7 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rows {
     Top(Vec<Process>),
-    Tree(Vec<Branch>),
+    Tree(Vec<TreeRow>),
 }
 
 impl Client {

@@ -2,7 +2,7 @@
 
 use super::client::Rows;
 use super::figures;
-use crate::admin::wire::{Branch, Process};
+use crate::admin::wire::{Process, TreeRow};
 
 /// Column of the table.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ fn process(process: &Process) -> Vec<String> {
     ]
 }
 
-fn branch(branch: &Branch) -> Vec<String> {
+fn branch(branch: &TreeRow) -> Vec<String> {
     let indent = "  ".repeat(branch.depth.min(DEPTH_MAX));
     vec![
         format!("{indent}{}", titled(branch.kind.as_deref(), &branch.names)),

@@ -219,7 +219,7 @@ const PAGE: isize = 20;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::admin::wire::{Branch, Worker};
+    use crate::admin::wire::{TreeRow, Worker};
 
     /// Builds a report of processes that are named by the letters of `pids`, after `seconds`.
     pub(crate) fn report(seconds: f64, turns: u64, pids: &str) -> Report {
@@ -246,12 +246,12 @@ pub(crate) mod tests {
 
     /// Builds a report with the processes as a tree, each below the previous process.
     pub(crate) fn tree(pids: &str) -> Report {
-        let branch = |(depth, pid): (usize, char)| Branch {
+        let branch = |(depth, pid): (usize, char)| TreeRow {
             depth,
             pid: pid.to_string(),
             kind: Some(format!("app::{}", pid.to_uppercase())),
             children: 1,
-            ..Branch::default()
+            ..TreeRow::default()
         };
         let rows = Rows::Tree(pids.chars().enumerate().map(branch).collect());
         Report { rows, ..report(1.0, 0, pids) }

@@ -324,7 +324,7 @@ impl Address<Supervisor> {
     /// # Errors
     /// [`ChildError::Unanswered`].
     pub async fn which_children(self) -> Result<Vec<ChildInfo>, ChildError> {
-        self.manage(List).await
+        self.manage(ListChildren).await
     }
 
     /// Counts the children.
@@ -421,9 +421,9 @@ impl Turn<Supervisor> for Find {
     }
 }
 
-struct List;
+struct ListChildren;
 
-impl Turn<Supervisor> for List {
+impl Turn<Supervisor> for ListChildren {
     type Reply = Vec<ChildInfo>;
 
     async fn run(self, supervisor: &mut Supervisor, _: &mut Context<Supervisor>) -> Self::Reply {

@@ -7,7 +7,7 @@
 //! The cell's one alarm wakes the process when the time is over: the ring finds the bit `TIMEOUT`
 //! in the turn word and queues the message below, behind all messages sent before. When that
 //! message runs, it checks whether the time is still set and really over. An alarm that was set for
-//! an earlier time, and rings in vain, sets itself again this way: a process that waits a minute
+//! an earlier time, and rings too early, sets itself again this way: a process that waits a minute
 //! for each of a million messages a second puts one entry into the wheel a minute.
 
 use crate::cell::{CellRef, CurrentProcess, Token};

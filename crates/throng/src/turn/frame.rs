@@ -443,7 +443,7 @@ pub(crate) fn settle<P: Process, L: Layer<P>>(
 /// Title of a turn that its layer settles; see `TurnTitle`.
 struct Settling;
 
-/// An answer that is held back until a layer says whether it may be given.
+/// An answer that waits until a layer says whether it may be given.
 pub(crate) struct Held(Box<dyn Give>);
 
 /// The outcome of a turn, and the sink for it.

@@ -19,7 +19,7 @@
 //! 1. Exactly one of all the wakes after a `suspend` gets the token.
 //! 2. A wake during the poll, or between turns, is not lost: the next `suspend` fails.
 //! 3. A wake that comes late hits the process that lives in the slot by then: that process polls
-//!    once in vain, which any future must tolerate. Messages are never misdirected; see `mailbox`.
+//!    once without effect, which any future must tolerate. Messages are never misdirected; see `mailbox`.
 //! 4. The holder looks for signals after `resume`, never before: a wake that `resume` forgets may
 //!    have been for a signal.
 //! 5. A signal is announced before it is pushed and retracted after it was taken out. So the thread
@@ -380,7 +380,7 @@ mod loom_models {
                 let (mailbox, state, hold) = (mailbox.clone(), state.clone(), hold.clone());
                 thread::spawn(move || {
                     assert_ne!(state.announce(), Announced::Refused);
-                    // SAFETY: a fresh item.
+                    // SAFETY: the item is new, so nothing else points to it.
                     let pushed = unsafe { mailbox.push(first, item(1)) };
                     assert_eq!(pushed, Ok(Pushed::Queued));
                     if state.notify() {
@@ -440,7 +440,7 @@ mod loom_models {
                     if announced == Announced::Refused {
                         return false;
                     }
-                    // SAFETY: a fresh item.
+                    // SAFETY: the item is new, so nothing else points to it.
                     let pushed = unsafe { mailbox.push(first, item(1)) };
                     assert_eq!(pushed, Ok(Pushed::Queued));
                     if announced == Announced::AtBound {

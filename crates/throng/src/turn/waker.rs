@@ -1,7 +1,7 @@
 //! The waker of a process: a plain pointer to its cell, with no reference count.
 //!
 //! Slots are cells for good, so a waker may outlive its process, its runtime, and the slot's next
-//! owner too: at worst it makes an unrelated process poll once in vain (invariant 3 of
+//! owner too: at worst it makes an unrelated process poll once without effect (invariant 3 of
 //! `turn_state`). Cloning and dropping a waker costs nothing.
 
 use crate::cell::{CellRef, Token};

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! 1. A worker that unwinds holds at most one token, that of the running process.
-//! 2. An exit that a panic has cut short continues where it broke off, so each attempt gets
+//! 2. An exit that a panic has cut short continues where it stopped, so each attempt gets
 //!    further.
 
 use super::Worker;
@@ -53,7 +53,7 @@ impl Worker {
                 tracing::error!(target: "throng::worker", worker, panic = %text, "{what}");
             });
             let Some(token) = stranded.map(Stranded::recover) else { return };
-            // An exit continues where it broke off, so it gets further each time (invariant 2).
+            // An exit continues where it stopped, so it gets further each time (invariant 2).
             match catch(|| self.end_process(token, reason.clone())) {
                 Ok(()) => return,
                 Err(again) => reason = again,

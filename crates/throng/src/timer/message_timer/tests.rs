@@ -41,9 +41,9 @@ fn entries(runtime: &Runtime) -> usize {
 #[test]
 fn short_lived_processes_leave_no_entries_in_the_wheels() {
     let runtime = Runtime::builder().workers(2).start().expect("starts");
-    let (rounds, crowd) = if cfg!(miri) { (2, 5) } else { (20, 1_000) };
+    let (rounds, many) = if cfg!(miri) { (2, 5) } else { (20, 1_000) };
     for _ in 0..rounds {
-        for _ in 0..crowd {
+        for _ in 0..many {
             let visitor = runtime.spawn(Visitor).expect("there is room");
             // A timer set from outside of the process.
             drop(runtime.send_after(visitor, AN_HOUR, Wake([1; 4])));
@@ -52,7 +52,7 @@ fn short_lived_processes_leave_no_entries_in_the_wheels() {
     }
     // An insertion into a wheel of fewer than 256 entries drops none.
     let left = entries(&runtime);
-    assert!(left <= 2 * 256, "{left} entries are left of {}", 4 * rounds * crowd);
+    assert!(left <= 2 * 256, "{left} entries are left of {}", 4 * rounds * many);
 }
 
 #[test]
