@@ -80,7 +80,7 @@ pub(crate) fn run() -> Result<(), Failure> {
 /// Lowers the limits on prose to today's figures, then checks the tree.
 ///
 /// # Errors
-/// As [`run`], or if the table of limits cannot be read or written.
+/// Names the check of [`run`] that failed, or the table of limits if it cannot be read or written.
 pub(crate) fn tighten() -> Result<(), Failure> {
     let limits = ratchet::tightened(&Tree::load()?)
         .map_err(|message| Failure(format!("{}: {message}", ratchet::LIMITS)))?;

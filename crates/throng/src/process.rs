@@ -27,8 +27,8 @@ pub trait Process: Sized + Send + 'static {
     /// Runs before the first message is handled. The part before the hook's first wait also runs
     /// before any signal.
     ///
-    /// So a process that calls [`trap_exits`](Context::trap_exits) in that part traps every exit
-    /// signal.
+    /// A process that calls [`trap_exits`](Context::trap_exits) before the first wait of this hook
+    /// traps every exit signal.
     fn started(&mut self, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = cx;
         Nothing

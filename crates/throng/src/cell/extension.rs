@@ -2,8 +2,8 @@
 //! is a box on the cell's extension pointer, made when the first of these is asked for; a process
 //! without any pays nothing for them.
 //!
-//! It belongs to the token's holder, like all of the cell's plain fields; other threads ask for
-//! changes in it by a signal (see `signal`).
+//! The extension belongs to the token's holder, like all of the cell's plain fields. Other threads
+//! ask for changes in it by a signal (see `signal`).
 
 use crate::address::Pid;
 use crate::cell::MessageList;

@@ -77,8 +77,8 @@ pub(crate) enum Grace {
 /// # let _ = accounts;
 /// ```
 ///
-/// Where a spec is expected, a closure that makes the state will do. Such a child has OTP's
-/// defaults: it is permanent, and has five seconds to stop.
+/// A closure that makes the state is accepted in place of a spec. Such a child has OTP's defaults: it
+/// is permanent, and has five seconds to stop.
 #[must_use]
 pub struct ChildSpec<P> {
     pub(crate) spawn: Arc<Spawn<P>>,

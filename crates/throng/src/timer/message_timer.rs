@@ -29,7 +29,7 @@
 //! A timer that rings sends its message as any sender would, but no bound of a mailbox refuses it.
 //! An interval sends its share in the block ([`Beat`]) in place of the message: the process clones
 //! the message when it comes to the beat, and from then on the interval stands in the wheel again.
-//! So a slow process finds at most one message of an interval in its mailbox, and missed beats are
+//! Thus a slow process finds at most one message of an interval in its mailbox, and missed beats are
 //! skipped.
 
 use crate::address::{Address, Pid, RawAddress};
