@@ -6,7 +6,9 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::Instant;
 
 use super::super::records::RoleStats;
-use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare};
+use super::{
+    LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare,
+};
 use crate::outcome::Outcome;
 use crate::settings::Settings;
 use crate::stores::writers::{Committer, with_committer};

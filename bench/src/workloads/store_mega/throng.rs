@@ -14,7 +14,9 @@ use futures_util::future::join_all;
 use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 
 use super::super::records::RoleStats;
-use super::{LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare};
+use super::{
+    LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare,
+};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::Settings;
