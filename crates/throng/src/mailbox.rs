@@ -39,6 +39,13 @@
 //! 3. `close` bumps the generation in the same exchange that takes the last messages: each message
 //!    is either handled, or returned by `close`, or refused at the push.
 //! 4. A turn that has set `AWAITING` is woken after the next push, by the pusher.
+//! 5. A link is followed by its address alone (see below).
+//!
+//! A push can succeed although the stack has been drained since the pusher read the word: if a
+//! message was freed, another allocated at the same address, and that one pushed, the word is as
+//! before. The new message's link is then right as an address, but the pointer was made from the
+//! freed message. So a link exposes the provenance of each message it leads to, and a reader makes
+//! a new pointer from the address. Both are free at run time.
 //!
 //! Orderings: a push releases the message's contents (and, out of `IDLE`, acquires the last
 //! holder's writes to the cell, which `park` released); `drain` and `close` acquire the contents.
@@ -154,7 +161,10 @@ impl Link {
     #[inline(always)]
     pub(crate) unsafe fn next(&self) -> *mut Link {
         // SAFETY: by the contract, only the caller reaches this link.
-        self.next.with(|next| unsafe { *next })
+        let next = self.next.with(|next| unsafe { *next });
+        // The pointer may be that of an earlier message at the same address (invariant 5).
+        #[allow(clippy::disallowed_methods)]
+        ptr::with_exposed_provenance_mut(next.addr())
     }
 
     /// Sets the next message of the list.
@@ -163,6 +173,7 @@ impl Link {
     /// The caller owns the message: no other thread can reach it.
     #[inline(always)]
     pub(crate) unsafe fn set_next(&self, link: *mut Link) {
+        link.expose_provenance();
         // SAFETY: by the contract, only the caller reaches this link.
         self.next.with_mut(|next| unsafe { *next = link });
     }
@@ -235,26 +246,46 @@ impl Mailbox {
     ) -> Result<Pushed, Gone> {
         let mut current = self.word.load(Ordering::Relaxed);
         loop {
-            let (present, head) = Generation::untag(current);
-            let state = head.addr();
-            if present != generation || state == FREE {
-                return Err(Gone);
-            }
-            let older = if state <= AWAITING { ptr::null_mut() } else { head };
-            // SAFETY: the message is the caller's by the contract: it is not pushed yet.
-            unsafe { link.as_ref().set_next(older) };
-            match self.word.compare_exchange_weak(
-                current,
-                generation.tag(link.as_ptr()),
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) if state == IDLE => return Ok(Pushed::Woke),
-                Ok(_) if state == AWAITING => return Ok(Pushed::Awaited),
-                Ok(_) => return Ok(Pushed::Queued),
+            // SAFETY: the message is the caller's by the contract.
+            match unsafe { self.push_onto(current, generation, link) } {
+                Ok(pushed) => return pushed,
                 Err(now) => current = now,
             }
         }
+    }
+
+    /// Queues a message if the word is still `current`; returns the word if it is not.
+    ///
+    /// # Safety
+    /// As for [`push`](Self::push).
+    #[inline(always)]
+    unsafe fn push_onto(
+        &self,
+        current: *mut Link,
+        generation: Generation,
+        link: NonNull<Link>,
+    ) -> Result<Result<Pushed, Gone>, *mut Link> {
+        let (present, head) = Generation::untag(current);
+        let state = head.addr();
+        if present != generation || state == FREE {
+            return Ok(Err(Gone));
+        }
+        let older = if state <= AWAITING { ptr::null_mut() } else { head };
+        // For the link of the message that the next push puts on top (invariant 5).
+        link.as_ptr().expose_provenance();
+        // SAFETY: the message is the caller's by the contract: it is not pushed yet.
+        unsafe { link.as_ref().set_next(older) };
+        self.word.compare_exchange_weak(
+            current,
+            generation.tag(link.as_ptr()),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        )?;
+        Ok(Ok(match state {
+            IDLE => Pushed::Woke,
+            AWAITING => Pushed::Awaited,
+            _ => Pushed::Queued,
+        }))
     }
 
     /// Takes the token of an idle process without queueing anything; false if it is not idle.
@@ -462,6 +493,32 @@ mod tests_miri {
 
     #[repr(align(64))]
     struct Aligned(u8);
+
+    /// Invariant 5. Miri, which reuses addresses, reports a link that is followed as a pointer.
+    #[test]
+    fn a_push_links_to_the_message_that_is_at_the_address_now() {
+        let first = Generation::FIRST;
+        let mailbox = Mailbox::new_open(first);
+        // SAFETY: each push is of an item just made, or not pushed before; drained items are this
+        // test's.
+        unsafe {
+            let slow = item(3);
+            assert_eq!(mailbox.push(first, item(1)), Ok(Pushed::Woke));
+            let seen_by_slow = mailbox.word.load(Ordering::Relaxed);
+            assert_eq!(take(mailbox.drain(first)), [1]);
+            // Takes the address of the freed message, if the allocator gives it out again.
+            let items = (0..100).map(|_| item(2));
+            let (same, others): (Vec<_>, Vec<_>) =
+                items.partition(|item| first.tag(item.as_ptr()) == seen_by_slow);
+            for other in others {
+                take(other.as_ptr());
+            }
+            let Some(same) = same.first() else { return };
+            assert_eq!(mailbox.push(first, *same), Ok(Pushed::Queued));
+            while mailbox.push_onto(seen_by_slow, first, slow).is_err() {}
+            assert_eq!(take(mailbox.drain(first)), [2, 3]);
+        }
+    }
 
     #[test]
     fn pushes_come_out_in_order_and_another_generation_is_refused() {
