@@ -303,6 +303,9 @@ impl Drop for Token {
 /// token; if it is not used, its process stays as it is for good.
 pub(crate) struct Stranded(NonNull<Cell>);
 
+// SAFETY: it is the same right as a token, which may move to another thread.
+unsafe impl Send for Stranded {}
+
 impl Stranded {
     pub(crate) fn is_of(&self, cell: CellRef) -> bool {
         self.0 == cell.0

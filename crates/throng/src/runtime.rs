@@ -313,7 +313,7 @@ impl RuntimeHandle {
         &self.0.scheduler
     }
 
-    #[cfg(feature = "sim")]
+    #[inline(always)]
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0
     }
@@ -363,6 +363,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Returns the tokio runtime in which handlers run.
+    pub(crate) fn tokio(&self) -> &tokio::runtime::Handle {
+        &self.tokio
+    }
+
     fn spawn_thread(
         &self,
         name: String,

@@ -6,11 +6,13 @@
 //! through the injector. Every function that makes work visible to others calls
 //! [`Scheduler::notify`], which wakes a sleeper unless a worker is searching already (`sleepers`).
 //!
-//! The places of the spare workers (`spare`) come after those of the regular ones. A spare worker
+//! The places of guests (`guest`) come after those of the regular workers, and the places of the
+//! spare workers (`spare`) after these. A spare worker
 //! has a queue like the others, but no alarms of its own; it sets the alarms of its processes with
 //! a regular worker.
 
 pub(crate) mod counters;
+pub(crate) mod guest;
 pub(crate) mod injector_pace;
 pub(crate) mod lifo_slot;
 pub(crate) mod run_queue;
@@ -28,6 +30,7 @@ use crate::fault::{self, Step};
 use crate::runtime::events::Events;
 use crate::runtime::metrics::WorkerMetrics;
 use crate::scheduler::counters::Counters;
+use crate::scheduler::guest::Guests;
 use crate::scheduler::sleepers::Sleepers;
 use crate::scheduler::spare::Spares;
 use crate::scheduler::token_queue::{TokenQueue, TokenSlot};
@@ -118,16 +121,20 @@ pub(crate) fn schedule(token: Token) {
         let scheduler = token.class().runtime.scheduler();
         match worker {
             Some(worker) if ptr::eq(worker.scheduler(), scheduler) => worker.push(token),
-            _ => match collect(token) {
-                None => {}
-                Some(token) => {
-                    // The token is gone once it is injected, and the class may go with it.
-                    let runtime = token.class().runtime.clone();
-                    runtime.scheduler().inject([token]);
+            _ => {
+                if let Some(token) = guest::accept(token).and_then(collect) {
+                    inject(token);
                 }
-            },
+            }
         }
     });
+}
+
+/// Leaves a process to the workers of its runtime.
+fn inject(token: Token) {
+    // The token is gone once it is injected, and the class may go with it.
+    let runtime = token.class().runtime.clone();
+    runtime.scheduler().inject([token]);
 }
 
 /// Runs `f`, which makes many processes ready, and wakes sleeping workers only once, after it.
@@ -249,14 +256,15 @@ impl Remote {
 
 pub(crate) struct Scheduler {
     pub(crate) clock: Clock,
-    /// Parts of the workers that other threads access: the regular workers first, then the spare
-    /// ones.
+    /// Parts of the workers that other threads access: the regular workers first, then the seats
+    /// of guests, then the spare workers.
     pub(crate) remotes: Box<[Remote]>,
     /// Alarms of the regular workers.
     pub(crate) alarms: Box<[Alarms]>,
     injector: Mutex<VecDeque<Token>>,
     injected: AtomicUsize,
     pub(crate) sleepers: Sleepers,
+    pub(crate) guests: Guests,
     pub(crate) spares: Spares,
     phase: AtomicU8,
     events: Arc<Events>,
@@ -272,18 +280,20 @@ pub(crate) struct Scheduler {
 impl Scheduler {
     pub(crate) fn new(
         workers: usize,
+        seats: usize,
         spares: usize,
         clock: Clock,
         events: Arc<Events>,
     ) -> Scheduler {
         let fences = Fences::default();
         Scheduler {
-            remotes: (0..workers + spares).map(|_| Remote::new(fences)).collect(),
+            remotes: (0..workers + seats + spares).map(|_| Remote::new(fences)).collect(),
             alarms: (0..workers).map(|_| Alarms::new(clock.now())).collect(),
             injector: Mutex::new(VecDeque::new()),
             injected: AtomicUsize::new(0),
             sleepers: Sleepers::new(workers),
-            spares: Spares::new(workers, spares),
+            guests: Guests::new(workers, seats),
+            spares: Spares::new(workers + seats, spares),
             phase: AtomicU8::new(Phase::Running as u8),
             events,
             guests_spawned: AtomicU64::new(0),
@@ -335,17 +345,23 @@ impl Scheduler {
         by_workers.sum::<u64>() + self.guests_spawned.load(Ordering::Acquire)
     }
 
-    /// Metrics of each worker; of the spare workers, only the ones that have run.
+    /// Metrics of each regular worker, then of all guests together, then of each spare worker that
+    /// has run.
     pub(crate) fn worker_metrics(&self) -> Vec<WorkerMetrics> {
         let (_, now) = self.clock.refresh_exactly();
-        let workers = self.remotes.iter().enumerate();
+        let read = |remote: &Remote| WorkerMetrics {
+            queued: u64::from(remote.queue.len()),
+            ..remote.counters.metrics(now)
+        };
+        let (workers, others) = self.remotes.split_at(self.workers());
+        let (seats, spares) = others.split_at(self.guests.seats());
+        let guests = seats.iter().map(read).reduce(WorkerMetrics::add);
+        let spares = spares.iter().map(read).filter(|metrics| !metrics.busy.is_zero());
         workers
-            .map(|(index, remote)| WorkerMetrics {
-                queued: u64::from(remote.queue.len()),
-                spare: index >= self.workers(),
-                ..remote.counters.metrics(now)
-            })
-            .filter(|metrics| !metrics.spare || !metrics.busy.is_zero())
+            .iter()
+            .map(read)
+            .chain(guests.map(|metrics| WorkerMetrics { guest: true, ..metrics }))
+            .chain(spares.map(|metrics| WorkerMetrics { spare: true, ..metrics }))
             .collect()
     }
 
@@ -542,9 +558,9 @@ impl Scheduler {
         !self.has_work() && self.phase() != Phase::Over
     }
 
-    /// Whether every worker sleeps.
+    /// Whether every worker sleeps and no guest runs a process.
     pub(crate) fn all_asleep(&self) -> bool {
-        self.sleepers.count() == self.workers() + self.spares.active()
+        self.sleepers.count() == self.workers() + self.spares.active() && !self.guests.any_seated()
     }
 
     /// Makes a worker's thread known, so that it can be woken.
@@ -600,6 +616,6 @@ mod tests {
         assert_eq!((worker.turns, worker.stuck_turns), (1, 1));
         // The process was spawned by this thread, which is no worker.
         assert_eq!((worker.spawned, worker.exited), (0, 1));
-        assert!(stats()[1].spare && stats()[1].exited == 1, "one stood in");
+        assert!(stats()[1].guest && stats()[2].spare && stats()[2].exited == 1, "one stood in");
     }
 }

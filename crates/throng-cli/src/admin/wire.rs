@@ -228,7 +228,12 @@ impl From<throng::Metrics> for Metrics {
             mailbox_bytes: metrics.mailbox_bytes,
             mailbox_bytes_limit: metrics.mailbox_bytes_limit,
             injected: metrics.injected,
-            workers: metrics.workers.into_iter().map(Worker::from).collect(),
+            workers: metrics
+                .workers
+                .into_iter()
+                .filter(|worker| !worker.guest)
+                .map(Worker::from)
+                .collect(),
         }
     }
 }

@@ -2,13 +2,14 @@
 //! later, from another process, or never.
 
 use crate::address::RawAddress;
-use crate::address::call::{self, StopWaiting, Waited};
+use crate::address::call::{self, Caller, StopWaiting, Waited};
 use crate::address::cycle::Chase;
 use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::bounded::Refusal;
 use crate::mailbox::envelope::{self, Failure, OfferOrWait, PendingReply, Responder, WaitingCast};
+use crate::scheduler::guest;
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -175,11 +176,18 @@ impl<T, R> Ask<T, R> {
     ) -> Result<Stage<T, R>, Outcome<T, R>> {
         match stage {
             Stage::Unsent { to, offer_or_wait, message, pending } => {
-                if call::begin(to) {
-                    return Err(Err(CallError::Cycle(Some(message))));
+                let caller = call::begin(to);
+                if matches!(caller, Caller::Outside) && guest::must_yield(cx) {
+                    return Ok(Stage::Unsent { to, offer_or_wait, message, pending });
                 }
+                let send = |message| offer_or_wait(to, message, cx.waker());
+                let sent = match caller {
+                    Caller::Callee => return Err(Err(CallError::Cycle(Some(message)))),
+                    Caller::Worker => send(message),
+                    Caller::Outside => guest::call(|| send(message), |_| pending.is_done()),
+                };
                 let chase = Chase::new(to);
-                match offer_or_wait(to, message, cx.waker()) {
+                match sent {
                     Ok(None) => self.wait(pending, chase, cx),
                     Ok(Some(waiting)) => self.wait_for_room(waiting, pending, chase, cx),
                     Err((Refusal::Gone, message)) => Err(Err(CallError::NoProcess(message))),

@@ -7,10 +7,10 @@ use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::drop_users;
 use crate::mailbox::envelope::{Failure, GivenUp, Outcome, PendingReply, Route};
-use crate::scheduler;
+use crate::scheduler::{self, guest};
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A call that sends a `T` and waits for an `R`. Made by [`Address::call`](crate::Address::call).
@@ -64,13 +64,22 @@ impl<T, R> Future for Call<T, R> {
         let this = &mut *self;
         let waited = match std::mem::replace(&mut this.stage, Stage::Over) {
             Stage::Unsent(route, turn) => {
-                if begin(route.address()) {
-                    return Poll::Ready(Err(CallError::Cycle(Some(turn))));
+                let caller = begin(route.address());
+                if matches!(caller, Caller::Outside) && guest::must_yield(cx) {
+                    this.stage = Stage::Unsent(route, turn);
+                    return Poll::Pending;
                 }
                 let chase = Chase::new(route.address());
-                match PendingReply::send(route, turn, cx.waker()) {
-                    Ok(pending) => wait(pending, chase, &mut this.deadline, cx),
-                    Err(error) => return Poll::Ready(Err(error)),
+                match caller {
+                    Caller::Callee => return Poll::Ready(Err(CallError::Cycle(Some(turn)))),
+                    Caller::Worker => match PendingReply::send(route, turn, cx.waker()) {
+                        Ok(pending) => wait(pending, chase, &mut this.deadline, cx),
+                        Err(error) => return Poll::Ready(Err(error)),
+                    },
+                    Caller::Outside => match send_from_outside(route, turn) {
+                        Ok(pending) => poll(pending, chase, &mut this.deadline, cx),
+                        Err(error) => return Poll::Ready(Err(error)),
+                    },
                 }
             }
             Stage::Waiting(pending, chase) => poll(pending, chase, &mut this.deadline, cx),
@@ -114,15 +123,41 @@ impl<T, R> From<Outcome<T, R>> for Waited<T, R> {
     }
 }
 
+/// Thread that sends a message and will wait for the reply.
+pub(crate) enum Caller {
+    /// The process that the message is for: it would wait for itself.
+    Callee,
+    /// A worker, which runs another process.
+    Worker,
+    /// A thread that is no worker.
+    Outside,
+}
+
 /// Prepares a message whose reply the running process will wait for: ends the worker's streak, so
-/// that later sends do not overtake the message. Returns whether the process would wait for itself.
+/// that later sends do not overtake the message.
 #[inline]
-pub(crate) fn begin(to: RawAddress) -> bool {
+pub(crate) fn begin(to: RawAddress) -> Caller {
     scheduler::with_worker(|worker| {
-        let Some(worker) = worker else { return false };
+        let Some(worker) = worker else { return Caller::Outside };
         worker.end_streak();
-        worker.running().is_some_and(|cell| to.is_in(cell))
+        match worker.running() {
+            Some(cell) if to.is_in(cell) => Caller::Callee,
+            _ => Caller::Worker,
+        }
     })
+}
+
+/// Queues a call on a thread that is no worker, and runs the process here if it is idle. The caller
+/// is awake meanwhile, so the reply wakes nothing.
+#[cold]
+fn send_from_outside<T, R>(
+    route: Route<T, R>,
+    turn: T,
+) -> Result<PendingReply<T, R>, CallError<T>> {
+    guest::call(
+        || PendingReply::send(route, turn, Waker::noop()),
+        |sent| sent.as_ref().map_or(true, PendingReply::is_done),
+    )
 }
 
 /// Polls the reply to a message that was sent, and the deadline.

@@ -247,6 +247,10 @@ pub(crate) struct Rear {
     outside_before: usize,
 }
 
+// SAFETY: the sender's end is used through exclusive references only, and the cars that it may add
+// are `Send` (a bound of `Turn`).
+unsafe impl Send for Rear {}
+
 impl Rear {
     /// Whether messages of this type may travel by train.
     pub(crate) const fn takes<P: Process, T: Turn<P>>() -> bool {

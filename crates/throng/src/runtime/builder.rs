@@ -28,6 +28,8 @@ const PROCESS_LIMIT: u64 = 10_000_000;
 const STUCK_AFTER: Duration = Duration::from_millis(10);
 /// Maximum number of spare workers.
 const SPARES_MOST: usize = 256;
+/// Greatest number of threads outside of the workers that may run processes at a time.
+const GUESTS_MOST: usize = 64;
 
 /// Settings of a runtime to start.
 ///
@@ -48,6 +50,7 @@ pub struct RuntimeBuilder {
     workers: usize,
     io_threads: usize,
     spare_workers: Option<usize>,
+    guests: Option<usize>,
     stuck_after: Duration,
 }
 
@@ -60,6 +63,7 @@ impl RuntimeBuilder {
             workers: cores,
             io_threads: (cores / 2).max(1),
             spare_workers: None,
+            guests: None,
             stuck_after: STUCK_AFTER,
         }
     }
@@ -111,6 +115,21 @@ impl RuntimeBuilder {
     /// Cost: 4 KiB each; the thread is started when first needed, and then kept.
     pub fn spare_workers(mut self, spares: usize) -> Self {
         self.spare_workers = Some(spares.min(SPARES_MOST));
+        self
+    }
+
+    /// Sets how many threads that are no workers may run the process they call, at a time; by
+    /// default the number of workers and of I/O threads, and two more. At most 64.
+    ///
+    /// A call from outside the processes, such as from an HTTP handler, runs an idle process on the
+    /// calling thread instead of waking a worker for it. That is some fifty times as fast. The turn
+    /// then behaves like code of the caller's own task: while it blocks its thread or computes, the
+    /// caller's thread is held up. It must not call tokio's `block_on`, nor block until its caller
+    /// has done something else. After a turn
+    /// that has held a caller up for more than a few milliseconds, calls leave processes of its type
+    /// to the workers for eight times as long. With 0, only workers run processes.
+    pub fn guests(mut self, guests: usize) -> Self {
+        self.guests = Some(guests.min(GUESTS_MOST));
         self
     }
 
@@ -169,13 +188,14 @@ impl RuntimeBuilder {
     /// Builds a runtime without threads, driven by a simulator.
     #[cfg(feature = "sim")]
     pub(crate) fn start_simulated(self, tokio: tokio::runtime::Handle) -> Runtime {
-        let shared = self.shared(1, 0, Clock::simulated(), Events::inline(), tokio);
+        let shared = self.shared(1, 0, 0, Clock::simulated(), Events::inline(), tokio);
         Runtime { handle: RuntimeHandle(shared), tokio: None, is_ending: false }
     }
 
     fn shared(
         &self,
         workers: usize,
+        seats: usize,
         spares: usize,
         clock: Clock,
         events: Arc<Events>,
@@ -183,7 +203,7 @@ impl RuntimeBuilder {
     ) -> Arc<Shared> {
         let budget = OwnBudget::new(self.mailbox_budget, events.clone());
         Arc::new(Shared {
-            scheduler: Scheduler::new(workers, spares, clock, events.clone()),
+            scheduler: Scheduler::new(workers, seats, spares, clock, events.clone()),
             slab: Slab::new(budget.get()),
             budget,
             events,
@@ -206,8 +226,9 @@ impl RuntimeBuilder {
         owned: Option<tokio::runtime::Runtime>,
     ) -> Result<Runtime, StartError> {
         block::probe().map_err(|NoSpareBits { address }| StartError::Address { address })?;
+        let seats = self.guests.unwrap_or((self.workers + self.io_threads + 2).min(GUESTS_MOST));
         let spares = self.spare_workers.unwrap_or((4 * self.workers + 12).min(SPARES_MOST));
-        let shared = self.shared(self.workers, spares, Clock::new(), Events::new(), tokio);
+        let shared = self.shared(self.workers, seats, spares, Clock::new(), Events::new(), tokio);
         // From here on a failure drops `runtime`, which ends the threads that have started.
         let handle = RuntimeHandle(shared.clone());
         let runtime = Runtime { handle, tokio: owned, is_ending: false };

@@ -1,8 +1,8 @@
 //! The clock thread: advances the clock and does the periodic work of a runtime.
 //!
-//! Invariant: while any worker is awake, the clock thread is awake or being woken. The clock thread
-//! sets `asleep` and then checks once more that all workers sleep; a worker that wakes is counted
-//! as awake first and then reads `asleep`.
+//! Invariant: while any worker is awake or a guest runs, the clock thread is awake or being woken. The clock thread
+//! sets `asleep` and then checks once more that all workers sleep and all seats are free; a worker that
+//! wakes is counted as awake first, a guest takes its seat first, and then reads `asleep`.
 
 use super::Shared;
 use crate::scheduler::Phase;
@@ -60,6 +60,15 @@ impl ClockKeeper {
             self.end();
         }
         now
+    }
+
+    /// Wakes the clock thread and refreshes the clock if that thread sleeps. The caller is counted
+    /// as a guest.
+    #[inline]
+    pub(crate) fn wake_for_guest(&self, clock: &Clock) {
+        if self.asleep.load(Ordering::SeqCst) {
+            self.wake(clock);
+        }
     }
 
     /// Wakes the clock thread, which also ends it if the phase is [`Phase::Over`].

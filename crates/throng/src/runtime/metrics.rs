@@ -54,8 +54,9 @@ pub struct Metrics {
     /// Number of ready processes that any worker may take from the shared queue; processes in a
     /// worker's own queue are counted in [`WorkerMetrics::queued`].
     pub injected: u64,
-    /// Metrics of each worker, in the order of the threads' names; of spare workers only if they
-    /// have run.
+    /// Metrics of each worker, in the order of the threads' names, with those of all
+    /// [guests](crate::RuntimeBuilder::guests) together behind the regular workers; of spare workers
+    /// only if they have run.
     pub workers: Vec<WorkerMetrics>,
 }
 
@@ -86,6 +87,29 @@ pub struct WorkerMetrics {
     pub stuck_turns: u64,
     /// Whether this is a spare worker, which stands in for a worker blocked by a turn.
     pub spare: bool,
+    /// Whether these are the sums of all [guests](crate::RuntimeBuilder::guests): callers from
+    /// outside that run the process they call. Their time counts as neither `busy` nor `idle`.
+    pub guest: bool,
+}
+
+impl WorkerMetrics {
+    /// Adds up the counts of two workers.
+    pub(crate) fn add(self, other: WorkerMetrics) -> WorkerMetrics {
+        WorkerMetrics {
+            turns: self.turns + other.turns,
+            busy: self.busy + other.busy,
+            idle: self.idle + other.idle,
+            spawned: self.spawned + other.spawned,
+            exited: self.exited + other.exited,
+            panicked: self.panicked + other.panicked,
+            queued: self.queued + other.queued,
+            steals: self.steals + other.steals,
+            parks: self.parks + other.parks,
+            stuck_turns: self.stuck_turns + other.stuck_turns,
+            spare: self.spare || other.spare,
+            guest: self.guest || other.guest,
+        }
+    }
 }
 
 impl Metrics {
@@ -212,7 +236,10 @@ impl PrometheusText {
         value: impl Fn(&WorkerMetrics) -> V,
     ) {
         self.family(name, help);
-        for (index, worker) in workers.iter().enumerate() {
+        for guests in workers.iter().filter(|worker| worker.guest) {
+            self.line(format_args!("{name}{{worker=\"guests\"}} {}", value(guests)));
+        }
+        for (index, worker) in workers.iter().filter(|worker| !worker.guest).enumerate() {
             self.line(format_args!("{name}{{worker=\"{index}\"}} {}", value(worker)));
         }
     }
@@ -319,6 +346,7 @@ mod tests {
             stuck_turns: 800 + number,
             idle: Duration::from_millis(900 + number),
             spare: number > 0,
+            guest: false,
         };
         let metrics = Metrics {
             uptime: Duration::from_millis(1500),

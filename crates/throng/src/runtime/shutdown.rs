@@ -18,8 +18,8 @@
 //! Invariants:
 //! 1. A phase is set before the sweep that applies it, so a process that begins to run after the
 //!    sweep has passed its slot sees the phase itself.
-//! 2. Classes are released only once no process lives and no worker runs. The last worker or the
-//!    sweeping thread, whichever ends later, releases them.
+//! 2. Classes are released only once no process lives, no worker runs and no guest has a seat. The
+//!    last worker, the last guest or the sweeping thread, whichever ends last, releases them.
 //! 3. A thread blocked by a handler is never waited for beyond a deadline.
 
 use super::abandoned::AbandonedKind;
@@ -230,7 +230,7 @@ impl Ending {
             });
         }
         // A subscriber that blocks gets the same deadline as a handler that blocks (invariant 3).
-        wait_for_end(&shared.events.close().into_iter().collect::<Vec<_>>());
+        wait_for_end(&shared.events.close().into_iter().collect::<Vec<_>>(), || true);
         if let Some(tokio) = tokio {
             tokio.shutdown_background();
         }
@@ -243,10 +243,11 @@ impl Ending {
     }
 }
 
-/// Waits until threads have ended, up to a deadline.
-fn wait_for_end(threads: &[JoinHandle<()>]) {
+/// Waits until threads have ended and `others` have, up to a deadline.
+fn wait_for_end(threads: &[JoinHandle<()>], others: impl Fn() -> bool) {
     let begun = Epoch::now();
-    while threads.iter().any(|thread| !thread.is_finished()) && begun.elapsed() < KILL_DEADLINE {
+    let is_over = || threads.iter().all(JoinHandle::is_finished) && others();
+    while !is_over() && begun.elapsed() < KILL_DEADLINE {
         sync::sleep(Duration::from_micros(100));
     }
 }
@@ -256,7 +257,7 @@ impl Shared {
     /// (invariant 3).
     fn join_threads(&self) {
         let mut threads = std::mem::take(&mut *lock(&self.threads));
-        wait_for_end(&threads);
+        wait_for_end(&threads, || !self.scheduler.guests.any_seated());
         for thread in threads.drain(..).filter(JoinHandle::is_finished) {
             if thread.join().is_err() {
                 self.events.report(Level::ERROR, "a thread of the runtime panicked", "", |what| {
@@ -291,8 +292,9 @@ impl Shared {
 
     /// Breaks the reference cycle from class to runtime if no class can be needed any more
     /// (invariant 2); false if the last worker must do so later.
-    pub(super) fn free_if_over(&self) -> bool {
+    pub(crate) fn free_if_over(&self) -> bool {
         let is_over = self.scheduler.phase() == Phase::Over
+            && self.scheduler.guests.empty_seats(false)
             && self.workers_running.load(Ordering::SeqCst) == 0
             // Read after the workers have ended: a message that a worker dropped between two turns
             // may have spawned a process as the phase changed, and a live process needs its class.

@@ -116,7 +116,10 @@ struct Seen {
 pub(crate) struct Watchdog {
     stuck_after: Duration,
     seen: Vec<Seen>,
+    /// Number of workers that are stuck.
     stuck: usize,
+    /// Number of guests that are stuck; no spare worker stands in for them.
+    stuck_guests: usize,
     /// Number of checks in a row that found work waiting for a worker.
     backlog: u32,
 }
@@ -127,7 +130,7 @@ impl Watchdog {
     const CHECKS: u32 = 3;
 
     pub(crate) fn new(stuck_after: Duration) -> Watchdog {
-        Watchdog { stuck_after, seen: Vec::new(), stuck: 0, backlog: 0 }
+        Watchdog { stuck_after, seen: Vec::new(), stuck: 0, stuck_guests: 0, backlog: 0 }
     }
 
     /// Checks each worker, and passes on the processes and alarms of the stuck ones.
@@ -138,6 +141,8 @@ impl Watchdog {
         let workers = scheduler.spares.in_use();
         self.seen.resize_with(workers.max(self.seen.len()), Seen::default);
         for (index, seen) in self.seen.iter_mut().enumerate() {
+            let is_guest = scheduler.guests.is_seat(index);
+            let stuck = if is_guest { &mut self.stuck_guests } else { &mut self.stuck };
             let remote = &scheduler.remotes[index];
             let running = remote.current_turn.read();
             match (running, seen.since) {
@@ -147,14 +152,14 @@ impl Watchdog {
                     let is_late = time >= self.stuck_after && seen.checks >= Self::CHECKS;
                     if is_late && seen.stuck.is_none() {
                         seen.stuck = Some(title);
-                        self.stuck += 1;
+                        *stuck += 1;
                         remote.counters.count_stuck();
                         report(shared, STUCK, index, title, time);
                     }
                 }
                 _ => {
                     if let (Some(title), Some(since)) = (seen.stuck, seen.since) {
-                        self.stuck -= 1;
+                        *stuck -= 1;
                         let time = Duration::from_millis(since.until(now).into());
                         report(shared, OVER, index, title, time);
                     }
@@ -167,7 +172,7 @@ impl Watchdog {
                 }
             }
         }
-        if self.stuck != before || self.stuck > 0 {
+        if self.stuck != before || self.stuck + self.stuck_guests > 0 {
             self.relieve(shared);
             shared.staff(self.needed(shared));
         }

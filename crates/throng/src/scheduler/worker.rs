@@ -64,6 +64,9 @@ const SPINS_PER_ROUND: u32 = 30;
 const INJECTED_AT_ONCE: usize = 64;
 /// Number of links and monitors of a dead process that are notified before other processes run.
 const NOTIFIED_AT_ONCE: usize = 256;
+/// Number of processes that a guest runs for one call: a call whose process calls others, and they
+/// others in turn, is answered without a worker to this depth.
+const GUEST_RUNS: u32 = 32;
 /// Greatest time ahead for which an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
 
@@ -71,8 +74,9 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) account: Account,
     index: usize,
+    /// Whether this is a spare worker or the worker of a guest's seat.
     is_spare: bool,
-    /// Index of this worker's alarms; a spare worker uses those of a regular one.
+    /// Index of this worker's alarms; a spare worker and a guest use those of a regular one.
     alarms: usize,
     lifo_streak: Cell<u32>,
     /// Number of processes of the queue that come before the LIFO slot again.
@@ -150,14 +154,13 @@ impl Worker {
     /// sweeps again after each process it has met, because that process may have suspended its last
     /// turn.
     fn run_left(&self) {
-        let queued = || self.take_from_slots().or_else(|| self.remote().queue.pop());
         loop {
             let mut ran = false;
             let mut run = |token| {
                 ran = true;
                 self.guard(|| self.run_process(token));
             };
-            while let Some(token) = queued().or_else(|| self.take_injected()) {
+            while let Some(token) = self.take_queued().or_else(|| self.take_injected()) {
                 run(token);
             }
             self.shared.slab.for_each_slot(|cell| {
@@ -171,6 +174,41 @@ impl Worker {
                 return;
             }
         }
+    }
+
+    /// Runs a process for a guest, and then the processes that it has woken, until `is_done`;
+    /// leaves the rest to the workers.
+    pub(crate) fn run_as_guest(&self, token: Token, is_done: impl Fn() -> bool) {
+        let began = self.scheduler().clock.now();
+        let mut next = Some(token);
+        let mut runs = 0;
+        while let Some(token) = next {
+            self.guard(|| self.run_process(token));
+            runs += 1;
+            let is_over = runs >= GUEST_RUNS
+                || is_done()
+                || began.until(self.scheduler().clock.now()) >= TIME_BUDGET;
+            next = if is_over { None } else { self.take_queued() };
+        }
+        if let Some(left) = self.take_queued() {
+            let rest = std::iter::from_fn(|| self.take_queued());
+            self.scheduler().inject(std::iter::once(left).chain(rest));
+            self.round.set(0);
+        }
+    }
+
+    /// Ends a worker that was made for a seat of guests. With `runs_left`, the processes that no
+    /// other thread would run exit first.
+    pub(crate) fn leave_seat(self, runs_left: bool) {
+        if runs_left {
+            scheduler::enter(&self, || self.run_left());
+        }
+        self.give_up_reserves();
+    }
+
+    /// Takes the next process out of the slots or the own queue.
+    fn take_queued(&self) -> Option<Token> {
+        self.take_from_slots().or_else(|| self.remote().queue.pop())
     }
 
     fn give_up_reserves(&self) {
@@ -572,7 +610,11 @@ impl Worker {
             self.end_streak();
             let now = clock.now();
             if turn_began.until(now) > TURN_TICKS_UNNOTICED {
-                token.note_turn(Duration::from_millis(turn_began.until(now).into()));
+                let time = Duration::from_millis(turn_began.until(now).into());
+                token.note_turn(time);
+                if self.scheduler().guests.is_seat(self.index) {
+                    token.class().repel_guests(now, time);
+                }
             }
             turn_began = now;
             let after = match progress {

@@ -381,8 +381,10 @@ fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them()
         for _ in 0..3 {
             process.call(Bomb(drops.clone())).await.unwrap();
         }
+        let mut exited = pin!(process.pid().exited());
+        assert!(poll_fn(|task| Poll::Ready(exited.as_mut().poll(task).is_pending())).await);
         process.exit(ExitReason::other("enough"));
-        assert_eq!(process.pid().exited().await, ExitReason::other("enough"));
+        assert_eq!(exited.await, ExitReason::other("enough"));
         assert_eq!(drops.load(Ordering::SeqCst), 3);
         assert_eq!(runtime.mailbox_bytes(), 0);
     });

@@ -10,6 +10,7 @@ mod cycles;
 mod durations;
 mod exits;
 mod groups;
+mod guests;
 mod inbox;
 mod inspect;
 mod kept;

@@ -95,7 +95,8 @@ fn a_question_that_is_dropped_is_an_error_at_once() {
         let late = oracle.ask(|reply| Double { number: 1, reply });
         let (died, late) = tokio::join!(oracle.call(Do::Panic), late);
         assert!(matches!(died, Err(CallError::Died(ExitReason::Panicked(_)))));
-        assert!(matches!(late, Err(CallError::Unanswered)));
+        // If the caller has run the panicking turn itself, the question comes too late.
+        assert!(matches!(late, Err(CallError::Unanswered | CallError::NoProcess(_))));
         for answer in asked {
             assert!(matches!(answer.await.unwrap(), Err(CallError::Unanswered)));
         }

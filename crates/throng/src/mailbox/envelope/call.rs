@@ -250,6 +250,11 @@ impl<T, R> PendingReply<T, R> {
         self.waiter.take().is_some_and(|waiter| waiter.withdraw().is_some())
     }
 
+    /// Whether the outcome is there.
+    pub(crate) fn is_done(&self) -> bool {
+        self.reply_slot().is_done()
+    }
+
     /// Returns the outcome; if it is not there yet, returns the pending reply and stores the waker.
     #[inline]
     pub(crate) fn poll(self, waker: &Waker) -> Result<Outcome<T, R>, Self> {

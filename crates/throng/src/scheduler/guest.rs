@@ -1,0 +1,206 @@
+//! Guests: threads outside the runtime that run the process they call themselves.
+//!
+//! A call from a thread that is no worker costs two wake-ups of threads if a worker runs the
+//! process: the worker's and the caller's. If the process is idle, the caller's push gives it the
+//! token, so the caller can do the work: it takes a free *seat*, and is a worker until the reply is
+//! there. Then it hands what is left to the workers.
+//!
+//! ```text
+//! call ─▶ push ─▶ token ─▶ seat free? ──yes──▶ run the process, and the processes it wakes,
+//!                            │ no              until the reply is there ─▶ inject the rest ─▶ reply
+//!                            └──────▶ inject
+//! ```
+//!
+//! A message that is only sent is never handled this way, because `send` does not wait. A turn that
+//! suspends continues on a worker. A turn that blocks its thread blocks the caller; the watchdog
+//! makes the other processes of the seat reachable (`watchdog`), and guests leave the processes of
+//! its class to the workers for a while ([`Class::repel_guests`]).
+//!
+//! A seat holds a [`Worker`], made when the seat is first taken. Its place in the scheduler's
+//! `remotes` is between the regular and the spare workers.
+//!
+//! Invariants:
+//! 1. Only the thread that holds the lock of a seat uses the seat's worker.
+//! 2. The slots and the queue of a seat that is free are empty.
+//! 3. A worker in a seat keeps the runtime alive, so it leaves the seat when the runtime is over:
+//!    the guest unlocks the seat and then reads the phase; the end of the runtime sets the phase
+//!    and then locks the seats. At least one of them empties the seat.
+//!
+//! [`Class::repel_guests`]: crate::cell::Class::repel_guests
+
+use crate::cell::Token;
+use crate::runtime::Shared;
+use crate::scheduler::worker::Worker;
+use crate::scheduler::{self, Phase};
+use crate::sync::atomic::{AtomicUsize, Ordering, fence};
+use crate::sync::{Mutex, MutexGuard, try_lock};
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+/// Seats of a runtime; see the file's head.
+pub(crate) struct Guests {
+    /// Place of the first seat among the workers.
+    first: usize,
+    seats: Box<[Seat]>,
+}
+
+/// Seat on cache lines of its own, because each guest prefers a seat of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Seat(Mutex<Option<Worker>>);
+
+/// Number given to each thread that becomes a guest, to spread the threads over the seats.
+static NUMBERED: AtomicUsize = AtomicUsize::new(0);
+
+/// The token that a push has given to this thread while it offers to run the process.
+struct Offer {
+    is_open: Cell<bool>,
+    token: Cell<Option<Token>>,
+}
+
+thread_local! {
+    static OFFER: Offer = const { Offer { is_open: Cell::new(false), token: Cell::new(None) } };
+    static NUMBER: usize = NUMBERED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Runs `send`, which queues a call's message, on a thread that is no worker. If that makes a
+/// process ready, runs the process, and the processes that it wakes, until `is_done`.
+pub(crate) fn call<R>(send: impl FnOnce() -> R, is_done: impl Fn(&R) -> bool) -> R {
+    /// Closes the offer also if `send` panics, and then leaves the process to the workers.
+    struct Close;
+    impl Drop for Close {
+        fn drop(&mut self) {
+            if let Some(token) = close() {
+                scheduler::inject(token);
+            }
+        }
+    }
+    fn close() -> Option<Token> {
+        let closed = OFFER.try_with(|offer| {
+            offer.is_open.set(false);
+            offer.token.take()
+        });
+        closed.ok().flatten()
+    }
+    let opened = OFFER.try_with(|offer| !offer.is_open.replace(true));
+    if opened != Ok(true) {
+        return send();
+    }
+    let closing = Close;
+    let sent = send();
+    if let Some(token) = close() {
+        run(token, || is_done(&sent));
+    }
+    std::mem::forget(closing);
+    sent
+}
+
+/// Consumes a unit of the budget that tokio gives a task for each poll, because a call whose
+/// process runs here is ready at once; true if the budget is used up and the task must yield.
+pub(crate) fn must_yield(cx: &mut Context<'_>) -> bool {
+    pin!(tokio::task::consume_budget()).poll(cx).is_pending()
+}
+
+/// Keeps a token for the call that this thread is sending; returns it if there is none.
+pub(crate) fn accept(token: Token) -> Option<Token> {
+    let mut token = Some(token);
+    let _ = OFFER.try_with(|offer| {
+        if offer.is_open.replace(false) {
+            offer.token.set(token.take());
+        }
+    });
+    token
+}
+
+/// Runs a process on this thread if there is a free seat for it; otherwise leaves it to the
+/// workers.
+fn run(token: Token, is_done: impl Fn() -> bool) {
+    let runtime = token.class().runtime.clone();
+    let shared = runtime.shared();
+    let guests = &shared.scheduler.guests;
+    let now = shared.scheduler.clock.now();
+    let seat = if token.class().admits_guests(now) { guests.take_seat() } else { None };
+    match seat {
+        Some((index, mut seat)) if shared.scheduler.phase() == Phase::Running => {
+            let worker = seat.get_or_insert_with(|| Worker::new(shared.clone(), index));
+            shared.clock_keeper.wake_for_guest(&shared.scheduler.clock);
+            run_in(worker, token, is_done);
+            drop(seat);
+            guests.leave(shared);
+        }
+        _ => shared.scheduler.inject([token]),
+    }
+}
+
+/// Runs a process with the seat's worker, in the tokio runtime of the handlers and without the
+/// cooperative budget of the caller's task.
+fn run_in(worker: &Worker, token: Token, is_done: impl Fn() -> bool) {
+    let _inside_tokio = worker.shared.tokio().enter();
+    let mut token = Some(token);
+    let run = poll_fn(|_| {
+        if let Some(token) = token.take() {
+            scheduler::enter(worker, || worker.run_as_guest(token, &is_done));
+        }
+        Poll::Ready(())
+    });
+    let run = pin!(tokio::task::unconstrained(run));
+    let _ = run.poll(&mut Context::from_waker(Waker::noop()));
+}
+
+impl Guests {
+    pub(crate) fn new(first: usize, seats: usize) -> Guests {
+        Guests { first, seats: (0..seats).map(|_| Seat::default()).collect() }
+    }
+
+    /// Number of seats.
+    pub(crate) fn seats(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Whether a place among the workers is a seat.
+    pub(crate) fn is_seat(&self, index: usize) -> bool {
+        (self.first..self.first + self.seats.len()).contains(&index)
+    }
+
+    /// Whether a guest runs a process.
+    pub(crate) fn any_seated(&self) -> bool {
+        self.seats.iter().any(|seat| try_lock(&seat.0).is_none())
+    }
+
+    /// Takes a free seat, the calling thread's own if possible; returns its place among the
+    /// workers, too.
+    fn take_seat(&self) -> Option<(usize, MutexGuard<'_, Option<Worker>>)> {
+        let number = NUMBER.try_with(|&number| number).unwrap_or(0);
+        (0..self.seats.len()).find_map(|offset| {
+            let index = (number + offset) % self.seats.len();
+            Some((self.first + index, try_lock(&self.seats[index].0)?))
+        })
+    }
+
+    /// Empties the seats if the runtime is over, after the guest has unlocked its seat.
+    fn leave(&self, shared: &Arc<Shared>) {
+        // Invariant 3: pairs with the fence after the store of the phase.
+        fence(Ordering::SeqCst);
+        if shared.scheduler.phase() == Phase::Over {
+            self.empty_seats(true);
+            shared.free_if_over();
+        }
+    }
+
+    /// Takes the workers out of the free seats; false if a guest still has a seat. With
+    /// `runs_left`, the processes that no other thread would run exit first.
+    pub(crate) fn empty_seats(&self, runs_left: bool) -> bool {
+        let mut all = true;
+        for seat in &self.seats {
+            let worker = try_lock(&seat.0).map(|mut seat| seat.take());
+            all &= worker.is_some();
+            if let Some(worker) = worker.flatten() {
+                worker.leave_seat(runs_left);
+            }
+        }
+        all
+    }
+}
