@@ -24,8 +24,11 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 /// Ratio of the time for which guests leave the processes of a class to the workers to the time for
-/// which a turn has held a guest up. So such turns take at most a ninth of a caller's time.
+/// which turns have held guests up. So such turns take at most a ninth of a caller's time.
 const REPELLED_RATIO: u32 = 8;
+/// Part of that time that is forgiven, because a loaded machine holds up any turn now and then: some
+/// thirty milliseconds of turns.
+const REPELLED_FREE: Duration = Duration::from_millis(250);
 
 /// Data that all processes of a type in a runtime share.
 pub(crate) struct Class {
@@ -43,7 +46,8 @@ pub(crate) struct Class {
     pub(crate) signalled: &'static TurnTitle,
     pub(crate) ending: &'static TurnTitle,
     exit_message: fn(Exit) -> NonNull<Link>,
-    /// Tick until which guests leave the processes to the workers; zero for none.
+    /// Tick until which guests leave the processes to the workers, but for `REPELLED_FREE`; zero for
+    /// none.
     repelled_until: AtomicU32,
 }
 
@@ -121,14 +125,16 @@ impl Class {
     #[inline]
     pub(crate) fn admits_guests(&self, now: Tick) -> bool {
         Tick::from_raw(self.repelled_until.load(Ordering::Relaxed))
-            .is_none_or(|until| until.is_due(now))
+            .is_none_or(|until| until.is_due(now.after(REPELLED_FREE)))
     }
 
     /// Makes guests leave the processes to the workers for a while, because a turn has held a
     /// guest's thread up for this time.
     #[cold]
     pub(crate) fn repel_guests(&self, now: Tick, held_up: Duration) {
-        let until = now.after(held_up.saturating_mul(REPELLED_RATIO));
+        let before = Tick::from_raw(self.repelled_until.load(Ordering::Relaxed));
+        let from = before.filter(|until| !until.is_due(now)).unwrap_or(now);
+        let until = from.after(held_up.saturating_mul(REPELLED_RATIO));
         self.repelled_until.store(until.to_raw(), Ordering::Relaxed);
     }
 

@@ -125,8 +125,8 @@ impl RuntimeBuilder {
     /// calling thread instead of waking a worker for it. That is some fifty times as fast. The turn
     /// then behaves like code of the caller's own task: while it blocks its thread or computes, the
     /// caller's thread is held up. It must not call tokio's `block_on`, nor block until its caller
-    /// has done something else. After a turn
-    /// that has held a caller up for more than a few milliseconds, calls leave processes of its type
+    /// has done something else. After turns
+    /// that have held callers up for some tens of milliseconds, calls leave processes of their type
     /// to the workers for eight times as long. With 0, only workers run processes.
     pub fn guests(mut self, guests: usize) -> Self {
         self.guests = Some(guests.min(GUESTS_MOST));

@@ -322,6 +322,8 @@ fn a_turn_that_blocks_its_caller_is_left_to_the_workers_the_next_time() {
                 other.send(Do(|_: &mut Context<Actor>| ())).unwrap();
                 begun.send(()).unwrap();
                 until.recv_timeout(PATIENCE).unwrap();
+                // So long that it cannot be taken for a loaded machine's doing.
+                thread::sleep(Duration::from_millis(200));
             };
             handle.tokio().block_on(async { actor.call(Do(block)).await.unwrap() }) == here()
         });
