@@ -94,6 +94,7 @@ fn without_seats_and_from_another_runtime_workers_run_the_process() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "each turn takes longer than a guest goes on for")]
 fn a_process_that_calls_others_is_answered_without_a_worker() {
     struct Chain(Option<Address<Chain>>);
     impl Process for Chain {}
