@@ -265,27 +265,53 @@ impl Mailbox {
         generation: Generation,
         link: NonNull<Link>,
     ) -> Result<Result<Pushed, Gone>, *mut Link> {
-        let (present, head) = Generation::untag(current);
-        let state = head.addr();
-        if present != generation || state == FREE {
+        // If the generations are the same, their bits cancel out.
+        let state = current.addr() ^ generation.0;
+        let pushed = if state == IDLE {
+            Pushed::Woke
+        } else if state & GENERATION_MASK != 0 {
             return Ok(Err(Gone));
-        }
-        let older = if state <= AWAITING { ptr::null_mut() } else { head };
+        } else if state > FREE {
+            // SAFETY: the message is the caller's by the contract. The older message exposed its
+            // provenance when it was pushed (invariant 5).
+            return unsafe { self.put_on_top(current, generation, link, state) }
+                .map(|()| Ok(Pushed::Queued));
+        } else if state == FREE {
+            return Ok(Err(Gone));
+        } else if state == AWAITING {
+            Pushed::Awaited
+        } else {
+            Pushed::Queued
+        };
+        // SAFETY: the message is the caller's by the contract.
+        unsafe { self.put_on_top(current, generation, link, 0) }.map(|()| Ok(pushed))
+    }
+
+    /// Puts a message on top of the older one at an address, or of none if that is zero, if the
+    /// word is still `current`; returns the word if it is not.
+    ///
+    /// # Safety
+    /// As for [`push`](Self::push).
+    #[inline(always)]
+    unsafe fn put_on_top(
+        &self,
+        current: *mut Link,
+        generation: Generation,
+        link: NonNull<Link>,
+        older: usize,
+    ) -> Result<(), *mut Link> {
         // For the link of the message that the next push puts on top (invariant 5).
         link.as_ptr().expose_provenance();
         // SAFETY: the message is the caller's by the contract: it is not pushed yet.
-        unsafe { link.as_ref().set_next(older) };
-        self.word.compare_exchange_weak(
-            current,
-            generation.tag(link.as_ptr()),
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        )?;
-        Ok(Ok(match state {
-            IDLE => Pushed::Woke,
-            AWAITING => Pushed::Awaited,
-            _ => Pushed::Queued,
-        }))
+        unsafe { link.as_ref().set_next(ptr::without_provenance_mut(older)) };
+        self.word
+            .compare_exchange_weak(
+                current,
+                generation.tag(link.as_ptr()),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .map(drop)
     }
 
     /// Takes the token of an idle process without queueing anything; false if it is not idle.
@@ -310,7 +336,13 @@ impl Mailbox {
         }
         let (_, head) = Generation::untag(self.word.swap(empty, Ordering::AcqRel));
         // SAFETY: the swap unlinked the whole stack from the word, so only this call reaches it.
-        unsafe { oldest_first(head) }
+        unsafe {
+            // The usual list, of a single message, is in order as it is.
+            if head.addr() > AWAITING && (*head).next().is_null() {
+                return head;
+            }
+            oldest_first(head)
+        }
     }
 
     /// Returns the newest queued message, which links to the older ones; null if there is none.

@@ -267,7 +267,8 @@ const _: () = assert!(size_of::<Head>() <= HEAD_BYTES);
 /// Returns the head of the segment that a slot is in.
 #[inline(always)]
 fn head_of(cell: CellRef) -> &'static Head {
-    let head = cell.as_ptr().as_ptr().map_addr(|address| address & !(SEGMENT_BYTES - 1));
+    let cell = cell.as_ptr().as_ptr();
+    let head = cell.wrapping_byte_sub(cell.addr() & (SEGMENT_BYTES - 1));
     // SAFETY: a slot's pointer is valid for its whole segment, which is never unmapped, aligned to
     // its size, and begins with a head, whose fields are atomics.
     unsafe { &*head.cast::<Head>() }
