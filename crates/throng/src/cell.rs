@@ -148,7 +148,7 @@ impl CellRef {
     /// # Safety
     /// The caller owns the message, which fits the type of process that the generation names.
     #[inline(always)]
-    unsafe fn push_on_word(
+    pub(crate) unsafe fn push_on_word(
         self,
         generation: Generation,
         message: NonNull<Link>,
@@ -518,6 +518,16 @@ impl Token {
         if self.frame().is_some() {
             self.cell().turn.resume();
         }
+    }
+
+    /// Whether a run of this process can begin with its next message: no turn is under way, no
+    /// receive timeout is set, no signal is announced, and the process is not exiting.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        // SAFETY: the token's holder has exclusive access to `frame` (head's table).
+        let has_no_frame = self.cell().frame.with(|frame| unsafe { (*frame).is_none() });
+        let is_exiting = || self.if_extension(|own| own.obituary.is_some()).unwrap_or(false);
+        has_no_frame && !self.is_signalled() && !is_exiting()
     }
 
     /// Resumes the turn that is under way, if there is one.

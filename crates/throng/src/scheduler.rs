@@ -219,7 +219,7 @@ impl Drop for Due<'_> {
 }
 
 /// The part of a worker that other threads access. Has cache lines of its own, because its worker
-/// writes there at each turn.
+/// writes there at each turn; the worker holds it by a pointer of its own, for the same reason.
 #[repr(align(128))]
 pub(crate) struct Remote {
     pub(crate) queue: TokenQueue,
@@ -258,7 +258,7 @@ pub(crate) struct Scheduler {
     pub(crate) clock: Clock,
     /// Parts of the workers that other threads access: the regular workers first, then the seats
     /// of guests, then the spare workers.
-    pub(crate) remotes: Box<[Remote]>,
+    pub(crate) remotes: Box<[Arc<Remote>]>,
     /// Alarms of the regular workers.
     pub(crate) alarms: Box<[Alarms]>,
     injector: Mutex<VecDeque<Token>>,
@@ -287,7 +287,7 @@ impl Scheduler {
     ) -> Scheduler {
         let fences = Fences::default();
         Scheduler {
-            remotes: (0..workers + seats + spares).map(|_| Remote::new(fences)).collect(),
+            remotes: (0..workers + seats + spares).map(|_| Arc::new(Remote::new(fences))).collect(),
             alarms: (0..workers).map(|_| Alarms::new(clock.now())).collect(),
             injector: Mutex::new(VecDeque::new()),
             injected: AtomicUsize::new(0),
@@ -324,7 +324,7 @@ impl Scheduler {
     }
 
     /// Returns the parts of the workers that may hold work.
-    pub(crate) fn remotes_in_use(&self) -> &[Remote] {
+    pub(crate) fn remotes_in_use(&self) -> &[Arc<Remote>] {
         self.remotes.get(..self.spares.in_use()).unwrap_or(&self.remotes)
     }
 
@@ -349,7 +349,7 @@ impl Scheduler {
     /// has run.
     pub(crate) fn worker_metrics(&self) -> Vec<WorkerMetrics> {
         let (_, now) = self.clock.refresh_exactly();
-        let read = |remote: &Remote| WorkerMetrics {
+        let read = |remote: &Arc<Remote>| WorkerMetrics {
             queued: u64::from(remote.queue.len()),
             ..remote.counters.metrics(now)
         };
@@ -394,7 +394,7 @@ impl Scheduler {
         // Before any count of live processes; pairs with the fence in `count_guest_spawn`.
         fence(Ordering::SeqCst);
         if phase == Phase::Over {
-            self.remotes.iter().for_each(Remote::unpark);
+            self.remotes.iter().for_each(|remote| remote.unpark());
         }
     }
 
@@ -514,7 +514,7 @@ impl Scheduler {
         /// a million alarms can ring once the processes of these tokens have run.
         const INJECTED_MOST: usize = 1024;
         const SLICES: usize = 64;
-        let Remote { lifo_slot, exit_slot, .. } = &self.remotes[worker];
+        let Remote { lifo_slot, exit_slot, .. } = &*self.remotes[worker];
         let held = [exit_slot.steal(), lifo_slot.steal()];
         if held.iter().any(Option::is_some) {
             self.inject(held.into_iter().flatten());

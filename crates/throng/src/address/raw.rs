@@ -18,6 +18,7 @@ use crate::mailbox::envelope;
 use crate::mailbox::{Generation, Gone, Link};
 use crate::memory::slab;
 use crate::scheduler;
+use crate::scheduler::worker::Worker;
 use std::fmt;
 use std::ptr::NonNull;
 use std::task::Waker;
@@ -133,6 +134,48 @@ impl RawAddress {
         }
         // SAFETY: this function has the same contract as the function it calls.
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone)
+    }
+
+    /// Queues a user's message like [`offer`](Self::offer), from a turn of a worker. `bytes` is the
+    /// charge for the message.
+    ///
+    /// # Safety
+    /// The same as for [`push`](Self::push).
+    #[inline(always)]
+    pub(crate) unsafe fn offer_from(
+        self,
+        worker: &Worker,
+        message: NonNull<Link>,
+        bytes: u32,
+    ) -> Result<(), Refusal> {
+        let (generation, cell) = self.parts();
+        if generation.is_bounded() || !worker.account.charge_message(slab::budget_of(cell), bytes) {
+            // SAFETY: this function has the same contract as the function it calls.
+            return unsafe { self.offer_unusually(message) };
+        }
+        // The budget is the worker's, so the process is of the worker's runtime.
+        // SAFETY: the caller owns the message, and it is for the type of process here.
+        match unsafe { cell.push_on_word(generation, message) } {
+            Ok(None) => Ok(()),
+            Ok(Some(token)) => {
+                worker.push(token);
+                Ok(())
+            }
+            Err(Gone) => {
+                worker.account.discharge(bytes);
+                Err(Refusal::Gone)
+            }
+        }
+    }
+
+    /// Queues a user's message for a bounded process, over the budget, or to another runtime.
+    ///
+    /// # Safety
+    /// The same as for [`push`](Self::push).
+    #[cold]
+    unsafe fn offer_unusually(self, message: NonNull<Link>) -> Result<(), Refusal> {
+        // SAFETY: this function has the same contract as the function it calls.
+        unsafe { self.offer(message) }
     }
 
     /// Queues a user's message like [`offer`](Self::offer), but if the mailbox is full and bounded

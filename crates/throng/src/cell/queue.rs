@@ -19,6 +19,7 @@ use crate::mailbox::{Generation, Link};
 use crate::memory::slab;
 use crate::process::{Process, Turn};
 use crate::scheduler::watchdog::CurrentTurn;
+use crate::scheduler::worker::Worker;
 use crate::signal::{Outcome, Signal};
 use crate::turn::frame::{After, Progress};
 use crate::turn::turn_state::SIGNALS_MOST;
@@ -61,10 +62,7 @@ impl Token {
                     if !cell.turn.is_signalled() || drained.is_null() {
                         drained
                     } else {
-                        current_turn.begin(self.class().signalled);
-                        // If no signal ends the process, more may have come since the list was
-                        // drained.
-                        return Some(Progress::Done(self.sort_out(drained).unwrap_or(After::Next)));
+                        return Some(self.take_signals(drained, current_turn));
                     }
                 }
             };
@@ -78,12 +76,79 @@ impl Token {
         };
         // SAFETY: the message was drained, so it belongs to the token's holder (invariant 2); it
         // was queued here, so it is for this process.
+        Some(unsafe { self.run_message(message, current_turn) })
+    }
+
+    /// Runs messages of a plain process (see [`is_plain`](Self::is_plain)) until it has none, and
+    /// then gives the token up. If the process ceases to be plain, or its run is over, returns the
+    /// token with the progress of the last turn.
+    #[inline(always)]
+    pub(crate) fn run_plain(self, worker: &Worker) -> Option<(Token, Progress)> {
+        let generation = self.generation();
+        let current_turn = worker.current_turn();
+        if generation.is_bounded() {
+            return Some((self, Progress::Done(After::Next)));
+        }
+        loop {
+            let cell = self.cell();
+            let message = match self.first_pending() {
+                Some(_) if cell.turn.is_signalled() => {
+                    return Some((self, Progress::Done(After::Next)));
+                }
+                Some(message) => message,
+                None => {
+                    let drained = cell.mailbox.drain(generation);
+                    let Some(message) = NonNull::new(drained) else {
+                        if cell.mailbox.park(generation) {
+                            self.given();
+                            return None;
+                        }
+                        continue;
+                    };
+                    if cell.turn.is_signalled() {
+                        worker.count_turn();
+                        let progress = self.take_signals(drained, current_turn);
+                        self.count_turn();
+                        worker.end_turn(&self);
+                        return Some((self, progress));
+                    }
+                    message
+                }
+            };
+            // Before the turn, which may end the run.
+            worker.count_turn();
+            // SAFETY: the message was drained, so it belongs to the token's holder (invariant 2);
+            // it was queued here, so it is for this process.
+            let progress = unsafe { self.run_message(message, current_turn) };
+            self.count_turn();
+            let goes_on = worker.end_turn(&self);
+            if !matches!(progress, Progress::Done(After::Next)) || !goes_on {
+                return Some((self, progress));
+            }
+        }
+    }
+
+    /// Takes the oldest pending message off the list, and begins its turn.
+    ///
+    /// # Safety
+    /// The message is the oldest of a drained list, and the caller owns the list.
+    #[inline(always)]
+    unsafe fn run_message(&self, message: NonNull<Link>, current_turn: &CurrentTurn) -> Progress {
+        // SAFETY: by the contract the message is the caller's, and it is for this process.
         unsafe {
             let next = message.as_ref().next();
-            cell.pending.with_mut(|pending| *pending = next);
+            self.cell().pending.with_mut(|pending| *pending = next);
             current_turn.begin(envelope::title_of(message));
-            Some(envelope::run(message, self))
+            envelope::run(message, self)
         }
+    }
+
+    /// Acts on the signals in a list just drained, and queues its messages.
+    #[cold]
+    fn take_signals(&self, drained: *mut Link, current_turn: &CurrentTurn) -> Progress {
+        current_turn.begin(self.class().signalled);
+        // If no signal ends the process, more may have come since the list was drained.
+        Progress::Done(self.sort_out(drained).unwrap_or(After::Next))
     }
 
     /// Reason for a kill: the process was killed by a signal, or it has left too many signals

@@ -27,6 +27,7 @@ use crate::scheduler;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};
 use std::ops::Deref;
+use std::ptr;
 use std::sync::Arc;
 use tracing::Level;
 
@@ -119,9 +120,7 @@ impl Budget {
     #[inline(always)]
     fn with_tally<R>(&self, f: impl FnOnce(Option<&Tally>) -> R) -> R {
         scheduler::with_worker(|worker| match worker {
-            Some(worker) if std::ptr::eq(worker.account.budget, self) => {
-                f(Some(&worker.account.tally))
-            }
+            Some(worker) if ptr::eq(worker.account.budget, self) => f(Some(&worker.account.tally)),
             _ => f(None),
         })
     }
@@ -233,6 +232,17 @@ impl Account {
         Account { budget: budget.0, tally }
     }
 
+    /// Charges the bytes of a user's message that is about to be queued, if the budget is this
+    /// account's and not exceeded; otherwise charges nothing and returns false.
+    #[inline(always)]
+    pub(crate) fn charge_message(&self, budget: &Budget, bytes: u32) -> bool {
+        let may_charge = ptr::eq(self.budget, budget) && !budget.is_over();
+        if may_charge {
+            add(&self.tally.charged, bytes);
+        }
+        may_charge
+    }
+
     pub(crate) fn check_budget(&self) {
         self.budget.check();
     }
@@ -242,8 +252,9 @@ impl Account {
         add(&self.tally.charged, bytes);
     }
 
-    /// Discharges messages that the process run by this worker has kept and keeps no longer.
-    pub(crate) fn discharge(&self, bytes: u64) {
+    /// Discharges messages that the process run by this worker has kept and keeps no longer, or a
+    /// message that could not be queued.
+    pub(crate) fn discharge(&self, bytes: impl Into<u64>) {
         add(&self.tally.discharged, bytes);
     }
 }

@@ -47,11 +47,14 @@ impl Coupling {
         Coupling(AtomicU32::new(1))
     }
 
-    /// Sender: returns the place of the next car, unless the receiver has detached.
+    /// Sender: returns the place of the next car, unless the train is full or the receiver has
+    /// detached.
     #[inline(always)]
-    pub(crate) fn next_place(&self) -> Option<u32> {
+    pub(crate) fn next_place(&self, cars_most: u32) -> Option<u32> {
+        debug_assert!(cars_most <= COUNT);
+        // Each of the two flags is greater than any count.
         let word = self.0.load(Ordering::Relaxed);
-        (word & DETACHED == 0).then_some(word & COUNT)
+        (word < cars_most).then_some(word)
     }
 
     /// Sender: adds the car at `place`, which is written; false if the receiver has detached
@@ -159,7 +162,7 @@ mod loom_models {
                 move || {
                     let mut added = 1;
                     for value in 2..=3 {
-                        let Some(place) = train.coupling.next_place() else { break };
+                        let Some(place) = train.coupling.next_place(4) else { break };
                         // SAFETY: the car is the sender's until it is added (invariant 1).
                         train.cars[place as usize].with_mut(|car| unsafe { *car = value });
                         if !train.coupling.add(place) {

@@ -38,14 +38,16 @@ use crate::mailbox::envelope::{Dispatch, Envelope};
 use crate::memory::block;
 use crate::memory::slab;
 use crate::process::{Process, Turn};
+use crate::scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::sync::UnsafeCell;
-use crate::turn::frame::{self, After, NoReply, Progress};
+use crate::turn::frame::{self, After, Progress};
 use std::alloc::Layout;
 use std::any::TypeId;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, fn_addr_eq};
 
 /// Length of the streak of messages to a process at which a train is made up.
 pub(crate) const STREAK: u32 = 8;
@@ -160,6 +162,25 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         unsafe { (*train.as_ptr()).coupling.0.poll(taken) }
     }
 
+    /// Receiver: takes the next of the cars that it has seen.
+    ///
+    /// # Safety
+    /// The caller is the receiver, and has not let go.
+    #[inline(always)]
+    unsafe fn take_seen(train: NonNull<Self>) -> Option<T> {
+        // SAFETY: the caller is the receiver, and has not let go. The count seen covers the car
+        // (invariant 1 of `coupling`), which is read once.
+        unsafe {
+            let Front { taken, seen } = Self::front(train);
+            if taken >= seen {
+                return None;
+            }
+            let front = Front { taken: taken + 1, seen };
+            (*train.as_ptr()).front.with_mut(|field| *field = front);
+            Some(Self::car(train, taken).read())
+        }
+    }
+
     /// Receiver: takes the next car; `None` if there is none, and then the receiver has let go.
     ///
     /// # Safety
@@ -187,15 +208,24 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
 
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver; the
-        // message that is put back was just taken.
+        // message that is put back was just taken. Further cars are taken only while the train is
+        // in front.
         unsafe {
-            match Self::take(message.cast()) {
-                Some(turn) => {
-                    token.put_back(message.cast());
-                    frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
-                }
-                None => Progress::Done(After::Next),
-            }
+            let Some(turn) = Self::take(message.cast()) else {
+                return Progress::Done(After::Next);
+            };
+            token.put_back(message.cast());
+            scheduler::with_worker(|worker| {
+                frame::begin_each::<P, T>(token, turn, || {
+                    let worker = worker?;
+                    if !worker.may_follow(token) {
+                        return None;
+                    }
+                    let turn = Self::take_seen(message.cast())?;
+                    worker.follow_on(token, &Self::DISPATCH.title);
+                    Some(turn)
+                })
+            })
         }
     }
 
@@ -238,7 +268,8 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 }
 
-/// The sender's end of a train. The turn that made it up must [`leave`](Self::leave) it.
+/// The sender's end of a train. The turn that made it up must [`leave`](Self::leave) it, once.
+#[derive(Clone, Copy)]
 pub(crate) struct Rear {
     train: NonNull<Envelope>,
     leave: unsafe fn(NonNull<Envelope>),
@@ -292,10 +323,8 @@ impl Rear {
         // type. The car is the sender's until it is added (invariant 1 of `coupling`).
         unsafe {
             let coupling = &(*train.as_ptr()).coupling.0;
-            let Some(place) = coupling.next_place() else { return Err(message) };
-            if place as usize >= Train::<P, T>::CARS {
-                return Err(message);
-            }
+            let cars_most = Train::<P, T>::CARS as u32;
+            let Some(place) = coupling.next_place(cars_most) else { return Err(message) };
             let car = Train::car(train, place);
             car.write(message);
             if coupling.add(place) { Ok(()) } else { Err(car.read()) }
@@ -324,25 +353,44 @@ unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Envelope>) {
 }
 
 /// A worker's record of the running turn's latest sends.
-#[derive(Default)]
 pub(crate) struct Streak {
-    to: Option<(RawAddress, TypeId)>,
-    length: u32,
-    rear: Option<Rear>,
+    /// Receiver of the latest message; `None` at the beginning of a turn.
+    to: Cell<Option<RawAddress>>,
+    /// Type of the latest message. A comparison of the functions is enough: equal functions return
+    /// equal types.
+    kind: Cell<fn() -> TypeId>,
+    /// Number of messages like the latest before it; zero while there is no train.
+    length: Cell<u32>,
+    rear: Cell<Option<Rear>>,
 }
 
 impl Streak {
+    pub(crate) fn new() -> Streak {
+        Streak {
+            to: Cell::new(None),
+            kind: Cell::new(TypeId::of::<()>),
+            length: Cell::new(0),
+            rear: Cell::new(None),
+        }
+    }
+
     /// Ends the streak: the turn is over, or suspended, or has sent a different message.
     #[inline(always)]
-    pub(crate) fn end(&mut self) {
-        if self.to.take().is_some() {
-            self.length = 0;
+    pub(crate) fn end(&self) {
+        self.to.set(None);
+        self.end_length();
+    }
+
+    #[inline(always)]
+    fn end_length(&self) {
+        if self.length.get() != 0 {
+            self.length.set(0);
             self.leave_train();
         }
     }
 
-    #[inline(always)]
-    fn leave_train(&mut self) {
+    #[inline(never)]
+    fn leave_train(&self) {
         if let Some(rear) = self.rear.take() {
             rear.leave();
         }
@@ -351,18 +399,21 @@ impl Streak {
     /// Sends by train if the message continues a streak; otherwise returns it, to be sent by
     /// itself.
     #[inline(always)]
-    pub(crate) fn send<P: Process, T: Turn<P>>(
-        &mut self,
-        to: RawAddress,
-        mut message: T,
-    ) -> Result<(), T> {
-        let kind = (to, TypeId::of::<T>());
-        if self.to != Some(kind) {
-            self.end();
-            self.to = Some(kind);
-            return Err(message);
+    pub(crate) fn send<P: Process, T: Turn<P>>(&self, to: RawAddress, message: T) -> Result<(), T> {
+        let kind: fn() -> TypeId = TypeId::of::<T>;
+        if self.to.get() == Some(to) && fn_addr_eq(self.kind.get(), kind) {
+            return self.go_on::<P, T>(to, message);
         }
-        if let Some(rear) = &self.rear {
+        self.to.set(Some(to));
+        self.kind.set(kind);
+        self.end_length();
+        Err(message)
+    }
+
+    /// Sends by train, if the streak is long enough: adds a car, or makes up a train.
+    #[inline(always)]
+    fn go_on<P: Process, T: Turn<P>>(&self, to: RawAddress, mut message: T) -> Result<(), T> {
+        if let Some(rear) = self.rear.get() {
             if rear.may_add() {
                 // SAFETY: `self.to` is this address, whose process is a `P`, and this type of
                 // message.
@@ -372,15 +423,20 @@ impl Streak {
                 }
             } else {
                 // If this happens often, trains with few cars would cost more than they save.
-                self.length = STREAK / 2;
+                self.length.set(STREAK / 2);
             }
             self.leave_train();
         }
-        self.length += 1;
-        if self.length < STREAK || !Rear::takes::<P, T>() || to.is_bounded() {
+        self.length.set(self.length.get() + 1);
+        if self.length.get() < STREAK || !Rear::takes::<P, T>() || to.is_bounded() {
             return Err(message);
         }
-        self.rear = Some(Rear::depart::<P, T>(to, message)?);
+        self.depart::<P, T>(to, message)
+    }
+
+    #[inline(never)]
+    fn depart<P: Process, T: Turn<P>>(&self, to: RawAddress, message: T) -> Result<(), T> {
+        self.rear.set(Some(Rear::depart::<P, T>(to, message)?));
         Ok(())
     }
 }

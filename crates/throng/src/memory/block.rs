@@ -66,6 +66,15 @@ fn single(layout: Layout) -> Layout {
     layout.align_to(ALIGNMENT).map_or(layout, |aligned| aligned.pad_to_align())
 }
 
+/// Whether a block allocated for one layout may be used, and freed, as a block for the other.
+#[inline(always)]
+pub(crate) const fn is_same_size(one: Layout, other: Layout) -> bool {
+    match (class_of(one), class_of(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => false,
+    }
+}
+
 /// Allocates a block with room for `layout`, at least 64-byte aligned. Aborts if the system is out
 /// of memory.
 #[inline(always)]

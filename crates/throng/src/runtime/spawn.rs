@@ -92,7 +92,7 @@ impl RuntimeHandle {
         scheduler::with_worker(|worker| {
             match worker.filter(|worker| std::ptr::eq(&*worker.shared, shared)) {
                 Some(worker) => {
-                    let remote = Some(&shared.scheduler.remotes[worker.index()]);
+                    let remote = Some(worker.remote());
                     let mut classes = worker.classes.borrow_mut();
                     let class = classes.get::<P>(self);
                     let slots = &mut worker.slots.borrow_mut();

@@ -12,6 +12,7 @@
 //! its `Remote`: the queue and the LIFO slot; and its alarms in the scheduler.
 
 mod recovery;
+mod run;
 
 use crate::address::RawAddress;
 use crate::address::cycle::Probe;
@@ -27,13 +28,14 @@ use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::injector_pace::InjectorPace;
-use crate::scheduler::watchdog::{self, CurrentTurn};
+use crate::scheduler::watchdog::{self, CurrentTurn, TurnTitle};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
 use crate::sync::{current, park, park_timeout, spin_loop};
 use crate::timer::Tick;
 use crate::timer::alarms::{Alarms, PackedTarget};
 use crate::turn::frame::{After, Progress};
+use run::Run;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +75,7 @@ const ALARM_MOST: Duration = Duration::from_secs(60);
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) account: Account,
+    remote: Arc<Remote>,
     index: usize,
     /// Whether this is a spare worker or the worker of a guest's seat.
     is_spare: bool,
@@ -86,15 +89,18 @@ pub(crate) struct Worker {
     stranded: Cell<Option<Stranded>>,
     runs: Cell<u32>,
     injector_pace: InjectorPace,
-    sends: Cell<u32>,
+    /// Number of sends of the running process that come before the next exposure.
+    sends_left: Cell<u32>,
     /// Number of turns that the running process has begun inside its own.
     nested: Cell<u32>,
+    run: Run,
     /// Whether sleepers are woken later for processes that become ready.
     batching: Cell<bool>,
     /// Probes that have met the running process in its turn.
     probes: RefCell<Vec<Probe>>,
+    has_probes: Cell<bool>,
     probes_numbered: Cell<u64>,
-    streak: RefCell<Streak>,
+    streak: Streak,
     pub(crate) slots: RefCell<SlotCache>,
     pub(crate) classes: RefCell<ClassCache>,
 }
@@ -104,6 +110,7 @@ impl Worker {
         let workers = shared.scheduler.workers();
         Worker {
             account: Account::open(&shared.budget),
+            remote: shared.scheduler.remotes[index].clone(),
             index,
             is_spare: index >= workers,
             alarms: index % workers,
@@ -113,12 +120,14 @@ impl Worker {
             stranded: Cell::new(None),
             runs: Cell::new(0),
             injector_pace: InjectorPace::new(shared.scheduler.clock.now()),
-            sends: Cell::new(0),
+            sends_left: Cell::new(SENDS_PER_EXPOSURE),
             nested: Cell::new(0),
+            run: Run::new(shared.scheduler.clock.now()),
             batching: Cell::new(false),
             probes: RefCell::new(Vec::new()),
+            has_probes: Cell::new(false),
             probes_numbered: Cell::new(0),
-            streak: RefCell::new(Streak::default()),
+            streak: Streak::new(),
             slots: RefCell::new(SlotCache::new()),
             classes: RefCell::new(ClassCache::new()),
             shared,
@@ -248,8 +257,8 @@ impl Worker {
     }
 
     #[inline(always)]
-    fn remote(&self) -> &Remote {
-        &self.scheduler().remotes[self.index]
+    pub(crate) fn remote(&self) -> &Remote {
+        &self.remote
     }
 
     /// Turn that this worker runs, for the watchdog.
@@ -323,29 +332,29 @@ impl Worker {
         turn: T,
     ) -> Result<(), SendError<T>> {
         self.count_send();
-        let by_train = self.streak.borrow_mut().send::<P, T>(to, turn);
-        by_train.or_else(|turn| Cast::<P, T>::send(to, turn))
+        let by_train = self.streak.send::<P, T>(to, turn);
+        by_train.or_else(|turn| Cast::<P, T>::send_from(self, to, turn))
     }
 
     /// Ends the streak of the running turn, which is over or sends a message by another way: a
     /// later car of the streak's train would overtake that message.
     #[inline(always)]
     pub(crate) fn end_streak(&self) {
-        self.streak.borrow_mut().end();
+        self.streak.end();
     }
 
     #[inline(always)]
     fn count_send(&self) {
-        let sends = self.sends.get() + 1;
-        self.sends.set(sends);
-        if sends >= SENDS_PER_EXPOSURE {
+        let left = self.sends_left.get() - 1;
+        self.sends_left.set(left);
+        if left == 0 {
             self.expose_slots();
         }
     }
 
     #[cold]
     fn expose_slots(&self) {
-        self.sends.set(0);
+        self.sends_left.set(SENDS_PER_EXPOSURE);
         // A turn that sends so much must not wait for the clock to learn that the budget is
         // exceeded.
         self.account.check_budget();
@@ -521,6 +530,8 @@ impl Worker {
                 drop(unsent);
                 self.current_turn().end();
             }
+            // Messages that these drops have sent must not be joined to the next process's messages.
+            self.end_streak();
         }
     }
 
@@ -537,12 +548,13 @@ impl Worker {
 
     #[inline(always)]
     pub(crate) fn has_probes(&self) -> bool {
-        !self.probes.borrow().is_empty()
+        self.has_probes.get()
     }
 
     #[inline(always)]
     fn forget_probes(&self) {
         if self.has_probes() {
+            self.has_probes.set(false);
             self.probes.borrow_mut().clear();
         }
     }
@@ -553,6 +565,7 @@ impl Worker {
 
     pub(crate) fn show_probe(&self, probe: Probe) {
         self.probes.borrow_mut().push(probe);
+        self.has_probes.set(true);
     }
 
     /// Returns a number that no other probe of this runtime has.
@@ -572,97 +585,182 @@ impl Worker {
     /// Runs a process, for at most `budget` messages.
     #[inline(always)]
     pub(crate) fn run_process_for(&self, token: Token, budget: u32) {
-        self.begin_run(&token);
-        let began = self.scheduler().clock.now();
+        self.begin_run(&token, budget);
+        if let Some((token, progress)) = self.run_usually(token) {
+            self.run_turns(token, progress);
+        }
+        self.end_run();
+    }
+
+    /// Resumes a process, and runs its messages for as long as nothing else is to be done; returns
+    /// the token with the progress of the last turn if the run goes on.
+    #[inline(always)]
+    fn run_usually(&self, token: Token) -> Option<(Token, Progress)> {
+        let may_be_plain = self.scheduler().phase() == Phase::Running;
+        if may_be_plain && token.is_plain() {
+            return token.run_plain(self);
+        }
         let progress = self.resume(&token);
-        let turns = self.run_turns(token, progress, budget, began);
-        self.end_run(turns);
+        let goes_on = self.end_turn(&token);
+        match progress {
+            Progress::Pending => {
+                self.suspend(token);
+                None
+            }
+            Progress::Done(After::Next) if may_be_plain && goes_on && token.is_plain() => {
+                token.run_plain(self)
+            }
+            progress => Some((token, progress)),
+        }
+    }
+
+    /// Suspends the turn under way until it is woken.
+    #[inline(always)]
+    fn suspend(&self, token: Token) {
+        if let Err(token) = token.suspend() {
+            // The turn was woken during the poll. Other processes come first, because it may be a
+            // turn that only yields.
+            self.push_back(token);
+        }
     }
 
     #[inline(always)]
-    fn begin_run(&self, token: &Token) {
+    fn begin_run(&self, token: &Token, budget: u32) {
         self.running.set(Some(token.as_ref()));
-        self.sends.set(0);
+        self.sends_left.set(SENDS_PER_EXPOSURE);
         self.nested.set(0);
+        self.run.begin(budget, self.scheduler().clock.now());
     }
 
     #[inline(always)]
-    fn end_run(&self, turns: u32) {
+    fn end_run(&self) {
         self.forget_probes();
         // Cleared before a user's `Drop` may run below: the token is given up already.
         self.running.set(None);
-        // Messages that the last drops of an exit have sent, too, must not be joined to the next
-        // process's messages.
-        self.end_streak();
         let Remote { current_turn, counters, .. } = self.remote();
         current_turn.end();
-        counters.count_run(turns);
+        counters.count_run(self.run.turns());
     }
 
-    /// Runs a process as long as it may run; returns the number of messages handled.
+    /// Counts a message of a run that is not over.
     #[inline(always)]
-    fn run_turns(&self, mut token: Token, mut progress: Progress, budget: u32, began: Tick) -> u32 {
+    pub(crate) fn count_turn(&self) {
+        self.run.count_turn();
+    }
+
+    /// Ends a turn, or a part of it between two suspensions; false if the run is over.
+    #[inline(always)]
+    pub(crate) fn end_turn(&self, token: &Token) -> bool {
+        self.end_streak();
+        let now = self.scheduler().clock.now();
+        if now != self.run.turn_began.get() {
+            self.note_ticks(token, now);
+        }
+        !self.run.is_over()
+    }
+
+    /// Ends a turn of the running process; whether the next of its pending messages may follow at
+    /// once.
+    #[inline(always)]
+    pub(crate) fn may_follow(&self, token: &Token) -> bool {
+        self.end_turn(token) && !token.is_signalled()
+    }
+
+    /// Begins the turn of a message that follows at once.
+    #[inline(always)]
+    pub(crate) fn follow_on(&self, token: &Token, title: &'static TurnTitle) {
+        token.count_turn();
+        self.count_turn();
+        self.current_turn().begin(title);
+    }
+
+    /// Makes the run of the running process end after its turn, because the turn takes messages out
+    /// of the mailbox itself.
+    #[inline(always)]
+    pub(crate) fn end_run_early(&self) {
+        self.run.end();
+    }
+
+    /// Records that the clock has advanced during a turn.
+    #[cold]
+    fn note_ticks(&self, token: &Token, now: Tick) {
+        let time = self.run.turn_began.replace(now).until(now);
+        if time > TURN_TICKS_UNNOTICED {
+            let time = Duration::from_millis(time.into());
+            token.note_turn(time);
+            if self.scheduler().guests.is_seat(self.index) {
+                token.class().repel_guests(now, time);
+            }
+        }
+        if self.run.began.get().until(now) >= TIME_BUDGET {
+            self.run.end();
+        }
+    }
+
+    /// Runs a process as long as it may run, after a turn with this progress.
+    #[inline(never)]
+    fn run_turns(&self, mut token: Token, mut progress: Progress) {
         let generation = token.generation();
-        let clock = &self.scheduler().clock;
-        let mut turn_began = began;
-        let mut turns = 0;
         loop {
-            self.end_streak();
-            let now = clock.now();
-            if turn_began.until(now) > TURN_TICKS_UNNOTICED {
-                let time = Duration::from_millis(turn_began.until(now).into());
-                token.note_turn(time);
-                if self.scheduler().guests.is_seat(self.index) {
-                    token.class().repel_guests(now, time);
+            if !matches!(progress, Progress::Done(After::Next)) {
+                match self.follow(token, generation, progress) {
+                    Some(kept) => (token, progress) = kept,
+                    None => return,
+                }
+            } else if self.run.is_over() {
+                return self.push_back(token);
+            } else {
+                // Before the turn, which may end the run.
+                self.count_turn();
+                match self.next_turn(&token, generation) {
+                    Some(begun) => {
+                        token.count_turn();
+                        progress = begun;
+                    }
+                    None => {
+                        self.run.uncount_turn();
+                        match token.park(generation) {
+                            Ok(()) => return,
+                            Err(kept) => token = kept,
+                        }
+                        continue;
+                    }
                 }
             }
-            turn_began = now;
-            let after = match progress {
-                Progress::Done(after) => after,
-                Progress::Pending => {
-                    if let Err(token) = token.suspend() {
-                        // The turn was woken during the poll. Other processes come first, because
-                        // it may be a turn that only yields.
-                        self.push_back(token);
-                    }
-                    return turns;
-                }
-            };
-            progress = match after {
-                After::Next if turns >= budget || began.until(now) >= TIME_BUDGET => {
-                    self.push_back(token);
-                    return turns;
-                }
-                After::Next => match self.next_turn(&token, generation) {
-                    Some(progress) => {
-                        token.count_turn();
-                        turns += 1;
-                        progress
-                    }
-                    None => match token.park(generation) {
-                        Ok(()) => return turns,
-                        Err(kept) => {
-                            token = kept;
-                            Progress::Done(After::Next)
-                        }
-                    },
-                },
-                After::Exit(why) => stop(&token, why.into()),
-                After::ExitIfIdle if token.close_if_idle(generation) => {
-                    stop(&token, ExitReason::Normal)
-                }
-                After::ExitIfIdle => Progress::Done(After::Next),
-                After::Kill => {
-                    let reason = token.reason_of_kill();
-                    self.finish(token, generation, reason);
-                    return turns;
-                }
-                After::Ended(why) => {
-                    self.finish(token, generation, why.into());
-                    return turns;
-                }
-            };
+            self.end_turn(&token);
         }
+    }
+
+    /// Takes the step that follows a turn, if it is not simply the next message; returns the token
+    /// if the run goes on.
+    fn follow(
+        &self,
+        token: Token,
+        generation: Generation,
+        progress: Progress,
+    ) -> Option<(Token, Progress)> {
+        let progress = match progress {
+            Progress::Pending => {
+                self.suspend(token);
+                return None;
+            }
+            Progress::Done(After::Next) => progress,
+            Progress::Done(After::Exit(why)) => stop(&token, why.into()),
+            Progress::Done(After::ExitIfIdle) if token.close_if_idle(generation) => {
+                stop(&token, ExitReason::Normal)
+            }
+            Progress::Done(After::ExitIfIdle) => Progress::Done(After::Next),
+            Progress::Done(After::Kill) => {
+                let reason = token.reason_of_kill();
+                self.finish(token, generation, reason);
+                return None;
+            }
+            Progress::Done(After::Ended(why)) => {
+                self.finish(token, generation, why.into());
+                return None;
+            }
+        };
+        Some((token, progress))
     }
 
     /// Resumes a process where it left off.
@@ -710,7 +808,6 @@ impl Worker {
     }
 
     /// Begins the next turn, if there is one.
-    #[inline(always)]
     fn next_turn(&self, token: &Token, generation: Generation) -> Option<Progress> {
         if token.is_signalled() {
             self.current_turn().begin(token.class().signalled);
@@ -740,11 +837,18 @@ impl Worker {
 
     /// Ends a process: drops its state and notifies its links and watchers, a slice at a time.
     fn finish(&self, token: Token, generation: Generation, reason: ExitReason) {
+        self.end_process(token, generation, reason);
+        // Messages that the last drops of the exit have sent must not be joined to the next
+        // process's messages.
+        self.end_streak();
+    }
+
+    fn end_process(&self, token: Token, generation: Generation, reason: ExitReason) {
         fault::point(Step::Finish, token.class().name);
         self.current_turn().begin(token.class().ending);
         if token.obituary().is_none() {
             if let ExitReason::Panicked(text) = &reason {
-                self.scheduler().remotes[self.index].counters.count_panic();
+                self.remote().counters.count_panic();
                 let (process, text) = (token.class().name, text.clone());
                 self.shared.events.report(
                     Level::ERROR,
@@ -792,14 +896,13 @@ impl Worker {
         if token.is_closed() || token.is_stopping() {
             return self.run_process_for(token, BUDGET);
         }
-        self.begin_run(&token);
+        self.begin_run(&token, BUDGET);
         token.begin_run();
         token.forgo_first();
         self.current_turn().begin(token.class().ending);
         token.discard_turn(&reason);
-        let began = self.scheduler().clock.now();
-        let turns = self.run_turns(token, Progress::Done(After::exit(reason)), BUDGET, began);
-        self.end_run(turns);
+        self.run_turns(token, Progress::Done(After::exit(reason)));
+        self.end_run();
     }
 
     /// Tick at which the next alarm rings.

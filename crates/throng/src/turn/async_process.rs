@@ -539,6 +539,8 @@ fn run_nested<M: Message<Reply = ()>>(
     // Later sends may depend on the message that is about to be received, so they must not join a
     // train that was begun before it.
     worker.end_streak();
+    // So that no train goes on by itself: each nested turn brings a single message.
+    worker.end_run_early();
     let state = current.state::<AsyncProcess<M>>();
     // SAFETY: by invariants 1 and 2 no other reference to the state is in use, and each access here
     // ends at once. While the nested turn runs, only that turn uses `arrived`, through the pointer

@@ -10,8 +10,9 @@ use crate::runtime::RuntimeHandle;
 use crate::signal::{self, Signal};
 use crate::timer::message_timer::Timer;
 use crate::timer::receive_timeout;
-use crate::turn::frame::After;
+use crate::turn::frame::{After, BoxedReason};
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// A handler's view of its own process.
@@ -33,28 +34,71 @@ use std::time::Duration;
 /// ```
 pub struct Context<P> {
     current: CurrentProcess,
-    after: After,
-    timeout: Option<Duration>,
+    /// The two parts of the step that follows this turn. A context is a part of every turn's frame,
+    /// and smaller than if it held an [`After`].
+    reason: BoxedReason,
+    step: Step,
+    /// Receive timeout in milliseconds, plus one.
+    timeout: Option<NonZeroU32>,
     process: Exactly<P>,
 }
 
+/// An [`After`] without its reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+enum Step {
+    Next,
+    Exit,
+    ExitIfIdle,
+    Kill,
+    Ended,
+}
+
+// With the head of a frame and the usual small future this fills a block of 64 bytes.
+const _: () = assert!(size_of::<Context<()>>() == 24, "a context has three words");
+
 impl<P: Process> Context<P> {
     pub(crate) fn new(current: CurrentProcess) -> Context<P> {
-        Context { current, after: After::Next, timeout: None, process: PhantomData }
+        Context {
+            current,
+            reason: BoxedReason::NORMAL,
+            step: Step::Next,
+            timeout: None,
+            process: PhantomData,
+        }
+    }
+
+    /// Whether the turn asks for nothing but the next message. Such a context needs no
+    /// [`into_after`](Self::into_after): it holds nothing that must be dropped.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.step == Step::Next && self.timeout.is_none()
     }
 
     /// Ends the turn: sets the receive timeout, if there is one, and returns the next step.
-    #[inline(always)]
     pub(crate) fn into_after(self) -> After {
         if let Some(time) = self.timeout {
+            let time = Duration::from_millis((time.get() - 1).into());
             receive_timeout::set(self.current, time);
         }
-        self.after
+        match self.step {
+            Step::Next => After::Next,
+            Step::Exit => After::Exit(self.reason),
+            Step::ExitIfIdle => After::ExitIfIdle,
+            Step::Kill => After::Kill,
+            Step::Ended => After::Ended(self.reason),
+        }
     }
 
     /// Sets the step that follows this turn.
     pub(crate) fn end(&mut self, after: After) {
-        self.after = after;
+        (self.step, self.reason) = match after {
+            After::Next => (Step::Next, BoxedReason::NORMAL),
+            After::Exit(reason) => (Step::Exit, reason),
+            After::ExitIfIdle => (Step::ExitIfIdle, BoxedReason::NORMAL),
+            After::Kill => (Step::Kill, BoxedReason::NORMAL),
+            After::Ended(reason) => (Step::Ended, reason),
+        };
     }
 
     pub(crate) fn current(&self) -> CurrentProcess {
@@ -120,7 +164,8 @@ impl<P: Process> Context<P> {
     ///
     /// Cost: some nanoseconds, however often it is set again; 16 bytes while it is set.
     pub fn receive_timeout(&mut self, time: Duration) {
-        self.timeout = Some(time);
+        let milliseconds = u32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        self.timeout = Some(NonZeroU32::MIN.saturating_add(milliseconds));
     }
 
     /// Sends a message to this process after a delay. See [`RuntimeHandle::send_after`].
@@ -139,7 +184,7 @@ impl<P: Process> Context<P> {
     /// The reply of this turn is sent. Messages still queued are dropped, and their callers get
     /// the reason.
     pub fn stop(&mut self, reason: ExitReason) {
-        self.after = After::exit(reason);
+        self.end(After::exit(reason));
     }
 
     /// Exits when this turn is over, but only if no message is queued at that instant.
@@ -147,8 +192,8 @@ impl<P: Process> Context<P> {
     /// Check and exit are a single step, so no message is lost: each is either handled here, or
     /// handed back to a sender that came too late.
     pub fn stop_if_idle(&mut self) {
-        if matches!(self.after, After::Next) {
-            self.after = After::ExitIfIdle;
+        if self.step == Step::Next {
+            self.step = Step::ExitIfIdle;
         }
     }
 

@@ -7,10 +7,11 @@
 //! └──────────────────────┴────────────┴───────────────┴──────────────────┘
 //! ```
 //!
-//! The future is made in a pooled block and polled there at once. A handler that does not suspend
-//! gives the block back, still in the cache, for the next turn; a handler that suspends leaves the
-//! block with its process (`Cell::frame`). The future is never moved, so none is boxed on
-//! speculation.
+//! The future is made in a pooled block and polled there at once: in the block of its message, if
+//! the message has no caller and the frame fits. A handler that does not suspend gives the block
+//! back, still in the cache, for the next turn; a handler that suspends leaves the block with its
+//! process (`Cell::frame`). The future is never moved, so none is boxed on speculation. The head is
+//! written once the future has suspended.
 //!
 //! Invariants:
 //! 1. A cell has at most one frame: a turn is over before the next begins.
@@ -79,6 +80,8 @@ const _: () = assert!(size_of::<Progress>() <= 16, "a turn's progress fits two r
 pub(crate) struct BoxedReason(Option<Box<ExitReason>>);
 
 impl BoxedReason {
+    pub(crate) const NORMAL: BoxedReason = BoxedReason(None);
+
     pub(crate) fn reason(&self) -> &ExitReason {
         self.0.as_deref().unwrap_or(&ExitReason::Normal)
     }
@@ -159,27 +162,49 @@ where
     T: Turn<P>,
     S: Sink<Reply = T::Reply>,
 {
-    if S::LAYERED && T::LAYERED && token.is_layered() {
-        // SAFETY: by this function's contract the process is a `P` and has no turn under way, as
-        // `admit` requires.
-        if let Err(reason) = unsafe { admit::<P>(token) } {
+    // SAFETY: by this function's contract the process is a `P` and has no turn under way, as
+    // `begin_layered` and `place` require. The process gets no layer after its spawn.
+    unsafe {
+        if S::LAYERED && token.is_layered() {
+            return begin_layered::<P, T, S>(token, turn, sink);
+        }
+        let make = |process, cx| turn.run(process, cx);
+        place::<P, T, S, _>(token, sink, false, block::allocate, make)
+    }
+}
+
+/// Begins a turn of a layered process, if the layer admits it.
+///
+/// # Safety
+/// The token's process is a `P` and has no turn under way.
+#[cold]
+unsafe fn begin_layered<P, T, S>(token: &Token, turn: T, sink: S) -> Progress
+where
+    P: Process,
+    T: Turn<P>,
+    S: Sink<Reply = T::Reply>,
+{
+    // SAFETY: by this function's contract the process is a `P` and has no turn under way, as
+    // `admit` and `place` require.
+    unsafe {
+        if T::LAYERED
+            && let Err(reason) = admit::<P>(token)
+        {
             // The refused turn may be the first turn, for which signals wait.
             token.forgo_first();
             drop_users(turn);
             sink.fail(&reason);
             return Progress::Done(After::ExitIfIdle);
         }
+        let make = |process, cx| turn.run(process, cx);
+        place::<P, T, S, _>(token, sink, true, block::allocate, make)
     }
-    // SAFETY: by this function's contract the process is a `P` and has no turn under way, as
-    // `place` requires.
-    unsafe { place::<P, T, S, _>(token, sink, |process, cx| turn.run(process, cx)) }
 }
 
 /// Asks the layer whether a turn may begin.
 ///
 /// # Safety
 /// The token's process is a `P` and has no turn under way.
-#[cold]
 unsafe fn admit<P: Process>(token: &Token) -> Result<(), ExitReason> {
     let Some(layer) = layer::of::<P>(token) else { return Ok(()) };
     // SAFETY: by the contract no turn is under way, so no other context exists while this context
@@ -214,7 +239,47 @@ pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Prog
     unsafe { begin::<P, T, _>(token, turn, NoReply::<true, _>::new()) }
 }
 
-/// Makes a turn's future in a frame, and polls it.
+/// Begins a turn that has no caller, in the block of its message if that fits.
+///
+/// # Safety
+/// The token's process is a `P` and has no turn under way. The block came from [`block::allocate`]
+/// with the layout of a `B`, and the caller does not use it again.
+#[inline(always)]
+pub(crate) unsafe fn begin_in_place<P: Process, T: Turn<P>, B>(
+    token: &Token,
+    turn: T,
+    block: NonNull<B>,
+) -> Progress {
+    // SAFETY: this function has the contract of `begin` and of `place`, and gives the block up.
+    unsafe {
+        if token.is_layered() {
+            block::free(block.cast(), Layout::new::<B>());
+            return begin::<P, T, _>(token, turn, NoReply::<false, _>::new());
+        }
+        let sink = NoReply::<false, _>::new();
+        let make = |process, cx| turn.run(process, cx);
+        place::<P, T, _, _>(token, sink, false, |layout| recycle(block, layout), make)
+    }
+}
+
+/// Returns a block of a layout for a block of another: the same block if both layouts have the same
+/// size in the pool.
+///
+/// # Safety
+/// The block came from [`block::allocate`] with the layout of a `B`, and the caller does not use it
+/// again.
+#[inline(always)]
+unsafe fn recycle<B>(block: NonNull<B>, layout: Layout) -> NonNull<u8> {
+    if block::is_same_size(Layout::new::<B>(), layout) {
+        return block.cast();
+    }
+    // SAFETY: this function has the same contract.
+    unsafe { block::free(block.cast(), Layout::new::<B>()) };
+    block::allocate(layout)
+}
+
+/// Makes a turn's future in a frame, and polls it. The layer, if there is one, is consulted at the
+/// end. `allocate` returns a block from [`block::allocate`] for the layout that it gets.
 ///
 /// # Safety
 /// The token's process is a `P` and has no turn under way.
@@ -222,6 +287,8 @@ pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Prog
 unsafe fn place<'a, P, T, S, F>(
     token: &Token,
     sink: S,
+    is_layered: bool,
+    allocate: impl FnOnce(Layout) -> NonNull<u8>,
     make: impl FnOnce(&'a mut P, &'a mut Context<P>) -> F,
 ) -> Progress
 where
@@ -229,23 +296,140 @@ where
     S: Sink,
     F: Future<Output = S::Reply>,
 {
-    let frame = block::allocate(Layout::new::<Frame<P, S, F>>()).cast::<Frame<P, S, F>>();
+    let frame = allocate(Layout::new::<Frame<P, S, F>>()).cast();
+    // SAFETY: this function has the same contract, and the frame was just allocated.
+    match unsafe { place_in::<P, T, S, F>(frame, token, sink, is_layered, make) } {
+        FirstPoll::Over(after) => {
+            // SAFETY: the frame was allocated above, and came back.
+            unsafe { free(frame) };
+            Progress::Done(after)
+        }
+        FirstPoll::Taken(progress) => progress,
+    }
+}
+
+/// Frees the block of a frame.
+///
+/// # Safety
+/// The block came from [`block::allocate`] for this type, its fields have been moved out or dropped, and it
+/// is not used again.
+#[inline(always)]
+unsafe fn free<P: Process, S, F>(frame: NonNull<Frame<P, S, F>>) {
+    // SAFETY: by the contract the block was allocated with this layout and is not used again.
+    unsafe { block::free(frame.cast(), Layout::new::<Frame<P, S, F>>()) };
+}
+
+/// Outcome of a turn's first poll.
+enum FirstPoll {
+    /// The turn is over, and its block belongs to the caller again.
+    Over(After),
+    /// The turn is pending, or has ended out of the ordinary; the block is gone.
+    Taken(Progress),
+}
+
+/// Does the same as [`place`], in a block of the caller's.
+///
+/// # Safety
+/// The same as for [`place`]; `frame` came from [`block::allocate`], and nothing else uses it.
+#[inline(always)]
+unsafe fn place_in<'a, P, T, S, F>(
+    frame: NonNull<Frame<P, S, F>>,
+    token: &Token,
+    sink: S,
+    is_layered: bool,
+    make: impl FnOnce(&'a mut P, &'a mut Context<P>) -> F,
+) -> FirstPoll
+where
+    P: Process,
+    S: Sink,
+    F: Future<Output = S::Reply>,
+{
     let raw = frame.as_ptr();
-    // SAFETY: the block is freshly allocated with this layout, so its fields may be written. The
+    // SAFETY: the block is the caller's and has this layout, so its fields may be written. The
     // borrows given to `make` are exclusive: the state's because no turn is under way, the
     // context's because it was written just now; both outlive the future (invariant 2).
     unsafe {
-        (&raw mut (*raw).head).write(FrameHead(KindOf::<P, T, S, F>::KIND));
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
         (&raw mut (*raw).context).write(Context::new(CurrentProcess::new(token)));
         let state = token.state::<P>();
         let made = catch(|| make(&mut *state, &mut (*raw).context));
         match made {
-            Ok(future) => {
-                (&raw mut (*raw).future).write(future);
-                poll(frame, token)
+            Ok(future) => (&raw mut (*raw).future).write(future),
+            Err(reason) => {
+                return FirstPoll::Taken(conclude(frame, token, is_layered, Err(reason)));
             }
-            Err(reason) => conclude(frame, token, Err(reason)),
+        }
+        match poll_once(frame, token, is_layered) {
+            Polled::Pending => {
+                // Nothing reads the head before the frame is that of a pending turn.
+                (&raw mut (*raw).head).write(FrameHead(KindOf::<P, T, S, F>::KIND));
+                token.set_frame(Some(frame.cast()));
+                FirstPoll::Taken(Progress::Pending)
+            }
+            Polled::Ready(reply) => FirstPoll::Over(answer(frame, Ok(reply))),
+            Polled::Concluded(progress) => FirstPoll::Taken(progress),
+        }
+    }
+}
+
+/// Begins the turns of several messages, one after the other in the same block, for as long as each
+/// is over at its first poll. `next` returns the next message, and notes that its turn begins.
+///
+/// # Safety
+/// The token's process is a `P` and has no turn under way.
+#[inline(always)]
+pub(crate) unsafe fn begin_each<P: Process, T: Turn<P>>(
+    token: &Token,
+    first: T,
+    next: impl FnMut() -> Option<T>,
+) -> Progress {
+    // SAFETY: this function has the contract of both functions.
+    unsafe {
+        if token.is_layered() {
+            return begin::<P, T, _>(token, first, NoReply::<false, _>::new());
+        }
+        place_each::<P, T, _>(token, first, next, |turn, process, cx| turn.run(process, cx))
+    }
+}
+
+/// Does the work of [`begin_each`], for turns whose futures `make` makes.
+///
+/// # Safety
+/// The token's process is a `P` and has no turn under way.
+#[inline(always)]
+unsafe fn place_each<'a, P, T, F>(
+    token: &Token,
+    first: T,
+    mut next: impl FnMut() -> Option<T>,
+    make: impl Fn(T, &'a mut P, &'a mut Context<P>) -> F,
+) -> Progress
+where
+    P: Process,
+    T: Turn<P>,
+    F: Future<Output = T::Reply>,
+{
+    let layout = Layout::new::<Frame<P, NoReply<false, T::Reply>, F>>();
+    let frame = block::allocate(layout).cast::<Frame<P, NoReply<false, T::Reply>, F>>();
+    let mut turn = first;
+    loop {
+        let sink = NoReply::new();
+        let make = |process, cx| make(turn, process, cx);
+        // SAFETY: this function has the same contract; the frame is this function's, or came back.
+        match unsafe { place_in::<P, T, _, F>(frame, token, sink, false, make) } {
+            FirstPoll::Over(After::Next) => match next() {
+                Some(further) => turn = further,
+                None => {
+                    // SAFETY: the frame was allocated above, and came back.
+                    unsafe { free(frame) };
+                    return Progress::Done(After::Next);
+                }
+            },
+            FirstPoll::Over(after) => {
+                // SAFETY: the frame was allocated above, and came back.
+                unsafe { free(frame) };
+                return Progress::Done(after);
+            }
+            FirstPoll::Taken(progress) => return progress,
         }
     }
 }
@@ -304,17 +488,41 @@ where
     S: Sink,
     F: Future<Output = S::Reply>,
 {
+    let frame = frame.cast::<Frame<P, S, F>>();
+    let is_layered = token.is_layered();
     // SAFETY: `KindOf` gives this function to frames of exactly this type; by the contract of
-    // `resume_turn` the frame is pending in the token's cell.
-    unsafe { poll(frame.cast::<Frame<P, S, F>>(), token) }
+    // `resume_turn` the frame is pending in the token's cell. It is set in the cell for as long as
+    // it is pending.
+    unsafe {
+        match poll_once(frame, token, is_layered) {
+            Polled::Pending => Progress::Pending,
+            Polled::Ready(reply) => finish(frame, Ok(reply)),
+            Polled::Concluded(progress) => progress,
+        }
+    }
 }
 
-/// Polls the future of a frame, and concludes the turn if the future is done.
+/// Outcome of a poll.
+enum Polled<R> {
+    Pending,
+    /// The future is dropped and no layer is to be asked; the rest of the frame is whole.
+    Ready(R),
+    /// The turn is over, and so is its frame.
+    Concluded(Progress),
+}
+
+/// Polls the future of a frame. If the future is done, drops it, and concludes the turn unless that
+/// takes no more than the answer.
 ///
 /// # Safety
-/// The frame is pending in the token's cell, and the token's process is a `P`.
+/// The frame is whole, and pending in the token's cell if it was polled before. The token's process
+/// is a `P`.
 #[inline(always)]
-unsafe fn poll<P, S, F>(frame: NonNull<Frame<P, S, F>>, token: &Token) -> Progress
+unsafe fn poll_once<P, S, F>(
+    frame: NonNull<Frame<P, S, F>>,
+    token: &Token,
+    is_layered: bool,
+) -> Polled<S::Reply>
 where
     P: Process,
     S: Sink,
@@ -330,27 +538,54 @@ where
         let future = unsafe { Pin::new_unchecked(&mut *future) };
         future.poll(&mut std::task::Context::from_waker(&waker))
     });
-    let outcome = match polled {
-        Ok(Poll::Pending) => {
-            token.set_frame(Some(frame.cast()));
-            return Progress::Pending;
+    let reply = match polled {
+        Ok(Poll::Pending) => return Polled::Pending,
+        Ok(Poll::Ready(reply)) => reply,
+        Err(reason) => {
+            // SAFETY: the future has panicked, and has not been dropped.
+            let progress = unsafe { conclude_panicked(frame, token, is_layered, reason) };
+            return Polled::Concluded(progress);
         }
-        Ok(Poll::Ready(reply)) => Ok(reply),
-        Err(reason) => Err(reason),
     };
     token.set_frame(None);
-    // SAFETY: the future has ended or panicked. The cell has no frame now, so it is not polled or
-    // dropped again.
+    // SAFETY: the future has ended. The cell has no frame now, so it is not polled or dropped again.
     let dropped = catch(|| unsafe { future.drop_in_place() });
-    let outcome = match dropped {
-        Ok(()) => outcome,
-        Err(reason) => {
-            drop_users(outcome);
-            Err(reason)
-        }
-    };
     // SAFETY: the future has been dropped, and the other fields of the frame are whole.
-    unsafe { conclude(frame, token, outcome) }
+    unsafe {
+        match dropped {
+            Ok(()) if !is_layered => Polled::Ready(reply),
+            Ok(()) => Polled::Concluded(conclude(frame, token, is_layered, Ok(reply))),
+            Err(reason) => {
+                drop_users(reply);
+                Polled::Concluded(conclude(frame, token, is_layered, Err(reason)))
+            }
+        }
+    }
+}
+
+/// Ends a turn whose poll has panicked.
+///
+/// # Safety
+/// The frame is that of the token's cell and is whole; neither it nor its future is used again. The
+/// token's process is a `P`.
+#[cold]
+unsafe fn conclude_panicked<P, S, F>(
+    frame: NonNull<Frame<P, S, F>>,
+    token: &Token,
+    is_layered: bool,
+    reason: ExitReason,
+) -> Progress
+where
+    P: Process,
+    S: Sink,
+    F: Future<Output = S::Reply>,
+{
+    token.set_frame(None);
+    // SAFETY: by the contract the future is dropped only here, and the rest of the frame is whole.
+    unsafe {
+        let dropped = catch(|| (&raw mut (*frame.as_ptr()).future).drop_in_place());
+        conclude(frame, token, is_layered, Err(dropped.err().unwrap_or(reason)))
+    }
 }
 
 /// Ends a turn whose future has been dropped: at once, or as the process's layer decides.
@@ -358,10 +593,11 @@ where
 /// # Safety
 /// All fields of the frame but its future are whole, and the frame is not used again. The token's
 /// process is a `P`, and no reference to its state is in use.
-#[inline(always)]
+#[cold]
 unsafe fn conclude<P, S, F>(
     frame: NonNull<Frame<P, S, F>>,
     token: &Token,
+    is_layered: bool,
     outcome: Result<S::Reply, ExitReason>,
 ) -> Progress
 where
@@ -371,7 +607,7 @@ where
     // SAFETY: `consult` has the same contract as this function; the contract of `finish` is a part
     // of it.
     unsafe {
-        if S::LAYERED && token.is_layered() {
+        if S::LAYERED && is_layered {
             return consult(frame, token, outcome);
         }
         finish(frame, outcome)
@@ -411,6 +647,7 @@ where
             }
         };
         let (sink, context) = take_apart(frame);
+        free(frame);
         let held = Held(Box::new(Answer { sink, outcome }));
         match ended {
             TurnEnd::Refused(reason) => {
@@ -433,7 +670,7 @@ pub(crate) fn settle<P: Process, L: Layer<P>>(
     // SAFETY: the assertion above has checked that the process is a `P` with no turn under way: the
     // frame of the turn to settle is gone.
     unsafe {
-        place::<P, Settling, Held, _>(token, held, |process, cx| {
+        place::<P, Settling, Held, _>(token, held, false, block::allocate, |process, cx| {
             *cx = context;
             L::settle(process, cx)
         })
@@ -498,37 +735,63 @@ where
     P: Process,
     S: Sink,
 {
-    // SAFETY: by this function's contract, which is that of `take_apart`.
-    let (sink, context) = unsafe { take_apart(frame) };
+    // SAFETY: this function has the contract of both functions.
+    unsafe {
+        let after = answer(frame, outcome);
+        free(frame);
+        Progress::Done(after)
+    }
+}
+
+/// Answers, and returns the next step; the block of the frame is the caller's.
+///
+/// # Safety
+/// All of the frame but its future is whole, and its fields are not used again.
+#[inline(always)]
+unsafe fn answer<P, S, F>(
+    frame: NonNull<Frame<P, S, F>>,
+    outcome: Result<S::Reply, ExitReason>,
+) -> After
+where
+    P: Process,
+    S: Sink,
+{
     let after = match outcome {
-        Ok(reply) => {
-            sink.deliver(reply);
-            context.into_after()
-        }
+        // SAFETY: by this function's contract both fields are whole and not used again, so each is
+        // moved out once; a plain context need not be.
+        Ok(reply) => unsafe {
+            let is_plain = (*frame.as_ptr()).context.is_plain();
+            ManuallyDrop::take(&mut (*frame.as_ptr()).sink).deliver(reply);
+            if is_plain {
+                return After::Next;
+            }
+            (&raw mut (*frame.as_ptr()).context).read().into_after()
+        },
         Err(reason) => {
+            // SAFETY: by this function's contract, which is that of `take_apart`.
+            let (sink, context) = unsafe { take_apart(frame) };
+            drop(context);
             sink.fail(&reason);
             After::exit(reason)
         }
     };
-    Progress::Done(match after {
+    match after {
         After::Exit(reason) if S::LAST => After::Ended(reason),
         after => after,
-    })
+    }
 }
 
-/// Frees the frame and returns its sink and context.
+/// Returns the sink and the context of a frame.
 ///
 /// # Safety
-/// All of the frame but its future is whole, and it is not used again.
+/// All of the frame but its future is whole, and its fields are not used again.
 #[inline(always)]
 unsafe fn take_apart<P: Process, S, F>(frame: NonNull<Frame<P, S, F>>) -> (S, Context<P>) {
     let raw = frame.as_ptr();
-    // SAFETY: by the contract both fields are whole and the frame is not used again, so each is
-    // moved out once.
+    // SAFETY: by the contract both fields are whole and not used again, so each is moved out once.
     unsafe {
         let sink = ManuallyDrop::take(&mut (*raw).sink);
         let context = (&raw mut (*raw).context).read();
-        block::free(frame.cast(), Layout::new::<Frame<P, S, F>>());
         (sink, context)
     }
 }

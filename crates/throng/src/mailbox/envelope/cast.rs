@@ -14,7 +14,8 @@ use crate::mailbox::{Gone, Link};
 use crate::memory::block;
 use crate::process::{Process, Turn};
 use crate::scheduler::watchdog::TurnTitle;
-use crate::turn::frame::{self, NoReply, Progress};
+use crate::scheduler::worker::Worker;
+use crate::turn::frame::{self, Progress};
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -43,12 +44,23 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     };
 
     /// Queues a user's cast, if bound and budget allow it.
-    #[inline(always)]
     pub(crate) fn send(to: RawAddress, turn: T) -> Result<(), SendError<T>> {
         let message = Self::allocate(turn);
         // SAFETY: the message was just allocated, for a `P`; a refused message is still the
         // caller's.
         unsafe { to.offer(message).or_else(|refusal| Self::refused(message, refusal)) }
+    }
+
+    /// Queues a user's cast from a turn of a worker, if bound and budget allow it.
+    #[inline(always)]
+    pub(crate) fn send_from(worker: &Worker, to: RawAddress, turn: T) -> Result<(), SendError<T>> {
+        let message = Self::allocate(turn);
+        // SAFETY: the message was just allocated, for a `P`, and is charged with its own size; a
+        // refused message is still the caller's.
+        unsafe {
+            to.offer_from(worker, message, Self::BYTES)
+                .or_else(|refusal| Self::refused(message, refusal))
+        }
     }
 
     /// Queues a cast that no bound and no budget holds up; the turn comes back if the process has
@@ -107,9 +119,11 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
         budget::discharge_here(Self::BYTES);
         // SAFETY: `DISPATCH` heads only messages of this type, and its caller owns the message.
+        // The turn is moved out once, and its block passed on.
         unsafe {
-            let turn = Self::take(message.cast());
-            frame::begin::<P, T, _>(token, turn, NoReply::<false, _>::new())
+            let message = message.cast::<Self>();
+            let turn = (&raw const (*message.as_ptr()).turn).read();
+            frame::begin_in_place::<P, T, Self>(token, turn, message)
         }
     }
 

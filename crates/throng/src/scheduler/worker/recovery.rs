@@ -46,7 +46,9 @@ impl Worker {
         for _ in 0..ATTEMPTS {
             self.batching.set(false);
             let stranded = self.stranded.take();
-            self.end_run(0);
+            self.run.begin(0, self.run.turn_began.get());
+            self.end_streak();
+            self.end_run();
             let worker = self.index;
             let text = reason.to_string();
             self.shared.events.report(Level::ERROR, "a worker unwound", "", move |what| {
@@ -54,7 +56,7 @@ impl Worker {
             });
             let Some(token) = stranded.map(Stranded::recover) else { return };
             // An exit continues where it stopped, so it gets further each time (invariant 2).
-            match catch(|| self.end_process(token, reason.clone())) {
+            match catch(|| self.end_stranded(token, reason.clone())) {
                 Ok(()) => return,
                 Err(again) => reason = again,
             }
@@ -65,16 +67,16 @@ impl Worker {
             tracing::error!(target: "throng::worker", worker, "{what}");
         });
         self.stranded.set(None);
-        self.end_run(0);
+        self.end_run();
     }
 
     /// Ends a process without its last hook.
-    fn end_process(&self, token: Token, reason: ExitReason) {
-        self.begin_run(&token);
+    fn end_stranded(&self, token: Token, reason: ExitReason) {
+        self.begin_run(&token, 0);
         self.current_turn().begin(token.class().ending);
         token.discard_turn(&reason);
         let generation = token.generation();
         self.finish(token, generation, reason);
-        self.end_run(0);
+        self.end_run();
     }
 }
