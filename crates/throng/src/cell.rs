@@ -247,7 +247,7 @@ impl CellRef {
     }
 
     /// Records when the wheel is to wake this process; false if an alarm at least as early is set.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn advance_alarm(self, at: Tick) -> bool {
         let alarm = &self.cell().alarm;
         // Only the token's holder sets the alarm, and a ring that comes between finds it changed or

@@ -24,7 +24,7 @@ pub(crate) mod worker;
 
 use crate::address::RawAddress;
 use crate::address::cycle::Probe;
-use crate::cell::{CellRef, CurrentProcess, Stranded, Token};
+use crate::cell::{CurrentProcess, Stranded, Token};
 use crate::exit::catch;
 use crate::fault::{self, Step};
 use crate::runtime::events::Events;
@@ -41,11 +41,11 @@ use crate::sync::{Fences, Mutex, Thread, lock};
 use crate::timer::alarms::{AlarmTarget, Alarms, PackedTarget};
 use crate::timer::message_timer::{TimerShare, Unsent};
 use crate::timer::{Clock, Tick};
-use crate::turn::waker;
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
+#[cfg(feature = "sim")]
 use std::task::Waker;
 use tracing::Level;
 
@@ -75,16 +75,6 @@ pub(crate) fn enter<R>(worker: &Worker, f: impl FnOnce() -> R) -> R {
     with_worker(|outer| outer.map(Worker::end_streak));
     let _leave = Leave(CURRENT.replace(worker));
     f()
-}
-
-/// Runs `f` if the waker belongs to the process whose turn this thread is polling.
-#[inline(always)]
-pub(crate) fn with_polling<R>(waker: &Waker, f: impl FnOnce(&Worker, CellRef) -> R) -> Option<R> {
-    with_worker(|worker| {
-        let worker = worker?;
-        let cell = worker.running().filter(|&cell| waker::is_of(waker, cell))?;
-        Some(f(worker, cell))
-    })
 }
 
 /// Runs `f` if this thread is running the process of this address.

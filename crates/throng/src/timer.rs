@@ -33,6 +33,7 @@ use std::time::Duration;
 pub(crate) struct Tick(u32);
 
 impl Tick {
+    #[inline(always)]
     pub(crate) fn after(self, time: Duration) -> Tick {
         let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX).min(REACH);
         Tick(self.0.wrapping_add(milliseconds).max(1))
@@ -40,18 +41,19 @@ impl Tick {
 
     /// First tick at which `time` has certainly passed since this tick began, with an allowance for
     /// the usual age of a reading.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deadline(self, time: Duration) -> Tick {
         self.after(time.saturating_add(Clock::STALE + Duration::from_millis(1)))
     }
 
     /// Whether this tick is reached when the clock shows `now`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_due(self, now: Tick) -> bool {
         now.0.wrapping_sub(self.0) as i32 >= 0
     }
 
     /// Returns this tick, or the tick `most` after `now` if that comes first.
+    #[inline(always)]
     pub(crate) fn min_after(self, now: Tick, most: Duration) -> Tick {
         let limit = now.after(most);
         if limit.is_due(self) { limit } else { self }

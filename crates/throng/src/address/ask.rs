@@ -2,19 +2,21 @@
 //! later, from another process, or never.
 
 use crate::address::RawAddress;
-use crate::address::call::{self, Caller, StopWaiting, Waited};
+use crate::address::call::{self, StopWaiting};
 use crate::address::cycle::Chase;
 use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::bounded::Refusal;
-use crate::mailbox::envelope::{self, Failure, OfferOrWait, PendingReply, Responder, WaitingCast};
-use crate::scheduler::guest;
+use crate::mailbox::envelope::{
+    self, Failure, GivenUp, OfferOrWait, PendingReply, Responder, WaitingCast,
+};
+use crate::scheduler::{self, guest};
 use std::fmt;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// The right to answer a question, once. Made by [`Address::ask`](crate::Address::ask).
@@ -149,14 +151,14 @@ impl<T, R> Ask<T, R> {
         offer_or_wait: OfferOrWait<T>,
         question: impl FnOnce(ReplyTo<R>) -> T,
     ) -> Self {
-        let (pending, responder) = envelope::question(Waker::noop());
+        let (pending, responder) = envelope::question();
         let message = question(ReplyTo(Some(responder)));
         let stage = Stage::Unsent { to, offer_or_wait, message, pending };
         Ask { stage, deadline: Deadline::usual() }
     }
 
     pub(crate) fn refused(question: impl FnOnce(ReplyTo<R>) -> T) -> Self {
-        let (_, responder) = envelope::question(Waker::noop());
+        let (_, responder) = envelope::question();
         let stage = Stage::Refused(question(ReplyTo(Some(responder))));
         Ask { stage, deadline: Deadline::usual() }
     }
@@ -168,96 +170,114 @@ impl<T, R> Ask<T, R> {
         self
     }
 
-    /// Advances from a stage. Returns the next stage, or the outcome as the error.
-    fn go_on(
-        &mut self,
-        stage: Stage<T, R>,
-        cx: &mut Context<'_>,
-    ) -> Result<Stage<T, R>, Outcome<T, R>> {
-        match stage {
+    /// Advances to the next stage; returns the outcome if there is one.
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Option<Outcome<T, R>> {
+        match mem::replace(&mut self.stage, Stage::Over) {
             Stage::Unsent { to, offer_or_wait, message, pending } => {
-                let caller = call::begin(to);
-                if matches!(caller, Caller::Outside) && guest::must_yield(cx) {
-                    return Ok(Stage::Unsent { to, offer_or_wait, message, pending });
+                let (is_outside, is_cycle) =
+                    scheduler::with_worker(|worker| (worker.is_none(), call::begin(worker, to)));
+                if is_cycle {
+                    return Some(Err(CallError::Cycle(Some(message))));
                 }
-                let send = |message| offer_or_wait(to, message, cx.waker());
-                let sent = match caller {
-                    Caller::Callee => return Err(Err(CallError::Cycle(Some(message)))),
-                    Caller::Worker => send(message),
-                    Caller::Outside => guest::call(|| send(message), |_| pending.is_done()),
+                if is_outside && guest::must_yield(cx) {
+                    self.stage = Stage::Unsent { to, offer_or_wait, message, pending };
+                    return None;
+                }
+                let chase = Chase::new(to, to.is_in_turn());
+                let send = || offer_or_wait(to, message, cx.waker());
+                let sent = match is_outside {
+                    true => guest::call(send, |_| pending.has_outcome()),
+                    false => send(),
                 };
-                let chase = Chase::new(to);
-                match sent {
-                    Ok(None) => self.wait(pending, chase, cx),
-                    Ok(Some(waiting)) => self.wait_for_room(waiting, pending, chase, cx),
-                    Err((Refusal::Gone, message)) => Err(Err(CallError::NoProcess(message))),
-                    Err((Refusal::Full | Refusal::Dropped, message)) => {
-                        Err(Err(CallError::Overloaded(message)))
+                self.stage = match sent {
+                    Ok(None) => Stage::Waiting(pending, chase),
+                    Ok(Some(waiting)) => Stage::WaitingForRoom(waiting, pending, chase),
+                    Err((Refusal::Gone, message)) => {
+                        return Some(Err(CallError::NoProcess(message)));
                     }
-                }
+                    Err((Refusal::Full | Refusal::Dropped, message)) => {
+                        return Some(Err(CallError::Overloaded(message)));
+                    }
+                };
             }
-            Stage::Refused(message) => Err(Err(CallError::NoProcess(message))),
+            Stage::Refused(message) => return Some(Err(CallError::NoProcess(message))),
             Stage::WaitingForRoom(waiting, pending, chase) => match waiting.poll(cx.waker()) {
-                None => self.wait_for_room(waiting, pending, chase, cx),
-                Some(Ok(())) => self.wait(pending, chase, cx),
-                Some(Err(message)) => Err(Err(CallError::NoProcess(message))),
+                None => self.stage = Stage::WaitingForRoom(waiting, pending, chase),
+                Some(Ok(())) => self.stage = Stage::Waiting(pending, chase),
+                Some(Err(message)) => return Some(Err(CallError::NoProcess(message))),
             },
-            Stage::Waiting(pending, chase) => self.wait(pending, chase, cx),
-            Stage::Over => panic!("a question was polled after it had completed"),
-        }
-    }
-
-    /// Goes on waiting for room in the mailbox, unless the deadline has passed or a cycle was
-    /// found.
-    fn wait_for_room(
-        &mut self,
-        waiting: WaitingCast<T>,
-        pending: PendingReply<(), R>,
-        mut chase: Chase,
-        cx: &mut Context<'_>,
-    ) -> Result<Stage<T, R>, Outcome<T, R>> {
-        let Some(stop) = call::give_up(&mut chase, &mut self.deadline, cx) else {
-            return Ok(Stage::WaitingForRoom(waiting, pending, chase));
-        };
-        match (waiting.withdraw(), stop) {
-            (Some(message), StopWaiting::Cycle) => Err(Err(CallError::Cycle(Some(message)))),
-            (Some(message), StopWaiting::Late) => {
-                drop_users(message);
-                Err(Err(CallError::TimedOut { enqueued: false }))
+            Stage::Waiting(..) | Stage::Over => {
+                panic!("a question was polled after it had completed")
             }
-            // The message was admitted just before the withdrawal: wait for its answer.
-            (None, _) => self.wait(pending, chase, cx),
+        }
+        self.wait(cx)
+    }
+
+    /// Polls the answer, the deadline and the probes.
+    fn wait(&mut self, cx: &mut Context<'_>) -> Option<Outcome<T, R>> {
+        loop {
+            let chase = match &mut self.stage {
+                Stage::Waiting(pending, _) if pending.is_done(cx.waker()) => {
+                    return Some(self.take_answer());
+                }
+                Stage::Waiting(_, chase) | Stage::WaitingForRoom(_, _, chase) => chase,
+                _ => unreachable!("the stage is one that waits"),
+            };
+            let stop = scheduler::with_worker(|worker| {
+                call::give_up(worker, chase, &mut self.deadline, cx)
+            })?;
+            if let Some(outcome) = self.give_up(stop) {
+                return Some(outcome);
+            }
         }
     }
 
-    /// Polls the answer to a message that is in the mailbox, and the deadline.
-    fn wait(
-        &mut self,
-        pending: PendingReply<(), R>,
-        chase: Chase,
-        cx: &mut Context<'_>,
-    ) -> Result<Stage<T, R>, Outcome<T, R>> {
-        Err(match call::poll(pending, chase, &mut self.deadline, cx) {
-            Waited::Replied(reply) => Ok(reply),
-            Waited::Failed(_) => Err(CallError::Unanswered),
-            Waited::Late { .. } => Err(CallError::TimedOut { enqueued: true }),
-            Waited::Cycle(_) => Err(CallError::Cycle(None)),
-            Waited::Pending(pending, chase) => return Ok(Stage::Waiting(pending, chase)),
-        })
+    /// Takes the answer, which is there.
+    #[inline(always)]
+    fn take_answer(&mut self) -> Outcome<T, R> {
+        match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Waiting(pending, _) => pending.into_outcome().map_err(|_| CallError::Unanswered),
+            _ => unreachable!("the question waits for its answer"),
+        }
+    }
+
+    /// Ends the wait, unless the message has been admitted just before.
+    #[cold]
+    fn give_up(&mut self, stop: StopWaiting) -> Option<Outcome<T, R>> {
+        Some(Err(match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Waiting(pending, _) => match (pending.give_up(), stop) {
+                (GivenUp::Over(answer), _) => {
+                    return Some(answer.map_err(|_| CallError::Unanswered));
+                }
+                (_, StopWaiting::Cycle) => CallError::Cycle(None),
+                (_, StopWaiting::Late) => CallError::TimedOut { enqueued: true },
+            },
+            Stage::WaitingForRoom(waiting, pending, chase) => match (waiting.withdraw(), stop) {
+                (Some(message), StopWaiting::Cycle) => CallError::Cycle(Some(message)),
+                (Some(message), StopWaiting::Late) => {
+                    drop_users(message);
+                    CallError::TimedOut { enqueued: false }
+                }
+                (None, _) => {
+                    self.stage = Stage::Waiting(pending, chase);
+                    return None;
+                }
+            },
+            _ => unreachable!("the stage is one that waits"),
+        }))
     }
 }
 
 impl<T, R> Future for Ask<T, R> {
-    type Output = Result<R, CallError<T>>;
+    type Output = Outcome<T, R>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let stage = mem::replace(&mut self.stage, Stage::Over);
-        match self.go_on(stage, cx) {
-            Ok(stage) => {
-                self.stage = stage;
-                Poll::Pending
-            }
-            Err(outcome) => Poll::Ready(outcome),
-        }
+        let this = &mut *self;
+        let outcome = match &this.stage {
+            Stage::Waiting(..) => this.wait(cx),
+            _ => this.go_on(cx),
+        };
+        outcome.map_or(Poll::Pending, Poll::Ready)
     }
 }

@@ -6,9 +6,12 @@ use crate::address::cycle::Chase;
 use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::drop_users;
-use crate::mailbox::envelope::{Failure, GivenUp, Outcome, PendingReply, Route};
+use crate::mailbox::envelope::{GivenUp, PendingReply, Route};
+use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, guest};
+use crate::turn::waker;
 use std::future::Future;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -36,6 +39,7 @@ enum Stage<T, R> {
 impl<T, R> Unpin for Call<T, R> {}
 
 impl<T, R> Call<T, R> {
+    #[inline(always)]
     pub(crate) fn new(route: Route<T, R>, turn: T) -> Self {
         Call { stage: Stage::Unsent(route, turn), deadline: Deadline::usual() }
     }
@@ -62,115 +66,98 @@ impl<T, R> Future for Call<T, R> {
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let waited = match std::mem::replace(&mut this.stage, Stage::Over) {
-            Stage::Unsent(route, turn) => {
-                let caller = begin(route.address());
-                if matches!(caller, Caller::Outside) && guest::must_yield(cx) {
-                    this.stage = Stage::Unsent(route, turn);
-                    return Poll::Pending;
-                }
-                let chase = Chase::new(route.address());
-                match caller {
-                    Caller::Callee => return Poll::Ready(Err(CallError::Cycle(Some(turn)))),
-                    Caller::Worker => match PendingReply::send(route, turn, cx.waker()) {
-                        Ok(pending) => wait(pending, chase, &mut this.deadline, cx),
-                        Err(error) => return Poll::Ready(Err(error)),
-                    },
-                    Caller::Outside => match send_from_outside(route, turn) {
-                        Ok(pending) => poll(pending, chase, &mut this.deadline, cx),
-                        Err(error) => return Poll::Ready(Err(error)),
-                    },
-                }
+        match &this.stage {
+            Stage::Waiting(pending, _) if pending.is_done(cx.waker()) => {
+                let Stage::Waiting(pending, _) = mem::replace(&mut this.stage, Stage::Over) else {
+                    unreachable!("the stage was matched above")
+                };
+                Poll::Ready(pending.into_outcome().map_err(CallError::from))
             }
-            Stage::Waiting(pending, chase) => poll(pending, chase, &mut this.deadline, cx),
-            Stage::Refused(turn) => return Poll::Ready(Err(CallError::NoProcess(turn))),
-            Stage::Over => panic!("a call was polled after it had completed"),
+            Stage::Unsent(..) => scheduler::with_worker(|worker| match worker {
+                Some(_) => this.send(worker, cx),
+                None => this.send_from_outside(cx),
+            }),
+            _ => this.go_on(cx),
+        }
+    }
+}
+
+impl<T, R> Call<T, R> {
+    /// Sends the message, and begins to wait.
+    #[inline(always)]
+    fn send(&mut self, worker: Option<&Worker>, cx: &mut Context<'_>) -> Poll<Outcome<T, R>> {
+        let Stage::Unsent(route, turn) = mem::replace(&mut self.stage, Stage::Over) else {
+            unreachable!("the stage was matched before")
         };
-        match waited {
-            Waited::Replied(reply) => Poll::Ready(Ok(reply)),
-            Waited::Failed(failure) => Poll::Ready(Err(failure.into())),
-            Waited::Late { enqueued } => Poll::Ready(Err(CallError::TimedOut { enqueued })),
-            Waited::Cycle(turn) => Poll::Ready(Err(CallError::Cycle(turn))),
-            Waited::Pending(pending, chase) => {
-                this.stage = Stage::Waiting(pending, chase);
+        let to = route.address();
+        if begin(worker, to) {
+            return Poll::Ready(Err(CallError::Cycle(Some(turn))));
+        }
+        let (pending, was_in_turn) = match PendingReply::send(worker, route, turn, cx.waker()) {
+            Ok(sent) => sent,
+            Err(error) => return Poll::Ready(Err(error)),
+        };
+        let mut chase = Chase::new(to, was_in_turn);
+        match give_up(worker, &mut chase, &mut self.deadline, cx) {
+            None => {
+                self.stage = Stage::Waiting(pending, chase);
                 Poll::Pending
             }
+            Some(stop) => Poll::Ready(end(pending, stop)),
         }
+    }
+
+    /// Sends the message on a thread that is no worker, and runs the process here if it is idle. The
+    /// caller is awake meanwhile, so the reply wakes nothing.
+    #[cold]
+    fn send_from_outside(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, R>> {
+        if guest::must_yield(cx) {
+            return Poll::Pending;
+        }
+        let Stage::Unsent(route, turn) = mem::replace(&mut self.stage, Stage::Over) else {
+            unreachable!("the stage was matched before")
+        };
+        let to = route.address();
+        let sent = guest::call(
+            || PendingReply::send(None, route, turn, Waker::noop()),
+            |sent| sent.as_ref().map_or(true, |(pending, _)| pending.has_outcome()),
+        );
+        match sent {
+            Ok((pending, was_in_turn)) => {
+                self.stage = Stage::Waiting(pending, Chase::new(to, was_in_turn));
+                Pin::new(self).poll(cx)
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Goes on waiting for an outcome that was not there at this poll, unless the deadline has
+    /// passed or a cycle was found.
+    #[cold]
+    fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, R>> {
+        if let Stage::Waiting(_, chase) = &mut self.stage {
+            let give_up = |worker: Option<&Worker>| give_up(worker, chase, &mut self.deadline, cx);
+            let Some(stop) = scheduler::with_worker(give_up) else { return Poll::Pending };
+            if let Stage::Waiting(pending, _) = mem::replace(&mut self.stage, Stage::Over) {
+                return Poll::Ready(end(pending, stop));
+            }
+        }
+        Poll::Ready(match mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Refused(turn) => Err(CallError::NoProcess(turn)),
+            _ => panic!("a call was polled after it had completed"),
+        })
     }
 }
 
-/// Result of polling a pending reply.
-pub(crate) enum Waited<T, R> {
-    Replied(R),
-    Failed(Failure<T>),
-    /// The deadline has passed. A message that was still waiting for room (not `enqueued`) has been
-    /// dropped.
-    Late {
-        enqueued: bool,
-    },
-    /// The callee is itself waiting, directly or not, for this caller. Holds the message if it was
-    /// still waiting for room.
-    Cycle(Option<T>),
-    Pending(PendingReply<T, R>, Chase),
-}
-
-impl<T, R> From<Outcome<T, R>> for Waited<T, R> {
-    fn from(outcome: Outcome<T, R>) -> Self {
-        match outcome {
-            Ok(reply) => Waited::Replied(reply),
-            Err(failure) => Waited::Failed(failure),
-        }
-    }
-}
-
-/// Thread that sends a message and will wait for the reply.
-pub(crate) enum Caller {
-    /// The process that the message is for: it would wait for itself.
-    Callee,
-    /// A worker, which runs another process.
-    Worker,
-    /// A thread that is no worker.
-    Outside,
-}
+type Outcome<T, R> = Result<R, CallError<T>>;
 
 /// Prepares a message whose reply the running process will wait for: ends the worker's streak, so
-/// that later sends do not overtake the message.
-#[inline]
-pub(crate) fn begin(to: RawAddress) -> Caller {
-    scheduler::with_worker(|worker| {
-        let Some(worker) = worker else { return Caller::Outside };
-        worker.end_streak();
-        match worker.running() {
-            Some(cell) if to.is_in(cell) => Caller::Callee,
-            _ => Caller::Worker,
-        }
-    })
-}
-
-/// Queues a call on a thread that is no worker, and runs the process here if it is idle. The caller
-/// is awake meanwhile, so the reply wakes nothing.
-#[cold]
-fn send_from_outside<T, R>(
-    route: Route<T, R>,
-    turn: T,
-) -> Result<PendingReply<T, R>, CallError<T>> {
-    guest::call(
-        || PendingReply::send(route, turn, Waker::noop()),
-        |sent| sent.as_ref().map_or(true, PendingReply::is_done),
-    )
-}
-
-/// Polls the reply to a message that was sent, and the deadline.
-pub(crate) fn poll<T, R>(
-    pending: PendingReply<T, R>,
-    chase: Chase,
-    deadline: &mut Deadline,
-    cx: &mut Context<'_>,
-) -> Waited<T, R> {
-    match pending.poll(cx.waker()) {
-        Ok(outcome) => outcome.into(),
-        Err(pending) => wait(pending, chase, deadline, cx),
-    }
+/// that later sends do not overtake the message. Returns whether the process would wait for itself.
+#[inline(always)]
+pub(crate) fn begin(worker: Option<&Worker>, to: RawAddress) -> bool {
+    let Some(worker) = worker else { return false };
+    worker.end_streak();
+    worker.running().is_some_and(|cell| to.is_in(cell))
 }
 
 /// Reason to stop waiting for an outcome.
@@ -181,44 +168,40 @@ pub(crate) enum StopWaiting {
     Cycle,
 }
 
-/// Checks the deadline and the probes of a waiting call, and sets the alarms that poll it again.
+/// Checks the deadline and the probes of a waiting call, and sets the alarm that polls it again.
 /// Returns `None` if the call is to go on waiting.
-#[inline]
+#[inline(always)]
 pub(crate) fn give_up(
+    worker: Option<&Worker>,
     chase: &mut Chase,
     deadline: &mut Deadline,
     cx: &mut Context<'_>,
 ) -> Option<StopWaiting> {
-    let in_process = scheduler::with_polling(cx.waker(), |worker, cell| {
-        (chase.has_come_round(worker, cell), deadline.is_late_in(worker, cell))
+    let polling = worker.and_then(|worker| {
+        let cell = worker.running().filter(|&cell| waker::is_of(cx.waker(), cell))?;
+        Some((worker, cell))
     });
-    match in_process.unwrap_or_else(|| (false, deadline.is_late(cx))) {
-        (true, _) => Some(StopWaiting::Cycle),
-        (false, true) => Some(StopWaiting::Late),
-        (false, false) => None,
+    let Some((worker, cell)) = polling else {
+        return deadline.is_late(cx).then_some(StopWaiting::Late);
+    };
+    if chase.has_come_round(worker, cell) {
+        return Some(StopWaiting::Cycle);
     }
+    let at = chase.next_or(deadline.tick_in(worker));
+    worker.set_alarm(cell, at).then_some(StopWaiting::Late)
 }
 
-/// Goes on waiting for an outcome that was not there at the last poll, unless the deadline has
-/// passed or a cycle was found.
-#[inline]
-fn wait<T, R>(
-    pending: PendingReply<T, R>,
-    mut chase: Chase,
-    deadline: &mut Deadline,
-    cx: &mut Context<'_>,
-) -> Waited<T, R> {
-    let Some(stop) = give_up(&mut chase, deadline, cx) else {
-        return Waited::Pending(pending, chase);
-    };
+/// Gives up a call, unless its outcome came first.
+#[cold]
+fn end<T, R>(pending: PendingReply<T, R>, stop: StopWaiting) -> Outcome<T, R> {
     match (pending.give_up(), stop) {
-        (GivenUp::Over(outcome), _) => outcome.into(),
-        (GivenUp::Enqueued, StopWaiting::Cycle) => Waited::Cycle(None),
-        (GivenUp::Enqueued, StopWaiting::Late) => Waited::Late { enqueued: true },
-        (GivenUp::Withdrawn(turn), StopWaiting::Cycle) => Waited::Cycle(Some(turn)),
+        (GivenUp::Over(outcome), _) => outcome.map_err(CallError::from),
+        (GivenUp::Enqueued, StopWaiting::Cycle) => Err(CallError::Cycle(None)),
+        (GivenUp::Enqueued, StopWaiting::Late) => Err(CallError::TimedOut { enqueued: true }),
+        (GivenUp::Withdrawn(turn), StopWaiting::Cycle) => Err(CallError::Cycle(Some(turn))),
         (GivenUp::Withdrawn(turn), StopWaiting::Late) => {
             drop_users(turn);
-            Waited::Late { enqueued: false }
+            Err(CallError::TimedOut { enqueued: false })
         }
     }
 }

@@ -11,7 +11,7 @@
 //!     ─ probe ──▶   ─ probe ──▶   ─ probe ──▶ A     A's own: its call fails with `Cycle`
 //! ```
 //!
-//! Only a call whose callee is in a turn when the call is made sends probes. That is enough: if
+//! Only a call whose callee is in a turn when the call is sent sends probes. That is enough: if
 //! every caller in a ring had found its callee between turns, then each callee's turn would have
 //! begun after its caller's check, and so after its caller's turn began; around the ring, each turn
 //! would have begun after itself. Thus the search costs nothing for a call that finds its callee at
@@ -76,24 +76,34 @@ struct Trail {
 }
 
 impl Chase {
-    /// Begins the search of a call that is about to be sent to a process.
+    /// Begins the search of a call to a process, which was in a turn when the call was sent, or not.
     #[inline(always)]
-    pub(crate) fn new(to: RawAddress) -> Chase {
-        let interval_ms = if to.is_in_turn() { PATIENCE.as_millis() as u32 } else { 0 };
+    pub(crate) fn new(to: RawAddress, was_in_turn: bool) -> Chase {
+        let interval_ms = if was_in_turn { PATIENCE.as_millis() as u32 } else { 0 };
         Chase { to, next: None, interval_ms, trail: None }
     }
 
     /// Passes on the probes that the running turn was given, and sends the call's own when due.
     /// Returns whether a probe of its own has come back: then the call waits for itself.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has_come_round(&mut self, worker: &Worker, cell: CellRef) -> bool {
         if worker.has_probes() && self.pass_on(worker, cell.pid()) {
             return true;
         }
         if self.interval_ms > 0 {
-            self.send_when_due(worker, cell);
+            match self.next {
+                None => self.next = Some(worker.deadline(None, PATIENCE)),
+                Some(next) if worker.is_due(next) => self.send(worker, cell),
+                Some(_) => {}
+            }
         }
         false
+    }
+
+    /// Returns the earlier of two ticks: that of the next probe, if the call sends any, and `other`.
+    #[inline(always)]
+    pub(crate) fn next_or(&self, other: Tick) -> Tick {
+        self.next.filter(|next| next.is_due(other)).unwrap_or(other)
     }
 
     #[cold]
@@ -116,12 +126,8 @@ impl Chase {
         })
     }
 
-    fn send_when_due(&mut self, worker: &Worker, cell: CellRef) {
-        let interval = Duration::from_millis(u64::from(self.interval_ms));
-        let next = *self.next.get_or_insert_with(|| worker.deadline(None, interval));
-        if !worker.set_alarm(cell, next) {
-            return;
-        }
+    #[cold]
+    fn send(&mut self, worker: &Worker, cell: CellRef) {
         let trail = self.trail.get_or_insert_default();
         let number = match trail.own {
             Some(Number { call, round }) => Number { call, round: round.wrapping_add(1) },
@@ -129,10 +135,9 @@ impl Chase {
         };
         trail.own = Some(number);
         send(self.to, Probe { sender: cell.pid(), number, hops: HOPS });
-        let interval = (2 * interval).min(INTERVAL_MOST);
+        let interval = Duration::from_millis(u64::from(2 * self.interval_ms)).min(INTERVAL_MOST);
         self.interval_ms = interval.as_millis() as u32;
         self.next = Some(worker.deadline(None, interval));
-        self.send_when_due(worker, cell);
     }
 }
 

@@ -18,23 +18,20 @@ const USUAL: Duration = Duration::from_secs(if cfg!(miri) { 500 } else { 5 });
 pub(crate) struct Deadline {
     /// Time that the user has set; `None` for [`USUAL`].
     within: Option<Duration>,
-    alarm: Alarm,
-}
-
-enum Alarm {
-    Unset,
-    /// The timer wheel of the worker that polls this process.
-    Wheel(Tick),
-    Tokio(Pin<Box<tokio::time::Sleep>>),
+    /// Tick of the deadline, once a process has checked it.
+    at: Option<Tick>,
+    /// Timer of the deadline, once a task that is no process has checked it.
+    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl Deadline {
+    #[inline(always)]
     pub(crate) fn usual() -> Deadline {
-        Deadline { within: None, alarm: Alarm::Unset }
+        Deadline { within: None, at: None, sleep: None }
     }
 
     pub(crate) fn within(time: Duration) -> Deadline {
-        Deadline { within: Some(time), alarm: Alarm::Unset }
+        Deadline { within: Some(time), at: None, sleep: None }
     }
 
     /// Returns whether the deadline has passed. If not, sets a tokio timer that wakes this task,
@@ -42,25 +39,32 @@ impl Deadline {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
+    #[cold]
     pub(crate) fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        if !matches!(self.alarm, Alarm::Tokio(_)) {
-            let sleep = tokio::time::sleep(self.within.unwrap_or(USUAL));
-            self.alarm = Alarm::Tokio(Box::pin(sleep));
-        }
-        match &mut self.alarm {
-            Alarm::Tokio(sleep) => sleep.as_mut().poll(cx).is_ready(),
-            _ => false,
-        }
+        self.at = None;
+        let time = self.within.unwrap_or(USUAL);
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+        sleep.as_mut().poll(cx).is_ready()
     }
 
     /// Returns whether the deadline has passed. If not, sets an alarm that wakes the running
     /// process at the deadline.
     pub(crate) fn is_late_in(&mut self, worker: &Worker, cell: CellRef) -> bool {
-        let deadline = match self.alarm {
-            Alarm::Wheel(tick) => tick,
-            _ => worker.deadline(self.within, USUAL),
-        };
-        self.alarm = Alarm::Wheel(deadline);
+        let deadline = self.tick_in(worker);
         worker.set_alarm(cell, deadline)
+    }
+
+    /// Returns the tick of the deadline, for a check in the process that the worker runs.
+    #[inline(always)]
+    pub(crate) fn tick_in(&mut self, worker: &Worker) -> Tick {
+        match self.at {
+            Some(at) => at,
+            None => {
+                if self.sleep.is_some() {
+                    self.sleep = None;
+                }
+                *self.at.insert(worker.deadline(self.within, USUAL))
+            }
+        }
     }
 }

@@ -103,6 +103,38 @@ impl RawAddress {
         after_push(pushed, budget, bytes)
     }
 
+    /// Queues a message of a user's from a worker of the process's runtime. Returns whether the
+    /// process was at rest; `None`, and the message is not queued, if it must take the way of
+    /// [`offer_or_wait`](Self::offer_or_wait).
+    ///
+    /// # Safety
+    /// The same as for [`push`](Self::push); the message takes `bytes`.
+    #[inline(always)]
+    pub(crate) unsafe fn push_on(
+        self,
+        worker: &Worker,
+        message: NonNull<Link>,
+        bytes: u32,
+    ) -> Option<Result<bool, Gone>> {
+        let (generation, cell) = self.parts();
+        if generation.is_bounded() || !worker.account.charge_message(slab::budget_of(cell), bytes) {
+            return None;
+        }
+        // The budget is the worker's, so the process is of the worker's runtime.
+        // SAFETY: the caller owns the message, and it is for the type of process here.
+        Some(match unsafe { cell.push_on_word(generation, message) } {
+            Ok(Some(token)) => {
+                worker.push(token);
+                Ok(true)
+            }
+            Ok(None) => Ok(false),
+            Err(Gone) => {
+                worker.account.discharge(bytes);
+                Err(Gone)
+            }
+        })
+    }
+
     /// Does the same as [`push`](Self::push) on a thread that is no worker of the process's
     /// runtime.
     ///
@@ -148,23 +180,11 @@ impl RawAddress {
         message: NonNull<Link>,
         bytes: u32,
     ) -> Result<(), Refusal> {
-        let (generation, cell) = self.parts();
-        if generation.is_bounded() || !worker.account.charge_message(slab::budget_of(cell), bytes) {
-            // SAFETY: this function has the same contract as the function it calls.
-            return unsafe { self.offer_unusually(message) };
-        }
-        // The budget is the worker's, so the process is of the worker's runtime.
-        // SAFETY: the caller owns the message, and it is for the type of process here.
-        match unsafe { cell.push_on_word(generation, message) } {
-            Ok(None) => Ok(()),
-            Ok(Some(token)) => {
-                worker.push(token);
-                Ok(())
-            }
-            Err(Gone) => {
-                worker.account.discharge(bytes);
-                Err(Refusal::Gone)
-            }
+        // SAFETY: both functions have the contract of this one.
+        match unsafe { self.push_on(worker, message, bytes) } {
+            Some(pushed) => pushed.map(|_| ()).map_err(|Gone| Refusal::Gone),
+            // SAFETY: the message was not queued; the contract is the same.
+            None => unsafe { self.offer_unusually(message) },
         }
     }
 

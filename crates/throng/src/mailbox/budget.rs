@@ -247,13 +247,14 @@ impl Account {
         self.budget.check();
     }
 
-    /// Charges messages that the process run by this worker keeps for a later receive.
+    /// Charges messages that the process run by this worker sends, or keeps for a later receive.
+    #[inline(always)]
     pub(crate) fn charge(&self, bytes: u64) {
         add(&self.tally.charged, bytes);
     }
 
-    /// Discharges messages that the process run by this worker has kept and keeps no longer, or a
-    /// message that could not be queued.
+    /// Discharges messages that the process run by this worker could not send, or has kept and
+    /// keeps no longer.
     pub(crate) fn discharge(&self, bytes: impl Into<u64>) {
         add(&self.tally.discharged, bytes);
     }

@@ -17,7 +17,7 @@ mod call;
 mod cast;
 mod signalled;
 
-pub(crate) use self::call::{Failure, GivenUp, Outcome, PendingReply, Responder, Route, question};
+pub(crate) use self::call::{Failure, GivenUp, PendingReply, Responder, Route, question};
 pub(crate) use self::cast::{Cast, OfferOrWait, WaitingCast};
 pub(crate) use self::signalled::{send_signal, take_signal};
 

@@ -6,7 +6,7 @@
 //! | state | the caller | the callee |
 //! |---|---|---|
 //! | `WAITING` + version | sleeps; its waker is stored | owes an outcome |
-//! | `UPDATING` | is awake, storing another waker | owes an outcome |
+//! | `UPDATING` | is awake, storing another waker, or has not stored any | owes an outcome |
 //! | `DONE` | owns the message and the outcome in it, and frees both | has let go |
 //! | `ABANDONED` | has let go | owns the message and frees it |
 //!
@@ -55,12 +55,23 @@ pub(crate) enum Completed {
 
 impl ReplySlot {
     /// Creates the slot of a caller that is about to sleep.
-    pub(crate) fn new(waker: &Waker) -> ReplySlot {
-        let (data, vtable) = into_words(waker.clone());
+    #[inline(always)]
+    pub(crate) fn new(waker: Waker) -> ReplySlot {
+        let (data, vtable) = into_words(waker);
         ReplySlot {
             state: AtomicUsize::new(WAITING),
             waker_data: AtomicPtr::new(data),
             waker_vtable: AtomicPtr::new(vtable),
+        }
+    }
+
+    /// Creates the slot of a caller that stores its first waker later, by [`renew`](Self::renew).
+    #[inline(always)]
+    pub(crate) fn without_waker() -> ReplySlot {
+        ReplySlot {
+            state: AtomicUsize::new(UPDATING),
+            waker_data: AtomicPtr::new(ptr::null_mut()),
+            waker_vtable: AtomicPtr::new(ptr::null_mut()),
         }
     }
 
@@ -104,25 +115,42 @@ impl ReplySlot {
         if seen == DONE {
             return true;
         }
+        if seen & STATE_MASK == UPDATING {
+            return self.store(seen, waker.clone());
+        }
         // Only the caller writes these words, so it may read them.
         let data = self.waker_data.load(Ordering::Relaxed);
         let vtable = self.waker_vtable.load(Ordering::Relaxed);
         if ptr::eq(waker.data(), data) && ptr::eq(waker.vtable(), vtable) {
             return false;
         }
-        // The waker's code may be the user's and may panic, so it runs before the state is
-        // `UPDATING`.
-        let (new_data, new_vtable) = into_words(waker.clone());
+        self.exchange(seen, waker.clone())
+    }
+
+    /// Caller: replaces the waker of a slot that was `seen` waiting; true if the outcome came
+    /// first.
+    #[cold]
+    fn exchange(&self, seen: usize, waker: Waker) -> bool {
+        let data = self.waker_data.load(Ordering::Relaxed);
+        let vtable = self.waker_vtable.load(Ordering::Relaxed);
         let updating = (seen & !STATE_MASK) | UPDATING;
         if self.state.compare_exchange(seen, updating, Ordering::AcqRel, Ordering::Acquire).is_err()
         {
-            // SAFETY: the words were made above and are stored nowhere.
-            drop(unsafe { from_words(new_data, new_vtable) });
             return true;
         }
-        self.waker_data.store(new_data, Ordering::Relaxed);
-        self.waker_vtable.store(new_vtable, Ordering::Relaxed);
-        let waiting = (seen & !STATE_MASK).wrapping_add(VERSION_STEP) | WAITING;
+        let done = self.store(updating, waker);
+        // SAFETY: the words were overwritten while the waker was the caller's (invariant 3), so
+        // only this call turns them back.
+        drop(unsafe { from_words(data, vtable) });
+        done
+    }
+
+    /// Caller: stores the waker of a slot that is `updating`; true if the outcome came first.
+    fn store(&self, updating: usize, waker: Waker) -> bool {
+        let (data, vtable) = into_words(waker);
+        self.waker_data.store(data, Ordering::Relaxed);
+        self.waker_vtable.store(vtable, Ordering::Relaxed);
+        let waiting = (updating & !STATE_MASK).wrapping_add(VERSION_STEP) | WAITING;
         let done = self
             .state
             .compare_exchange(updating, waiting, Ordering::AcqRel, Ordering::Acquire)
@@ -130,11 +158,8 @@ impl ReplySlot {
         if done {
             // SAFETY: `DONE` was reached out of `UPDATING`, so the waker is the caller's
             // (invariant 3).
-            drop(unsafe { from_words(new_data, new_vtable) });
+            drop(unsafe { from_words(data, vtable) });
         }
-        // SAFETY: the words were overwritten while the waker was the caller's (invariant 3), so
-        // only this call turns them back.
-        drop(unsafe { from_words(data, vtable) });
         done
     }
 
@@ -152,9 +177,11 @@ impl ReplySlot {
             // Acquires the callee's writes, for the load that saw `DONE` was relaxed.
             return self.is_done();
         }
-        // SAFETY: the state was `WAITING`, so the waker is still the caller's (invariant 3). The
-        // message may have been freed, but these words are copies.
-        drop(unsafe { from_words(data, vtable) });
+        if seen & STATE_MASK == WAITING {
+            // SAFETY: the state was `WAITING`, so the waker is still the caller's (invariant 3).
+            // The message may have been freed, but these words are copies.
+            drop(unsafe { from_words(data, vtable) });
+        }
         false
     }
 
@@ -207,8 +234,7 @@ mod tests_miri {
     #[test]
     fn a_waker_that_panics_as_it_is_replaced_is_dropped_once() {
         let waker = Waker::from(Arc::new(DropPanics));
-        let reply_slot = ReplySlot::new(&waker);
-        std::mem::drop(waker);
+        let reply_slot = ReplySlot::new(waker);
         let renewed = catch_unwind(AssertUnwindSafe(|| reply_slot.renew(Waker::noop())));
         assert!(renewed.is_err());
         assert!(!reply_slot.abandon(), "the new waker is in place, and is dropped");
@@ -241,11 +267,11 @@ mod loom_models {
     }
 
     fn shared(waker: &Waker) -> Arc<Shared> {
-        Arc::new(Shared {
-            reply_slot: ReplySlot::new(waker),
-            outcome: UnsafeCell::new(0),
-            frees: AtomicUsize::new(0),
-        })
+        shared_slot(ReplySlot::new(waker.clone()))
+    }
+
+    fn shared_slot(reply_slot: ReplySlot) -> Arc<Shared> {
+        Arc::new(Shared { reply_slot, outcome: UnsafeCell::new(0), frees: AtomicUsize::new(0) })
     }
 
     fn reply(shared: &Shared) {
@@ -304,6 +330,45 @@ mod loom_models {
             drop(shared);
             assert_eq!(PlainArc::strong_count(&old), 1);
             assert_eq!(PlainArc::strong_count(&new), 1);
+        });
+    }
+
+    /// The first waker is stored while the callee answers; then the caller gives up.
+    #[test]
+    fn loom_reply_against_the_first_waker_wakes_it_or_is_seen() {
+        loom::model(|| {
+            let first = PlainArc::new(Counter(AtomicUsize::new(0)));
+            let shared = shared_slot(ReplySlot::without_waker());
+            let callee = thread::spawn({
+                let shared = shared.clone();
+                move || reply(&shared)
+            });
+            let done = shared.reply_slot.renew(&first.clone().into());
+            let woken = first.0.load(SeqCst) == 1;
+            if done || shared.reply_slot.abandon() {
+                take(&shared);
+            }
+            callee.join().unwrap();
+            assert!(!(done && woken), "an outcome that the caller has seen wakes nobody");
+            assert_eq!(shared.frees.load(SeqCst), 1);
+            drop(shared);
+            assert_eq!(PlainArc::strong_count(&first), 1);
+        });
+    }
+
+    #[test]
+    fn loom_reply_against_give_up_before_the_first_waker_frees_once() {
+        loom::model(|| {
+            let shared = shared_slot(ReplySlot::without_waker());
+            let callee = thread::spawn({
+                let shared = shared.clone();
+                move || reply(&shared)
+            });
+            if shared.reply_slot.abandon() {
+                take(&shared);
+            }
+            callee.join().unwrap();
+            assert_eq!(shared.frees.load(SeqCst), 1);
         });
     }
 }

@@ -486,7 +486,7 @@ impl Worker {
     /// Returns the tick at which a call times out. A call's own deadline counts from the true time;
     /// the default deadline, which nearly every call has, counts from the last reading of the
     /// clock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn deadline(&self, own: Option<Duration>, usual: Duration) -> Tick {
         let clock = &self.scheduler().clock;
         match own {
@@ -495,8 +495,14 @@ impl Worker {
         }
     }
 
+    /// Whether a tick is reached.
+    #[inline(always)]
+    pub(crate) fn is_due(&self, at: Tick) -> bool {
+        at.is_due(self.scheduler().clock.now())
+    }
+
     /// Sets an alarm that wakes the running process at a tick; true if the tick is reached already.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_alarm(&self, cell: CellRef, at: Tick) -> bool {
         let now = self.scheduler().clock.now();
         if at.is_due(now) {

@@ -5,9 +5,10 @@
 //! `turn_state`). Cloning and dropping a waker costs nothing.
 
 use crate::cell::{CellRef, Token};
+use crate::exit::catch;
 use crate::scheduler;
 use std::mem::ManuallyDrop;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::task::{RawWaker, RawWakerVTable, Waker};
 
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, drop);
@@ -23,7 +24,31 @@ pub(crate) fn of(token: &Token) -> ManuallyDrop<Waker> {
 /// Whether polling with this waker means polling inside the turn of that process.
 #[inline(always)]
 pub(crate) fn is_of(waker: &Waker, cell: CellRef) -> bool {
-    waker.data() == cell.as_ptr().as_ptr().cast() && std::ptr::eq(waker.vtable(), &VTABLE)
+    waker.data() == cell.as_ptr().as_ptr().cast() && ptr::eq(waker.vtable(), &VTABLE)
+}
+
+/// Clones a waker; a process's without an indirect call.
+#[inline(always)]
+pub(crate) fn clone_of(waker: &Waker) -> Waker {
+    if ptr::eq(waker.vtable(), &VTABLE) {
+        // SAFETY: the words are those of a waker of this file, which nothing counts.
+        unsafe { Waker::from_raw(raw(waker.data())) }
+    } else {
+        waker.clone()
+    }
+}
+
+/// Calls a waker; a process's without an indirect call. A panic of a foreign waker is caught.
+#[inline(always)]
+pub(crate) fn call(waker: Waker) {
+    if ptr::eq(waker.vtable(), &VTABLE) {
+        let waker = ManuallyDrop::new(waker);
+        // SAFETY: the vtable is this file's, so the word is that of a cell.
+        unsafe { wake(waker.data()) };
+    } else {
+        // The waker may be the user's: any future may poll a call with its own waker.
+        let _ = catch(|| waker.wake());
+    }
 }
 
 fn raw(cell: *const ()) -> RawWaker {
@@ -34,6 +59,7 @@ unsafe fn clone(cell: *const ()) -> RawWaker {
     raw(cell)
 }
 
+#[inline(always)]
 unsafe fn wake(cell: *const ()) {
     let Some(cell) = NonNull::new(cell.cast_mut().cast()) else { return };
     // SAFETY: `of` made this pointer from a token's cell, and a slot stays a cell for good.

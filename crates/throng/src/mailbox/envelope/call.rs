@@ -7,15 +7,18 @@ use super::{Dispatch, Envelope};
 use crate::address::{Address, RawAddress};
 use crate::cell::Token;
 use crate::error::CallError;
-use crate::exit::{ExitReason, catch, drop_users};
+use crate::exit::{ExitReason, drop_users};
+use crate::mailbox::Gone;
 use crate::mailbox::bounded::{Refusal, Waiter};
 use crate::mailbox::budget;
 use crate::mailbox::reply_slot::{Completed, ReplySlot};
 use crate::memory::block;
 use crate::process::{Process, Turn};
 use crate::scheduler::watchdog::TurnTitle;
+use crate::scheduler::worker::Worker;
 use crate::sync::UnsafeCell;
 use crate::turn::frame::{self, Progress, Sink};
+use crate::turn::waker;
 use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
@@ -56,13 +59,16 @@ impl<T> From<Failure<T>> for CallError<T> {
 }
 
 impl<T, R> CallEnvelope<T, R> {
-    fn allocate(dispatch: &'static Dispatch, turn: T, waker: &Waker) -> NonNull<Self> {
+    const BYTES: u32 = size_of::<Self>().next_multiple_of(64) as u32;
+
+    #[inline(always)]
+    fn allocate(dispatch: &'static Dispatch, turn: T, reply_slot: ReplySlot) -> NonNull<Self> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: the block was just allocated with this layout.
         unsafe {
             message.write(CallEnvelope {
                 envelope: Envelope::new(dispatch),
-                reply_slot: ReplySlot::new(waker),
+                reply_slot,
                 body: UnsafeCell::new(Body { turn: ManuallyDrop::new(turn) }),
             });
         }
@@ -74,6 +80,7 @@ impl<T, R> CallEnvelope<T, R> {
     /// # Safety
     /// The body holds the outcome, the reply slot has made the caller's side the last, and the
     /// message is not used again.
+    #[inline(always)]
     unsafe fn take_outcome(message: NonNull<Self>) -> Outcome<T, R> {
         // SAFETY: by the contract only this side reaches the block, and takes the outcome once.
         unsafe {
@@ -117,7 +124,7 @@ impl<T, R> CallEnvelope<T, R> {
 struct CallDispatch<P, T>(PhantomData<fn(P, T)>);
 
 impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
-    const BYTES: u32 = size_of::<CallEnvelope<T, T::Reply>>().next_multiple_of(64) as u32;
+    const BYTES: u32 = CallEnvelope::<T, T::Reply>::BYTES;
     const DISPATCH: &'static Dispatch = &Dispatch {
         run: Self::run,
         discard: Self::discard,
@@ -208,15 +215,49 @@ pub(crate) enum GivenUp<T, R> {
 }
 
 impl<T, R> PendingReply<T, R> {
-    /// Queues a call, or lets it wait for room if the mailbox's bound says so.
-    #[inline]
-    pub(crate) fn send(route: Route<T, R>, turn: T, waker: &Waker) -> Result<Self, CallError<T>> {
-        let message = CallEnvelope::<T, R>::allocate(route.dispatch, turn, waker);
+    /// Queues a call, or lets it wait for room if the mailbox's bound says so. Also returns whether
+    /// the process was in a turn.
+    #[inline(always)]
+    pub(crate) fn send(
+        worker: Option<&Worker>,
+        route: Route<T, R>,
+        turn: T,
+        waker: &Waker,
+    ) -> Result<(Self, bool), CallError<T>> {
+        let reply_slot = ReplySlot::new(waker::clone_of(waker));
+        let message = CallEnvelope::<T, R>::allocate(route.dispatch, turn, reply_slot);
+        let to = route.address;
         // SAFETY: the message was just allocated, for the route's type of process; if it is
         // refused, both of its sides are still the caller's.
         unsafe {
-            match route.address.offer_or_wait(message.cast(), None) {
-                Ok(waiter) => Ok(PendingReply { message, waiter: waiter.map(Box::new) }),
+            let bytes = CallEnvelope::<T, R>::BYTES;
+            match worker.and_then(|worker| to.push_on(worker, message.cast(), bytes)) {
+                Some(Ok(was_at_rest)) => Ok((PendingReply { message, waiter: None }, !was_at_rest)),
+                Some(Err(Gone)) => Err(Self::refused(message, Refusal::Gone)),
+                None => Self::send_slowly(to, message),
+            }
+        }
+    }
+
+    /// Queues a call like [`send`](Self::send), from outside the process's runtime or to a process
+    /// with a bound.
+    ///
+    /// # Safety
+    /// The message was just allocated, for the type of process at the address.
+    #[cold]
+    unsafe fn send_slowly(
+        to: RawAddress,
+        message: NonNull<CallEnvelope<T, R>>,
+    ) -> Result<(Self, bool), CallError<T>> {
+        let is_in_turn = to.is_in_turn();
+        // SAFETY: by the contract; if the message is refused, both of its sides are still the
+        // caller's.
+        unsafe {
+            match to.offer_or_wait(message.cast(), None) {
+                Ok(waiter) => {
+                    let waiter = waiter.map(Box::new);
+                    Ok((PendingReply { message, waiter }, is_in_turn))
+                }
                 Err(refusal) => Err(Self::refused(message, refusal)),
             }
         }
@@ -236,6 +277,7 @@ impl<T, R> PendingReply<T, R> {
         }
     }
 
+    #[inline(always)]
     fn reply_slot(&self) -> &ReplySlot {
         // SAFETY: this side has neither abandoned the slot nor taken the outcome, so the message
         // is there.
@@ -251,18 +293,25 @@ impl<T, R> PendingReply<T, R> {
     }
 
     /// Whether the outcome is there.
-    pub(crate) fn is_done(&self) -> bool {
+    pub(crate) fn has_outcome(&self) -> bool {
         self.reply_slot().is_done()
     }
 
-    /// Returns the outcome; if it is not there yet, returns the pending reply and stores the waker.
-    #[inline]
-    pub(crate) fn poll(self, waker: &Waker) -> Result<Outcome<T, R>, Self> {
-        if !self.reply_slot().renew(waker) {
-            return Err(self);
-        }
+    /// Whether the outcome is there; if not, stores the waker.
+    #[inline(always)]
+    pub(crate) fn is_done(&self, waker: &Waker) -> bool {
+        self.reply_slot().renew(waker)
+    }
+
+    /// Returns the outcome.
+    ///
+    /// # Panics
+    /// If the outcome is not there.
+    #[inline(always)]
+    pub(crate) fn into_outcome(self) -> Outcome<T, R> {
+        assert!(self.reply_slot().is_done(), "the outcome is taken when it is there");
         // SAFETY: the slot is `DONE`, so this side is the last, and takes the outcome here once.
-        Ok(unsafe { CallEnvelope::take_outcome(self.into_message()) })
+        unsafe { CallEnvelope::take_outcome(self.into_message()) }
     }
 
     /// Gives up, unless the outcome came first.
@@ -282,6 +331,7 @@ impl<T, R> PendingReply<T, R> {
     }
 
     /// Returns the message without giving it up: the caller becomes responsible for it.
+    #[inline(always)]
     fn into_message(self) -> NonNull<CallEnvelope<T, R>> {
         let mut this = ManuallyDrop::new(self);
         this.waiter = None;
@@ -325,8 +375,7 @@ impl<T, R> Responder<T, R> {
         };
         match completed {
             Completed::Delivered(Some(waker)) => {
-                // The waker may be the user's: any future may poll a call with its own waker.
-                let _ = catch(|| waker.wake());
+                waker::call(waker);
                 Ok(())
             }
             Completed::Delivered(None) => Ok(()),
@@ -363,7 +412,8 @@ impl<T: Send + 'static, R: Send + 'static> Sink for Responder<T, R> {
 ///
 /// The block is laid out as for a call, though its envelope is never used: it is at least 64 bytes
 /// long, so most replies fit beside the envelope.
-pub(crate) fn question<R>(waker: &Waker) -> (PendingReply<(), R>, Responder<(), R>) {
+#[inline]
+pub(crate) fn question<R>() -> (PendingReply<(), R>, Responder<(), R>) {
     unsafe fn run(_: NonNull<Envelope>, _: &Token) -> Progress {
         unreachable!("a question is in no mailbox")
     }
@@ -371,6 +421,6 @@ pub(crate) fn question<R>(waker: &Waker) -> (PendingReply<(), R>, Responder<(), 
         unreachable!("a question is in no mailbox")
     }
     const DISPATCH: &Dispatch = &Dispatch::aside(run, discard, TurnTitle::SIGNAL);
-    let message = CallEnvelope::allocate(DISPATCH, (), waker);
+    let message = CallEnvelope::allocate(DISPATCH, (), ReplySlot::without_waker());
     (PendingReply { message, waiter: None }, Responder(message))
 }
