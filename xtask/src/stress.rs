@@ -14,6 +14,10 @@ pub(crate) const SMALL: &[(&str, u64)] = &[
     ("trees", 2_000),
 ];
 
+/// Runs that measure so closely how much memory stays resident that they cannot run under a
+/// sanitizer, at sizes that take a few seconds.
+const RESIDENT: &[(&str, u64)] = &[("burst", 500_000)];
+
 /// Runs that are tests, which the ordinary tests run at a smaller size: the name of the run, the
 /// arguments that select the test, and the variable that holds the full size.
 const LONGER: &[(&str, &str, &str, u64)] = &[
@@ -45,10 +49,10 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
     Tool::new(&line).run()
 }
 
-/// Runs [`SMALL`], with the dependencies of the other tests. The runs that are tests are part of
-/// the step `unit`, at a small size.
+/// Runs [`SMALL`] and [`RESIDENT`], with the dependencies of the other tests. The runs that are
+/// tests are part of the step `unit`, at a small size.
 pub(crate) fn small() -> Result<Tests, Failure> {
-    for &(name, size) in SMALL {
+    for &(name, size) in SMALL.iter().chain(RESIDENT) {
         Tool::new("cargo run --locked -p throng --example stress")
             .args(OPTIMISED)
             .args(&["--", name, &size.to_string()])

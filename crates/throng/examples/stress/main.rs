@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod blocking;
+mod burst;
 mod flood;
 mod monitors;
 mod panics;
@@ -62,6 +63,12 @@ const ALL: &[Stress] = &[
         about: "seconds of flood at a slow consumer: resident memory stays within the mailbox budget",
         size: 60,
         run: flood::run,
+    },
+    Stress {
+        name: "burst",
+        about: "messages that wait at 1 to 10,000 receivers: once handled, their memory goes back",
+        size: 1_000_000,
+        run: burst::run,
     },
     Stress {
         name: "trees",

@@ -1,17 +1,26 @@
 //! Memory for messages and for turns under way: pooled blocks in a few sizes.
 //!
 //! Each thread has a cache of its own; see `magazine`. Blocks are 64-byte aligned, which a mailbox
-//! word relies on, and pooled blocks are never given back to the system: the memory of a burst of
-//! messages serves the next burst. The pool belongs to no runtime and outlives them all, as an
-//! allocator does. Under Miri each block is an allocation of its own, so that Miri detects a use
-//! after free.
+//! word relies on. The pool belongs to no runtime and outlives them all, as an allocator does. Under
+//! Miri each block is an allocation of its own, so that Miri detects a use after free.
+//!
+//! Blocks that no thread has needed for a few seconds go back to the system; see `depot`. This stays
+//! resident:
+//!
+//! - two magazines per class in the cache of each thread, also of a worker that sleeps: at most 8 KiB
+//!   of blocks in the classes up to 512 bytes, and 16, 32 and 64 KiB in the larger three. The blocks
+//!   may lie in as many pages;
+//! - pages in which a block is in use, and one page of head for each chunk with such a page;
+//! - after the last runtime of the program, the blocks that were free at its end, for the next one.
 
+use crate::memory::depot::{Depot, Scavenger};
 use crate::memory::magazine::{Cache, Magazine};
 use crate::memory::spare_bits::{NoSpareBits, check_spare_bits, require_spare_bits};
 use crate::sync::{Mutex, lock};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// Pooled block sizes in bytes; larger blocks come from the system. Finer in the range of suspended
 /// turns, of which there may be a million; slot sizes are the same there.
@@ -19,10 +28,6 @@ const CLASS_BYTES: [usize; 9] = [64, 128, 192, 256, 384, 512, 1024, 2048, 4096];
 const CLASSES: usize = CLASS_BYTES.len();
 const LARGEST: usize = CLASS_BYTES[CLASSES - 1];
 const ALIGNMENT: usize = 64;
-/// Bytes that a class takes from the system at once. A multiple of a page, and small enough that
-/// the memory of nine classes is negligible in an idle program. If a size does not divide it, less
-/// than a block is left over.
-const CHUNK_BYTES: usize = 64 * 1024;
 
 const fn class_bytes(class: usize) -> usize {
     CLASS_BYTES[class]
@@ -135,7 +140,7 @@ fn free_pooled(block: NonNull<u8>, class: usize) {
 
 fn give_back(class: usize, magazines: impl IntoIterator<Item = Magazine>) {
     let mut depot = lock(&DEPOTS[class]);
-    depot.magazines.extend(magazines.into_iter().filter(|magazine| !magazine.is_empty()));
+    magazines.into_iter().for_each(|magazine| depot.give_back(magazine));
 }
 
 struct Caches(UnsafeCell<[Cache; CLASSES]>);
@@ -152,49 +157,29 @@ thread_local! {
     static CACHES: Caches = const { Caches(UnsafeCell::new([const { Cache::new() }; CLASSES])) };
 }
 
-struct Depot {
-    magazines: Vec<Magazine>,
-    /// Rest of the chunk that is being cut into blocks.
-    uncut: Option<NonNull<u8>>,
-    uncut_bytes: usize,
-}
+static DEPOTS: [Mutex<Depot>; CLASSES] = [const { Mutex::new(Depot::new()) }; CLASSES];
 
-// SAFETY: the depot owns the chunk that `uncut` points to.
-unsafe impl Send for Depot {}
-
-static DEPOTS: [Mutex<Depot>; CLASSES] =
-    [const { Mutex::new(Depot { magazines: Vec::new(), uncut: None, uncut_bytes: 0 }) }; CLASSES];
+static SCAVENGER: Mutex<Scavenger> = Mutex::new(Scavenger::new());
 
 #[cold]
 fn refill(class: usize) -> Magazine {
-    let bytes = class_bytes(class);
-    let mut depot = lock(&DEPOTS[class]);
-    if let Some(magazine) = depot.magazines.pop() {
-        return magazine;
-    }
-    let mut magazine = Magazine::new();
-    for _ in 0..Magazine::full(bytes) {
-        let block = match depot.uncut {
-            Some(block) if depot.uncut_bytes >= bytes => block,
-            _ => {
-                depot.uncut_bytes = CHUNK_BYTES;
-                // SAFETY: the alignment is a power of two and the size a multiple of it.
-                allocate_single(unsafe {
-                    Layout::from_size_align_unchecked(CHUNK_BYTES, ALIGNMENT)
-                })
-            }
-        };
-        depot.uncut_bytes -= bytes;
-        // SAFETY: the result lies inside the chunk, or at its end and is then not used.
-        depot.uncut = Some(unsafe { block.add(bytes) });
-        magazine.push(block);
-    }
-    magazine
+    lock(&DEPOTS[class]).refill(class_bytes(class))
+}
+
+/// Does a step of giving unneeded memory back to the system; false if there is nothing to do at
+/// present. For the clock threads, while anything is awake.
+pub(crate) fn scavenge() -> bool {
+    lock(&SCAVENGER).advance(&DEPOTS)
+}
+
+/// Returns the time until a clock thread should call [`scavenge`] again although all workers sleep;
+/// `None` if there is no need.
+pub(crate) fn scavenge_in() -> Option<Duration> {
+    lock(&SCAVENGER).due(&DEPOTS)
 }
 
 fn allocate_single(layout: Layout) -> NonNull<u8> {
-    // SAFETY: the size is not zero: that of a chunk is constant, and messages, turns and timers
-    // begin with a header.
+    // SAFETY: the size is not zero, because messages, turns and timers begin with a header.
     let block =
         NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout));
     require_spare_bits(block, layout.size());

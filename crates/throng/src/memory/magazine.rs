@@ -41,8 +41,17 @@ impl Magazine {
         }
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = NonNull<u8>> {
+        self.blocks[..self.length].iter().copied()
     }
 
     /// Adds a block, which must not be in use; the magazine must have room.

@@ -1,10 +1,16 @@
 //! The clock thread: advances the clock and does the periodic work of a runtime.
 //!
-//! Invariant: while any worker is awake or a guest runs, the clock thread is awake or being woken. The clock thread
-//! sets `asleep` and then checks once more that all workers sleep and all seats are free; a worker that
-//! wakes is counted as awake first, a guest takes its seat first, and then reads `asleep`.
+//! Invariant: while any worker is awake or a guest runs, the clock thread is awake or being woken.
+//! The clock thread sets `asleep` and then checks once more that all workers sleep and all seats are
+//! free; a worker that wakes is counted as awake first, a guest takes its seat first, and then reads
+//! `asleep`.
+//!
+//! The clock thread also gives unused memory back to the system (see `memory::depot`). While all
+//! workers sleep, it wakes for that until no thread's free blocks are left in the depots: twice, and
+//! then sleeps as long as the workers.
 
 use super::Shared;
+use crate::memory::block;
 use crate::scheduler::Phase;
 use crate::scheduler::watchdog::Watchdog;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +19,8 @@ use crate::timer::Clock;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The clock thread. While any worker is awake, it advances the clock, runs the watchdog and checks
-/// the mailbox budget.
+/// The clock thread. While any worker is awake, it advances the clock, runs the watchdog, checks the
+/// mailbox budget and gives unused memory back.
 #[derive(Default)]
 pub(crate) struct ClockKeeper {
     asleep: AtomicBool,
@@ -34,8 +40,9 @@ impl ClockKeeper {
             scheduler.clock.refresh();
             budget.check();
             watchdog.check(shared);
+            let scavenges = block::scavenge();
             idle = if scheduler.all_asleep() { idle + 1 } else { 0 };
-            if idle < Self::PATIENCE {
+            if idle < Self::PATIENCE || scavenges {
                 sync::sleep(Clock::STALE);
                 continue;
             }
@@ -45,10 +52,15 @@ impl ClockKeeper {
                 // The last messages handled may have freed budget; while all workers sleep, no
                 // other thread would notice.
                 budget.check();
-                sync::park();
+                match block::scavenge_in() {
+                    Some(time) => sync::park_timeout(time),
+                    None => sync::park(),
+                }
             }
-            clock_keeper.asleep.store(false, Ordering::SeqCst);
-            idle = 0;
+            if !clock_keeper.asleep.swap(false, Ordering::SeqCst) {
+                // A worker has woken.
+                idle = 0;
+            }
         }
     }
 
