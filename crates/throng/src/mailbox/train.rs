@@ -34,7 +34,7 @@ use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::Link;
 use crate::mailbox::budget;
 use crate::mailbox::coupling::{Coupling, Found, OutsidePushes};
-use crate::mailbox::envelope::{Dispatch, Envelope};
+use crate::mailbox::envelope::{self, Dispatch, Envelope};
 use crate::memory::block;
 use crate::memory::slab;
 use crate::process::{Process, Turn};
@@ -51,8 +51,11 @@ use std::ptr::{NonNull, fn_addr_eq};
 
 /// Length of the streak of messages to a process at which a train is made up.
 pub(crate) const STREAK: u32 = 8;
-/// Size of a train's block: a pooled size.
+/// Size of the block of a streak's first train: a pooled size.
 const TRAIN_BYTES: usize = 1024;
+/// Size of the block of the trains that follow a full train: a pooled size. Messages of 8 bytes
+/// take 8.3 bytes each in it, and 9.1 in the shorter block.
+const LONG_TRAIN_BYTES: usize = 4096;
 /// Minimum number of cars for which a train is worthwhile.
 const CARS_MIN: usize = 8;
 
@@ -79,39 +82,47 @@ struct Train<P, T> {
 }
 
 impl<P: Process, T: Turn<P>> Train<P, T> {
-    const DISPATCH: &'static Dispatch = &Dispatch {
-        run: Self::run,
-        discard: Self::discard,
-        uncouple: Some(Self::uncouple),
-        // A bounded mailbox takes single messages only.
-        refuse: None,
-        is_counted: true,
-        bytes: TRAIN_BYTES as u32,
-        is_signal: false,
-        title: TurnTitle::of::<P, T>(),
-        left: Some(Self::left),
-    };
-    /// Number of cars for which a train has room; zero for messages too large for a train.
-    const CARS: usize = match size_of::<T>() {
-        _ if align_of::<T>() > 64 => 0,
-        0 => 0xFFFF,
-        bytes => {
-            let cars = (TRAIN_BYTES - size_of::<Self>()) / bytes;
-            if cars < CARS_MIN { 0 } else { cars }
+    const DISPATCH: &'static Dispatch = &Self::dispatch(TRAIN_BYTES);
+    const LONG_DISPATCH: &'static Dispatch = &Self::dispatch(LONG_TRAIN_BYTES);
+
+    const fn dispatch(bytes: usize) -> Dispatch {
+        Dispatch {
+            run: Self::run,
+            discard: Self::discard,
+            uncouple: Some(Self::uncouple),
+            // A bounded mailbox takes single messages only.
+            refuse: None,
+            is_counted: true,
+            bytes: bytes as u32,
+            is_signal: false,
+            title: TurnTitle::of::<P, T>(),
+            left: Some(Self::left),
         }
-    };
-    const LAYOUT: Layout = match Layout::from_size_align(TRAIN_BYTES, 64) {
-        Ok(layout) => layout,
-        Err(_) => panic!("a train has a layout"),
-    };
+    }
+
+    /// Returns the number of cars for which a train has room; zero for messages too large for a
+    /// train.
+    const fn cars(is_long: bool) -> u32 {
+        match size_of::<T>() {
+            _ if align_of::<T>() > 64 => 0,
+            0 => 0xFFFF,
+            bytes if (TRAIN_BYTES - size_of::<Self>()) / bytes < CARS_MIN => 0,
+            bytes => ((layout(is_long).size() - size_of::<Self>()) / bytes) as u32,
+        }
+    }
 
     /// Creates a train with its first car.
-    fn allocate(first: T) -> NonNull<Self> {
-        let train = block::allocate(Self::LAYOUT).cast::<Self>();
+    fn allocate(first: T, is_long: bool) -> NonNull<Self> {
+        let (train, dispatch) = if is_long {
+            (block::allocate(const { layout(true) }), Self::LONG_DISPATCH)
+        } else {
+            (block::allocate(const { layout(false) }), Self::DISPATCH)
+        };
+        let train = train.cast::<Self>();
         // SAFETY: the block was just allocated with this layout, which has room for a car.
         unsafe {
             train.write(Train {
-                envelope: Envelope::new(Self::DISPATCH),
+                envelope: Envelope::new(dispatch),
                 front: UnsafeCell::new(Front { taken: 0, seen: 1 }),
                 process: PhantomData,
                 coupling: OwnLine(Coupling::new()),
@@ -125,7 +136,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     /// Returns a pointer to the car at `place`.
     ///
     /// # Safety
-    /// The train has not been freed, and `place` is below [`Self::CARS`].
+    /// The train has not been freed, and `place` is below the number of its [`cars`](Self::cars).
     #[inline(always)]
     unsafe fn car(train: NonNull<Self>, place: u32) -> *mut T {
         // SAFETY: by the contract, the car lies inside the block.
@@ -137,9 +148,24 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     /// # Safety
     /// The caller is the last side of the train, or has never pushed it, and all cars are taken.
     unsafe fn free(train: NonNull<Self>) {
-        // SAFETY: by the contract no other side reaches the block, which was allocated with this
-        // layout.
-        unsafe { block::free(train.cast(), Self::LAYOUT) };
+        // SAFETY: by the contract no other side reaches the block, which was allocated with the
+        // layout of its dispatch.
+        unsafe {
+            if Self::bytes(train) == TRAIN_BYTES as u32 {
+                block::free(train.cast(), const { layout(false) });
+            } else {
+                block::free(train.cast(), const { layout(true) });
+            }
+        }
+    }
+
+    /// Returns the size of the block of a train.
+    ///
+    /// # Safety
+    /// The train has not been freed.
+    unsafe fn bytes(train: NonNull<Self>) -> u32 {
+        // SAFETY: every train begins with an envelope, which does not change.
+        unsafe { envelope::bytes(train.cast()) }
     }
 
     /// Returns the receiver's progress.
@@ -152,14 +178,25 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         unsafe { (*train.as_ptr()).front.with(|front| *front) }
     }
 
-    /// Polls the coupling for a car beyond the number taken.
+    /// Receiver: polls the coupling for a car beyond the number taken, and returns the number
+    /// added; `None` if there is no such car, and then the receiver has let go.
     ///
     /// # Safety
     /// The caller is the receiver, and has not let go.
     #[inline(always)]
-    unsafe fn poll(train: NonNull<Self>, taken: u32) -> Found {
-        // SAFETY: the train is there until the receiver lets go.
-        unsafe { (*train.as_ptr()).coupling.0.poll(taken) }
+    unsafe fn poll(train: NonNull<Self>, taken: u32) -> Option<u32> {
+        // SAFETY: the train is there until the receiver lets go, which it does in the poll. `End`
+        // makes the receiver the last side.
+        unsafe {
+            let bytes = Self::bytes(train);
+            match (*train.as_ptr()).coupling.0.poll(taken) {
+                Found::Cars(added) => return Some(added),
+                Found::End => Self::free(train),
+                Found::Detached => {}
+            }
+            budget::discharge_here(bytes);
+        }
+        None
     }
 
     /// Receiver: takes the next of the cars that it has seen.
@@ -188,22 +225,14 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     #[inline(always)]
     unsafe fn take(train: NonNull<Self>) -> Option<T> {
         // SAFETY: the caller is the receiver, and has not let go. The count seen covers the car
-        // (invariant 1 of `coupling`), which is read once; `End` makes the receiver the last side.
+        // (invariant 1 of `coupling`), which is read once.
         unsafe {
             let Front { taken, seen } = Self::front(train);
-            let found = if taken < seen { Found::Cars(seen) } else { Self::poll(train, taken) };
-            match found {
-                Found::Cars(seen) => {
-                    let front = Front { taken: taken + 1, seen };
-                    (*train.as_ptr()).front.with_mut(|field| *field = front);
-                    return Some(Self::car(train, taken).read());
-                }
-                Found::End => Self::free(train),
-                Found::Detached => {}
-            }
+            let found = if taken < seen { Some(seen) } else { Self::poll(train, taken) };
+            let front = Front { taken: taken + 1, seen: found? };
+            (*train.as_ptr()).front.with_mut(|field| *field = front);
+            Some(Self::car(train, taken).read())
         }
-        budget::discharge_here(TRAIN_BYTES as u32);
-        None
     }
 
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
@@ -256,15 +285,16 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     unsafe fn uncouple(message: NonNull<Envelope>) -> bool {
         let train = message.cast::<Self>();
         // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
-        unsafe {
-            match Self::poll(train, Self::front(train).taken) {
-                Found::Cars(_) => return false,
-                Found::End => Self::free(train),
-                Found::Detached => {}
-            }
-        }
-        budget::discharge_here(TRAIN_BYTES as u32);
-        true
+        unsafe { Self::poll(train, Self::front(train).taken).is_none() }
+    }
+}
+
+/// Returns the layout of a train's block.
+const fn layout(is_long: bool) -> Layout {
+    let bytes = if is_long { LONG_TRAIN_BYTES } else { TRAIN_BYTES };
+    match Layout::from_size_align(bytes, 64) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a train has a layout"),
     }
 }
 
@@ -272,6 +302,8 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
 #[derive(Clone, Copy)]
 pub(crate) struct Rear {
     train: NonNull<Envelope>,
+    /// Number of cars for which the train has room.
+    cars: u32,
     leave: unsafe fn(NonNull<Envelope>),
     outside: &'static OutsidePushes,
     /// Count of the outside pushes before the train was pushed.
@@ -285,12 +317,16 @@ unsafe impl Send for Rear {}
 impl Rear {
     /// Whether messages of this type may travel by train.
     pub(crate) const fn takes<P: Process, T: Turn<P>>() -> bool {
-        Train::<P, T>::CARS > 0
+        Train::<P, T>::cars(false) > 0
     }
 
     /// Makes up a train and pushes it; the message comes back if it was refused.
-    pub(crate) fn depart<P: Process, T: Turn<P>>(to: RawAddress, first: T) -> Result<Rear, T> {
-        let train = Train::<P, T>::allocate(first);
+    pub(crate) fn depart<P: Process, T: Turn<P>>(
+        to: RawAddress,
+        first: T,
+        is_long: bool,
+    ) -> Result<Rear, T> {
+        let train = Train::<P, T>::allocate(first, is_long);
         let outside = slab::budget_of(to.parts().1).outside_pushes();
         let outside_before = outside.count();
         // SAFETY: the train was just allocated, for a `P`; if it is refused, both of its sides are
@@ -302,7 +338,8 @@ impl Rear {
                 return Err(first);
             }
         }
-        Ok(Rear { train: train.cast(), leave: leave::<P, T>, outside, outside_before })
+        let cars = Train::<P, T>::cars(is_long);
+        Ok(Rear { train: train.cast(), cars, leave: leave::<P, T>, outside, outside_before })
     }
 
     /// Whether no thread outside the workers has pushed anything since the train was pushed, as far
@@ -323,12 +360,21 @@ impl Rear {
         // type. The car is the sender's until it is added (invariant 1 of `coupling`).
         unsafe {
             let coupling = &(*train.as_ptr()).coupling.0;
-            let cars_most = Train::<P, T>::CARS as u32;
-            let Some(place) = coupling.next_place(cars_most) else { return Err(message) };
+            let Some(place) = coupling.next_place(self.cars) else { return Err(message) };
             let car = Train::car(train, place);
             car.write(message);
             if coupling.add(place) { Ok(()) } else { Err(car.read()) }
         }
+    }
+
+    /// Whether the train has no room for another car.
+    ///
+    /// # Safety
+    /// The train was made up for a `P` and a `T`.
+    unsafe fn is_full<P: Process, T: Turn<P>>(&self) -> bool {
+        // SAFETY: the sender has not let go, so the train is there; by the contract it is of this
+        // type.
+        unsafe { (*self.train.cast::<Train<P, T>>().as_ptr()).coupling.0.added() >= self.cars }
     }
 
     pub(crate) fn leave(self) {
@@ -413,13 +459,17 @@ impl Streak {
     /// Sends by train, if the streak is long enough: adds a car, or makes up a train.
     #[inline(always)]
     fn go_on<P: Process, T: Turn<P>>(&self, to: RawAddress, mut message: T) -> Result<(), T> {
+        let mut is_long = false;
         if let Some(rear) = self.rear.get() {
             if rear.may_add() {
                 // SAFETY: `self.to` is this address, whose process is a `P`, and this type of
                 // message.
-                match unsafe { rear.add::<P, T>(message) } {
-                    Ok(()) => return Ok(()),
-                    Err(back) => message = back,
+                unsafe {
+                    match rear.add::<P, T>(message) {
+                        Ok(()) => return Ok(()),
+                        Err(back) => message = back,
+                    }
+                    is_long = rear.is_full::<P, T>();
                 }
             } else {
                 // If this happens often, trains with few cars would cost more than they save.
@@ -431,12 +481,17 @@ impl Streak {
         if self.length.get() < STREAK || !Rear::takes::<P, T>() || to.is_bounded() {
             return Err(message);
         }
-        self.depart::<P, T>(to, message)
+        self.depart::<P, T>(to, message, is_long)
     }
 
     #[inline(never)]
-    fn depart<P: Process, T: Turn<P>>(&self, to: RawAddress, message: T) -> Result<(), T> {
-        self.rear.set(Some(Rear::depart::<P, T>(to, message)?));
+    fn depart<P: Process, T: Turn<P>>(
+        &self,
+        to: RawAddress,
+        message: T,
+        is_long: bool,
+    ) -> Result<(), T> {
+        self.rear.set(Some(Rear::depart::<P, T>(to, message, is_long)?));
         Ok(())
     }
 }
