@@ -1,46 +1,68 @@
-//! A worker's own queue of processes that are ready to run: a ring that other workers may steal
-//! from.
+//! A worker's own queue of processes that are ready to run: a ring that grows, and from which other
+//! workers steal.
 //!
 //! ```text
 //!    head: oldest, taken by any thread     tail: newest, pushed by the owner alone
 //!      ▼                                     ▼
-//! [ … │ a │ b │ c │ d │ e │ f │ g │ h │ … ]      positions are counted mod 2³², slots mod CAPACITY
+//! [ … │ a │ b │ c │ d │ e │ f │ g │ h │ … ]      positions are counted mod 2³², slots mod the size
 //! ```
+//!
+//! A full ring is replaced by a ring of twice its size. The earlier rings stay until the queue is
+//! dropped, because a thief may still read them; together they are smaller than the last ring.
+//!
+//! | field | changed by |
+//! |---|---|
+//! | head | any thread, by compare-exchange |
+//! | tail | the owner |
+//! | slots of the ring in use | the owner |
+//! | slots of an earlier ring | no thread |
+//! | ring in use | the owner |
 //!
 //! Invariants:
 //! 1. Only the owner moves `tail`; any thread moves `head`, by compare-exchange.
 //! 2. Slots are read *before* the exchange that claims them: a thread that loses the race has read
 //!    stale pointers and throws them away. The owner never overwrites a slot before `head` has
 //!    passed it, so a winner's reads are whole.
-//! 3. An entry is a token (see `mailbox`): it stands in exactly one queue, once.
+//! 3. A thief reads the tail before the ring in use. So each position before that tail has its
+//!    entry in that ring, also if the owner has replaced the ring since then.
+//! 4. An entry is a token (see `mailbox`): it stands in exactly one queue, once.
 //!
 //! All of it is safe code: no entry is dereferenced here.
 
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ptr;
+use std::sync::OnceLock;
 
+/// Size of the first ring.
 #[cfg(not(throng_loom))]
-pub(crate) const CAPACITY: usize = 256;
+const FIRST: usize = 256;
 #[cfg(throng_loom)]
-pub(crate) const CAPACITY: usize = 4;
-const MASK: u32 = CAPACITY as u32 - 1;
+const FIRST: usize = 2;
+/// Number of rings that a queue may come to use; the last holds 2³⁰ entries.
+const RINGS: usize = 23;
+/// Greatest number of entries in a steal.
+const GRAB_MOST: usize = 128;
 
-/// Ring of entries; see the file's head. `T` is the type that the entries point to.
+type Ring<T> = Box<[AtomicPtr<T>]>;
+
+/// Queue of entries; see the file's head. `T` is the type that the entries point to.
 pub(crate) struct RunQueue<T> {
     head: AtomicU32,
     tail: AtomicU32,
-    slots: [AtomicPtr<T>; CAPACITY],
+    /// Index of the ring in use.
+    used: AtomicU32,
+    rings: [OnceLock<Ring<T>>; RINGS],
 }
 
 /// Batch of entries that a single steal has taken from a queue.
 pub(crate) struct Grab<T> {
-    entries: [*mut T; CAPACITY / 2],
+    entries: [*mut T; GRAB_MOST],
     count: usize,
 }
 
 impl<T> Grab<T> {
     fn empty() -> Self {
-        Grab { entries: [ptr::null_mut(); CAPACITY / 2], count: 0 }
+        Grab { entries: [ptr::null_mut(); GRAB_MOST], count: 0 }
     }
 
     pub(crate) fn entries(&self) -> &[*mut T] {
@@ -50,11 +72,14 @@ impl<T> Grab<T> {
 
 impl<T> RunQueue<T> {
     pub(crate) fn new() -> Self {
-        RunQueue {
+        let queue = RunQueue {
             head: AtomicU32::new(0),
             tail: AtomicU32::new(0),
-            slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
-        }
+            used: AtomicU32::new(0),
+            rings: [const { OnceLock::new() }; RINGS],
+        };
+        queue.ring(0);
+        queue
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -67,34 +92,53 @@ impl<T> RunQueue<T> {
         self.tail.load(Ordering::Acquire).wrapping_sub(head)
     }
 
-    /// Owner: appends; a full ring first gives its older half to `overflow`.
-    #[inline]
-    pub(crate) fn push(&self, entry: *mut T, overflow: impl Fn(&[*mut T])) {
-        // Only the owner writes the tail.
+    /// Returns the ring of this index, which it allocates if there is none.
+    #[inline(always)]
+    fn ring(&self, index: u32) -> &[AtomicPtr<T>] {
+        self.rings[index as usize]
+            .get_or_init(|| (0..FIRST << index).map(|_| AtomicPtr::new(ptr::null_mut())).collect())
+    }
+
+    /// Owner: appends.
+    #[inline(always)]
+    pub(crate) fn push(&self, entry: *mut T) {
+        // Only the owner writes the tail and the index.
         let tail = self.tail.load(Ordering::Relaxed);
-        loop {
-            // Acquire: the claims that passed these slots have read them.
-            let head = self.head.load(Ordering::Acquire);
-            if tail.wrapping_sub(head) < CAPACITY as u32 {
-                self.slots[(tail & MASK) as usize].store(entry, Ordering::Relaxed);
-                // Releases the slot's content to the threads that read the tail.
-                self.tail.store(tail.wrapping_add(1), Ordering::Release);
-                return;
-            }
-            // If a thief was faster, there is room by now.
-            if let Some(grab) = self.claim(head, CAPACITY as u32 / 2) {
-                overflow(grab.entries());
-            }
+        let mut ring = self.ring(self.used.load(Ordering::Relaxed));
+        // Acquire: the claims that passed these slots have read them.
+        let head = self.head.load(Ordering::Acquire);
+        if tail.wrapping_sub(head) as usize >= ring.len() {
+            ring = self.grow(head, tail);
         }
+        slot(ring, tail).store(entry, Ordering::Relaxed);
+        // Releases the slot's content, and the ring in use, to the threads that read the tail.
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Owner: replaces the ring by a ring of twice the size.
+    #[cold]
+    fn grow(&self, head: u32, tail: u32) -> &[AtomicPtr<T>] {
+        let used = self.used.load(Ordering::Relaxed);
+        let (full, ring) = (self.ring(used), self.ring(used + 1));
+        let mut position = head;
+        while position != tail {
+            let entry = slot(full, position).load(Ordering::Relaxed);
+            slot(ring, position).store(entry, Ordering::Relaxed);
+            position = position.wrapping_add(1);
+        }
+        // Releases the copied entries to a thief that reads the index.
+        self.used.store(used + 1, Ordering::Release);
+        ring
     }
 
     /// Owner: takes the oldest entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&self) -> Option<*mut T> {
         let tail = self.tail.load(Ordering::Relaxed);
         let mut head = self.head.load(Ordering::Acquire);
+        let ring = self.ring(self.used.load(Ordering::Relaxed));
         while head != tail {
-            let entry = self.slots[(head & MASK) as usize].load(Ordering::Relaxed);
+            let entry = slot(ring, head).load(Ordering::Relaxed);
             match self.head.compare_exchange(
                 head,
                 head.wrapping_add(1),
@@ -108,61 +152,81 @@ impl<T> RunQueue<T> {
         None
     }
 
-    /// Any thread: takes the older half of the entries, rounded up.
+    /// Any thread: takes the older half of the entries, rounded up, but at most [`GRAB_MOST`].
     pub(crate) fn steal(&self) -> Grab<T> {
         loop {
             let head = self.head.load(Ordering::Acquire);
             let tail = self.tail.load(Ordering::Acquire);
             let length = tail.wrapping_sub(head);
-            // The head may have moved on since it was read, which makes the length meaningless; the
-            // exchange below fails then.
-            let count = (length - length / 2).min(CAPACITY as u32 / 2);
             if length == 0 {
                 return Grab::empty();
             }
-            if let Some(grab) = self.claim(head, count) {
+            // Acquire: pairs with the release in `grow` (invariant 3).
+            let ring = self.ring(self.used.load(Ordering::Acquire));
+            // The head may have moved on since it was read, which makes the length meaningless; the
+            // exchange below fails then.
+            let count = (length - length / 2).min(GRAB_MOST as u32);
+            let mut grab = Grab { count: count as usize, ..Grab::empty() };
+            for (position, entry) in grab.entries[..count as usize].iter_mut().enumerate() {
+                *entry = slot(ring, head.wrapping_add(position as u32)).load(Ordering::Relaxed);
+            }
+            let claimed = self.head.compare_exchange(
+                head,
+                head.wrapping_add(count),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if claimed.is_ok() {
                 return grab;
             }
         }
     }
+}
 
-    fn claim(&self, head: u32, count: u32) -> Option<Grab<T>> {
-        let mut grab = Grab::empty();
-        for offset in 0..count {
-            let slot = &self.slots[(head.wrapping_add(offset) & MASK) as usize];
-            grab.entries[offset as usize] = slot.load(Ordering::Relaxed);
-        }
-        grab.count = count as usize;
-        self.head
-            .compare_exchange(head, head.wrapping_add(count), Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-            .then_some(grab)
-    }
+/// Returns the slot of a position. A ring's size is a power of two.
+#[inline(always)]
+fn slot<T>(ring: &[AtomicPtr<T>], position: u32) -> &AtomicPtr<T> {
+    &ring[position as usize & (ring.len() - 1)]
 }
 
 #[cfg(all(test, not(throng_loom)))]
 mod tests {
     use super::*;
-    use std::cell::RefCell;
 
     fn entry(number: usize) -> *mut u64 {
         ptr::without_provenance_mut(number)
     }
 
     #[test]
-    fn keeps_order_and_hands_back_the_older_half_when_full() {
+    fn keeps_order_while_the_ring_grows() {
         let queue = RunQueue::new();
-        for number in 1..=CAPACITY {
-            queue.push(entry(number), |_| panic!("there is room"));
+        // Starts amid the ring, so that the entries wrap around.
+        for number in 1..=FIRST / 2 {
+            queue.push(entry(number));
+            assert_eq!(queue.pop(), Some(entry(number)));
         }
-        let overflow = RefCell::new(Vec::new());
-        queue.push(entry(CAPACITY + 1), |older| overflow.borrow_mut().extend_from_slice(older));
-        let older: Vec<_> = (1..=CAPACITY / 2).map(entry).collect();
-        assert_eq!(overflow.into_inner(), older);
-        assert_eq!(queue.pop(), Some(entry(CAPACITY / 2 + 1)));
+        let most = 5 * FIRST;
+        for number in 1..=most {
+            queue.push(entry(number));
+        }
+        assert_eq!(queue.len() as usize, most);
         let stolen = queue.steal();
-        assert_eq!(stolen.entries().len(), CAPACITY / 4);
-        assert_eq!(stolen.entries()[0], entry(CAPACITY / 2 + 2));
+        let oldest: Vec<_> = (1..=GRAB_MOST).map(entry).collect();
+        assert_eq!(stolen.entries(), oldest);
+        for number in GRAB_MOST + 1..=most {
+            assert_eq!(queue.pop(), Some(entry(number)));
+        }
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn a_thief_takes_half() {
+        let queue = RunQueue::new();
+        for number in 1..=7 {
+            queue.push(entry(number));
+        }
+        assert_eq!(queue.steal().entries().len(), 4);
+        assert_eq!(queue.len(), 3);
     }
 }
 
@@ -185,7 +249,7 @@ mod loom_models {
                 move || queue.steal().entries().iter().map(|entry| entry.addr()).collect::<Vec<_>>()
             });
             for number in 1..=3 {
-                queue.push(entry(number), |_| panic!("there is room"));
+                queue.push(entry(number));
             }
             let mut taken = thief.join().unwrap();
             while let Some(entry) = queue.pop() {
@@ -200,7 +264,7 @@ mod loom_models {
         loom::model(|| {
             let queue = Arc::new(RunQueue::new());
             for number in 1..=3 {
-                queue.push(entry(number), |_| panic!("there is room"));
+                queue.push(entry(number));
             }
             let thief = thread::spawn({
                 let queue = queue.clone();
@@ -208,14 +272,10 @@ mod loom_models {
             });
             let mut taken = Vec::new();
             taken.extend(queue.pop().map(|entry| entry.addr()));
-            // The ring wraps around and may hand its older half back to the pusher.
-            let overflow = std::cell::RefCell::new(Vec::new());
+            // The ring is full, so it is replaced while the thief reads it.
             for number in 4..=6 {
-                queue.push(entry(number), |older| {
-                    overflow.borrow_mut().extend(older.iter().map(|entry| entry.addr()));
-                });
+                queue.push(entry(number));
             }
-            taken.extend(overflow.into_inner());
             while let Some(entry) = queue.pop() {
                 taken.push(entry.addr());
             }

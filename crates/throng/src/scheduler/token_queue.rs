@@ -24,10 +24,10 @@ impl TokenQueue {
         self.0.len()
     }
 
-    /// Owner: appends; a full queue first gives its older half to `overflow`.
+    /// Owner: appends.
     #[inline(always)]
-    pub(crate) fn push(&self, token: Token, overflow: impl Fn(&mut dyn Iterator<Item = Token>)) {
-        self.0.push(token.into_raw(), |entries| overflow(&mut tokens(entries)));
+    pub(crate) fn push(&self, token: Token) {
+        self.0.push(token.into_raw());
     }
 
     /// Owner: takes the oldest token.

@@ -304,8 +304,7 @@ impl Worker {
 
     /// Puts a process at the end of the queue, where other workers may take it.
     fn push_back(&self, token: Token) {
-        let queue = &self.remote().queue;
-        queue.push(token, |older| self.scheduler().inject(older));
+        self.remote().queue.push(token);
         if !self.batching.get() {
             self.scheduler().notify();
         }
