@@ -77,7 +77,7 @@ struct Train<P, T> {
     front: UnsafeCell<Front>,
     process: PhantomData<fn(P)>,
     coupling: OwnLine<Coupling>,
-    // As many cars as fit follow: see `CARS` and `car`.
+    // As many cars as fit follow: see `cars` and `car`.
     cars: [MaybeUninit<T>; 0],
 }
 
