@@ -13,10 +13,10 @@
 
 pub(crate) mod counters;
 pub(crate) mod guest;
-pub(crate) mod injector_pace;
 pub(crate) mod lifo_slot;
 pub(crate) mod run_queue;
 pub(crate) mod sleepers;
+pub(crate) mod slices;
 pub(crate) mod spare;
 pub(crate) mod token_queue;
 pub(crate) mod watchdog;
@@ -400,21 +400,23 @@ impl Scheduler {
         self.notify();
     }
 
+    /// Number of tokens that wait in the injector and in the workers' queues.
+    pub(crate) fn waiting(&self) -> usize {
+        let queued = self.remotes.iter().map(|remote| remote.queue.len() as usize);
+        self.injected() + queued.sum::<usize>()
+    }
+
     /// Number of tokens that wait in the injector.
     pub(crate) fn injected(&self) -> usize {
         self.injected.load(Ordering::Acquire)
     }
 
-    /// Takes a fair share of the injector, for one worker.
-    pub(crate) fn take_injected(&self, most: usize) -> Vec<Token> {
-        if self.injected() == 0 {
-            return Vec::new();
-        }
+    /// Takes one of `shares` equal shares of the injector, the oldest tokens; gives each to `keep`.
+    pub(crate) fn take_injected(&self, shares: usize, keep: impl FnMut(Token)) {
         let mut injector = lock(&self.injector);
-        let share = injector.len().div_ceil(self.workers()).min(most);
-        let tokens = injector.drain(..share).collect();
+        let share = injector.len().div_ceil(shares);
+        injector.drain(..share).for_each(keep);
         self.injected.store(injector.len(), Ordering::Release);
-        tokens
     }
 
     pub(crate) fn has_work(&self) -> bool {
@@ -502,7 +504,7 @@ impl Scheduler {
     pub(crate) fn relieve(&self, worker: usize) {
         /// Number of waiting tokens above which this call rings no more alarms; the rest of perhaps
         /// a million alarms can ring once the processes of these tokens have run.
-        const INJECTED_MOST: usize = 1024;
+        const WAITING_MOST: usize = 1024;
         const SLICES: usize = 64;
         let Remote { lifo_slot, exit_slot, .. } = &*self.remotes[worker];
         let held = [exit_slot.steal(), lifo_slot.steal()];
@@ -511,7 +513,7 @@ impl Scheduler {
         }
         let Some(alarms) = self.alarms.get(worker) else { return };
         for _ in 0..SLICES {
-            if !alarms.is_due(self.clock.now()) || self.injected() > INJECTED_MOST {
+            if !alarms.is_due(self.clock.now()) || self.waiting() > WAITING_MOST {
                 return;
             }
             let mut woken = Vec::new();

@@ -271,7 +271,7 @@ impl Token {
     }
 
     /// Whether a message waits that was already taken from the mailbox.
-    pub(super) fn has_pending(&self) -> bool {
+    pub(crate) fn has_pending(&self) -> bool {
         // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`); a message
         // that `uncouple` has released is not read again.
         let has_pending = self.cell().pending.with_mut(|pending| unsafe {

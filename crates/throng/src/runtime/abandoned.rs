@@ -90,7 +90,7 @@ impl Shared {
             }
         }
         while self.scheduler.injected() > 0 {
-            queued.extend(self.scheduler.take_injected(usize::MAX));
+            self.scheduler.take_injected(1, |token| queued.push(token));
         }
         queued.iter().for_each(|token| name(token.class().name));
         self.slab.for_each_slot(|cell| {

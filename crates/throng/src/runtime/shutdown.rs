@@ -341,9 +341,9 @@ impl Shared {
     }
 
     fn sweep(&self, patience: &mut Patience) {
-        /// Maximum length of the injector: a sweep over millions of processes must not queue them
-        /// all at once.
-        const INJECTED_MOST: usize = 16 * 1024;
+        /// Number of waiting processes from which the sweep waits: a sweep over millions of
+        /// processes must not queue them all at once.
+        const WAITING_MOST: usize = 16 * 1024;
         const BATCH: usize = 1024;
         let killing = self.scheduler.phase() == Phase::Killing;
         let mut batch = Vec::new();
@@ -360,7 +360,7 @@ impl Shared {
             });
             if batch.len() >= BATCH {
                 self.scheduler.inject(batch.drain(..));
-                while !is_over && self.scheduler.injected() > INJECTED_MOST {
+                while !is_over && self.scheduler.waiting() > WAITING_MOST {
                     sync::sleep(SWEEP_PAUSE);
                     is_over = patience.is_over(self.scheduler.live());
                 }

@@ -71,6 +71,12 @@ impl Counters {
         add(&self.turns, turns.into());
     }
 
+    /// Worker: number of turns it has run.
+    #[inline(always)]
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
     /// Worker: counts a theft of processes from another worker.
     pub(crate) fn count_steal(&self) {
         add(&self.steals, 1);

@@ -8,41 +8,69 @@ use crate::scheduler::lifo_slot::LifoSlot;
 use crate::scheduler::run_queue::RunQueue;
 use crate::sync::Fences;
 
-/// A worker's run queue, whose entries are tokens.
-pub(crate) struct TokenQueue(RunQueue<Cell>);
+/// A worker's run queues, whose entries are tokens; see `slices` for the two kinds.
+pub(crate) struct TokenQueue {
+    woken: RunQueue<Cell>,
+    spent: RunQueue<Cell>,
+}
 
 impl TokenQueue {
     pub(crate) fn new() -> TokenQueue {
-        TokenQueue(RunQueue::new())
+        TokenQueue { woken: RunQueue::new(), spent: RunQueue::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.woken.is_empty() && self.spent.is_empty()
     }
 
     pub(crate) fn len(&self) -> u32 {
-        self.0.len()
+        self.woken.len() + self.spent.len()
     }
 
-    /// Owner: appends.
+    /// Number of processes that wait after they were woken.
+    pub(crate) fn woken(&self) -> u32 {
+        self.woken.len()
+    }
+
+    /// Owner: appends a process that was woken.
     #[inline(always)]
     pub(crate) fn push(&self, token: Token) {
-        self.0.push(token.into_raw());
+        self.woken.push(token.into_raw());
     }
 
-    /// Owner: takes the oldest token.
+    /// Owner: appends a process that has used its budget.
+    pub(crate) fn push_spent(&self, token: Token) {
+        self.spent.push(token.into_raw());
+    }
+
+    /// Owner: takes the oldest token, of the woken processes first.
     #[inline(always)]
     pub(crate) fn pop(&self) -> Option<Token> {
-        self.0.pop().and_then(token)
+        self.woken.pop().and_then(token).or_else(|| self.pop_spent())
     }
 
-    /// Any thread: takes the older half; returns the first token and gives the rest to `keep`.
-    pub(crate) fn steal(&self, keep: impl FnMut(Token)) -> Option<Token> {
-        let grab = self.0.steal();
-        let mut stolen = tokens(grab.entries());
-        let first = stolen.next()?;
-        stolen.for_each(keep);
-        Some(first)
+    /// Owner: takes the oldest token of the woken processes.
+    #[inline(always)]
+    pub(crate) fn pop_woken(&self) -> Option<Token> {
+        self.woken.pop().and_then(token)
+    }
+
+    /// Owner: takes the oldest token of the processes that have used their budget.
+    #[inline(always)]
+    pub(crate) fn pop_spent(&self) -> Option<Token> {
+        self.spent.pop().and_then(token)
+    }
+
+    /// Any thread: takes the older half of a queue, the woken processes if there are any; returns
+    /// the first token and gives the rest to `keep`.
+    pub(crate) fn steal(&self, mut keep: impl FnMut(Token)) -> Option<Token> {
+        [&self.woken, &self.spent].into_iter().find_map(|queue| {
+            let grab = queue.steal();
+            let mut stolen = tokens(grab.entries());
+            let first = stolen.next()?;
+            stolen.for_each(&mut keep);
+            Some(first)
+        })
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! The next process comes from these places, in this order: the LIFO slot, which holds the process
 //! woken last (warm in the cache; a call and its reply stay on one core this way), the worker's own
-//! queue, the injector, another worker's queue. Every so often the order is broken, so that no
-//! process starves.
+//! queues, another worker's queues. Before a process comes from a queue, the worker moves its share
+//! of the injector there. `slices` says how the queues share the worker, so that no process starves.
 //!
 //! A process keeps the worker for at most [`BUDGET`] messages and [`TIME_BUDGET`] ticks of the
-//! clock, then goes to the end of the queue.
+//! clock, then waits among the processes that have used their budget.
 //!
 //! The parts that other threads must reach while a turn blocks this worker are not in here but in
 //! its `Remote`: the queue and the LIFO slot; and its alarms in the scheduler.
@@ -27,7 +27,8 @@ use crate::mailbox::train::Streak;
 use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
-use crate::scheduler::injector_pace::InjectorPace;
+use crate::scheduler::slices::Slices;
+use crate::scheduler::token_queue::TokenQueue;
 use crate::scheduler::watchdog::{self, CurrentTurn, TurnTitle};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
@@ -42,18 +43,14 @@ use std::time::Duration;
 use tracing::Level;
 
 /// Number of messages that a process may handle before other processes get their turn.
-const BUDGET: u32 = 256;
+pub(super) const BUDGET: u32 = 256;
 /// Ticks of the coarse clock for which a process may go on to the next message.
-const TIME_BUDGET: u32 = 2;
+pub(super) const TIME_BUDGET: u32 = 2;
 /// Ticks up to which a turn may have taken no time at all, because the clock is coarse.
 const TURN_TICKS_UNNOTICED: u32 = 2;
-/// Length of the own queue from which alarms wait: a million alarms of one instant must not all be
-/// queued at once.
+/// Number of woken processes in the own queue from which alarms wait: a million alarms of one
+/// instant must not all be queued at once.
 const QUEUED_MOST: u32 = 128;
-/// Number of processes in a row that may come from the LIFO slot while others wait. Then all
-/// waiting processes come first: if only a single process did, two processes that wake each other
-/// and a third each time would make the queue grow without end.
-const LIFO_STREAK: u32 = 32;
 /// Number of processes run after which a worker rings due alarms although its queue is full.
 const ALARMS_FIRST: u32 = 61;
 /// Number of sends in a turn after which the worker puts the process woken last where other workers
@@ -63,7 +60,6 @@ const SENDS_PER_EXPOSURE: u32 = 256;
 /// waking a thread costs ten times that.
 const SEARCH_ROUNDS: u32 = 60;
 const SPINS_PER_ROUND: u32 = 30;
-const INJECTED_AT_ONCE: usize = 64;
 /// Number of links and monitors of a dead process that are notified before other processes run.
 const NOTIFIED_AT_ONCE: usize = 256;
 /// Number of processes that a guest runs for one call: a call whose process calls others, and they
@@ -81,14 +77,11 @@ pub(crate) struct Worker {
     is_spare: bool,
     /// Index of this worker's alarms; a spare worker and a guest use those of a regular one.
     alarms: usize,
-    lifo_streak: Cell<u32>,
-    /// Number of processes of the queue that come before the LIFO slot again.
-    round: Cell<u32>,
+    slices: Slices,
     running: Cell<Option<CellRef>>,
     /// Token of the running process, if a panic dropped it.
     stranded: Cell<Option<Stranded>>,
     runs: Cell<u32>,
-    injector_pace: InjectorPace,
     /// Number of sends of the running process that come before the next exposure.
     sends_left: Cell<u32>,
     /// Number of turns that the running process has begun inside its own.
@@ -114,12 +107,10 @@ impl Worker {
             index,
             is_spare: index >= workers,
             alarms: index % workers,
-            lifo_streak: Cell::new(0),
-            round: Cell::new(0),
+            slices: Slices::new(shared.scheduler.clock.now()),
             running: Cell::new(None),
             stranded: Cell::new(None),
             runs: Cell::new(0),
-            injector_pace: InjectorPace::new(shared.scheduler.clock.now()),
             sends_left: Cell::new(SENDS_PER_EXPOSURE),
             nested: Cell::new(0),
             run: Run::new(shared.scheduler.clock.now()),
@@ -163,13 +154,17 @@ impl Worker {
     /// sweeps again after each process it has met, because that process may have suspended its last
     /// turn.
     fn run_left(&self) {
+        let queued = || {
+            self.take_injected();
+            self.take_queued()
+        };
         loop {
             let mut ran = false;
             let mut run = |token| {
                 ran = true;
                 self.guard(|| self.run_process(token));
             };
-            while let Some(token) = self.take_queued().or_else(|| self.take_injected()) {
+            while let Some(token) = queued() {
                 run(token);
             }
             self.shared.slab.for_each_slot(|cell| {
@@ -202,7 +197,6 @@ impl Worker {
         if let Some(left) = self.take_queued() {
             let rest = std::iter::from_fn(|| self.take_queued());
             self.scheduler().inject(std::iter::once(left).chain(rest));
-            self.round.set(0);
         }
     }
 
@@ -236,7 +230,6 @@ impl Worker {
         let slots = std::iter::from_fn(|| self.take_from_slots());
         let queued = std::iter::from_fn(|| self.remote().queue.pop());
         scheduler.inject(slots.chain(queued));
-        self.round.set(0);
         self.give_up_reserves();
         self.remote().counters.fall_asleep(scheduler.clock.refresh_exactly().1);
         while !scheduler.spares.is_active(self.index) && scheduler.phase() != Phase::Over {
@@ -275,9 +268,7 @@ impl Worker {
     /// Schedules a process that was woken on this worker.
     #[inline(always)]
     pub(crate) fn push(&self, token: Token) {
-        if self.round.get() > 0 {
-            self.push_back(token);
-        } else if let Some(older) = self.remote().lifo_slot.replace(token) {
+        if let Some(older) = self.remote().lifo_slot.replace(token) {
             self.push_back(older);
         }
     }
@@ -308,6 +299,22 @@ impl Worker {
         if !self.batching.get() {
             self.scheduler().notify();
         }
+    }
+
+    /// Puts a process that has used its budget behind the others like it.
+    fn push_spent(&self, token: Token) {
+        self.remote().queue.push_spent(token);
+        self.scheduler().notify();
+    }
+
+    /// Lets other processes come before one that has used its budget. If no message waits for it,
+    /// it is at rest: the clock may have run on because the thread was preempted, and the next
+    /// message must not find the process behind all the busy ones.
+    #[cold]
+    fn give_way(&self, token: Token, generation: Generation) {
+        let may_park = self.scheduler().phase() == Phase::Running && !token.has_pending();
+        let busy = if may_park { token.park(generation).err() } else { Some(token) };
+        busy.into_iter().for_each(|token| self.push_spent(token));
     }
 
     /// Runs `f`, which makes many processes ready, and wakes sleepers only once, after it.
@@ -357,6 +364,10 @@ impl Worker {
         // A turn that sends so much must not wait for the clock to learn that the budget is
         // exceeded.
         self.account.check_budget();
+        self.empty_slots();
+    }
+
+    fn empty_slots(&self) {
         while let Some(token) = self.take_from_slots() {
             self.push_back(token);
         }
@@ -370,42 +381,61 @@ impl Worker {
         self.runs.set(runs);
         let now = self.scheduler().clock.now();
         self.ring_alarms(runs, now);
-        if self.injector_pace.is_time(now)
-            && let Some(token) = self.take_injected()
-        {
-            return Some(token);
+        let follower = self.take_from_slots();
+        if follower.is_some() && self.slices.may_follow() {
+            return follower;
         }
-        let queue = &self.remote().queue;
-        if self.round.get() == 0
-            && let Some(token) = self.take_from_slots()
-        {
-            let streak = self.lifo_streak.get() + 1;
-            self.lifo_streak.set(streak);
-            if streak < LIFO_STREAK || queue.is_empty() {
+        self.begin_slice(follower, now)
+    }
+
+    /// Takes the process that begins the next slice: `follower`, which has come from the LIFO slot,
+    /// only if no other process waits.
+    #[inline(never)]
+    fn begin_slice(&self, follower: Option<Token>, now: Tick) -> Option<Token> {
+        self.take_injected();
+        if let Some(token) = follower {
+            let Remote { queue, counters, .. } = self.remote();
+            if queue.is_empty() {
+                self.slices.begin(counters.turns(), now);
                 return Some(token);
             }
-            // The waiting processes come next: as many as wait now, before the LIFO slot again.
-            self.round.set(queue.len() + 1);
             self.push_back(token);
+            // A process left in the other slot must not come before the waiting ones either.
+            self.empty_slots();
         }
-        self.lifo_streak.set(0);
-        match queue.pop() {
-            Some(token) => {
-                self.round.set(self.round.get().saturating_sub(1));
-                Some(token)
-            }
-            None => {
-                self.round.set(0);
-                self.take_from_slots().or_else(|| self.take_injected())
-            }
+        self.pop(now)
+    }
+
+    /// Takes the next process from the queues, which begins a slice.
+    #[inline(always)]
+    fn pop(&self, now: Tick) -> Option<Token> {
+        let Remote { queue, counters, .. } = self.remote();
+        let spent_first = self.slices.begin(counters.turns(), now);
+        let woken = if spent_first { None } else { queue.pop_woken() };
+        woken.or_else(|| self.pop_spent(queue)).or_else(|| queue.pop_woken())
+    }
+
+    /// Takes a process that has used its budget.
+    #[inline(always)]
+    fn pop_spent(&self, queue: &TokenQueue) -> Option<Token> {
+        let token = queue.pop_spent()?;
+        self.slices.set_spent();
+        Some(token)
+    }
+
+    /// Moves this worker's share of the injector to its queue.
+    #[inline(always)]
+    fn take_injected(&self) {
+        if self.scheduler().injected() > 0 {
+            self.take_share();
         }
     }
 
-    fn take_injected(&self) -> Option<Token> {
-        let mut tokens = self.scheduler().take_injected(INJECTED_AT_ONCE).into_iter();
-        let first = tokens.next()?;
-        tokens.for_each(|token| self.push_back(token));
-        Some(first)
+    #[cold]
+    fn take_share(&self) {
+        let scheduler = self.scheduler();
+        scheduler.take_injected(scheduler.workers(), |token| self.remote().queue.push(token));
+        scheduler.notify();
     }
 
     fn steal(&self) -> Option<Token> {
@@ -422,9 +452,11 @@ impl Worker {
 
     fn search(&self) -> Option<Token> {
         for _ in 0..SEARCH_ROUNDS {
-            let found = self.steal().or_else(|| self.take_injected()).or_else(|| {
-                self.ring_alarms(0, self.scheduler().clock.now());
-                self.remote().queue.pop().or_else(|| self.take_from_slots())
+            let found = self.steal().or_else(|| {
+                let now = self.scheduler().clock.now();
+                self.ring_alarms(0, now);
+                self.take_injected();
+                self.pop(now).or_else(|| self.take_from_slots())
             });
             if found.is_some() || self.scheduler().phase() == Phase::Over {
                 return found;
@@ -527,7 +559,7 @@ impl Worker {
     /// processes.
     #[cold]
     fn ring_due_alarms(&self, runs: u32) {
-        if self.remote().queue.len() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
+        if self.remote().queue.woken() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
             let mut unsent = self.alarms().take_left();
             unsent.extend(self.scheduler().ring(self.alarms(), |token| self.push_back(token)));
             if !unsent.is_empty() {
@@ -622,10 +654,13 @@ impl Worker {
     /// Suspends the turn under way until it is woken.
     #[inline(always)]
     fn suspend(&self, token: Token) {
-        if let Err(token) = token.suspend() {
-            // The turn was woken during the poll. Other processes come first, because it may be a
-            // turn that only yields.
+        let Err(token) = token.suspend() else { return };
+        // The turn was woken during the poll. Other processes come first, because it may be a turn
+        // that only yields.
+        if self.run.began.get().until(self.scheduler().clock.now()) < TIME_BUDGET {
             self.push_back(token);
+        } else {
+            self.push_spent(token);
         }
     }
 
@@ -713,7 +748,7 @@ impl Worker {
                     None => return,
                 }
             } else if self.run.is_over() {
-                return self.push_back(token);
+                return self.give_way(token, generation);
             } else {
                 // Before the turn, which may end the run.
                 self.count_turn();
@@ -893,7 +928,7 @@ impl Worker {
         }
         ready.extend(std::iter::from_fn(|| self.take_from_slots()));
         ready.extend(std::iter::from_fn(|| self.remote().queue.pop()));
-        ready.extend(self.scheduler().take_injected(usize::MAX));
+        self.scheduler().take_injected(1, |token| ready.push(token));
     }
 
     /// Ends a process as a panic in its turn would.

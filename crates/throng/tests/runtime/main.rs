@@ -9,6 +9,7 @@ mod calls;
 mod cycles;
 mod durations;
 mod exits;
+mod fairness;
 mod groups;
 mod guests;
 mod inbox;
