@@ -21,7 +21,7 @@ use std::cell::Cell;
 /// Number of processes in a row that may come from the LIFO slot while others wait. A longer streak
 /// saves passages through the queue; a shorter streak lets a woken process run sooner beside
 /// thousands of such streaks. ARCHITECTURE.md has the table.
-const LIFO_STREAK: u32 = 16;
+const LIFO_STREAK: u32 = 8;
 
 /// Slices of a worker; see the file's head.
 pub(crate) struct Slices {
