@@ -3,6 +3,16 @@
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use crate::settings::{Key, Kind, Settings};
+
+/// Time after which memory that is no longer needed should have been given back.
+pub(crate) const SETTLE: Key = Key {
+    name: "settle",
+    kind: Kind::Count(5),
+    about: "seconds between the last message and the last reading of resident memory",
+};
 
 /// Current resident memory, in bytes.
 ///
@@ -14,6 +24,16 @@ use std::mem::MaybeUninit;
 /// If there is no `/proc/self/smaps_rollup`, as outside Linux.
 pub(crate) fn resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/smaps_rollup", "Rss:")
+}
+
+/// Resident memory after the number of seconds that [`SETTLE`] is set to, in bytes; called in a tokio
+/// runtime with timers.
+///
+/// # Errors
+/// The same as [`resident_bytes`].
+pub(crate) async fn settled_bytes(settings: &Settings) -> io::Result<u64> {
+    tokio::time::sleep(Duration::from_secs(settings.get(SETTLE.name))).await;
+    resident_bytes()
 }
 
 /// Peak resident memory since the start of the process, in bytes.

@@ -2,15 +2,30 @@
 //!
 //! A workload's file holds its definition and everything that must be the same for every runtime:
 //! the order of work, the clocks and the checks. Each file below it, or below `service` for the
-//! workloads that call services, implements the steps on a runtime. To add a workload, add its
-//! file, a file per runtime, and a line in [`ALL`].
+//! workloads that call services, implements the steps on a runtime. A [shape](shape::Shape) needs no
+//! file per runtime: it is written in terms of services, receivers and clients. To add a workload,
+//! add its file, a file per runtime unless it is a shape, and a line in [`ALL`].
 
+pub(crate) mod burst;
 pub(crate) mod call;
+pub(crate) mod calls;
+pub(crate) mod children;
 pub(crate) mod churn;
+mod clients;
+mod collector;
+pub(crate) mod fairness;
+pub(crate) mod fan;
 mod latency;
+pub(crate) mod outside;
+pub(crate) mod pairs;
+mod receiver;
 pub(crate) mod records;
+mod relay;
+pub(crate) mod ring;
 pub(crate) mod send;
 mod service;
+mod shape;
+pub(crate) mod skynet;
 pub(crate) mod sleep;
 pub(crate) mod spawn;
 pub(crate) mod store_get;
@@ -61,6 +76,15 @@ pub(crate) const ALL: &[&Workload] = &[
     &call::WORKLOAD,
     &churn::WORKLOAD,
     &sleep::WORKLOAD,
+    &pairs::WORKLOAD,
+    &ring::WORKLOAD,
+    &calls::WORKLOAD,
+    &outside::WORKLOAD,
+    &fan::WORKLOAD,
+    &burst::WORKLOAD,
+    &fairness::WORKLOAD,
+    &skynet::WORKLOAD,
+    &children::WORKLOAD,
     &store_mega::WORKLOAD,
     &store_put::WORKLOAD,
     &store_get::WORKLOAD,

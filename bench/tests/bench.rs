@@ -6,6 +6,8 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 const IN_THIS_PROGRAM: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
+const SHAPED: [&str; 7] =
+    ["throng", "tokio", "tokio-recv-many", "tokio-current-thread", "actix", "kameo", "ractor"];
 const STORES: [&str; 4] = ["throng", "heed", "redb", "fjall"];
 
 fn bench(arguments: &[&str]) -> Command {
@@ -37,6 +39,14 @@ fn check(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
     // On a single worker, spinning or starvation shows as a run that never ends.
     for workers in ["1", "2"] {
         check_on(&IN_THIS_PROGRAM, workers, workload, settings, metrics);
+    }
+}
+
+/// Runs a shape on every runtime that has it, and checks each row's form and verification.
+#[track_caller]
+fn check_shape(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
+    for workers in ["1", "2"] {
+        check_on(&SHAPED, workers, workload, settings, metrics);
     }
 }
 
@@ -138,6 +148,109 @@ fn sleep_is_verified_on_each_runtime() {
         assert!(finished["min"].as_f64().is_some_and(|seconds| seconds >= 1.0), "{row}");
         let peak = row["metrics"]["peak_rss_bytes"]["min"].as_f64();
         assert!(peak.is_some_and(|bytes| bytes > 1e6), "{row}");
+    }
+}
+
+#[test]
+fn pairs_is_verified_on_each_runtime() {
+    let metrics = [("message_ns", "ns")];
+    check_shape("pairs", &["--count", "20000", "--set", "pairs=100"], &metrics);
+    // Shares of different sizes, odd and even; pairs without a share; a single pair.
+    check_shape("pairs", &["--count", "1009", "--set", "pairs=100"], &metrics);
+    check_shape("pairs", &["--count", "3", "--set", "pairs=5"], &metrics);
+    check_shape("pairs", &["--count", "5000", "--set", "pairs=1"], &metrics);
+}
+
+#[test]
+fn ring_is_verified_on_each_runtime() {
+    let metrics = [("wall_s", "s"), ("hop_ns", "ns")];
+    check_shape("ring", &["--count", "10000"], &metrics);
+    // Fewer hops than processes; a process that sends to itself.
+    check_shape("ring", &["--count", "7", "--set", "processes=50"], &metrics);
+    check_shape("ring", &["--count", "1000", "--set", "processes=1"], &metrics);
+}
+
+#[test]
+fn calls_is_verified_on_each_runtime() {
+    let metrics = [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns")];
+    let small = ["--count", "20000", "--set", "samples=2000"];
+    check_shape("calls", &small, &metrics);
+    let to_one = ["--set", "callers=64", "--set", "callees=1"];
+    check_shape("calls", &[&small[..], &to_one].concat(), &metrics);
+    // More callees than callers; callers without a call.
+    let few = ["--count", "3", "--set", "samples=1", "--set", "callers=5", "--set", "callees=7"];
+    check_shape("calls", &few, &metrics);
+}
+
+#[test]
+fn outside_is_verified_on_each_runtime() {
+    let metrics = [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns")];
+    let small = ["--count", "5000", "--set", "samples=500"];
+    check_shape("outside", &small, &metrics);
+    check_shape("outside", &[&small[..], &["--set", "tasks=1"]].concat(), &metrics);
+}
+
+#[test]
+fn fan_is_verified_on_each_runtime() {
+    let metrics = [("delivered_ns", "ns"), ("rss_after_bytes", "bytes")];
+    let small = ["--count", "50000", "--set", "settle=0"];
+    check_shape("fan", &small, &metrics);
+    // A backlog; chunks that are no multiple of the receivers; a last chunk that reaches only some.
+    check_shape("fan", &[&small[..], &["--set", "chunk=0"]].concat(), &metrics);
+    let uneven = ["--count", "1234", "--set", "chunk=100", "--set", "receivers=7"];
+    check_shape("fan", &[&uneven[..], &["--set", "settle=0"]].concat(), &metrics);
+    let few = ["--count", "3", "--set", "receivers=7", "--set", "settle=0"];
+    check_shape("fan", &few, &metrics);
+}
+
+#[test]
+fn burst_is_verified_on_each_runtime() {
+    let metrics =
+        ["bytes_per_message", "peak_rss_bytes", "rss_after_bytes"].map(|name| (name, "bytes"));
+    let small = ["--count", "50000", "--set", "settle=0"];
+    check_shape("burst", &small, &metrics);
+    check_shape("burst", &[&small[..], &["--set", "receivers=1"]].concat(), &metrics);
+}
+
+#[test]
+fn a_burst_holds_every_message_until_it_is_measured() {
+    let arguments = ["run", "burst", "--runs", "1", "--workers", "2", "--json"];
+    let small = ["--count", "300000", "--set", "receivers=1", "--set", "settle=0"];
+    let output = output(bench(&[&arguments[..], &small].concat()));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    for row in json_rows(&output) {
+        // A message carries eight bytes, and no runtime here stores it in fewer.
+        let bytes = row["metrics"]["bytes_per_message"]["min"].as_f64();
+        assert!(bytes.is_some_and(|bytes| bytes >= 7.5), "{row}");
+    }
+}
+
+#[test]
+fn fairness_is_verified_on_each_runtime() {
+    let metrics = [("p50_ns", "ns"), ("p99_ns", "ns"), ("message_ns", "ns")];
+    let yielding: Vec<&str> = SHAPED.into_iter().filter(|name| *name != "actix").collect();
+    for workers in ["1", "2"] {
+        let small = ["--count", "5", "--set", "flooders=50"];
+        check_on(&yielding, workers, "fairness", &small, &metrics);
+    }
+}
+
+#[test]
+fn skynet_is_verified_on_each_runtime() {
+    let runtimes = ["throng", "tokio", "tokio-channels", "tokio-current-thread"];
+    for workers in ["1", "2"] {
+        // A power of ten, as in the original; levels that are not full; a root that is a leaf.
+        for count in ["1000", "12345", "1"] {
+            check_on(&runtimes, workers, "skynet", &["--count", count], &[("wall_s", "s")]);
+        }
+    }
+}
+
+#[test]
+fn children_is_verified() {
+    for workers in ["1", "2"] {
+        let metrics = [("start_ns", "ns")];
+        check_on(&["throng"], workers, "children", &["--count", "1000"], &metrics);
     }
 }
 
@@ -313,6 +426,10 @@ fn the_list_names_every_workload_key_and_runtime() {
         "senders",
         "callees",
         "none|monitor|bounded|supervisor",
+        "tokio-recv-many",
+        "tokio-current-thread",
+        "tokio-channels",
+        "receivers=100",
         "store-mega",
         "store-rest",
         "volatile|durable",

@@ -11,6 +11,7 @@ use kameo::message::{Context, Message};
 use kameo::{Actor, actor::ActorRef};
 
 use super::{Measured, Work};
+use crate::outcome::Outcome;
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
@@ -29,6 +30,16 @@ pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) ->
         let driven = start(Driver).ask(work).await;
         driven.map_err(|error| io::Error::other(error.to_string()))
     })
+}
+
+/// Runs a future in the handler of an actor of its own.
+pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) {
+    let work = Drive(Box::pin(async {
+        work.await;
+        Ok(Outcome::default())
+    }));
+    // A future that does not run is missing in the counts that the workload checks.
+    let _ = start(Driver).tell(work).try_send();
 }
 
 /// Starts an actor with an unbounded mailbox.

@@ -7,6 +7,7 @@ use ractor::rpc::CallResult;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use super::{Measured, Work};
+use crate::outcome::Outcome;
 use crate::peer::{Peer, Threads};
 use crate::settings::Settings;
 
@@ -29,6 +30,17 @@ pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) ->
             Err(error) => Err(io::Error::other(error.to_string())),
         }
     })
+}
+
+/// Runs a future in the handler of an actor of its own.
+pub(crate) async fn run(work: impl Future<Output = ()> + Send + 'static) {
+    let workload = Box::pin(async {
+        work.await;
+        Ok(Outcome::default())
+    });
+    let (done, _) = ractor::concurrency::oneshot();
+    // A future that does not run is missing in the counts that the workload checks.
+    let _ = start(Driver, ()).await.send_message(Drive { workload, done: done.into() });
 }
 
 /// Starts an actor without a name or a supervisor.

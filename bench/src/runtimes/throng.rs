@@ -4,10 +4,11 @@
 pub(crate) mod feature;
 
 use std::io;
-use std::pin::Pin;
 use std::time::Duration;
 
-use throng::{Address, CallError, Context, Handle, Message, Process, Runtime, RuntimeHandle};
+use throng::{
+    Address, CallError, Context, Handle, Message, Process, Runtime, RuntimeBuilder, RuntimeHandle,
+};
 
 use super::{Measured, Work};
 use crate::peer::{Peer, Threads};
@@ -31,11 +32,7 @@ pub(crate) fn drive<F: Work>(
     processes: u64,
     workload: impl FnOnce(RuntimeHandle, Settings) -> F,
 ) -> Measured {
-    let runtime = Runtime::builder()
-        .workers(settings.workers)
-        .process_limit(processes + 1)
-        .start()
-        .map_err(io::Error::other)?;
+    let runtime = builder(settings, processes + 1).start().map_err(io::Error::other)?;
     let work = Drive(Box::pin(workload(runtime.handle().clone(), settings.clone())));
     runtime.block_on(async |handle| match start(handle, Driver).call(work).within(DEADLINE).await {
         Ok(outcome) => outcome,
@@ -44,6 +41,38 @@ pub(crate) fn drive<F: Work>(
         }
         Err(error) => Err(io::Error::other(error.to_string())),
     })
+}
+
+/// Runs the workload outside of the runtime's workers: as the future of `block_on` on a tokio runtime
+/// with as many threads as the settings have workers, to which the runtime is attached.
+///
+/// # Errors
+/// If either runtime cannot be started, a process does not end, or the workload fails.
+pub(crate) fn drive_outside<F: Work>(
+    settings: &Settings,
+    processes: u64,
+    workload: impl FnOnce(RuntimeHandle, Settings) -> F,
+) -> Measured {
+    super::tokio::runtime(settings)?.block_on(async {
+        let runtime = builder(settings, processes).attach().map_err(io::Error::other)?;
+        let mut outcome = workload(runtime.handle().clone(), settings.clone()).await?;
+        let shutdown = runtime.shutdown_async(DEADLINE).await;
+        outcome.check("processes that did not end", shutdown.abandoned, 0);
+        Ok(outcome)
+    })
+}
+
+/// Runs a future in a process of its own, which the process limit given to [`drive`] must include.
+///
+/// # Panics
+/// If the process limit is reached.
+pub(crate) fn run(runtime: &RuntimeHandle, work: impl Future<Output = ()> + Send + 'static) {
+    // A future that does not run is missing in the counts that the workload checks.
+    let _ = start(runtime, Driver).send(Drive(work));
+}
+
+fn builder(settings: &Settings, process_limit: u64) -> RuntimeBuilder {
+    Runtime::builder().workers(settings.workers).process_limit(process_limit)
 }
 
 /// Starts a process, which the process limit given to [`drive`] must include.
@@ -61,14 +90,14 @@ struct Driver;
 
 impl Process for Driver {}
 
-struct Drive(Pin<Box<dyn Work>>);
+struct Drive<F>(F);
 
-impl Message for Drive {
-    type Reply = Measured;
+impl<F: Future<Output: Send> + Send + 'static> Message for Drive<F> {
+    type Reply = F::Output;
 }
 
-impl Handle<Drive> for Driver {
-    async fn handle(&mut self, Drive(work): Drive, _: &mut Context<Self>) -> Measured {
+impl<F: Future<Output: Send> + Send + 'static> Handle<Drive<F>> for Driver {
+    async fn handle(&mut self, Drive(work): Drive<F>, _: &mut Context<Self>) -> F::Output {
         work.await
     }
 }

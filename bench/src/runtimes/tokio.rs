@@ -1,5 +1,6 @@
 //! tokio as `#[tokio::main]` starts it, with the number of workers set; a process is a task with
-//! an unbounded channel.
+//! an unbounded channel. The variant `tokio-current-thread` runs all tasks on the thread that
+//! started it, as `#[tokio::main(flavor = "current_thread")]` does.
 
 use std::io;
 
@@ -14,14 +15,59 @@ pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("tokio", env!("VERSION_TOKIO"), Threads::Workers, run)
 }
 
+/// Creates the peer of a workload on a single thread.
+pub(crate) const fn current_thread_peer(run: fn(&Settings) -> Measured) -> Peer {
+    Peer::here("tokio-current-thread", env!("VERSION_TOKIO"), Threads::One, run)
+}
+
 /// Starts the runtime and runs the workload in a task. A task spawns and wakes other tasks more
 /// cheaply than the future of `block_on`, whose thread is not a worker.
 ///
 /// # Errors
 /// If the threads cannot be started, the task panics, or the workload fails.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
-    let work = work(settings.clone());
-    runtime(settings)?.block_on(async { tokio::spawn(work).await.map_err(io::Error::other)? })
+    in_task(&runtime(settings)?, work(settings.clone()))
+}
+
+/// Starts the runtime and runs the workload outside of its workers: as the future of `block_on`.
+///
+/// # Errors
+/// If the threads cannot be started, or the workload fails.
+pub(crate) fn drive_outside<F: Work>(
+    settings: &Settings,
+    work: impl FnOnce(Settings) -> F,
+) -> Measured {
+    runtime(settings)?.block_on(work(settings.clone()))
+}
+
+/// The same as [`drive`] on a runtime that has only the calling thread.
+///
+/// # Errors
+/// If the runtime cannot be started, the task panics, or the workload fails.
+pub(crate) fn drive_current_thread<F: Work>(
+    settings: &Settings,
+    work: impl FnOnce(Settings) -> F,
+) -> Measured {
+    in_task(&current_thread_runtime()?, work(settings.clone()))
+}
+
+/// The same as [`drive_outside`] on a runtime that has only the calling thread.
+///
+/// # Errors
+/// If the runtime cannot be started, or the workload fails.
+pub(crate) fn drive_current_thread_outside<F: Work>(
+    settings: &Settings,
+    work: impl FnOnce(Settings) -> F,
+) -> Measured {
+    current_thread_runtime()?.block_on(work(settings.clone()))
+}
+
+fn in_task(runtime: &Runtime, work: impl Work) -> Measured {
+    runtime.block_on(async { tokio::spawn(work).await.map_err(io::Error::other)? })
+}
+
+fn current_thread_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
 }
 
 /// Starts a tokio runtime; also for the runtimes built on tokio.

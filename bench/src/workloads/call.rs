@@ -21,8 +21,8 @@ use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
 use super::service::tellus::Tellus;
-use super::service::tokio::Tokio;
-use super::service::{Host, Service};
+use super::service::tokio::{Recv, Tokio};
+use super::service::{Host, Service, Successor};
 use super::{Workload, latency};
 use crate::outcome::Outcome;
 use crate::runtimes;
@@ -50,7 +50,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     peers: &[
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(|settings| {
-            runtimes::tokio::drive(settings, |settings| measure_on(Tokio, settings))
+            runtimes::tokio::drive(settings, |settings| measure_on(Tokio(Recv), settings))
         }),
         runtimes::actix::peer(|settings| {
             runtimes::actix::drive(settings, |settings| measure_on(Actix, settings))
@@ -79,7 +79,7 @@ trait Callees {
 /// The callees of a runtime, as plain services without features.
 struct Hosted<H: Host> {
     host: H,
-    callees: Vec<H::Address<Callee>>,
+    callees: Vec<H::Address<Successor>>,
 }
 
 impl<H: Host> Callees for Hosted<H> {
@@ -88,20 +88,11 @@ impl<H: Host> Callees for Hosted<H> {
     }
 }
 
-/// The service of each callee.
-struct Callee;
-
-impl Service for Callee {
-    fn reply(&self, value: u64) -> u64 {
-        value.wrapping_add(1)
-    }
-}
-
 /// Starts the callees and measures.
 async fn measure_on<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
     let mut callees = Vec::new();
     for _ in 0..settings.get("callees") {
-        callees.push(host.start(Callee).await);
+        callees.push(host.start(Successor).await);
     }
     measure(Hosted { host, callees }, settings).await
 }
@@ -115,12 +106,13 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
     let mut replies = 0;
     for callee in 0..callee_count {
         replies +=
-            u64::from(callees.call(callee as usize, callee).await == Some(Callee.reply(callee)));
+            u64::from(callees.call(callee as usize, callee).await == Some(Successor.reply(callee)));
     }
 
     let clock = Instant::now();
     for value in 0..settings.count {
-        replies += u64::from(callees.call(pick.next(), value).await == Some(Callee.reply(value)));
+        replies +=
+            u64::from(callees.call(pick.next(), value).await == Some(Successor.reply(value)));
     }
     let elapsed = clock.elapsed();
     for value in 0..samples {
@@ -128,7 +120,7 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
         let clock = Instant::now();
         let answer = callees.call(callee, value).await;
         latencies.saturating_record(clock.elapsed().as_nanos() as u64);
-        replies += u64::from(answer == Some(Callee.reply(value)));
+        replies += u64::from(answer == Some(Successor.reply(value)));
     }
 
     let mut outcome = Outcome::default();

@@ -20,7 +20,7 @@ use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
 use super::service::tellus::Tellus;
 use super::service::throng::Throng;
-use super::service::tokio::Tokio;
+use super::service::tokio::{Recv, Tokio};
 use super::service::{Host, Service};
 use super::tally::{Tally, sum_below};
 use crate::memory;
@@ -46,7 +46,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             })
         }),
         runtimes::tokio::peer(|settings| {
-            runtimes::tokio::drive(settings, |settings| measure(Tokio, settings))
+            runtimes::tokio::drive(settings, |settings| measure(Tokio(Recv), settings))
         }),
         runtimes::actix::peer(|settings| {
             runtimes::actix::drive(settings, |settings| measure(Actix, settings))

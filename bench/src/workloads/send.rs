@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::Workload;
-use super::tally::{Tally, sum_below};
+use super::tally::{Tally, share, sum_below};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::{Key, Kind, Settings};
@@ -93,12 +93,11 @@ trait SendSteps {
 async fn measure<S: SendSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
     let count = settings.count;
     let senders = settings.get("senders");
-    let share = |sender: u64| (u128::from(count) * u128::from(sender) / u128::from(senders)) as u64;
     SENDERS_DONE.arm(senders);
 
     let clock = Instant::now();
     for sender in 0..senders {
-        steps.start_sender(Share { values: share(sender)..share(sender + 1), clock }).await;
+        steps.start_sender(Share { values: share(count, sender, senders), clock }).await;
     }
     SENDERS_DONE.complete().await;
     let sum = steps.sum().await;

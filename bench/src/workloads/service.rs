@@ -1,5 +1,5 @@
-//! A service: a process that is called with a number and replies with a number. `call` and `churn`
-//! call services.
+//! A service: a process that is called with a number and replies with a number. `call`, `calls`,
+//! `churn`, `outside` and `fairness` call services.
 //!
 //! A [`Service`] is the workload's part of the process. A [`Host`] starts, calls and stops such
 //! processes on a runtime; each file below has the host of a runtime.
@@ -12,21 +12,35 @@ pub(super) mod throng;
 pub(super) mod tokio;
 
 /// The state and the reply function of a process that can be called.
-pub(super) trait Service: Send + Unpin + 'static {
+pub(super) trait Service: Send + Sync + Unpin + 'static {
     /// Computes the reply to a call.
     fn reply(&self, value: u64) -> u64;
 }
 
-/// A runtime's means to run services; used in a process of the runtime.
-pub(super) trait Host {
+/// A service without state, whose reply is the number plus one.
+pub(super) struct Successor;
+
+impl Service for Successor {
+    fn reply(&self, value: u64) -> u64 {
+        value.wrapping_add(1)
+    }
+}
+
+/// A runtime's means to run services; used in a process of the runtime, or outside where the
+/// workload says so.
+pub(super) trait Host: Send + Sync + 'static {
     /// The address of a process.
-    type Address<S: Service>;
+    type Address<S: Service>: Clone + Send + Sync + 'static;
 
     /// Starts a process with a service.
-    async fn start<S: Service>(&self, service: S) -> Self::Address<S>;
+    fn start<S: Service>(&self, service: S) -> impl Future<Output = Self::Address<S>> + Send;
 
     /// Calls a process and awaits its reply; returns `None` if no reply came.
-    async fn call<S: Service>(&self, process: &Self::Address<S>, value: u64) -> Option<u64>;
+    fn call<S: Service>(
+        &self,
+        process: &Self::Address<S>,
+        value: u64,
+    ) -> impl Future<Output = Option<u64>> + Send;
 
     /// Makes a process exit, without waiting for the exit.
     fn stop<S: Service>(&self, process: Self::Address<S>);

@@ -1,5 +1,6 @@
 //! A count kept by processes and awaited by the driver, the same for every runtime.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -70,9 +71,30 @@ pub(crate) fn sum_below(count: u64) -> u64 {
     (u128::from(count) * u128::from(count.saturating_sub(1)) / 2) as u64
 }
 
+/// The share of a part when the numbers below `count` are divided among `parts`; the sizes of two
+/// shares differ by at most one.
+pub(crate) fn share(count: u64, part: u64, parts: u64) -> Range<u64> {
+    let begin = |part| (u128::from(count) * u128::from(part) / u128::from(parts)) as u64;
+    begin(part)..begin(part + 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_follow_each_other_and_differ_by_at_most_one() {
+        for (count, parts) in [(10, 3), (3, 10), (u64::MAX, 7)] {
+            let mut end = 0;
+            for part in 0..parts {
+                let share = share(count, part, parts);
+                assert_eq!(share.start, end);
+                assert!((count / parts..=count / parts + 1).contains(&(share.end - share.start)));
+                end = share.end;
+            }
+            assert_eq!(end, count);
+        }
+    }
 
     #[test]
     fn sums_are_of_the_numbers_below() {

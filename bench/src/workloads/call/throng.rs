@@ -2,8 +2,9 @@
 
 use std::io;
 
+use super::super::service::Successor;
 use super::super::service::throng::{Request, Server};
-use super::{Callee, Callees, measure};
+use super::{Callees, measure};
 use crate::outcome::Outcome;
 use crate::runtimes::{
     self,
@@ -21,18 +22,19 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
         count + feature::PROCESSES,
         move |runtime, settings| async move {
             if feature::is_supervised(&settings) {
-                let fixture = Fixture::supervise(&runtime, count, || Server(Callee)).await?;
+                let fixture = Fixture::supervise(&runtime, count, || Server(Successor)).await?;
                 measure_with(fixture, settings).await
             } else {
                 let fixture =
-                    Fixture::start(&runtime, &settings, count, CAPACITY, || Server(Callee)).await?;
+                    Fixture::start(&runtime, &settings, count, CAPACITY, || Server(Successor))
+                        .await?;
                 measure_with(fixture, settings).await
             }
         },
     )
 }
 
-async fn measure_with<R: SendTarget<Server<Callee>>>(
+async fn measure_with<R: SendTarget<Server<Successor>>>(
     fixture: Fixture<R>,
     settings: Settings,
 ) -> io::Result<Outcome> {
@@ -47,7 +49,7 @@ struct Throng<R> {
     callees: Vec<R>,
 }
 
-impl<R: SendTarget<Server<Callee>>> Callees for Throng<R> {
+impl<R: SendTarget<Server<Successor>>> Callees for Throng<R> {
     async fn call(&self, callee: usize, value: u64) -> Option<u64> {
         self.callees[callee].call(Request(value)).await.ok()
     }

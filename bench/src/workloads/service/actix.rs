@@ -4,6 +4,7 @@ use actix::{Actor, Addr, Context, Handler, Message};
 
 use super::{Host, Service};
 
+#[derive(Clone)]
 pub(in super::super) struct Actix;
 
 pub(in super::super) struct Server<S>(S);

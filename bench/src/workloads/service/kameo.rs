@@ -9,6 +9,7 @@ use kameo::message::{Context, Message};
 use super::{Host, Service};
 use crate::runtimes;
 
+#[derive(Clone)]
 pub(in super::super) struct Kameo;
 
 pub(in super::super) struct Server<S>(S);

@@ -7,6 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use super::{Host, Service};
 use crate::runtimes;
 
+#[derive(Clone)]
 pub(in super::super) struct Ractor;
 
 /// An actor whose state, in ractor's sense, is the service.

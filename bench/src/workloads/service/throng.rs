@@ -6,6 +6,7 @@ use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 use super::{Host, Service};
 use crate::runtimes;
 
+#[derive(Clone)]
 pub(in super::super) struct Throng {
     pub(in super::super) runtime: RuntimeHandle,
 }

@@ -1,30 +1,84 @@
 //! Services in tokio: a task that owns its receiver. The request carries a oneshot for the reply.
 //! The task ends when its last sender is dropped.
 
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
+use super::super::receiver::Latch;
 use super::{Host, Service};
 
-pub(in super::super) struct Tokio;
+/// tokio, with the way in which each task takes messages out of its channel.
+#[derive(Clone)]
+pub(in super::super) struct Tokio<T>(pub(in super::super) T);
+
+/// A way to take messages out of a channel.
+pub(in super::super) trait Take: Clone + Send + Sync + 'static {
+    /// Passes each message to `handle` until no sender is left, and after each waits at the latch that
+    /// `handle` returned, if any.
+    fn take_all<M: Send + 'static>(
+        inbox: UnboundedReceiver<M>,
+        handle: impl FnMut(M) -> Option<&'static Latch> + Send,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// `recv`: a message at a time.
+#[derive(Clone)]
+pub(in super::super) struct Recv;
+
+impl Take for Recv {
+    async fn take_all<M: Send + 'static>(
+        mut inbox: UnboundedReceiver<M>,
+        mut handle: impl FnMut(M) -> Option<&'static Latch> + Send,
+    ) {
+        while let Some(message) = inbox.recv().await {
+            if let Some(latch) = handle(message) {
+                latch.wait().await;
+            }
+        }
+    }
+}
+
+/// `recv_many`: as many messages as there are, up to [`RecvMany::LIMIT`].
+#[derive(Clone)]
+pub(in super::super) struct RecvMany;
+
+impl RecvMany {
+    /// Number of messages taken at once, at most: half of tokio's budget of operations per poll.
+    const LIMIT: usize = 64;
+}
+
+impl Take for RecvMany {
+    async fn take_all<M: Send + 'static>(
+        mut inbox: UnboundedReceiver<M>,
+        mut handle: impl FnMut(M) -> Option<&'static Latch> + Send,
+    ) {
+        let mut messages = Vec::new();
+        while inbox.recv_many(&mut messages, Self::LIMIT).await > 0 {
+            for message in messages.drain(..) {
+                if let Some(latch) = handle(message) {
+                    latch.wait().await;
+                }
+            }
+        }
+    }
+}
 
 pub(in super::super) struct Request {
     value: u64,
     reply: oneshot::Sender<u64>,
 }
 
-impl Host for Tokio {
+impl<T: Take> Host for Tokio<T> {
     type Address<S: Service> = UnboundedSender<Request>;
 
     async fn start<S: Service>(&self, service: S) -> UnboundedSender<Request> {
-        let (mailbox, mut requests) = unbounded_channel::<Request>();
-        tokio::spawn(async move {
-            while let Some(request) = requests.recv().await {
-                // If the caller has given up, the reply is dropped, and the caller counts it as
-                // missing.
-                let _ = request.reply.send(service.reply(request.value));
-            }
-        });
+        let (mailbox, requests) = unbounded_channel::<Request>();
+        tokio::spawn(T::take_all(requests, move |request| {
+            // If the caller has given up, the reply is dropped, and the caller counts it as
+            // missing.
+            let _ = request.reply.send(service.reply(request.value));
+            None
+        }));
         mailbox
     }
 

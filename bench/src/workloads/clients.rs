@@ -1,0 +1,148 @@
+//! Concurrent callers, for `calls` and `outside`: each calls its own callee, each call after the
+//! reply to the previous call.
+//!
+//! ```text
+//! driver    call every callee once │ start callers │ wait │ start callers │ wait
+//! callers                          │ call × M/callers     │ (clock, call, clock) × samples/callers
+//!                                  ├─── round_trip_ns ────┤ p50_ns, p99_ns
+//! ```
+//!
+//! - Caller i calls the callee i modulo the number of callees.
+//! - A call carries a `u64`; its reply is that number plus one, and every reply is checked.
+//! - `round_trip_ns` is the time of all calls divided by their number, so it falls with each worker
+//!   that helps. The percentiles are of single calls, while all callers call.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use super::latency;
+use super::service::{Service, Successor};
+use super::shape::ShapeHost;
+use super::tally::{Tally, share};
+use crate::outcome::Outcome;
+use crate::settings::{Key, Kind, Settings};
+
+pub(super) const SAMPLES: Key = Key {
+    name: "samples",
+    kind: Kind::Number(200_000),
+    about: "number of further calls, each timed separately for the percentiles",
+};
+
+/// The metrics of a workload of concurrent callers.
+pub(super) const METRICS: &str = "round_trip_ns p50_ns p99_ns";
+
+/// Callers that are done, and the number of their calls with a correct reply.
+static DONE: Tally = Tally::new();
+static LATENCIES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// The place where the callers run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Callers {
+    /// Each in a process of the runtime.
+    Processes,
+    /// Each in a tokio task, outside of the runtime's processes.
+    Tasks,
+}
+
+/// Drives the workload: its order, clocks and checks.
+pub(super) async fn measure<H: ShapeHost>(
+    host: H,
+    settings: Settings,
+    place: Callers,
+    callers: u64,
+    callee_count: u64,
+) -> io::Result<Outcome> {
+    let samples = settings.get(SAMPLES.name);
+    let mut callees = Vec::new();
+    let mut replies = 0;
+    for value in 0..callee_count {
+        let callee = host.start(Successor).await;
+        replies += u64::from(host.call(&callee, value).await == Some(Successor.reply(value)));
+        callees.push(callee);
+    }
+
+    let group = Group { host, place, callees };
+    DONE.arm(callers);
+    let clock = Instant::now();
+    for caller in 0..callers {
+        let values = share(settings.count, caller, callers);
+        group.start(caller, |host, callee| call_all(host, callee, values)).await;
+    }
+    DONE.complete().await;
+    let elapsed = clock.elapsed();
+
+    DONE.arm(2 * callers);
+    for caller in 0..callers {
+        let values = share(samples, caller, callers);
+        group.start(caller, |host, callee| sample_all(host, callee, values)).await;
+    }
+    DONE.complete().await;
+    let mut latencies = latency::histogram()?;
+    for nanoseconds in
+        std::mem::take(&mut *LATENCIES.lock().unwrap_or_else(PoisonError::into_inner))
+    {
+        latencies.saturating_record(nanoseconds);
+    }
+
+    let mut outcome = Outcome::default();
+    outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
+    outcome.metric("p50_ns", latencies.value_at_quantile(0.5) as f64);
+    outcome.metric("p99_ns", latencies.value_at_quantile(0.99) as f64);
+    outcome.check("callers that finished, in two rounds", DONE.count(), 2 * callers);
+    outcome.check("correct replies", replies + DONE.sum(), callee_count + settings.count + samples);
+    outcome.check("calls that were timed separately", latencies.len(), samples);
+    Ok(outcome)
+}
+
+/// The callees, and the means to start callers.
+struct Group<H: ShapeHost> {
+    host: H,
+    place: Callers,
+    callees: Vec<H::Address<Successor>>,
+}
+
+impl<H: ShapeHost> Group<H> {
+    /// Starts a caller whose calls are those of `calls`, given the host and the callee.
+    async fn start<F: Future<Output = u64> + Send + 'static>(
+        &self,
+        caller: u64,
+        calls: impl FnOnce(H, H::Address<Successor>) -> F,
+    ) {
+        let callee = self.callees[caller as usize % self.callees.len()].clone();
+        let calls = calls(self.host.clone(), callee);
+        let caller = async { DONE.add(calls.await) };
+        match self.place {
+            Callers::Processes => self.host.run(caller).await,
+            Callers::Tasks => drop(tokio::spawn(caller)),
+        }
+    }
+}
+
+/// Calls once with each value; returns the number of correct replies.
+async fn call_all<H: ShapeHost>(host: H, callee: H::Address<Successor>, values: Range<u64>) -> u64 {
+    let mut replies = 0;
+    for value in values {
+        replies += u64::from(host.call(&callee, value).await == Some(Successor.reply(value)));
+    }
+    replies
+}
+
+/// Calls once with each value and times each call; returns the number of correct replies.
+async fn sample_all<H: ShapeHost>(
+    host: H,
+    callee: H::Address<Successor>,
+    values: Range<u64>,
+) -> u64 {
+    let mut replies = 0;
+    let mut latencies = Vec::with_capacity((values.end - values.start) as usize);
+    for value in values {
+        let clock = Instant::now();
+        let reply = host.call(&callee, value).await;
+        latencies.push(clock.elapsed().as_nanos() as u64);
+        replies += u64::from(reply == Some(Successor.reply(value)));
+    }
+    LATENCIES.lock().unwrap_or_else(PoisonError::into_inner).append(&mut latencies);
+    replies
+}

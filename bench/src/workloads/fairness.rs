@@ -1,0 +1,125 @@
+//! `fairness`: a process is called from outside while other processes flood themselves.
+//!
+//! ```text
+//! flooders    │ each sends itself a message, on each message another …             │
+//! driver      │ wait until all have run │ (clock, call, clock) × M, one at a time │ stop │ wait
+//!             ├──────────────── message_ns ───────────────────────────────────────┤
+//! ```
+//!
+//! - The driver is outside of the runtime's workers, as the future of `block_on`: it shows how long
+//!   a runtime that is fully loaded leaves a new message unhandled.
+//! - A flooder always has exactly one message in its mailbox. Its messages are numbered, and it
+//!   receives them in order.
+//! - `message_ns` is the time divided by the messages of the flood: a runtime could answer sooner
+//!   at the cost of the others.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use super::receiver::{Order, Receiver, ReceiverHost};
+use super::service::{Service, Successor};
+use super::shape::{self, Shape, ShapeHost};
+use super::tally::{Tally, sum_below};
+use super::{Workload, latency};
+use crate::outcome::Outcome;
+use crate::runtimes::Work;
+use crate::settings::{Key, Kind, Settings};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "fairness",
+    about: "M calls from outside, one at a time, while many processes flood themselves",
+    counts: "calls",
+    count: 200,
+    keys: &[Key {
+        name: "flooders",
+        kind: Kind::Number(10_000),
+        about: "number of processes that each send themselves a message on every message",
+    }],
+    metrics: "p50_ns p99_ns message_ns",
+    peers: &shape::yielding_peers::<Fairness>(),
+};
+
+/// Flooders that have received their first message.
+static RUNNING: Tally = Tally::new();
+/// Flooders that have stopped, and the number of their messages.
+static STOPPED: Tally = Tally::new();
+static STOP: AtomicBool = AtomicBool::new(false);
+
+struct Fairness;
+
+impl Shape for Fairness {
+    const OUTSIDE: bool = true;
+
+    fn processes(settings: &Settings) -> u64 {
+        settings.get("flooders") + 1
+    }
+
+    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+        measure(host, settings)
+    }
+}
+
+/// A process that sends itself a message on every message.
+struct Flooder<H: ReceiverHost> {
+    itself: H::Mailbox<Flooder<H>>,
+    index: u64,
+    order: Order,
+}
+
+impl<H: ReceiverHost> Receiver for Flooder<H> {
+    fn receive(&mut self, value: u64) {
+        let next = self.order.note(value);
+        if value == 0 {
+            RUNNING.add(self.index);
+        }
+        if STOP.load(Ordering::Relaxed) {
+            STOPPED.add(next);
+        } else {
+            H::send(&self.itself, next);
+        }
+    }
+}
+
+/// Drives the workload: its order, clocks and checks.
+async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcome> {
+    let count = settings.get("flooders");
+    let callee = host.start(Successor).await;
+    let flooders = host
+        .start_receivers(count, |index, mailboxes: &[H::Mailbox<Flooder<H>>]| Flooder {
+            itself: mailboxes[index].clone(),
+            index: index as u64,
+            order: Order::new(0, 1),
+        })
+        .await;
+    let mut latencies = latency::histogram()?;
+    let mut replies = 0;
+
+    RUNNING.arm(count);
+    STOPPED.arm(count);
+    let flooding = Instant::now();
+    for flooder in &flooders {
+        H::send(flooder, 0);
+    }
+    RUNNING.complete().await;
+    for value in 0..settings.count {
+        let clock = Instant::now();
+        let reply = host.call(&callee, value).await;
+        latencies.saturating_record(clock.elapsed().as_nanos() as u64);
+        replies += u64::from(reply == Some(Successor.reply(value)));
+    }
+    STOP.store(true, Ordering::Relaxed);
+    STOPPED.complete().await;
+    let flooded = flooding.elapsed();
+
+    let mut outcome = Outcome::default();
+    outcome.metric("p50_ns", latencies.value_at_quantile(0.5) as f64);
+    outcome.metric("p99_ns", latencies.value_at_quantile(0.99) as f64);
+    outcome.metric("message_ns", flooded.as_nanos() as f64 / STOPPED.sum().max(1) as f64);
+    outcome.check("correct replies", replies, settings.count);
+    outcome.check("flooders that ran", RUNNING.count(), count);
+    outcome.check("the sum of their numbers", RUNNING.sum(), sum_below(count));
+    outcome.check("flooders that stopped", STOPPED.count(), count);
+    Order::check(&mut outcome);
+    Ok(outcome)
+}

@@ -1,0 +1,81 @@
+//! `fan`: a process sends messages, each a `u64`, to several receivers round robin, in one turn.
+//!
+//! ```text
+//! driver    one message to each receiver │ start sender │       wait              │ settle │ RSS
+//! sender                                 │ send × chunk, wait until received, …   │
+//!                                        ├──────── delivered_ns ──────────────────┤
+//! ```
+//!
+//! - At most `chunk` messages are in flight, so the receivers' backlog costs nothing: with
+//!   `chunk=0` the sender never waits, and the backlog is part of the result.
+//! - See [`collector`] for the checks.
+
+use std::io;
+use std::time::Instant;
+
+use super::Workload;
+use super::collector::{self, Chunks, Sender};
+use super::shape::{self, Shape, ShapeHost};
+use super::tally::Tally;
+use crate::memory;
+use crate::outcome::Outcome;
+use crate::runtimes::Work;
+use crate::settings::{Key, Kind, Settings};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "fan",
+    about: "M messages from one process to several, round robin in one turn",
+    counts: "messages",
+    count: 10_000_000,
+    keys: &[
+        collector::RECEIVERS,
+        Key {
+            name: "chunk",
+            kind: Kind::Count(10_000),
+            about: "number of messages to send before the sender waits for their receipt; 0: never wait",
+        },
+        memory::SETTLE,
+    ],
+    metrics: "delivered_ns rss_after_bytes",
+    peers: &shape::peers::<Fan>(),
+};
+
+static SENT: Tally = Tally::new();
+
+struct Fan;
+
+impl Shape for Fan {
+    fn processes(settings: &Settings) -> u64 {
+        settings.get("receivers") + 1
+    }
+
+    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+        measure(host, settings)
+    }
+}
+
+/// Drives the workload: its order, clock and checks.
+async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcome> {
+    let count = settings.count;
+    let chunks = Chunks::new(settings.get("receivers"), settings.get("chunk"), count);
+    let mut sender = Sender::start(&host, chunks, None).await;
+
+    SENT.arm(1);
+    let clock = Instant::now();
+    host.run(async move {
+        while !sender.is_done() {
+            sender.send_chunk();
+            collector::received().await;
+        }
+        SENT.add(0);
+    })
+    .await;
+    SENT.complete().await;
+    let elapsed = clock.elapsed();
+
+    let mut outcome = Outcome::default();
+    outcome.metric("delivered_ns", elapsed.as_nanos() as f64 / count as f64);
+    outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
+    chunks.check(&mut outcome);
+    Ok(outcome)
+}
