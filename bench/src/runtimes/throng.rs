@@ -17,6 +17,9 @@ use crate::settings::Settings;
 /// Deadline of the call that runs the workload; no workload reaches it.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
+/// Number of places below a large process limit that a worker may keep for itself.
+const RESERVED_PER_WORKER: u64 = 128;
+
 /// Creates the throng peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("throng", env!("VERSION_THRONG"), Threads::Workers, run)
@@ -71,8 +74,9 @@ pub(crate) fn run(runtime: &RuntimeHandle, work: impl Future<Output = ()> + Send
     let _ = start(runtime, Driver).send(Drive(work));
 }
 
-fn builder(settings: &Settings, process_limit: u64) -> RuntimeBuilder {
-    Runtime::builder().workers(settings.workers).process_limit(process_limit)
+fn builder(settings: &Settings, processes: u64) -> RuntimeBuilder {
+    let reserved = RESERVED_PER_WORKER * settings.workers as u64;
+    Runtime::builder().workers(settings.workers).process_limit(processes + reserved)
 }
 
 /// Starts a process, which the process limit given to [`drive`] must include.

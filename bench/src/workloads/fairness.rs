@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! flooders    │ each sends itself a message, on each message another …             │
-//! driver      │ wait until all have run │ (clock, call, clock) × M, one at a time │ stop │ wait
+//! driver      │ wait until all have run │ (pause, clock, call, clock) × M         │ stop │ wait
 //!             ├──────────────── message_ns ───────────────────────────────────────┤
 //! ```
 //!
 //! - The driver is outside of the runtime's workers, as the future of `block_on`: it shows how long
 //!   a runtime that is fully loaded leaves a new message unhandled.
+//! - Between two calls the driver pauses, because a call that follows at once could find the worker
+//!   still busy with the callee's part of the queue: each call is to come unexpected.
 //! - A flooder always has exactly one message in its mailbox. Its messages are numbered, and it
 //!   receives them in order.
 //! - `message_ns` is the time divided by the messages of the flood: a runtime could answer sooner
@@ -15,7 +17,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::receiver::{Order, Receiver, ReceiverHost};
 use super::service::{Service, Successor};
@@ -31,11 +33,14 @@ pub(crate) const WORKLOAD: Workload = Workload {
     about: "M calls from outside, one at a time, while many processes flood themselves",
     counts: "calls",
     count: 200,
-    keys: &[Key {
-        name: "flooders",
-        kind: Kind::Number(10_000),
-        about: "number of processes that each send themselves a message on every message",
-    }],
+    keys: &[
+        Key {
+            name: "flooders",
+            kind: Kind::Number(10_000),
+            about: "number of processes that each send themselves a message on every message",
+        },
+        Key { name: "pause", kind: Kind::Count(2), about: "milliseconds before each call" },
+    ],
     metrics: "p50_ns p99_ns message_ns",
     peers: &shape::yielding_peers::<Fairness>(),
 };
@@ -92,6 +97,7 @@ async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcom
             order: Order::new(0, 1),
         })
         .await;
+    let pause = Duration::from_millis(settings.get("pause"));
     let mut latencies = latency::histogram()?;
     let mut replies = 0;
 
@@ -103,6 +109,7 @@ async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcom
     }
     RUNNING.complete().await;
     for value in 0..settings.count {
+        tokio::time::sleep(pause).await;
         let clock = Instant::now();
         let reply = host.call(&callee, value).await;
         latencies.saturating_record(clock.elapsed().as_nanos() as u64);
