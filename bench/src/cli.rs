@@ -9,6 +9,7 @@ use std::thread;
 use clap::{Args, Parser, Subcommand};
 
 use crate::harness::{self, Request};
+use crate::origin::Origin;
 use crate::peer::{Peer, Program};
 use crate::report;
 use crate::settings::{Key, Kind, Settings};
@@ -181,8 +182,9 @@ fn find_peer(workload: &'static Workload, runtime: &str) -> Result<&'static Peer
 fn measure(request: &Request, json: bool) -> ExitCode {
     let rows = harness::measure(request);
     if json {
+        let origin = Origin::here();
         for row in &rows {
-            println!("{}", report::json_line(request, row));
+            println!("{}", report::json_line(request, &origin, row));
         }
     } else if !rows.is_empty() {
         print!("{}", report::table(request, &rows));

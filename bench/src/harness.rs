@@ -4,6 +4,9 @@
 //!   before.
 //! - Runs are interleaved: every peer has its n-th run before any peer has its (n+1)-th, so that
 //!   noise on the machine affects all of them. The first round is a warm-up and is not counted.
+//! - A run during which the hypervisor took more than [`STEAL_MAX`] of the machine's time is repeated,
+//!   up to [`REPEATS_MAX`] times, so that such a run is not mistaken for a slow one. The share that
+//!   remained is part of the row.
 //! - Failures are never dropped: a failed check, a crash or garbled output in any run, the warm-up
 //!   included, makes the row unverified.
 
@@ -12,7 +15,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::outcome::Line;
 use crate::peer::{Peer, RunError};
 use crate::settings::Settings;
+use crate::usage::{Meter, Usage};
 use crate::workloads::Workload;
+
+/// Share of the machine's time that the hypervisor may take in a run.
+const STEAL_MAX: f64 = 0.02;
+
+/// Number of times that a run is repeated, at most, because the hypervisor took too much time.
+const REPEATS_MAX: u32 = 2;
 
 /// A request to measure a workload on some peers.
 pub(crate) struct Request {
@@ -31,8 +41,16 @@ pub(crate) struct Row {
     pub(crate) workers: usize,
     /// A summary of each metric, in the workload's order; empty if no counted run completed.
     pub(crate) metrics: Vec<Summary>,
+    /// The counted runs that completed, in order.
+    pub(crate) runs: Vec<CountedRun>,
     /// Descriptions of all failures; empty means verified.
     pub(crate) failures: Vec<String>,
+}
+
+/// A counted run that completed.
+pub(crate) struct CountedRun {
+    pub(crate) metrics: serde_json::Map<String, serde_json::Value>,
+    pub(crate) usage: Usage,
 }
 
 /// Statistics of a metric over the counted runs.
@@ -54,8 +72,8 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
             let runtime = peer_runs.peer.runtime;
             progress.set_message(format!("{} {runtime}", request.workload.name));
             if !peer_runs.left_out {
-                match peer_runs.peer.run(request.workload, &request.settings) {
-                    Ok(line) => peer_runs.note(line, round > 0),
+                match run_undisturbed(peer_runs.peer, request) {
+                    Ok((line, usage)) => peer_runs.note(line, usage, round > 0),
                     Err(error @ (RunError::Absent { .. } | RunError::Unsupported { .. })) => {
                         progress.suspend(|| eprintln!("{runtime}: {error}"));
                         peer_runs.left_out = true;
@@ -70,6 +88,23 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
     runs.into_iter().filter(|peer_runs| !peer_runs.left_out).map(|r| r.into_row(request)).collect()
 }
 
+/// Runs a peer once, and again while the hypervisor takes too much time. Every run is checked, and a
+/// failure in any of them is that of the run.
+fn run_undisturbed(peer: &Peer, request: &Request) -> Result<(Line, Usage), RunError> {
+    let mut failures = Vec::new();
+    let mut repeats = 0;
+    loop {
+        let meter = Meter::start();
+        let mut line = peer.run(request.workload, &request.settings)?;
+        let usage = meter.stop();
+        failures.append(&mut line.failures);
+        if repeats == REPEATS_MAX || usage.steal.is_none_or(|steal| steal <= STEAL_MAX) {
+            return Ok((Line { failures, ..line }, usage));
+        }
+        repeats += 1;
+    }
+}
+
 /// The runs of a peer so far.
 struct PeerRuns {
     peer: &'static Peer,
@@ -77,8 +112,7 @@ struct PeerRuns {
     left_out: bool,
     /// The line of the latest run, which has the version and the number of workers.
     latest: Option<Line>,
-    /// The metrics of the counted runs.
-    counted: Vec<serde_json::Map<String, serde_json::Value>>,
+    counted: Vec<CountedRun>,
     failures: Vec<String>,
 }
 
@@ -87,10 +121,10 @@ impl PeerRuns {
         Self { peer, left_out: false, latest: None, counted: Vec::new(), failures: Vec::new() }
     }
 
-    fn note(&mut self, mut line: Line, counts: bool) {
+    fn note(&mut self, mut line: Line, usage: Usage, counts: bool) {
         self.failures.append(&mut line.failures);
         if counts {
-            self.counted.push(line.metrics.clone());
+            self.counted.push(CountedRun { metrics: line.metrics.clone(), usage });
         }
         self.latest = Some(line);
     }
@@ -98,7 +132,7 @@ impl PeerRuns {
     fn into_row(self, request: &Request) -> Row {
         let values = |name| {
             let mut values: Vec<f64> =
-                self.counted.iter().filter_map(|metrics| metrics.get(name)?.as_f64()).collect();
+                self.counted.iter().filter_map(|run| run.metrics.get(name)?.as_f64()).collect();
             values.sort_by(f64::total_cmp);
             values
         };
@@ -111,7 +145,17 @@ impl PeerRuns {
             Some(line) => (Some(line.version), line.workers),
             None => (None, request.settings.workers),
         };
-        Row { peer: self.peer, version, workers, metrics, failures: self.failures }
+        let (runs, failures) = (self.counted, self.failures);
+        Row { peer: self.peer, version, workers, metrics, runs, failures }
+    }
+}
+
+impl Row {
+    /// The median of a value over the counted runs; `None` if there are none.
+    pub(crate) fn median_usage(&self, value: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
+        let mut values: Vec<f64> = self.runs.iter().filter_map(|run| value(&run.usage)).collect();
+        values.sort_by(f64::total_cmp);
+        median(&values)
     }
 }
 
@@ -119,14 +163,15 @@ impl Summary {
     /// Summarizes sorted values; returns `None` if there are none.
     fn of(name: &'static str, unit: &'static str, sorted: &[f64]) -> Option<Self> {
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 {
-            sorted[middle]
-        } else {
-            f64::midpoint(sorted[middle - 1], sorted[middle])
-        };
-        Some(Self { name, unit, median, min, max })
+        Some(Self { name, unit, median: median(sorted)?, min, max })
     }
+}
+
+/// The median of sorted values; `None` if there are none.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) })
 }
 
 /// A progress bar, drawn only if standard error is a terminal.
@@ -153,7 +198,6 @@ mod tests {
 
     #[test]
     fn the_median_of_an_even_number_is_between_the_middle_two() {
-        let median = |values: &[f64]| Summary::of("m", "ns", values).map(|summary| summary.median);
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[7.0]), Some(7.0));
         assert_eq!(median(&[1.0, 3.0]), Some(2.0));

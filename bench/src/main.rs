@@ -18,12 +18,14 @@
 mod cli;
 mod harness;
 mod memory;
+mod origin;
 mod outcome;
 mod peer;
 mod report;
 mod runtimes;
 mod settings;
 mod stores;
+mod usage;
 mod workloads;
 
 use std::process::ExitCode;

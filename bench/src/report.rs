@@ -3,8 +3,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::harness::{Request, Row, Summary};
+use crate::harness::{CountedRun, Request, Row, Summary};
+use crate::origin::Origin;
 use crate::peer::Program;
+use crate::usage::Usage;
 
 /// The runtime that the table's ratios refer to.
 const SUBJECT: &str = "throng";
@@ -17,13 +19,21 @@ struct JsonRow<'a> {
     workload: &'a str,
     runtime: &'a str,
     version: Option<&'a str>,
+    commit: Option<&'a str>,
+    machine: &'a str,
     params: Map<String, Value>,
     metrics: Map<String, Value>,
+    /// Medians over the runs, as `metrics` has them of each metric.
+    cpu_s: Option<f64>,
+    cores_used: Option<f64>,
+    steal: Option<f64>,
+    /// The counted runs, in order: each run's metrics and its use of the processors.
+    runs: Vec<Map<String, Value>>,
     verified: bool,
 }
 
 /// Formats a row as a line of JSON.
-pub(crate) fn json_line(request: &Request, row: &Row) -> String {
+pub(crate) fn json_line(request: &Request, origin: &Origin, row: &Row) -> String {
     let metrics = row.metrics.iter().map(|summary| {
         let Summary { name, unit, median, min, max } = summary;
         let summary = json!({"median": median, "min": min, "max": max, "unit": unit});
@@ -33,11 +43,27 @@ pub(crate) fn json_line(request: &Request, row: &Row) -> String {
         workload: request.workload.name,
         runtime: row.peer.runtime,
         version: row.version.as_deref(),
+        commit: origin.commit.as_deref(),
+        machine: &origin.machine,
         params: params(request, row),
         metrics: metrics.collect(),
+        cpu_s: row.median_usage(|usage| usage.cpu_s),
+        cores_used: row.median_usage(|usage| usage.cores_used),
+        steal: row.median_usage(|usage| usage.steal),
+        runs: row.runs.iter().map(run).collect(),
         verified: row.failures.is_empty(),
     };
     json!(row).to_string()
+}
+
+/// Formats a run: its metrics and its use of the processors.
+fn run(run: &CountedRun) -> Map<String, Value> {
+    let mut fields = run.metrics.clone();
+    let Usage { cpu_s, cores_used, steal } = run.usage;
+    for (name, value) in [("cpu_s", cpu_s), ("cores_used", cores_used), ("steal", steal)] {
+        fields.insert(name.to_owned(), value.into());
+    }
+    fields
 }
 
 /// All parameters of a row: everything its figures depend on besides the runtime and the machine.
