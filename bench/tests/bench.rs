@@ -217,8 +217,8 @@ fn fan_is_verified_on_each_runtime() {
     let metrics = [("delivered_ns", "ns"), ("rss_after_bytes", "bytes")];
     let small = ["--count", "50000", "--set", "settle=0"];
     check_shape("fan", &small, &metrics);
-    // A backlog; chunks that are no multiple of the receivers; a last chunk that reaches only some.
-    check_shape("fan", &[&small[..], &["--set", "chunk=0"]].concat(), &metrics);
+    // Chunks; chunks that are no multiple of the receivers; a last chunk that reaches only some.
+    check_shape("fan", &[&small[..], &["--set", "chunk=1000"]].concat(), &metrics);
     let uneven = ["--count", "1234", "--set", "chunk=100", "--set", "receivers=7"];
     check_shape("fan", &[&uneven[..], &["--set", "settle=0"]].concat(), &metrics);
     let few = ["--count", "3", "--set", "receivers=7", "--set", "settle=0"];
