@@ -32,7 +32,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     name: "fairness",
     about: "M calls from outside, one at a time, while many processes flood themselves",
     counts: "calls",
-    count: 200,
+    count: 50,
     keys: &[
         Key {
             name: "flooders",
