@@ -217,6 +217,14 @@ mod tests_miri {
         lock(depot).chunks.len()
     }
 
+    /// Gives the last magazines back, and then all memory of the depots to the system.
+    fn free_all(depots: &[Mutex<Depot>], index: usize, last: Vec<Magazine>) {
+        give_back(&depots[index], last);
+        pass(depots);
+        pass(depots);
+        assert_eq!((magazines(&depots[index]), chunks(&depots[index])), (0, 0));
+    }
+
     /// Number of magazines that hold more blocks than two chunks.
     fn in_three_chunks(bytes: usize) -> usize {
         2 * CHUNK_BYTES / bytes / Magazine::full(bytes) + 1
@@ -233,7 +241,9 @@ mod tests_miri {
             assert_eq!(magazines(&depots[1]), in_three_chunks(bytes), "used in this period");
             pass(&depots);
             assert_eq!((magazines(&depots[1]), chunks(&depots[1])), (0, 0));
-            assert_eq!(lend(&depots[1], bytes, 1)[0].len(), Magazine::full(bytes));
+            let lent = lend(&depots[1], bytes, 1);
+            assert_eq!(lent[0].len(), Magazine::full(bytes));
+            free_all(&depots, 1, lent);
         }
     }
 
