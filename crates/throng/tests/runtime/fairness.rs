@@ -104,12 +104,14 @@ fn longest_wait(from_outside: bool) -> u64 {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs thousands of processes")]
 fn a_woken_process_does_not_wait_behind_all_busy_processes() {
     let waited = longest_wait(false);
     assert!(waited <= 8 * BUDGET, "{waited} turns of busy processes came first");
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs thousands of processes")]
 fn a_message_from_outside_does_not_wait_behind_all_busy_processes() {
     let waited = longest_wait(true);
     assert!(waited <= 8 * BUDGET, "{waited} turns of busy processes came first");
@@ -117,6 +119,7 @@ fn a_message_from_outside_does_not_wait_behind_all_busy_processes() {
 
 /// Processes that wake each other without end share the worker with one that is always busy.
 #[test]
+#[cfg_attr(miri, ignore = "runs thousands of processes")]
 fn woken_processes_do_not_starve_a_busy_process() {
     let (woken, busy) = (Busy::default(), Busy::default());
     let runtime = Runtime::builder().workers(1).start().unwrap();
