@@ -257,7 +257,7 @@ impl Mailbox {
     /// Queues a message if the word is still `current`; returns the word if it is not.
     ///
     /// # Safety
-    /// As for [`push`](Self::push).
+    /// The same as for [`push`](Self::push).
     #[inline(always)]
     unsafe fn push_onto(
         &self,
@@ -291,7 +291,7 @@ impl Mailbox {
     /// word is still `current`; returns the word if it is not.
     ///
     /// # Safety
-    /// As for [`push`](Self::push).
+    /// The same as for [`push`](Self::push).
     #[inline(always)]
     unsafe fn put_on_top(
         &self,

@@ -71,7 +71,8 @@ impl RuntimeBuilder {
     /// Sets the maximum number of live processes; ten million by default.
     ///
     /// A high limit costs nothing until processes are spawned. Limits up to 65,536 are exact; above
-    /// that each worker may keep up to 128 places in reserve, which other workers cannot use.
+    /// that each worker and each [guest](Self::guests) may keep up to 128 places in reserve, which
+    /// others cannot use.
     pub fn process_limit(mut self, limit: u64) -> Self {
         self.process_limit = limit;
         self
