@@ -292,21 +292,24 @@ mod loom_models {
         shared.frees.fetch_add(1, SeqCst);
     }
 
+    /// Lets the callee reply while the caller gives up; the message is freed once.
+    fn reply_against_give_up(shared: Arc<Shared>) {
+        let callee = thread::spawn({
+            let shared = shared.clone();
+            move || reply(&shared)
+        });
+        if shared.reply_slot.abandon() {
+            take(&shared);
+        }
+        callee.join().unwrap();
+        assert_eq!(shared.frees.load(SeqCst), 1);
+    }
+
     #[test]
     fn loom_reply_against_give_up_frees_once() {
         loom::model(|| {
             let counter = PlainArc::new(Counter(AtomicUsize::new(0)));
-            let shared = shared(&counter.clone().into());
-            let callee = thread::spawn({
-                let shared = shared.clone();
-                move || reply(&shared)
-            });
-            if shared.reply_slot.abandon() {
-                take(&shared);
-            }
-            callee.join().unwrap();
-            assert_eq!(shared.frees.load(SeqCst), 1);
-            drop(shared);
+            reply_against_give_up(shared(&counter.clone().into()));
             assert_eq!(PlainArc::strong_count(&counter), 1, "the waker was released once");
         });
     }
@@ -358,17 +361,6 @@ mod loom_models {
 
     #[test]
     fn loom_reply_against_give_up_before_the_first_waker_frees_once() {
-        loom::model(|| {
-            let shared = shared_slot(ReplySlot::without_waker());
-            let callee = thread::spawn({
-                let shared = shared.clone();
-                move || reply(&shared)
-            });
-            if shared.reply_slot.abandon() {
-                take(&shared);
-            }
-            callee.join().unwrap();
-            assert_eq!(shared.frees.load(SeqCst), 1);
-        });
+        loom::model(|| reply_against_give_up(shared_slot(ReplySlot::without_waker())));
     }
 }
