@@ -118,6 +118,14 @@ impl Clock {
         self.epoch.elapsed()
     }
 
+    /// Returns the first tick at which `time` has certainly passed since this moment, however old
+    /// the last reading is: on an overloaded machine no thread may have advanced the clock for tens
+    /// of milliseconds.
+    #[inline]
+    pub(crate) fn deadline(&self, time: Duration) -> Tick {
+        self.refresh().after(time.saturating_add(Duration::from_millis(1)))
+    }
+
     /// Reads the system's clock and advances this clock to it.
     pub(crate) fn refresh(&self) -> Tick {
         self.refresh_exactly().0
@@ -408,6 +416,16 @@ mod tests {
         let clock = Clock::new();
         let deadline = clock.now().deadline(Duration::from_millis(5));
         assert!(!deadline.is_due(clock.now().after(Duration::from_millis(5))));
+    }
+
+    #[test]
+    fn a_deadline_is_never_early_on_a_clock_that_nothing_advances() {
+        let clock = Clock::new();
+        std::thread::sleep(Duration::from_millis(20));
+        let begun = std::time::Instant::now();
+        let deadline = clock.deadline(Duration::from_millis(5));
+        while !deadline.is_due(clock.refresh()) {}
+        assert!(begun.elapsed() >= Duration::from_millis(5));
     }
 
     #[test]

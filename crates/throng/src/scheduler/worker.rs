@@ -382,7 +382,7 @@ impl Worker {
     pub(crate) fn deadline(&self, own: Option<Duration>, usual: Duration) -> Tick {
         let clock = &self.scheduler().clock;
         match own {
-            Some(own) => clock.refresh().deadline(own),
+            Some(own) => clock.deadline(own),
             None => clock.now().deadline(usual),
         }
     }

@@ -30,8 +30,8 @@ pub(crate) fn set(current: CurrentProcess, time: Duration) {
     scheduler::with_worker(|worker| {
         // A turn is always run by a worker.
         let Some(worker) = worker else { return };
-        let now = worker.scheduler().clock.now();
-        let at = if time.is_zero() { now } else { now.deadline(time) };
+        let clock = &worker.scheduler().clock;
+        let at = if time.is_zero() { clock.now() } else { clock.deadline(time) };
         current.wait_until(at);
         arm(worker, current.as_ref(), at);
     });

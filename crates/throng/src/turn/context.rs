@@ -160,9 +160,10 @@ impl<P: Process> Context<P> {
     /// # }
     /// ```
     ///
-    /// Resolution: the clock's, some milliseconds; more than twelve days count as twelve.
+    /// Resolution: the clock's, some milliseconds late and never early; more than twelve days count
+    /// as twelve.
     ///
-    /// Cost: some nanoseconds, however often it is set again; 16 bytes while it is set.
+    /// Cost: a reading of the system's clock, however often it is set again; 16 bytes while it is set.
     pub fn receive_timeout(&mut self, time: Duration) {
         let milliseconds = u32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
         self.timeout = Some(NonZeroU32::MIN.saturating_add(milliseconds));
