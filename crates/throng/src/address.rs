@@ -342,7 +342,7 @@ impl<P: Process> Address<P> {
     /// Sends a message to which no bound and no budget applies, in order with the messages that
     /// this turn has sent before; the message comes back if the process has exited.
     pub(crate) fn push<T: Turn<P>>(self, message: T) -> Result<(), T> {
-        scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+        scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
         Cast::<P, T>::push(self.raw, message)
     }
 
@@ -358,7 +358,7 @@ impl<P: Process> Address<P> {
     /// A full mailbox takes this request too.
     pub fn stop(self) -> bool {
         scheduler::with_worker(|worker| {
-            worker.map(Worker::end_streak);
+            worker.map(Worker::end_streaks);
             let pushed = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
             if let Some(worker) = worker {
                 worker.run_exit_next(self.raw.parts().1);

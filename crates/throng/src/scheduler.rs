@@ -72,7 +72,7 @@ pub(crate) fn enter<R>(worker: &Worker, f: impl FnOnce() -> R) -> R {
     }
     // Messages that the outer worker's turn sends after this must not overtake messages sent in
     // `f`.
-    with_worker(|outer| outer.map(Worker::end_streak));
+    with_worker(|outer| outer.map(Worker::end_streaks));
     let _leave = Leave(CURRENT.replace(worker));
     f()
 }

@@ -151,12 +151,12 @@ impl<T, R> Call<T, R> {
 
 type Outcome<T, R> = Result<R, CallError<T>>;
 
-/// Prepares a message whose reply the running process will wait for: ends the worker's streak, so
+/// Prepares a message whose reply the running process will wait for: ends the worker's streaks, so
 /// that later sends do not overtake the message. Returns whether the process would wait for itself.
 #[inline(always)]
 pub(crate) fn begin(worker: Option<&Worker>, to: RawAddress) -> bool {
     let Some(worker) = worker else { return false };
-    worker.end_streak();
+    worker.end_streaks();
     worker.running().is_some_and(|cell| to.is_in(cell))
 }
 

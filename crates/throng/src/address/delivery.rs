@@ -47,7 +47,7 @@ impl<T> Future for Delivery<T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let waiting = match mem::replace(&mut self.stage, Stage::Over) {
             Stage::Unsent(to, offer_or_wait, message) => {
-                scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+                scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
                 match offer_or_wait(to, message, cx.waker()) {
                     Ok(None) => return Poll::Ready(Ok(())),
                     Ok(Some(waiting)) => waiting,

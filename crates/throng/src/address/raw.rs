@@ -47,6 +47,15 @@ impl RawAddress {
         (generation, unsafe { CellRef::new(NonNull::new_unchecked(cell)) })
     }
 
+    /// Returns a number of so many bits. As many processes started in a row have different numbers.
+    #[inline(always)]
+    pub(crate) fn place(self, bits: u32) -> usize {
+        // Slots of one size follow each other, and the smallest take 64 bytes. With larger ones the
+        // low bits repeat after a fraction of the numbers, and the sum fills the places between.
+        let line = self.0.addr().get() >> 6;
+        (line + (line >> bits)) & ((1 << bits) - 1)
+    }
+
     /// Whether the process's mailbox is bounded, and so has a bounded queue.
     #[inline(always)]
     pub(crate) fn is_bounded(self) -> bool {

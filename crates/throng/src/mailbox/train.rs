@@ -1,10 +1,11 @@
 //! Trains: many messages of one type, from one turn to one process, in one block.
 //!
 //! A turn that sends the same kind of message to the same process again and again (a flood, a
-//! bulk load, a stream) would pay for a block, a push and a cache line each time. From the
-//! [`STREAK`]th message on it uses a train instead: a block that is pushed once, with the message
-//! as its first *car*, and to which the turn adds further cars while the receiver takes cars off
-//! the front. A car costs its own size and an exchange on a cache line that the two already share.
+//! bulk load, a stream) would pay for a block, a push and a cache line each time. After [`STREAK`]
+//! such messages it uses a train instead: a block that is pushed once, with the message as its first
+//! *car*, and to which the turn adds further cars while the receiver takes cars off the front. A car
+//! costs its own size and an exchange on a cache line that the two already share. A turn that
+//! distributes messages over many processes has a train for each of them ([`Streaks`]).
 //!
 //! ```text
 //! mailbox ─▶ ┌──────────┬─────────────┬──────────┬──────┬──────┬──────┬───┐
@@ -18,13 +19,13 @@
 //! has taken all cars that it saw there. So the two run at their own speeds even in the same train.
 //!
 //! Order: all cars come from a single turn, between two of its suspensions, with no other message
-//! of the turn to any process in between, and with no message from outside the workers since the
-//! train was pushed (`coupling::OutsidePushes`), such as from a thread that the turn waits for. So
-//! messages from one process to another arrive in order, and a car never overtakes a message of
-//! which the sender has learnt meanwhile by a message, by waiting or from such a thread. A turn may
-//! also learn something from a turn on another worker without being suspended, by a lock or a
-//! channel; then its next car may overtake a message that the other turn has sent before. `lib.rs`
-//! documents this.
+//! of the turn to the same process in between, no call of the turn to any process, and no message
+//! from outside the workers since the train was pushed (`coupling::OutsidePushes`), such as from a
+//! thread that the turn waits for. So messages from one process to another arrive in order, and a
+//! car never overtakes a message of which the sender has learnt meanwhile by a message, by waiting
+//! or from such a thread. A turn may also learn something from a turn on another worker without
+//! being suspended, by a lock or a channel; then its next car may overtake a message that the other
+//! turn has sent before. `lib.rs` documents this.
 //!
 //! A car is in the mailbox as soon as it is added: the sender buffers nothing.
 
@@ -44,20 +45,22 @@ use crate::sync::UnsafeCell;
 use crate::turn::frame::{self, After, Progress};
 use std::alloc::Layout;
 use std::any::TypeId;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, fn_addr_eq};
 
-/// Length of the streak of messages to a process at which a train is made up.
-pub(crate) const STREAK: u32 = 8;
-/// Size of the block of a streak's first train: a pooled size.
-const TRAIN_BYTES: usize = 1024;
-/// Size of the block of the trains that follow a full train: a pooled size. Messages of 8 bytes
-/// take 8.3 bytes each in it, and 9.1 in the shorter block.
-const LONG_TRAIN_BYTES: usize = 4096;
+/// Number of messages in a row to a process after which a train is made up.
+pub(crate) const STREAK: u32 = 4;
+/// Sizes of the blocks of trains: pooled sizes. A streak begins with the first of them that has
+/// room for [`CARS_MIN`] cars, and a full train is followed by one of the next size. Messages of 8
+/// bytes take 16, 9.1 and 8.3 bytes each.
+const SIZES: [usize; 3] = [256, 1024, 4096];
 /// Minimum number of cars for which a train is worthwhile.
 const CARS_MIN: usize = 8;
+/// Number of streaks that a turn may have at once, as a power of two.
+const PLACES_BITS: u32 = 10;
+const PLACES: usize = 1 << PLACES_BITS;
 
 /// Number of cars that the receiver has taken, and number that it has seen.
 #[derive(Clone, Copy)]
@@ -82,8 +85,11 @@ struct Train<P, T> {
 }
 
 impl<P: Process, T: Turn<P>> Train<P, T> {
-    const DISPATCH: &'static Dispatch = &Self::dispatch(TRAIN_BYTES);
-    const LONG_DISPATCH: &'static Dispatch = &Self::dispatch(LONG_TRAIN_BYTES);
+    const DISPATCHES: [&'static Dispatch; SIZES.len()] =
+        [&Self::dispatch(SIZES[0]), &Self::dispatch(SIZES[1]), &Self::dispatch(SIZES[2])];
+
+    /// Size of a streak's first train, by its place among the sizes.
+    const FIRST: usize = if Self::cars(0) < CARS_MIN as u32 { 1 } else { 0 };
 
     const fn dispatch(bytes: usize) -> Dispatch {
         Dispatch {
@@ -100,29 +106,23 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         }
     }
 
-    /// Returns the number of cars for which a train has room; zero for messages too large for a
-    /// train.
-    const fn cars(is_long: bool) -> u32 {
+    /// Returns the number of cars for which a train has room; zero for messages that no train
+    /// takes.
+    const fn cars(size: usize) -> u32 {
         match size_of::<T>() {
             _ if align_of::<T>() > 64 => 0,
             0 => 0xFFFF,
-            bytes if (TRAIN_BYTES - size_of::<Self>()) / bytes < CARS_MIN => 0,
-            bytes => ((layout(is_long).size() - size_of::<Self>()) / bytes) as u32,
+            bytes => ((SIZES[size] - size_of::<Self>()) / bytes) as u32,
         }
     }
 
     /// Creates a train with its first car.
-    fn allocate(first: T, is_long: bool) -> NonNull<Self> {
-        let (train, dispatch) = if is_long {
-            (block::allocate(const { layout(true) }), Self::LONG_DISPATCH)
-        } else {
-            (block::allocate(const { layout(false) }), Self::DISPATCH)
-        };
-        let train = train.cast::<Self>();
+    fn allocate(first: T, size: usize) -> NonNull<Self> {
+        let train = block::allocate(LAYOUTS[size]).cast::<Self>();
         // SAFETY: the block was just allocated with this layout, which has room for a car.
         unsafe {
             train.write(Train {
-                envelope: Envelope::new(dispatch),
+                envelope: Envelope::new(Self::DISPATCHES[size]),
                 front: UnsafeCell::new(Front { taken: 0, seen: 1 }),
                 process: PhantomData,
                 coupling: OwnLine(Coupling::new()),
@@ -147,15 +147,20 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     ///
     /// # Safety
     /// The caller is the last side of the train, or has never pushed it, and all cars are taken.
+    #[inline(never)]
     unsafe fn free(train: NonNull<Self>) {
         // SAFETY: by the contract no other side reaches the block, which was allocated with the
         // layout of its dispatch.
         unsafe {
-            if Self::bytes(train) == TRAIN_BYTES as u32 {
-                block::free(train.cast(), const { layout(false) });
+            let bytes = Self::bytes(train) as usize;
+            let layout = if bytes == SIZES[0] {
+                LAYOUTS[0]
+            } else if bytes == SIZES[1] {
+                LAYOUTS[1]
             } else {
-                block::free(train.cast(), const { layout(true) });
-            }
+                LAYOUTS[2]
+            };
+            block::free(train.cast(), layout);
         }
     }
 
@@ -236,7 +241,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
-        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver; the
+        // SAFETY: `DISPATCHES` head only trains of this type, and its caller is the receiver; the
         // message that is put back was just taken. Further cars are taken only while the train is
         // in front.
         unsafe {
@@ -251,7 +256,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
                         return None;
                     }
                     let turn = Self::take_seen(message.cast())?;
-                    worker.follow_on(token, &Self::DISPATCH.title);
+                    worker.follow_on(token, &Self::DISPATCHES[0].title);
                     Some(turn)
                 })
             })
@@ -259,7 +264,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 
     unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
-        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
+        // SAFETY: `DISPATCHES` head only trains of this type, and its caller is the receiver.
         while let Some(turn) = unsafe { Self::take(message.cast()) } {
             drop_users(turn);
         }
@@ -271,7 +276,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     /// The message is the envelope of such a train; the caller is the receiver, and has not let go.
     unsafe fn left(message: NonNull<Envelope>) -> u64 {
         let train = message.cast::<Self>();
-        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
+        // SAFETY: `DISPATCHES` head only trains of this type, and its caller is the receiver.
         unsafe {
             let added = (*train.as_ptr()).coupling.0.added();
             u64::from(added.saturating_sub(Self::front(train).taken))
@@ -284,14 +289,15 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     /// The message is the envelope of such a train; the caller is the receiver, and has not let go.
     unsafe fn uncouple(message: NonNull<Envelope>) -> bool {
         let train = message.cast::<Self>();
-        // SAFETY: `DISPATCH` heads only trains of this type, and its caller is the receiver.
+        // SAFETY: `DISPATCHES` head only trains of this type, and its caller is the receiver.
         unsafe { Self::poll(train, Self::front(train).taken).is_none() }
     }
 }
 
-/// Returns the layout of a train's block.
-const fn layout(is_long: bool) -> Layout {
-    let bytes = if is_long { LONG_TRAIN_BYTES } else { TRAIN_BYTES };
+/// Layouts of the blocks of trains.
+const LAYOUTS: [Layout; SIZES.len()] = [layout(SIZES[0]), layout(SIZES[1]), layout(SIZES[2])];
+
+const fn layout(bytes: usize) -> Layout {
     match Layout::from_size_align(bytes, 64) {
         Ok(layout) => layout,
         Err(_) => panic!("a train has a layout"),
@@ -304,6 +310,8 @@ pub(crate) struct Rear {
     train: NonNull<Envelope>,
     /// Number of cars for which the train has room.
     cars: u32,
+    /// Size of the train, by its place among the sizes.
+    size: u8,
     leave: unsafe fn(NonNull<Envelope>),
     outside: &'static OutsidePushes,
     /// Count of the outside pushes before the train was pushed.
@@ -317,16 +325,16 @@ unsafe impl Send for Rear {}
 impl Rear {
     /// Whether messages of this type may travel by train.
     pub(crate) const fn takes<P: Process, T: Turn<P>>() -> bool {
-        Train::<P, T>::cars(false) > 0
+        Train::<P, T>::cars(1) >= CARS_MIN as u32
     }
 
     /// Makes up a train and pushes it; the message comes back if it was refused.
     pub(crate) fn depart<P: Process, T: Turn<P>>(
         to: RawAddress,
         first: T,
-        is_long: bool,
+        size: usize,
     ) -> Result<Rear, T> {
-        let train = Train::<P, T>::allocate(first, is_long);
+        let train = Train::<P, T>::allocate(first, size);
         let outside = slab::budget_of(to.parts().1).outside_pushes();
         let outside_before = outside.count();
         // SAFETY: the train was just allocated, for a `P`; if it is refused, both of its sides are
@@ -338,8 +346,15 @@ impl Rear {
                 return Err(first);
             }
         }
-        let cars = Train::<P, T>::cars(is_long);
-        Ok(Rear { train: train.cast(), cars, leave: leave::<P, T>, outside, outside_before })
+        let cars = Train::<P, T>::cars(size);
+        Ok(Rear {
+            train: train.cast(),
+            cars,
+            size: size as u8,
+            leave: leave::<P, T>,
+            outside,
+            outside_before,
+        })
     }
 
     /// Whether no thread outside the workers has pushed anything since the train was pushed, as far
@@ -367,14 +382,14 @@ impl Rear {
         }
     }
 
-    /// Whether the train has no room for another car.
+    /// Returns the number of cars added.
     ///
     /// # Safety
     /// The train was made up for a `P` and a `T`.
-    unsafe fn is_full<P: Process, T: Turn<P>>(&self) -> bool {
+    unsafe fn added<P: Process, T: Turn<P>>(&self) -> u32 {
         // SAFETY: the sender has not let go, so the train is there; by the contract it is of this
         // type.
-        unsafe { (*self.train.cast::<Train<P, T>>().as_ptr()).coupling.0.added() >= self.cars }
+        unsafe { (*self.train.cast::<Train<P, T>>().as_ptr()).coupling.0.added() }
     }
 
     pub(crate) fn leave(self) {
@@ -398,20 +413,23 @@ unsafe fn leave<P: Process, T: Turn<P>>(message: NonNull<Envelope>) {
     }
 }
 
-/// A worker's record of the running turn's latest sends.
-pub(crate) struct Streak {
-    /// Receiver of the latest message; `None` at the beginning of a turn.
+/// The running turn's streak of messages to one process.
+struct Streak {
+    /// Receiver of the messages; `None` before the first.
     to: Cell<Option<RawAddress>>,
-    /// Type of the latest message. A comparison of the functions is enough: equal functions return
-    /// equal types.
+    /// Type of the messages. A comparison of the functions is enough: equal functions return equal
+    /// types.
     kind: Cell<fn() -> TypeId>,
-    /// Number of messages like the latest before it; zero while there is no train.
+    /// Number of messages that follow the first; zero while there is no train.
     length: Cell<u32>,
     rear: Cell<Option<Rear>>,
 }
 
+// A thousand receivers in a row: one cache line each.
+const _: () = assert!(size_of::<Streak>() <= 64);
+
 impl Streak {
-    pub(crate) fn new() -> Streak {
+    const fn new() -> Streak {
         Streak {
             to: Cell::new(None),
             kind: Cell::new(TypeId::of::<()>),
@@ -420,9 +438,20 @@ impl Streak {
         }
     }
 
-    /// Ends the streak: the turn is over, or suspended, or has sent a different message.
     #[inline(always)]
-    pub(crate) fn end(&self) {
+    fn is_of(&self, to: RawAddress, kind: fn() -> TypeId) -> bool {
+        self.to.get() == Some(to) && fn_addr_eq(self.kind.get(), kind)
+    }
+
+    #[inline(always)]
+    fn begin(&self, to: RawAddress, kind: fn() -> TypeId) {
+        self.end_length();
+        self.to.set(Some(to));
+        self.kind.set(kind);
+    }
+
+    #[inline(always)]
+    fn end(&self) {
         self.to.set(None);
         self.end_length();
     }
@@ -442,35 +471,19 @@ impl Streak {
         }
     }
 
-    /// Sends by train if the message continues a streak; otherwise returns it, to be sent by
-    /// itself.
-    #[inline(always)]
-    pub(crate) fn send<P: Process, T: Turn<P>>(&self, to: RawAddress, message: T) -> Result<(), T> {
-        let kind: fn() -> TypeId = TypeId::of::<T>;
-        if self.to.get() == Some(to) && fn_addr_eq(self.kind.get(), kind) {
-            return self.go_on::<P, T>(to, message);
-        }
-        self.to.set(Some(to));
-        self.kind.set(kind);
-        self.end_length();
-        Err(message)
-    }
-
     /// Sends by train, if the streak is long enough: adds a car, or makes up a train.
     #[inline(always)]
     fn go_on<P: Process, T: Turn<P>>(&self, to: RawAddress, mut message: T) -> Result<(), T> {
-        let mut is_long = false;
+        let mut size = Train::<P, T>::FIRST;
         if let Some(rear) = self.rear.get() {
             if rear.may_add() {
                 // SAFETY: `self.to` is this address, whose process is a `P`, and this type of
                 // message.
-                unsafe {
-                    match rear.add::<P, T>(message) {
-                        Ok(()) => return Ok(()),
-                        Err(back) => message = back,
-                    }
-                    is_long = rear.is_full::<P, T>();
+                match unsafe { rear.add::<P, T>(message) } {
+                    Ok(()) => return Ok(()),
+                    Err(back) => message = back,
                 }
+                size = self.next_size::<P, T>(&rear);
             } else {
                 // If this happens often, trains with few cars would cost more than they save.
                 self.length.set(STREAK / 2);
@@ -481,7 +494,22 @@ impl Streak {
         if self.length.get() < STREAK || !Rear::takes::<P, T>() || to.is_bounded() {
             return Err(message);
         }
-        self.depart::<P, T>(to, message, is_long)
+        self.depart::<P, T>(to, message, size)
+    }
+
+    /// Returns the size of the train that follows one which takes no more cars.
+    #[inline(never)]
+    fn next_size<P: Process, T: Turn<P>>(&self, rear: &Rear) -> usize {
+        // SAFETY: the streak's train was made up for its receiver, a `P`, and its type of message.
+        let added = unsafe { rear.added::<P, T>() };
+        if added >= rear.cars {
+            return (usize::from(rear.size) + 1).min(SIZES.len() - 1);
+        }
+        if added < CARS_MIN as u32 {
+            // The receiver keeps up: it would get a block as long as a train for each message.
+            self.length.set(0);
+        }
+        Train::<P, T>::FIRST
     }
 
     #[inline(never)]
@@ -489,9 +517,97 @@ impl Streak {
         &self,
         to: RawAddress,
         message: T,
-        is_long: bool,
+        size: usize,
     ) -> Result<(), T> {
-        self.rear.set(Some(Rear::depart::<P, T>(to, message, is_long)?));
+        self.rear.set(Some(Rear::depart::<P, T>(to, message, size)?));
         Ok(())
+    }
+}
+
+/// A worker's record of the running turn's latest sends.
+///
+/// A turn that changes its receiver again and again has a streak for each of them, in a table: a
+/// process that distributes work, or that tells a room what was said. Two receivers that share a
+/// place in the table end each other's streaks.
+pub(crate) struct Streaks {
+    /// Streak to the latest receiver; at rest while the table is in use.
+    latest: Streak,
+    /// Number of changes of the receiver in this turn, up to [`STREAK`].
+    changes: Cell<u32>,
+    table: OnceCell<Box<[Streak; PLACES]>>,
+    /// Places of the table whose streaks have begun in this turn.
+    begun: RefCell<Vec<u16>>,
+}
+
+impl Streaks {
+    pub(crate) fn new() -> Streaks {
+        Streaks {
+            latest: Streak::new(),
+            changes: Cell::new(0),
+            table: OnceCell::new(),
+            begun: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// Ends all streaks: the turn is over, or suspended, or has sent a message by another way.
+    #[inline(always)]
+    pub(crate) fn end(&self) {
+        self.latest.end();
+        if self.changes.get() != 0 {
+            self.end_changes();
+        }
+    }
+
+    #[inline(never)]
+    fn end_changes(&self) {
+        if self.changes.replace(0) == STREAK
+            && let Some(table) = self.table.get()
+        {
+            self.begun.borrow_mut().drain(..).for_each(|place| table[usize::from(place)].end());
+        }
+    }
+
+    /// Sends by train if the message continues a streak; otherwise returns it, to be sent by
+    /// itself.
+    #[inline(always)]
+    pub(crate) fn send<P: Process, T: Turn<P>>(&self, to: RawAddress, message: T) -> Result<(), T> {
+        let kind: fn() -> TypeId = TypeId::of::<T>;
+        let streak = if self.latest.is_of(to, kind) {
+            &self.latest
+        } else if self.latest.to.get().is_none() && self.changes.get() == 0 {
+            self.latest.begin(to, kind);
+            return Err(message);
+        } else {
+            match self.change(to, kind) {
+                Some(streak) => streak,
+                None => return Err(message),
+            }
+        };
+        streak.go_on::<P, T>(to, message)
+    }
+
+    /// Changes to another receiver, or to another type of message; returns the streak that the
+    /// message continues.
+    #[inline(never)]
+    fn change(&self, to: RawAddress, kind: fn() -> TypeId) -> Option<&Streak> {
+        let changes = self.changes.get();
+        if changes < STREAK {
+            self.changes.set(changes + 1);
+            self.latest.begin(to, kind);
+            return None;
+        }
+        let table = self.table.get_or_init(|| Box::new([const { Streak::new() }; PLACES]));
+        let place = to.place(PLACES_BITS);
+        let streak = &table[place];
+        if streak.is_of(to, kind) {
+            return Some(streak);
+        }
+        // A later car of this streak would overtake the messages that leave it here.
+        self.latest.end();
+        if streak.to.get().is_none() {
+            self.begun.borrow_mut().push(place as u16);
+        }
+        streak.begin(to, kind);
+        None
     }
 }

@@ -24,7 +24,7 @@ use crate::fault::{self, Step};
 use crate::mailbox::Generation;
 use crate::mailbox::budget::Account;
 use crate::mailbox::envelope::Cast;
-use crate::mailbox::train::Streak;
+use crate::mailbox::train::Streaks;
 use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
@@ -89,7 +89,7 @@ pub(crate) struct Worker {
     probes: RefCell<Vec<Probe>>,
     has_probes: Cell<bool>,
     probes_numbered: Cell<u64>,
-    streak: Streak,
+    streaks: Streaks,
     pub(crate) slots: RefCell<SlotCache>,
     pub(crate) classes: RefCell<ClassCache>,
 }
@@ -114,7 +114,7 @@ impl Worker {
             probes: RefCell::new(Vec::new()),
             has_probes: Cell::new(false),
             probes_numbered: Cell::new(0),
-            streak: Streak::new(),
+            streaks: Streaks::new(),
             slots: RefCell::new(SlotCache::new()),
             classes: RefCell::new(ClassCache::new()),
             shared,
@@ -334,15 +334,15 @@ impl Worker {
         turn: T,
     ) -> Result<(), SendError<T>> {
         self.count_send();
-        let by_train = self.streak.send::<P, T>(to, turn);
+        let by_train = self.streaks.send::<P, T>(to, turn);
         by_train.or_else(|turn| Cast::<P, T>::send_from(self, to, turn))
     }
 
-    /// Ends the streak of the running turn, which is over or sends a message by another way: a
-    /// later car of the streak's train would overtake that message.
+    /// Ends the streaks of the running turn, which is over or sends a message by another way: a
+    /// later car of a streak's train would overtake that message.
     #[inline(always)]
-    pub(crate) fn end_streak(&self) {
-        self.streak.end();
+    pub(crate) fn end_streaks(&self) {
+        self.streaks.end();
     }
 
     #[inline(always)]
@@ -429,7 +429,7 @@ impl Worker {
                 self.current_turn().end();
             }
             // Messages that these drops have sent must not be joined to the next process's messages.
-            self.end_streak();
+            self.end_streaks();
         }
     }
 
@@ -552,7 +552,7 @@ impl Worker {
     /// Ends a turn, or a part of it between two suspensions; false if the run is over.
     #[inline(always)]
     pub(crate) fn end_turn(&self, token: &Token) -> bool {
-        self.end_streak();
+        self.end_streaks();
         let now = self.scheduler().clock.now();
         if now != self.run.turn_began.get() {
             self.note_ticks(token, now);
@@ -741,7 +741,7 @@ impl Worker {
         self.end_process(token, generation, reason);
         // Messages that the last drops of the exit have sent must not be joined to the next
         // process's messages.
-        self.end_streak();
+        self.end_streaks();
     }
 
     fn end_process(&self, token: Token, generation: Generation, reason: ExitReason) {

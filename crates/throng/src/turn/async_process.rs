@@ -538,7 +538,7 @@ fn run_nested<M: Message<Reply = ()>>(
 ) -> Option<After> {
     // Later sends may depend on the message that is about to be received, so they must not join a
     // train that was begun before it.
-    worker.end_streak();
+    worker.end_streaks();
     // So that no train goes on by itself: each nested turn brings a single message.
     worker.end_run_early();
     let state = current.state::<AsyncProcess<M>>();

@@ -239,3 +239,157 @@ fn messages_keep_the_causal_order_of_a_foreign_channel() {
         }
     });
 }
+
+/// Another type of message with a number.
+struct Remark(u64);
+impl Message for Remark {
+    type Reply = ();
+}
+impl Handle<Remark> for Scribe {
+    async fn handle(&mut self, Remark(number): Remark, _: &mut Context<Self>) {
+        self.0.push(number);
+    }
+}
+
+/// A message that no train takes.
+struct Tome([u64; 40]);
+impl Message for Tome {
+    type Reply = ();
+}
+impl Handle<Tome> for Scribe {
+    async fn handle(&mut self, Tome(pages): Tome, _: &mut Context<Self>) {
+        self.0.push(pages[0]);
+    }
+}
+
+/// Tells each of its scribes the numbers of all rounds, in one turn.
+struct Narrator(Vec<Address<Scribe>>);
+impl Process for Narrator {}
+struct Narrate {
+    rounds: u64,
+    /// Sends the number of each round that divides by this in the way given.
+    every: u64,
+    way: Way,
+}
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Send,
+    OtherType,
+    NoTrain,
+    Recipient,
+    Call,
+    UnawaitedCall,
+    AfterASuspension,
+    FromAThread,
+}
+impl Message for Narrate {
+    type Reply = ();
+}
+impl Handle<Narrate> for Narrator {
+    async fn handle(&mut self, narrate: Narrate, _: &mut Context<Self>) {
+        for number in 0..narrate.rounds {
+            let special = number % narrate.every == 0;
+            for &scribe in &self.0 {
+                match narrate.way {
+                    Way::OtherType if special => scribe.send(Remark(number)).unwrap(),
+                    Way::NoTrain if special => scribe.send(Tome([number; 40])).unwrap(),
+                    Way::Recipient if special => {
+                        scribe.recipient::<Note>().send(Note(number)).unwrap();
+                    }
+                    Way::Call if special => scribe.call(Note(number)).await.unwrap(),
+                    Way::UnawaitedCall if special => futures_once(scribe.call(Note(number))),
+                    Way::FromAThread if special => {
+                        let send = move || scribe.send(Note(number)).unwrap();
+                        thread::scope(|scope| scope.spawn(send).join().unwrap());
+                    }
+                    _ => scribe.send(Note(number)).unwrap(),
+                }
+            }
+            if special && matches!(narrate.way, Way::AfterASuspension) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// Crosses the number of receivers of a turn with the ways in which a message can come between the
+/// cars of their trains. The receivers that wait get all messages at once; the others take them
+/// while they are sent.
+#[test]
+fn the_messages_of_a_turn_to_many_processes_keep_their_order() {
+    use Way::*;
+    let ways =
+        [Send, OtherType, NoTrain, Recipient, Call, UnawaitedCall, AfterASuspension, FromAThread];
+    // The last are more than a turn has streaks for at once.
+    let counts: &[usize] = if cfg!(miri) { &[1, 3] } else { &[1, 2, 3, 5, 40, 1025, 2500] };
+    for &count in counts {
+        for way in ways {
+            for waits in [false, true] {
+                let calls = matches!(way, Call);
+                let is_slow = calls || matches!(way, FromAThread);
+                if (calls && waits) || (is_slow && count > 40) {
+                    continue;
+                }
+                narrate(count, way, waits);
+            }
+        }
+    }
+}
+
+fn narrate(count: usize, way: Way, waits: bool) {
+    let rounds = match count {
+        _ if cfg!(miri) => 25,
+        0..100 => 150,
+        _ => 25,
+    };
+    runtime().block_on(async |runtime| {
+        let scribes: Vec<_> =
+            (0..count).map(|_| runtime.spawn(Scribe(Vec::new())).unwrap()).collect();
+        let mut gates = Vec::new();
+        if waits {
+            for scribe in &scribes {
+                let (open, gate) = oneshot::channel();
+                scribe.send(Wait(gate)).unwrap();
+                gates.push(open);
+            }
+        }
+        let narrator = runtime.spawn(Narrator(scribes.clone())).unwrap();
+        narrator.call(Narrate { rounds, every: 7, way }).await.unwrap();
+        gates.into_iter().for_each(|open| open.send(()).unwrap());
+        for scribe in scribes {
+            let heard = scribe.call(Read).await.unwrap();
+            assert!(heard.iter().copied().eq(0..rounds), "{way:?} to {count}, {waits}: {heard:?}");
+        }
+    });
+}
+
+#[test]
+fn a_receiver_that_exits_among_many_hands_its_messages_back() {
+    runtime().block_on(async |runtime| {
+        let scribes: Vec<_> = (0..3).map(|_| runtime.spawn(Scribe(Vec::new())).unwrap()).collect();
+        let narrator = runtime.spawn(Speaker).unwrap();
+        let speak = {
+            let scribes = scribes.clone();
+            move || {
+                for number in 0..200 {
+                    for (index, scribe) in scribes.iter().enumerate() {
+                        let sent = scribe.send(Note(number));
+                        if index != 1 || number <= 100 {
+                            sent.unwrap();
+                        } else if let Err(refused) = sent {
+                            assert_eq!(refused.into_message().0, number);
+                        }
+                    }
+                    if number == 100 {
+                        scribes[1].kill();
+                    }
+                }
+            }
+        };
+        narrator.call(Run(Box::new(speak))).await.unwrap();
+        assert!(scribes[1].call(Read).await.is_err());
+        for scribe in [scribes[0], scribes[2]] {
+            assert!(scribe.call(Read).await.unwrap().into_iter().eq(0..200));
+        }
+    });
+}

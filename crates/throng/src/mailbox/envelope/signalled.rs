@@ -37,7 +37,7 @@ pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
 /// Queues a signal; it comes back if the process has exited.
 pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
     // The signal may become a message there, which no later message of this turn may overtake.
-    scheduler::with_worker(|worker| worker.map(Worker::end_streak));
+    scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
     let message = Signalled::allocate(signal);
     // SAFETY: the message was just allocated; if it is refused, it is still the caller's.
     unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message)) }

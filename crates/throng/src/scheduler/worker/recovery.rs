@@ -47,7 +47,7 @@ impl Worker {
             self.batching.set(false);
             let stranded = self.stranded.take();
             self.run.begin(0, self.run.turn_began.get());
-            self.end_streak();
+            self.end_streaks();
             self.end_run();
             let worker = self.index;
             let text = reason.to_string();
