@@ -5,8 +5,8 @@
 
 use serde::Deserialize;
 
-const PACKAGES: [&str; 9] =
-    ["throng", "tokio", "actix", "kameo", "ractor", "tellus", "heed", "redb", "fjall"];
+const PACKAGES: [&str; 10] =
+    ["throng", "tokio", "axum", "actix", "kameo", "ractor", "tellus", "heed", "redb", "fjall"];
 
 #[derive(Deserialize)]
 struct LockFile {

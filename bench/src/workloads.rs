@@ -15,6 +15,7 @@ mod clients;
 mod collector;
 pub(crate) mod fairness;
 pub(crate) mod fan;
+pub(crate) mod http;
 mod latency;
 pub(crate) mod outside;
 pub(crate) mod pairs;
@@ -80,6 +81,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &ring::WORKLOAD,
     &calls::WORKLOAD,
     &outside::WORKLOAD,
+    &http::WORKLOAD,
     &fan::WORKLOAD,
     &burst::WORKLOAD,
     &fairness::WORKLOAD,

@@ -213,6 +213,33 @@ fn outside_is_verified_on_each_runtime() {
 }
 
 #[test]
+fn http_is_verified_on_each_runtime() {
+    let cpu = [("server_cpu_ns", "ns"), ("client_cpu_ns", "ns")];
+    let metrics = [&[("requests_per_s", "1/s"), ("p50_ns", "ns"), ("p99_ns", "ns")][..], &cpu];
+    let few_users = ["--set", "users=1000"];
+    for workers in ["1", "2"] {
+        let check = |settings: &[&str]| {
+            let settings = [settings, &few_users].concat();
+            check_on(&["throng", "axum", "tokio"], workers, "http", &settings, &metrics.concat());
+        };
+        check(&["--count", "3000", "--set", "samples=500"]);
+        check(&["--count", "500", "--set", "samples=100", "--set", "connections=1"]);
+        check(&["--count", "1500", "--set", "samples=600", "--set", "connections=512"]);
+        // Shares of different sizes; more connections than requests.
+        check(&["--count", "1009", "--set", "samples=101", "--set", "connections=100"]);
+        check(&["--count", "3", "--set", "samples=1", "--set", "connections=5"]);
+    }
+}
+
+#[test]
+fn http_refuses_more_connections_than_users() {
+    let arguments = ["run", "http", "--set", "users=3", "--set", "connections=4", "--runs", "1"];
+    let output = output(bench(&arguments));
+    assert_eq!(status(&output), 1);
+    assert!(stderr(&output).contains("fewer connections"), "{}", stderr(&output));
+}
+
+#[test]
 fn fan_is_verified_on_each_runtime() {
     let metrics = [("delivered_ns", "ns"), ("rss_after_bytes", "bytes")];
     let small = ["--count", "50000", "--set", "settle=0"];

@@ -1,0 +1,74 @@
+//! `http` with a throng process for each user, which the handler calls; the runtime is attached to the
+//! server's.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
+
+use super::Users;
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+    runtimes::throng::drive_outside(settings, settings.get("users"), measure)
+}
+
+async fn measure(runtime: RuntimeHandle, settings: Settings) -> io::Result<Outcome> {
+    let start = |_| runtimes::throng::start(&runtime, User { visits: 0 });
+    let users: Arc<[Address<User>]> = (0..settings.get("users")).map(start).collect();
+    super::measure(Processes(users), settings).await
+}
+
+struct User {
+    visits: u64,
+}
+
+impl Process for User {}
+
+struct Visit;
+
+impl Message for Visit {
+    type Reply = u64;
+}
+
+impl Handle<Visit> for User {
+    async fn handle(&mut self, _: Visit, _: &mut Context<Self>) -> u64 {
+        self.visits += 1;
+        self.visits
+    }
+}
+
+struct Visits;
+
+impl Message for Visits {
+    type Reply = u64;
+}
+
+impl Handle<Visits> for User {
+    async fn handle(&mut self, _: Visits, _: &mut Context<Self>) -> u64 {
+        self.visits
+    }
+}
+
+/// The process of each user.
+#[derive(Clone)]
+struct Processes(Arc<[Address<User>]>);
+
+impl Users for Processes {
+    async fn visit(&self, user: u64) -> Result<u64, StatusCode> {
+        let user = self.0.get(user as usize).ok_or(StatusCode::NOT_FOUND)?;
+        user.call(Visit).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    async fn visits(&self) -> u64 {
+        let mut sum = 0;
+        for user in &*self.0 {
+            // A user without a reply is missing in the sum.
+            sum += user.call(Visits).await.unwrap_or(0);
+        }
+        sum
+    }
+}
