@@ -249,7 +249,8 @@ fn floods_calls_and_other_messages_keep_their_order() {
                 }
                 if round % 3 == 0 {
                     let sent = usize::try_from(next() - 1).unwrap();
-                    assert_eq!(self.0.call(Length).await.unwrap(), sent);
+                    let length = self.0.call(Length).within(Duration::from_secs(120)).await;
+                    assert_eq!(length.unwrap(), sent);
                     self.0.send(Small(sent as u64 + 1)).unwrap();
                 }
             }

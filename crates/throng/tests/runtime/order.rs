@@ -3,6 +3,7 @@
 use crate::{runtime, scaled};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 use throng::prelude::*;
 use tokio::sync::oneshot;
 
@@ -296,7 +297,10 @@ impl Handle<Narrate> for Narrator {
                     Way::Recipient if special => {
                         scribe.recipient::<Note>().send(Note(number)).unwrap();
                     }
-                    Way::Call if special => scribe.call(Note(number)).await.unwrap(),
+                    Way::Call if special => {
+                        let call = scribe.call(Note(number)).within(Duration::from_secs(120));
+                        call.await.unwrap();
+                    }
                     Way::UnawaitedCall if special => futures_once(scribe.call(Note(number))),
                     Way::FromAThread if special => {
                         let send = move || scribe.send(Note(number)).unwrap();
@@ -354,7 +358,8 @@ fn narrate(count: usize, way: Way, waits: bool) {
             }
         }
         let narrator = runtime.spawn(Narrator(scribes.clone())).unwrap();
-        narrator.call(Narrate { rounds, every: 7, way }).await.unwrap();
+        let told = narrator.call(Narrate { rounds, every: 7, way });
+        told.within(Duration::from_secs(120)).await.unwrap();
         gates.into_iter().for_each(|open| open.send(()).unwrap());
         for scribe in scribes {
             let heard = scribe.call(Read).await.unwrap();
