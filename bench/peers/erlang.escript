@@ -1,8 +1,8 @@
 #!/usr/bin/env escript
 %% -*- erlang -*-
 %%
-%% The Erlang/OTP peer, compiled rather than interpreted. The harness sets `+P` and `+S`, so that N
-%% processes fit and W schedulers run; all other emulator flags are at their defaults.
+%% The Erlang/OTP peer, compiled rather than interpreted. The harness sets the emulator's flags
+%% (src/runtimes/erlang.rs), and MESSAGE_QUEUE_DATA for the processes that receive.
 %%
 %% Implements the workloads of src/workloads/*.rs, in the same order of steps, and prints the line
 %% of JSON that src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
@@ -30,7 +30,7 @@ number_or_word(Text) ->
     try list_to_integer(Text) catch error:badarg -> Text end.
 
 print(Metrics, Checks) ->
-    Fields = [io_lib:format("\"~s\":~.3f", [Name, float(Value)]) || {Name, Value} <- Metrics],
+    Fields = [io_lib:format("\"~s\":~.6f", [Name, float(Value)]) || {Name, Value} <- Metrics],
     Failures = [io_lib:format("\"~s: ~b instead of ~b\"", [What, Found, Due])
                 || {What, Found, Due} <- Checks, Found =/= Due],
     io:format("{\"version\":\"OTP ~s\",\"workers\":~b,\"metrics\":{~s},\"failures\":[~s]}~n",
@@ -67,7 +67,7 @@ run("spawn", #{count := Count, chunk := Chunk}) ->
 
 run("send", #{count := Count, senders := Senders}) ->
     Driver = self(),
-    Receiver = spawn_link(fun() -> add(0) end),
+    Receiver = spawn_receiver(fun() -> add(0) end),
     Share = fun(Sender) -> Count * Sender div Senders end,
     Start = clock(),
     [spawn_link(fun() -> send_all(Receiver, Share(Sender), Share(Sender + 1)),
@@ -90,9 +90,7 @@ run("call", #{count := Count, callees := CalleeCount, samples := Samples}) ->
     {Replies, Seed1} = call_all(Count, Callees, Seed, 0),
     Elapsed = clock() - Start,
     {Correct, Latencies} = sample(Samples, Callees, Seed1, 0, []),
-    Sorted = list_to_tuple(lists:sort(Latencies)),
-    At = fun(Quantile) -> element(max(1, ceil(Quantile * Samples)), Sorted) end,
-    {[{round_trip_ns, Elapsed / Count}, {p50_ns, At(0.5)}, {p99_ns, At(0.99)}],
+    {[{round_trip_ns, Elapsed / Count} | percentiles(Latencies)],
      [{"correct replies", Warm + Replies + Correct, CalleeCount + Count + Samples}]};
 
 %% === churn ===
@@ -125,7 +123,105 @@ run("sleep", #{count := Count, seconds := Seconds}) ->
      [{"processes that were started", length(Processes), Count},
       {"processes that timed out", atomics:get(Tally, 1), Count},
       {"the sum of their states", atomics:get(Tally, 2), Count * (Count - 1) div 2},
-      {"processes that timed out early", atomics:get(Tally, 3), 0}]}.
+      {"processes that timed out early", atomics:get(Tally, 3), 0}]};
+
+%% === pairs and ring ===
+
+run("pairs", #{count := Count, pairs := Pairs}) ->
+    {Elapsed, Checks} = relay(Count, Pairs, 2),
+    {[{message_ns, Elapsed / Count}], Checks};
+
+run("ring", #{count := Count, processes := Size}) ->
+    {Elapsed, Checks} = relay(Count, 1, Size),
+    {[{wall_s, Elapsed / 1.0e9}, {hop_ns, Elapsed / Count}], Checks};
+
+%% === calls ===
+
+run("calls", #{count := Count, callers := Callers, callees := CalleeCount, samples := Samples}) ->
+    Callees = list_to_tuple([spawn_link(fun reply/0) || _ <- lists:seq(1, CalleeCount)]),
+    Warm = lists:sum([call(element(I, Callees), I) || I <- lists:seq(1, CalleeCount)]),
+    Start = clock(),
+    start_callers(Callers, Callees, fun(Callee, Caller) ->
+        call_all(share(Count, Caller, Callers), {Callee}, none, 0)
+    end),
+    {Finished, Replies, _} = await_callers(Callers, 0, 0, []),
+    Elapsed = clock() - Start,
+    start_callers(Callers, Callees, fun(Callee, Caller) ->
+        sample(share(Samples, Caller, Callers), {Callee}, none, 0, [])
+    end),
+    {Sampled, Correct, Latencies} = await_callers(Callers, 0, 0, []),
+    {[{round_trip_ns, Elapsed / Count} | percentiles(Latencies)],
+     [{"callers that finished, in two rounds", Finished + Sampled, 2 * Callers},
+      {"correct replies", Warm + Replies + Correct, CalleeCount + Count + Samples},
+      {"calls that were timed separately", length(Latencies), Samples}]};
+
+%% === fan ===
+
+run("fan", #{count := Count, receivers := Receivers, chunk := Chunk, settle := Settle}) ->
+    Chunks = chunks(Receivers, Chunk, Count),
+    {Sender, Tally} = start_sender(Chunks, fun open/0, fun() -> ok end),
+    Start = clock(),
+    Sender ! go,
+    receive all_received -> ok after 300_000 -> ok end,
+    Elapsed = clock() - Start,
+    timer:sleep(Settle * 1000),
+    {[{delivered_ns, Elapsed / Count}, {rss_after_bytes, resident_bytes()}],
+     received_in_order(Chunks, Tally)};
+
+%% === burst ===
+
+run("burst", #{count := Count, receivers := Receivers, settle := Settle}) ->
+    Driver = self(),
+    Chunks = chunks(Receivers, 0, Count),
+    %% A receiver that has received its first number waits for this message, whatever else arrives.
+    Latch = fun() -> receive open -> ok end end,
+    {Sender, Tally} = start_sender(Chunks, Latch, fun() -> Driver ! sent end),
+    ResidentBefore = resident_bytes(),
+    Sender ! go,
+    receive sent -> ok after 300_000 -> ok end,
+    Resident = resident_bytes(),
+    Sender ! open,
+    receive all_received -> ok after 300_000 -> ok end,
+    Peak = peak_resident_bytes(),
+    timer:sleep(Settle * 1000),
+    {[{bytes_per_message, max(0, Resident - ResidentBefore) / Count},
+      {peak_rss_bytes, Peak},
+      {rss_after_bytes, resident_bytes()}],
+     received_in_order(Chunks, Tally)};
+
+%% === fairness ===
+
+run("fairness", #{count := Count, flooders := FlooderCount, pause := Pause}) ->
+    %% Flooders that have run and the sum of their indices, flooders that have stopped and the sum of
+    %% their messages, messages in the wrong order, and 1 as soon as the flooders are to stop.
+    Tally = atomics:new(6, [{signed, false}]),
+    Shared = {Tally, FlooderCount, self()},
+    Callee = spawn_link(fun reply/0),
+    Flooders = [spawn_receiver(fun() -> flood(0, Index, Shared) end)
+                || Index <- lists:seq(0, FlooderCount - 1)],
+    Start = clock(),
+    lists:foreach(fun(Flooder) -> Flooder ! 0 end, Flooders),
+    receive all_running -> ok after 300_000 -> ok end,
+    {Replies, Latencies} = call_seldom(Count, Pause, Callee, 0, []),
+    atomics:put(Tally, 6, 1),
+    receive all_stopped -> ok after 300_000 -> ok end,
+    Flooded = clock() - Start,
+    {percentiles(Latencies) ++ [{message_ns, Flooded / max(1, atomics:get(Tally, 4))}],
+     [{"correct replies", Replies, Count},
+      {"flooders that ran", atomics:get(Tally, 1), FlooderCount},
+      {"the sum of their numbers", atomics:get(Tally, 2), FlooderCount * (FlooderCount - 1) div 2},
+      {"flooders that stopped", atomics:get(Tally, 3), FlooderCount},
+      {"messages received in the wrong order", atomics:get(Tally, 5), 0}]};
+
+%% === skynet ===
+
+run("skynet", #{count := Count}) ->
+    Driver = self(),
+    Start = clock(),
+    spawn_link(fun() -> tree(Driver, 0, Count) end),
+    Sum = receive {sum, Received} -> Received after 300_000 -> -1 end,
+    Elapsed = clock() - Start,
+    {[{wall_s, Elapsed / 1.0e9}], [{"the sum", Sum, Count * (Count - 1) div 2}]}.
 
 %% An exit counts as observed when the process evaluates its last expression; nothing that the
 %% process holds is used after that.
@@ -257,6 +353,233 @@ guest(State, Due, Tally, Driver) ->
 
 pick({_}, Seed) -> {1, Seed};
 pick(Callees, Seed) -> rand:uniform_s(tuple_size(Callees), Seed).
+
+%% Starts a receiver, in the sense of src/workloads/receiver.rs. In the row `erlang-tuned` its queue is
+%% off its heap.
+spawn_receiver(Receive) ->
+    Where = case os:getenv("MESSAGE_QUEUE_DATA") of "off_heap" -> off_heap; _ -> on_heap end,
+    spawn_opt(Receive, [link, {message_queue_data, Where}]).
+
+%% The number of units that a part gets of Count; two parts differ by at most one.
+share(Count, Part, Parts) -> Count * (Part + 1) div Parts - Count * Part div Parts.
+
+percentiles(Latencies) ->
+    Sorted = list_to_tuple(lists:sort(Latencies)),
+    At = fun(Quantile) -> element(max(1, ceil(Quantile * tuple_size(Sorted))), Sorted) end,
+    [{p50_ns, At(0.5)}, {p99_ns, At(0.99)}].
+
+%% Passes Count messages through rings of processes, each ring its share. A process adds one to the
+%% number that it receives, and sends it on.
+relay(Count, Rings, Size) ->
+    Misplaced = atomics:new(1, [{signed, false}]),
+    Firsts = [{start_ring(Size, share(Count, Ring, Rings), Misplaced), share(Count, Ring, Rings)}
+              || Ring <- lists:seq(0, Rings - 1)],
+    %% A ring without a share of the messages does not begin.
+    Begun = [First || {First, Messages} <- Firsts, Messages > 0],
+    Start = clock(),
+    lists:foreach(fun(First) -> First ! 0 end, Begun),
+    {Finished, Passed} = await_rings(length(Begun), 0, 0),
+    Elapsed = clock() - Start,
+    {Elapsed,
+     [{"rings that finished", Finished, length(Begun)},
+      {"messages passed on", Passed, Count},
+      {"messages received in the wrong order", atomics:get(Misplaced, 1), 0}]}.
+
+start_ring(Size, Messages, Misplaced) ->
+    Driver = self(),
+    Links = [spawn_receiver(fun() ->
+                 receive {next, Next} -> pass(Next, Place, Size, Messages, Driver, Misplaced) end
+             end)
+             || Place <- lists:seq(0, Size - 1)],
+    First = hd(Links),
+    lists:foreach(fun({Link, Next}) -> Link ! {next, Next} end,
+                  lists:zip(Links, tl(Links) ++ [First])),
+    First.
+
+pass(Next, Due, Size, Messages, Driver, Misplaced) ->
+    receive
+        Value when is_integer(Value) ->
+            note(Value, Due, Misplaced, 1),
+            case Value + 1 of
+                Messages -> Driver ! {finished, Messages};
+                Sent -> Next ! Sent
+            end,
+            pass(Next, Value + Size, Size, Messages, Driver, Misplaced)
+    end.
+
+%% Counts a number that is received in the wrong order.
+note(Due, Due, _, _) -> ok;
+note(_, _, Tally, Index) -> atomics:add(Tally, Index, 1).
+
+await_rings(Begun, Begun, Passed) -> {Begun, Passed};
+await_rings(Begun, Finished, Passed) ->
+    receive
+        {finished, Messages} -> await_rings(Begun, Finished + 1, Passed + Messages)
+    after 300_000 -> {Finished, Passed}
+    end.
+
+%% Starts callers, each with its own callee or some with the same.
+start_callers(Callers, Callees, Calls) ->
+    Driver = self(),
+    lists:foreach(fun(Caller) ->
+        Callee = element(Caller rem tuple_size(Callees) + 1, Callees),
+        spawn_link(fun() -> Driver ! {called, Calls(Callee, Caller)} end)
+    end, lists:seq(0, Callers - 1)).
+
+%% Returns the number of callers that finished, of their correct replies, and the latencies.
+await_callers(0, Finished, Replies, Latencies) -> {Finished, Replies, Latencies};
+await_callers(Left, Finished, Replies, Latencies) ->
+    receive
+        {called, {Correct, Timed}} when is_list(Timed) ->
+            await_callers(Left - 1, Finished + 1, Replies + Correct, Timed ++ Latencies);
+        {called, {Correct, _Seed}} ->
+            await_callers(Left - 1, Finished + 1, Replies + Correct, Latencies)
+    after 300_000 -> {Finished, Replies, Latencies}
+    end.
+
+%% The first chunk, one number for each receiver, then Count numbers in chunks that are a multiple of
+%% the receivers; in a single chunk if Chunk is zero.
+chunks(Receivers, 0, Count) -> {Receivers, Receivers + Count, Receivers + Count};
+chunks(Receivers, Chunk, Count) ->
+    {Receivers, (Chunk + Receivers - 1) div Receivers * Receivers, Receivers + Count}.
+
+%% The end of the chunk that begins with a number.
+chunk_end(0, {Receivers, _, Total}) -> min(Receivers, Total);
+chunk_end(Begin, {_, Chunk, Total}) -> min(Begin + Chunk, Total).
+
+%% Starts the sender of `fan` and `burst`, which starts the receivers; returns when they have received
+%% the first chunk. The sender sends the other chunks when it is told to `go`. After its first number
+%% a receiver runs Latch, and after each further chunk the sender runs Sent.
+start_sender(Chunks, Latch, Sent) ->
+    %% Reports of the receivers, the sum of their numbers, the reports due, and numbers in the wrong
+    %% order.
+    Tally = atomics:new(4, [{signed, false}]),
+    Driver = self(),
+    Sender = spawn_link(fun() ->
+        Receivers = start_collectors(Chunks, Latch, Tally),
+        Next = send_chunk(0, Chunks, Receivers, Tally),
+        receive received -> ok after 300_000 -> ok end,
+        Driver ! ready,
+        receive go -> ok end,
+        send_chunks(Next, Chunks, Receivers, Tally, Sent),
+        Driver ! all_received
+    end),
+    receive ready -> ok end,
+    {Sender, Tally}.
+
+start_collectors({Receivers, _, _} = Chunks, Latch, Tally) ->
+    Sender = self(),
+    [spawn_receiver(fun() ->
+         First = receive Value when is_integer(Value) -> Value end,
+         note(First, Index, Tally, 4),
+         report(First, Tally, Sender),
+         Latch(),
+         collect(First + Receivers, chunk_end(Receivers, Chunks), 0, Chunks, Tally, Sender)
+     end)
+     || Index <- lists:seq(0, Receivers - 1)].
+
+%% A receiver reports once per chunk.
+collect(Due, End, Sum, {Receivers, _, _} = Chunks, Tally, Sender) ->
+    receive
+        Value when is_integer(Value) ->
+            note(Value, Due, Tally, 4),
+            case Value + Receivers of
+                Next when Next >= End ->
+                    report(Sum + Value, Tally, Sender),
+                    collect(Next, chunk_end(End, Chunks), 0, Chunks, Tally, Sender);
+                Next -> collect(Next, End, Sum + Value, Chunks, Tally, Sender)
+            end
+    end.
+
+report(Sum, Tally, Sender) ->
+    atomics:add(Tally, 2, Sum),
+    Count = atomics:add_get(Tally, 1, 1),
+    case atomics:get(Tally, 3) of
+        Count -> Sender ! received;
+        _ -> ok
+    end.
+
+%% Only with a latch does a message `open` come, and before anything is received.
+send_chunks(Total, {_, _, Total}, _, _, _) -> ok;
+send_chunks(Begin, Chunks, Receivers, Tally, Sent) ->
+    End = send_chunk(Begin, Chunks, Receivers, Tally),
+    Sent(),
+    receive
+        received -> ok;
+        open ->
+            lists:foreach(fun(Receiver) -> Receiver ! open end, Receivers),
+            receive received -> ok after 300_000 -> ok end
+    after 300_000 -> ok
+    end,
+    send_chunks(End, Chunks, Receivers, Tally, Sent).
+
+send_chunk(Begin, {Count, _, _} = Chunks, Receivers, Tally) ->
+    End = chunk_end(Begin, Chunks),
+    %% Every chunk begins with the first receiver; the last chunk may not reach all of them.
+    atomics:add(Tally, 3, min(Count, End - Begin)),
+    send_round(Begin, End, Receivers, Receivers),
+    End.
+
+send_round(End, End, _, _) -> ok;
+send_round(Value, End, [], Receivers) -> send_round(Value, End, Receivers, Receivers);
+send_round(Value, End, [Receiver | Rest], Receivers) ->
+    Receiver ! Value,
+    send_round(Value + 1, End, Rest, Receivers).
+
+received_in_order({_, _, Total}, Tally) ->
+    [{"the sum received", atomics:get(Tally, 2), Total * (Total - 1) div 2},
+     {"messages received in the wrong order", atomics:get(Tally, 4), 0}].
+
+%% The latch of `fan`, which is always open.
+open() -> ok.
+
+flood(Due, Index, {Tally, Flooders, Driver} = Shared) ->
+    receive
+        Value when is_integer(Value) ->
+            note(Value, Due, Tally, 5),
+            case Value of
+                0 -> count_flooder(1, Index, Flooders, Tally, Driver, all_running);
+                _ -> ok
+            end,
+            case atomics:get(Tally, 6) of
+                1 -> count_flooder(3, Value + 1, Flooders, Tally, Driver, all_stopped);
+                0 -> self() ! Value + 1
+            end,
+            flood(Value + 1, Index, Shared)
+    end.
+
+count_flooder(At, Value, Flooders, Tally, Driver, Complete) ->
+    atomics:add(Tally, At + 1, Value),
+    case atomics:add_get(Tally, At, 1) of
+        Flooders -> Driver ! Complete;
+        _ -> ok
+    end.
+
+call_seldom(0, _, _, Replies, Latencies) -> {Replies, Latencies};
+call_seldom(Left, Pause, Callee, Replies, Latencies) ->
+    timer:sleep(Pause),
+    Start = clock(),
+    Right = call(Callee, Left),
+    call_seldom(Left - 1, Pause, Callee, Replies + Right, [clock() - Start | Latencies]).
+
+%% A process of the tree: it sends the sum of its leaves to its parent, and exits.
+tree(Parent, Leaf, End) when End - Leaf =:= 1 -> Parent ! {sum, Leaf};
+tree(Parent, Begin, End) ->
+    Node = self(),
+    Count = End - Begin,
+    Parts = min(Count, 10),
+    start_children(0, Parts, Count, Begin, Node),
+    Parent ! {sum, add_children(Parts, 0)}.
+
+start_children(Parts, Parts, _, _, _) -> ok;
+start_children(Part, Parts, Count, Begin, Node) ->
+    First = Begin + Count * Part div Parts,
+    End = Begin + Count * (Part + 1) div Parts,
+    spawn(fun() -> tree(Node, First, End) end),
+    start_children(Part + 1, Parts, Count, Begin, Node).
+
+add_children(0, Sum) -> Sum;
+add_children(Left, Sum) -> receive {sum, Part} -> add_children(Left - 1, Sum + Part) end.
 
 %% === clock and memory ===
 

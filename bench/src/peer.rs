@@ -32,8 +32,11 @@ pub(crate) enum Program {
     Script {
         interpreter: &'static str,
         script: &'static str,
-        /// Environment variables for the interpreter, in addition to the arguments.
-        environment: fn(&Settings) -> Vec<(&'static str, String)>,
+        /// Number of processes that the workload starts, at most.
+        processes: fn(&Settings) -> u64,
+        /// Environment variables for the interpreter, in addition to the arguments, given the number
+        /// of processes and of workers.
+        environment: fn(u64, usize) -> Vec<(&'static str, String)>,
     },
 }
 
@@ -136,9 +139,9 @@ impl Peer {
                 command.args(["peer", self.runtime]);
                 Ok(command)
             }
-            Program::Script { interpreter, script, environment } => {
+            Program::Script { interpreter, script, processes, environment } => {
                 let mut command = Command::new(interpreter);
-                command.envs(environment(settings));
+                command.envs(environment(processes(settings), settings.workers));
                 command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(script));
                 Ok(command)
             }

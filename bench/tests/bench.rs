@@ -480,6 +480,7 @@ fn the_list_names_every_workload_key_and_runtime() {
         "tokio-recv-many",
         "tokio-current-thread",
         "tokio-channels",
+        "erlang-tuned",
         "receivers=100",
         "store-mega",
         "store-rest",
@@ -576,11 +577,34 @@ fn erlang_does_the_same_work_where_it_is_installed() {
         &["call", "--count", "1000", "--set", "callees=10", "--set", "samples=100"],
         &["churn", "--count", "1000", "--set", "warmup=100"],
         &["sleep", "--count", "1000", "--set", "seconds=1"],
+        &["pairs", "--count", "20000", "--set", "pairs=100"],
+        &["pairs", "--count", "3", "--set", "pairs=5"],
+        &["ring", "--count", "7", "--set", "processes=50"],
+        &["ring", "--count", "1000", "--set", "processes=1"],
+        &["calls", "--count", "5000", "--set", "samples=500", "--set", "callees=7"],
+        &["calls", "--count", "3", "--set", "samples=1", "--set", "callers=5"],
+        &["fan", "--count", "50000", "--set", "settle=0"],
+        &[
+            "fan",
+            "--count",
+            "1234",
+            "--set",
+            "chunk=100",
+            "--set",
+            "receivers=7",
+            "--set",
+            "settle=0",
+        ],
+        &["fan", "--count", "3", "--set", "receivers=7", "--set", "settle=0"],
+        &["burst", "--count", "50000", "--set", "settle=0"],
+        &["fairness", "--count", "5", "--set", "flooders=50"],
+        &["skynet", "--count", "12345"],
+        &["skynet", "--count", "1"],
     ] {
-        let command = ["run", "--runtime", "erlang,tokio", "--runs", "1", "--json"];
+        let command = ["run", "--runtime", "erlang,erlang-tuned,tokio", "--runs", "1", "--json"];
         let output = output(bench(&[&command[..], arguments].concat()));
-        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        assert_eq!(status(&output), 0, "{arguments:?}: {}", stderr(&output));
         let absent = stderr(&output).contains("erlang: absent");
-        assert_eq!(json_rows(&output).len(), if absent { 1 } else { 2 });
+        assert_eq!(json_rows(&output).len(), if absent { 1 } else { 3 });
     }
 }

@@ -66,7 +66,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
                 measure_on(Tellus { driver }, settings)
             })
         }),
-        runtimes::erlang::PEER,
+        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
+        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 

@@ -62,7 +62,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
                 measure(Tellus { driver }, settings)
             })
         }),
-        runtimes::erlang::PEER,
+        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
+        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 

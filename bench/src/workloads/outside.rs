@@ -24,7 +24,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Key { kind: Kind::Number(50_000), ..clients::SAMPLES },
     ],
     metrics: clients::METRICS,
-    peers: &shape::peers::<Outside>(),
+    peers: &shape::rust_peers::<Outside>(),
 };
 
 struct Outside;

@@ -64,23 +64,28 @@ impl ShapeHost for Ractor {
     }
 }
 
-/// The peers of a shape: every runtime that has a [`ShapeHost`].
-pub(super) const fn peers<S: Shape>() -> [Peer; 7] {
-    let [throng, tokio, recv_many, current_thread, kameo, ractor] = yielding_peers::<S>();
-    let actix = runtimes::actix::peer(|settings| {
-        let measure = |settings| S::measure(Actix, settings);
-        if S::OUTSIDE {
-            runtimes::actix::drive_outside(settings, measure)
-        } else {
-            runtimes::actix::drive(settings, measure)
-        }
-    });
-    [throng, tokio, recv_many, current_thread, actix, kameo, ractor]
+/// The peers of a shape: every runtime that has a [`ShapeHost`], and Erlang, whose script must
+/// implement the shape.
+pub(super) const fn peers<S: Shape>() -> [Peer; 9] {
+    let [throng, tokio, recv_many, current_thread, actix, kameo, ractor] = rust_peers::<S>();
+    let [erlang, erlang_tuned] = erlang_peers::<S>();
+    [throng, tokio, recv_many, current_thread, actix, kameo, ractor, erlang, erlang_tuned]
 }
 
 /// The peers of a shape whose processes never run out of messages. An actix actor handles messages
 /// until its mailbox is empty, so it would keep its thread for ever.
-pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 6] {
+pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 8] {
+    let [throng, tokio, recv_many, current_thread, _, kameo, ractor] = rust_peers::<S>();
+    let [erlang, erlang_tuned] = erlang_peers::<S>();
+    [throng, tokio, recv_many, current_thread, kameo, ractor, erlang, erlang_tuned]
+}
+
+const fn erlang_peers<S: Shape>() -> [Peer; 2] {
+    [runtimes::erlang::peer(S::processes), runtimes::erlang::tuned_peer(S::processes)]
+}
+
+/// The peers of a shape in Rust: every runtime that has a [`ShapeHost`].
+pub(super) const fn rust_peers<S: Shape>() -> [Peer; 7] {
     [
         runtimes::throng::peer(|settings| {
             let processes = S::processes(settings);
@@ -100,6 +105,14 @@ pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 6] {
                 runtimes::tokio::drive_current_thread_outside(settings, measure)
             } else {
                 runtimes::tokio::drive_current_thread(settings, measure)
+            }
+        }),
+        runtimes::actix::peer(|settings| {
+            let measure = |settings| S::measure(Actix, settings);
+            if S::OUTSIDE {
+                runtimes::actix::drive_outside(settings, measure)
+            } else {
+                runtimes::actix::drive(settings, measure)
             }
         }),
         runtimes::kameo::peer(|settings| {

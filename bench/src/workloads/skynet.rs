@@ -39,6 +39,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tokio::current_thread_peer(|settings| {
             runtimes::tokio::drive_current_thread(settings, tokio::measure)
         }),
+        runtimes::erlang::peer(|settings| processes(settings.count)),
+        runtimes::erlang::tuned_peer(|settings| processes(settings.count)),
     ],
 };
 

@@ -48,7 +48,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),
         runtimes::tellus::peer(tellus::run),
-        runtimes::erlang::PEER,
+        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
+        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 
