@@ -53,7 +53,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             runtimes::tokio::drive(settings, |settings| measure_on(Tokio(Recv), settings))
         }),
         runtimes::actix::peer(|settings| {
-            runtimes::actix::drive(settings, |settings| measure_on(Actix, settings))
+            runtimes::actix::drive(settings, |settings| measure_on(Actix::default(), settings))
         }),
         runtimes::kameo::peer(|settings| {
             runtimes::kameo::drive(settings, |settings| measure_on(Kameo, settings))

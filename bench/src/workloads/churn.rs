@@ -49,7 +49,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             runtimes::tokio::drive(settings, |settings| measure(Tokio(Recv), settings))
         }),
         runtimes::actix::peer(|settings| {
-            runtimes::actix::drive(settings, |settings| measure(Actix, settings))
+            runtimes::actix::drive(settings, |settings| measure(Actix::default(), settings))
         }),
         runtimes::kameo::peer(|settings| {
             runtimes::kameo::drive(settings, |settings| measure(Kameo, settings))

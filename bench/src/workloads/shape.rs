@@ -1,6 +1,8 @@
 //! A shape: a workload that is written once for all hosts, in terms of services, receivers and
 //! clients, and so needs no file per runtime.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::receiver::ReceiverHost;
 use super::service::Host;
 use super::service::actix::Actix;
@@ -48,7 +50,9 @@ impl<T: Take> ShapeHost for Tokio<T> {
 
 impl ShapeHost for Actix {
     async fn run(&self, client: impl Future<Output = ()> + Send + 'static) {
-        runtimes::actix::run(client);
+        /// Number of clients run so far.
+        static RUN: AtomicUsize = AtomicUsize::new(0);
+        runtimes::actix::run(&self.arbiters, RUN.fetch_add(1, Ordering::Relaxed), client);
     }
 }
 
@@ -66,10 +70,14 @@ impl ShapeHost for Ractor {
 
 /// The peers of a shape: every runtime that has a [`ShapeHost`], and Erlang, whose script must
 /// implement the shape.
-pub(super) const fn peers<S: Shape>() -> [Peer; 9] {
+pub(super) const fn peers<S: Shape>() -> [Peer; 10] {
     let [throng, tokio, recv_many, current_thread, actix, kameo, ractor] = rust_peers::<S>();
-    let [erlang, erlang_tuned] = erlang_peers::<S>();
-    [throng, tokio, recv_many, current_thread, actix, kameo, ractor, erlang, erlang_tuned]
+    let [erlang, tuned] = erlang_peers::<S>();
+    let arbiters = runtimes::actix::arbiters_peer(|settings| {
+        let measure = |arbiters, settings| S::measure(Actix { arbiters }, settings);
+        runtimes::actix::drive_on_arbiters(settings, measure)
+    });
+    [throng, tokio, recv_many, current_thread, actix, arbiters, kameo, ractor, erlang, tuned]
 }
 
 /// The peers of a shape whose processes never run out of messages. An actix actor handles messages
@@ -108,7 +116,7 @@ pub(super) const fn rust_peers<S: Shape>() -> [Peer; 7] {
             }
         }),
         runtimes::actix::peer(|settings| {
-            let measure = |settings| S::measure(Actix, settings);
+            let measure = |settings| S::measure(Actix::default(), settings);
             if S::OUTSIDE {
                 runtimes::actix::drive_outside(settings, measure)
             } else {

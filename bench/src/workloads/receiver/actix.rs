@@ -1,6 +1,7 @@
 //! Receivers in actix: `do_send`, which ignores the mailbox's capacity. An actor starts empty, and
 //! its first message brings the receiver, which may have the addresses of other actors. At a latch
-//! the actor's context waits, so that the actor takes no message.
+//! the actor's context waits, so that the actor takes no message. Where there are several arbiters,
+//! each has receivers that follow each other.
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
 
@@ -50,7 +51,9 @@ impl ReceiverHost for Actix {
         count: u64,
         mut make: impl FnMut(usize, &[Self::Mailbox<R>]) -> R + Send,
     ) -> Vec<Self::Mailbox<R>> {
-        let mailboxes: Vec<_> = (0..count).map(|_| Inbox(None).start()).collect();
+        let mailboxes: Vec<_> = (0..count as usize)
+            .map(|index| self.arbiters.start(self.arbiters.index_of(index, count), Inbox(None)))
+            .collect();
         for (index, mailbox) in mailboxes.iter().enumerate() {
             mailbox.do_send(Begin(make(index, &mailboxes)));
         }

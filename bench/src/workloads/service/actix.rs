@@ -1,11 +1,21 @@
-//! Services in actix: `Addr::send`, awaited. An actor stops when its last address is dropped.
+//! Services in actix: `Addr::send`, awaited. An actor stops when its last address is dropped. Where
+//! there are several arbiters, each service is on the next.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::{Actor, Addr, Context, Handler, Message};
 
 use super::{Host, Service};
+use crate::runtimes::actix::Arbiters;
 
-#[derive(Clone)]
-pub(in super::super) struct Actix;
+/// actix, with the arbiters among which it spreads actors.
+#[derive(Clone, Default)]
+pub(in super::super) struct Actix {
+    pub(in super::super) arbiters: Arbiters,
+}
+
+/// Number of services started so far.
+static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 pub(in super::super) struct Server<S>(S);
 
@@ -29,7 +39,7 @@ impl Host for Actix {
     type Address<S: Service> = Addr<Server<S>>;
 
     async fn start<S: Service>(&self, service: S) -> Self::Address<S> {
-        Server(service).start()
+        self.arbiters.start(STARTED.fetch_add(1, Ordering::Relaxed), Server(service))
     }
 
     async fn call<S: Service>(&self, process: &Self::Address<S>, value: u64) -> Option<u64> {
