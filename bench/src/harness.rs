@@ -7,11 +7,14 @@
 //! - A run during which the hypervisor took more than [`STEAL_MAX`] of the machine's time is repeated,
 //!   up to [`REPEATS_MAX`] times, so that such a run is not mistaken for a slow one. The share that
 //!   remained is part of the row.
+//! - A run's own account of its peak memory must be that of its parent: a metric of that name is
+//!   compared with the kernel's account of the process.
 //! - Failures are never dropped: a failed check, a crash or garbled output in any run, the warm-up
 //!   included, makes the row unverified.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::memory;
 use crate::outcome::Line;
 use crate::peer::{Peer, RunError};
 use crate::settings::Settings;
@@ -95,9 +98,11 @@ fn run_undisturbed(peer: &Peer, request: &Request) -> Result<(Line, Usage), RunE
     let mut repeats = 0;
     loop {
         let meter = Meter::start();
-        let mut line = peer.run(request.workload, &request.settings)?;
-        let usage = meter.stop();
+        let (mut line, used) = peer.run(request.workload, &request.settings)?;
+        let usage = meter.stop(used);
         failures.append(&mut line.failures);
+        let peak = line.metrics.get(memory::PEAK).and_then(serde_json::Value::as_f64);
+        failures.extend(peak.and_then(|peak| usage.doubt(peak)));
         if repeats == REPEATS_MAX || usage.steal.is_none_or(|steal| steal <= STEAL_MAX) {
             return Ok((Line { failures, ..line }, usage));
         }

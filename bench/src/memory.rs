@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use crate::settings::{Key, Kind, Settings};
 
+/// Name of the metric for the peak of resident memory.
+pub(crate) const PEAK: &str = "peak_rss_bytes";
+
 /// Time after which memory that is no longer needed should have been given back.
 pub(crate) const SETTLE: Key = Key {
     name: "settle",

@@ -6,9 +6,11 @@
 //! peer in another language is a script, run by an interpreter that must be installed.
 
 use std::env;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
+
+use wait4::{ResUse, ResourceUsage, Wait4};
 
 use crate::outcome::{Line, Outcome};
 use crate::settings::Settings;
@@ -61,6 +63,9 @@ pub(crate) enum RunError {
     /// The peer could not be started.
     #[error("could not be started")]
     Start(#[source] io::Error),
+    /// The peer's output or end could not be awaited.
+    #[error("could not be awaited")]
+    Lost(#[source] io::Error),
     /// The peer failed without a result; its standard error has the reason.
     #[error("failed without a result ({0})")]
     Died(ExitStatus),
@@ -90,11 +95,16 @@ impl Peer {
         Peer { words, ..self }
     }
 
-    /// Runs the workload once in a fresh process and waits for its line.
+    /// Runs the workload once in a fresh process and waits for its line and its end; returns also the
+    /// resources that the process used.
     ///
     /// # Errors
     /// See [`RunError`]. A failed verification is not an error: the line reports it.
-    pub(crate) fn run(&self, workload: &Workload, settings: &Settings) -> Result<Line, RunError> {
+    pub(crate) fn run(
+        &self,
+        workload: &Workload,
+        settings: &Settings,
+    ) -> Result<(Line, ResourceUsage), RunError> {
         if let Some(word) = settings.special_words().find(|word| !self.words.contains(word)) {
             return Err(RunError::Unsupported { word });
         }
@@ -105,17 +115,22 @@ impl Peer {
         for (key, value) in settings.keys() {
             command.arg("--set").arg(format!("{key}={value}"));
         }
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
-        let output = command.output().map_err(|error| match &self.program {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = command.spawn().map_err(|error| match &self.program {
             Program::Script { interpreter, .. } if error.kind() == io::ErrorKind::NotFound => {
                 RunError::Absent { interpreter }
             }
             _ => RunError::Start(error),
         })?;
-        if !output.status.success() {
-            return Err(RunError::Died(output.status));
+        let mut output = Vec::new();
+        if let Some(stdout) = &mut child.stdout {
+            stdout.read_to_end(&mut output).map_err(RunError::Lost)?;
         }
-        parse(&String::from_utf8_lossy(&output.stdout), workload)
+        let ResUse { status, rusage } = child.wait4().map_err(RunError::Lost)?;
+        if !status.success() {
+            return Err(RunError::Died(status));
+        }
+        Ok((parse(&String::from_utf8_lossy(&output), workload)?, rusage))
     }
 
     /// Runs the workload in this process: the child's side of [`Peer::run`]. Returns `None` for a

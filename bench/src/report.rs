@@ -27,7 +27,8 @@ struct JsonRow<'a> {
     cpu_s: Option<f64>,
     cores_used: Option<f64>,
     steal: Option<f64>,
-    /// The counted runs, in order: each run's metrics and its use of the processors.
+    max_rss_bytes: Option<f64>,
+    /// The counted runs, in order: each run's metrics and its use of the machine.
     runs: Vec<Map<String, Value>>,
     verified: bool,
 }
@@ -50,17 +51,23 @@ pub(crate) fn json_line(request: &Request, origin: &Origin, row: &Row) -> String
         cpu_s: row.median_usage(|usage| usage.cpu_s),
         cores_used: row.median_usage(|usage| usage.cores_used),
         steal: row.median_usage(|usage| usage.steal),
+        max_rss_bytes: row.median_usage(|usage| usage.max_rss_bytes),
         runs: row.runs.iter().map(run).collect(),
         verified: row.failures.is_empty(),
     };
     json!(row).to_string()
 }
 
-/// Formats a run: its metrics and its use of the processors.
+/// Formats a run: its metrics and its use of the machine.
 fn run(run: &CountedRun) -> Map<String, Value> {
     let mut fields = run.metrics.clone();
-    let Usage { cpu_s, cores_used, steal } = run.usage;
-    for (name, value) in [("cpu_s", cpu_s), ("cores_used", cores_used), ("steal", steal)] {
+    let Usage { cpu_s, cores_used, steal, max_rss_bytes } = run.usage;
+    for (name, value) in [
+        ("cpu_s", cpu_s),
+        ("cores_used", cores_used),
+        ("steal", steal),
+        ("max_rss_bytes", max_rss_bytes),
+    ] {
         fields.insert(name.to_owned(), value.into());
     }
     fields

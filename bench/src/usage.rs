@@ -1,49 +1,78 @@
-//! Processor time that a run used, and the time that the hypervisor took away meanwhile, as the Linux
-//! kernel accounts for them.
+//! Processor time and memory that a run used, as the kernel tells the parent of the run's process, and
+//! the time that the hypervisor took away meanwhile.
 
 use std::fs;
 use std::time::Instant;
 
-/// Ticks of the kernel's clock in a second, in every number below `/proc`.
-const TICKS_PER_S: f64 = 100.0;
+use wait4::ResourceUsage;
 
-/// A run's use of the processors. A value is absent outside Linux.
+use crate::memory;
+
+/// Part by which a run and its parent may differ about the peak of the run's memory.
+const PEAK_TOLERANCE: f64 = 0.05;
+
+/// Bytes by which both may differ in addition: the line is printed after the run has read its peak.
+const PEAK_TOLERANCE_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
+
+/// A run's use of the machine. A value is absent where the system does not tell it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
-    /// Processor time of the run's process, in seconds, to within a hundredth.
+    /// Processor time of the run's process, in seconds.
     pub(crate) cpu_s: Option<f64>,
     /// Processor time divided by the time that the run took.
     pub(crate) cores_used: Option<f64>,
     /// Share of the machine's time that the hypervisor gave to other machines.
     pub(crate) steal: Option<f64>,
+    /// Peak resident memory of the run's process, in bytes; at least the parent's own, which the
+    /// kernel passes on to the new process.
+    pub(crate) max_rss_bytes: Option<f64>,
 }
 
 /// A run under way.
 pub(crate) struct Meter {
     begun: Instant,
-    children: Option<u64>,
     machine: Option<Machine>,
 }
 
 impl Meter {
     /// Starts to measure, before the run's process is started.
     pub(crate) fn start() -> Meter {
-        Meter { begun: Instant::now(), children: children_ticks(), machine: machine_ticks() }
+        Meter { begun: Instant::now(), machine: machine_ticks() }
     }
 
     /// Returns the use since the start, after the run's process has ended.
-    pub(crate) fn stop(self) -> Usage {
+    pub(crate) fn stop(self, used: ResourceUsage) -> Usage {
         let elapsed = self.begun.elapsed().as_secs_f64();
-        let cpu_s = self
-            .children
-            .zip(children_ticks())
-            .map(|(before, after)| after.saturating_sub(before) as f64 / TICKS_PER_S);
+        let cpu_s = (used.utime + used.stime).as_secs_f64();
         let steal = self.machine.zip(machine_ticks()).map(|(before, after)| {
             let all = after.all.saturating_sub(before.all).max(1);
             after.stolen.saturating_sub(before.stolen) as f64 / all as f64
         });
-        Usage { cpu_s, cores_used: cpu_s.map(|cpu_s| cpu_s / elapsed), steal }
+        Usage {
+            cpu_s: Some(cpu_s),
+            cores_used: Some(cpu_s / elapsed),
+            steal,
+            max_rss_bytes: (used.maxrss > 0).then_some(used.maxrss as f64),
+        }
     }
+}
+
+impl Usage {
+    /// Compares the peak of resident memory that a run has read itself with the peak that its parent
+    /// was told; describes the difference if it is too large.
+    pub(crate) fn doubt(&self, peak: f64) -> Option<String> {
+        let own = memory::peak_resident_bytes().unwrap_or_default() as f64;
+        self.max_rss_bytes.filter(|seen| is_doubtful(peak, *seen, own)).map(|seen| {
+            format!("peak memory: {peak:.0} bytes by the run itself, {seen:.0} bytes by its parent")
+        })
+    }
+}
+
+/// Whether a peak contradicts the peak that the parent has seen, given the parent's own peak, below
+/// which the parent sees nothing.
+fn is_doubtful(peak: f64, seen: f64, own: f64) -> bool {
+    let tolerance = seen * PEAK_TOLERANCE + PEAK_TOLERANCE_BYTES;
+    peak > seen + tolerance || seen > peak.max(own) + tolerance
 }
 
 /// Ticks of all processors together since the machine was started.
@@ -53,22 +82,8 @@ struct Machine {
     stolen: u64,
 }
 
-/// Ticks of all processes that this process has started and that have ended.
-fn children_ticks() -> Option<u64> {
-    parse_children(&fs::read_to_string("/proc/self/stat").ok()?)
-}
-
 fn machine_ticks() -> Option<Machine> {
     parse_machine(&fs::read_to_string("/proc/stat").ok()?)
-}
-
-/// Adds up `cutime` and `cstime`, fields 16 and 17. The second field is the program's name in
-/// parentheses, which may contain spaces.
-fn parse_children(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_whitespace().skip(13);
-    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    Some(user + system)
 }
 
 /// Reads the first line: user, nice, system, idle, iowait, irq, softirq, steal; the times of guests
@@ -81,14 +96,11 @@ fn parse_machine(stat: &str) -> Option<Machine> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::process::Command;
 
-    #[test]
-    fn the_ticks_of_ended_children_follow_a_name_with_spaces_and_parentheses() {
-        let stat = "12 (a ) b) S 1 12 12 0 -1 4194304 9 8 7 6 100 200 30 4 20 0 1 0 5";
-        assert_eq!(parse_children(stat), Some(34));
-        assert_eq!(parse_children("12 (a) S"), None);
-    }
+    use wait4::Wait4;
+
+    use super::*;
 
     #[test]
     fn stolen_ticks_are_the_eighth_number_and_guests_are_not_counted_twice() {
@@ -102,11 +114,23 @@ mod tests {
     fn a_child_that_works_is_seen() {
         let meter = Meter::start();
         let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
-        let mut child = std::process::Command::new("sh");
-        assert!(child.args(["-c", busy]).status().expect("there is a shell").success());
-        let usage = meter.stop();
+        let child = Command::new("sh").args(["-c", busy]).spawn().expect("there is a shell");
+        let usage = meter.stop(child.wait4().expect("it is our child").rusage);
         assert!(usage.cpu_s.is_some_and(|seconds| seconds > 0.0), "{usage:?}");
         assert!(usage.cores_used.is_some_and(|cores| cores > 0.0), "{usage:?}");
         assert!(usage.steal.is_some_and(|share| (0.0..=1.0).contains(&share)), "{usage:?}");
+        assert!(usage.max_rss_bytes.is_some_and(|bytes| bytes > 1e5), "{usage:?}");
+        assert!(usage.doubt(1e12).is_some(), "{usage:?}");
+    }
+
+    #[test]
+    fn a_peak_is_doubtful_if_the_parent_saw_more_or_less() {
+        assert!(!is_doubtful(100e6, 101e6, 8e6));
+        assert!(!is_doubtful(101e6, 100e6, 8e6));
+        assert!(is_doubtful(100e6, 110e6, 8e6));
+        assert!(is_doubtful(110e6, 100e6, 8e6));
+        // A parent sees its own peak if the run stays below it.
+        assert!(!is_doubtful(2e6, 30e6, 30e6));
+        assert!(is_doubtful(60e6, 30e6, 30e6));
     }
 }

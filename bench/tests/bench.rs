@@ -86,7 +86,7 @@ fn check_on(
     for row in &rows {
         let keys: Vec<&String> = row.as_object().expect("a row is an object").keys().collect();
         let names = "workload runtime version commit machine params metrics cpu_s cores_used steal \
-                     runs verified";
+                     max_rss_bytes runs verified";
         assert_eq!(keys, names.split_whitespace().collect::<Vec<_>>());
         assert_eq!(row["workload"], workload);
         assert_eq!(row["verified"], true, "{row}");
@@ -125,6 +125,7 @@ fn check_runs(row: &Value, metrics: &[(&str, &str)]) {
             for name in ["cpu_s", "cores_used", "steal"] {
                 assert!(run[name].as_f64().is_some_and(|value| value >= 0.0), "{name}: {row}");
             }
+            assert!(run["max_rss_bytes"].as_f64().is_some_and(|bytes| bytes > 1e6), "{row}");
         }
     }
 }
@@ -506,9 +507,9 @@ fn the_list_names_every_workload_key_and_runtime() {
     }
 }
 
-/// Runs `send` on some runtimes, with `PATH` set to a single directory.
-fn send_with_path(runtimes: &str, path: &Path) -> Output {
-    let arguments = ["run", "send", "--runtime", runtimes, "--count", "1000", "--runs", "2"];
+/// Runs a workload on some runtimes, with `PATH` set to a single directory.
+fn run_with_path(workload: &str, runtimes: &str, path: &Path) -> Output {
+    let arguments = ["run", workload, "--runtime", runtimes, "--count", "1000", "--runs", "2"];
     let mut command = bench(&[&arguments[..], &["--json"]].concat());
     command.env("PATH", path);
     output(command)
@@ -517,14 +518,14 @@ fn send_with_path(runtimes: &str, path: &Path) -> Output {
 #[test]
 fn an_absent_runtime_is_named_and_does_no_harm() {
     let empty = tempfile::tempdir().expect("there is room for a directory");
-    let output = send_with_path("erlang,tokio", empty.path());
+    let output = run_with_path("send", "erlang,tokio", empty.path());
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     assert_eq!(stderr(&output).matches("erlang: absent").count(), 1, "{}", stderr(&output));
     let rows = json_rows(&output);
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0]["runtime"], "tokio");
 
-    let output = send_with_path("erlang", empty.path());
+    let output = run_with_path("send", "erlang", empty.path());
     assert_eq!(status(&output), 1, "nothing ran");
     assert!(stderr(&output).contains("erlang: absent"), "{}", stderr(&output));
 }
@@ -532,6 +533,12 @@ fn an_absent_runtime_is_named_and_does_no_harm() {
 /// Runs `send` with a shell script in place of Erlang's interpreter.
 #[cfg(unix)]
 fn send_with_fake_erlang(script: &str) -> Output {
+    with_fake_erlang("send", script)
+}
+
+/// Runs a workload with a shell script in place of Erlang's interpreter.
+#[cfg(unix)]
+fn with_fake_erlang(workload: &str, script: &str) -> Output {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = tempfile::tempdir().expect("there is room for a directory");
@@ -539,7 +546,7 @@ fn send_with_fake_erlang(script: &str) -> Output {
     std::fs::write(&interpreter, format!("#!/bin/sh\n{script}\n")).expect("there is room");
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&interpreter, executable).expect("the file is ours");
-    send_with_path("erlang", directory.path())
+    run_with_path(workload, "erlang", directory.path())
 }
 
 #[cfg(unix)]
@@ -579,6 +586,19 @@ fn a_peer_that_crashes_or_prints_no_result_is_not_verified() {
         let row = &json_rows(&output)[0];
         assert_eq!(row["verified"], false, "{script}");
         assert_eq!(row["metrics"].as_object().map(serde_json::Map::len), Some(0), "{script}");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_peer_that_misstates_its_peak_memory_is_not_verified() {
+    for (peak, verified) in [("1000000.0", true), ("1e9", false)] {
+        let line = format!(
+            r#"echo '{{"version":"0","workers":1,"metrics":{{"peak_rss_bytes":{peak},"finished_s":1.0}},"failures":[]}}'"#
+        );
+        let output = with_fake_erlang("sleep", &line);
+        assert_eq!(json_rows(&output)[0]["verified"], verified, "{}", stderr(&output));
+        assert_eq!(stderr(&output).contains("peak memory: "), !verified, "{}", stderr(&output));
     }
 }
 

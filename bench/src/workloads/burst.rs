@@ -71,7 +71,7 @@ async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcom
     let grown = resident.saturating_sub(resident_before) as f64;
     let mut outcome = Outcome::default();
     outcome.metric("bytes_per_message", grown / settings.count as f64);
-    outcome.metric("peak_rss_bytes", memory::peak_resident_bytes()? as f64);
+    outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
     outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
     chunks.check(&mut outcome);
     Ok(outcome)

@@ -116,7 +116,7 @@ async fn measure<S: SleepSteps>(steps: S, settings: Settings) -> io::Result<Outc
     drop(kept);
 
     let mut outcome = Outcome::default();
-    outcome.metric("peak_rss_bytes", memory::peak_resident_bytes()? as f64);
+    outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
     outcome.metric("finished_s", finished.as_secs_f64());
     outcome.check("processes that timed out", TIMED_OUT.count(), count);
     outcome.check("the sum of their states", TIMED_OUT.sum(), sum_below(count));

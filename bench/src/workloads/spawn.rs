@@ -141,7 +141,7 @@ async fn measure<S: SpawnSteps>(steps: S, settings: Settings) -> io::Result<Outc
     outcome.metric("spawn_ns", spawned.as_nanos() as f64 * each);
     outcome.metric("ready_ns", ready.as_nanos() as f64 * each);
     outcome.metric("bytes_per_process", resident.saturating_sub(resident_before) as f64 * each);
-    outcome.metric("peak_rss_bytes", memory::peak_resident_bytes()? as f64);
+    outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
     outcome.metric("exit_ns", exited.as_nanos() as f64 * each);
     outcome.check("processes that counted themselves", COUNTED.count(), count);
     outcome.check("the sum of their states", COUNTED.sum(), sum_below(count));
