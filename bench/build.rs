@@ -1,12 +1,25 @@
-//! Passes the versions of the measured packages, from the lock file, to the program.
+//! Passes the versions of the measured packages, from the lock file, to the program, and a mark of its
+//! sources.
 //!
 //! Sets `VERSION_<PACKAGE>` for every package named in [`PACKAGES`]. A package that is not in the
-//! lock file exactly once is a build error, since a row must not state a guessed version.
+//! lock file exactly once is a build error, since a row must not state a guessed version. Sets `BUILD`
+//! to the time of this build, which passes only if one of [`SOURCES`] has changed.
+
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
 const PACKAGES: [&str; 10] =
     ["throng", "tokio", "axum", "actix", "kameo", "ractor", "tellus", "heed", "redb", "fjall"];
+
+/// The files of the program besides the lock file.
+const SOURCES: [&str; 5] = [
+    "build.rs",
+    "src",
+    "../crates/throng/src",
+    "../crates/throng-macros/src",
+    "../crates/throng-store/src",
+];
 
 #[derive(Deserialize)]
 struct LockFile {
@@ -21,6 +34,11 @@ struct Package {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=Cargo.lock");
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed={source}");
+    }
+    let built = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    println!("cargo::rustc-env=BUILD={}", built.as_nanos());
     let lock: LockFile = toml::from_str(&std::fs::read_to_string("Cargo.lock")?)?;
     for measured in PACKAGES {
         let versions: Vec<&str> = lock

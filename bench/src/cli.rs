@@ -10,9 +10,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::harness::{self, Request};
 use crate::origin::Origin;
-use crate::peer::{Peer, Program};
+use crate::peer::{self, BUILD, Peer, Program};
 use crate::report;
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::{ALLOCATOR, Allocator, Key, Kind, Settings};
 use crate::workloads::{self, Workload};
 
 /// Measures throng beside other runtimes doing the same work.
@@ -33,6 +33,9 @@ enum Command {
     #[command(hide = true)]
     Peer {
         runtime: String,
+        /// Build of the program that starts this one, which must be its own
+        #[arg(long)]
+        build: Option<String>,
         #[command(flatten)]
         work: Work,
     },
@@ -83,27 +86,31 @@ enum UsageError {
     #[error(
         "unknown setting `{name}`; the settings of `{}` are {}",
         workload.name,
-        listed(workload.keys.iter().map(|key| key.name))
+        listed(workload.all_keys().map(|key| key.name))
     )]
     Key { name: String, workload: &'static Workload },
     #[error("invalid value `{value}` for `{}`; expected {}", key.name, key.kind)]
     Value { value: String, key: &'static Key },
     #[error(
         "invalid setting `{setting}`; expected KEY=VALUE, where KEY is one of {}",
-        listed(workload.keys.iter().map(|key| key.name))
+        listed(workload.all_keys().map(|key| key.name))
     )]
     Setting { setting: String, workload: &'static Workload },
 }
 
-/// Runs the command.
-pub(crate) fn main() -> ExitCode {
+/// Runs the command line of a program with this allocator.
+pub fn main(allocator: Allocator) -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) => run.request().map(|request| measure(&request, run.json)),
         Command::List => {
             list();
             Ok(ExitCode::SUCCESS)
         }
-        Command::Peer { runtime, work } => work.run_here(&runtime),
+        Command::Peer { build: Some(build), .. } if build != BUILD => {
+            eprintln!("{}", peer::STALE);
+            Ok(ExitCode::FAILURE)
+        }
+        Command::Peer { runtime, work, .. } => work.run_here(&runtime, allocator),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -155,8 +162,12 @@ impl Work {
     }
 
     /// Runs the workload once in this process: the child's side of a run.
-    fn run_here(&self, runtime: &str) -> Result<ExitCode, UsageError> {
+    fn run_here(&self, runtime: &str, allocator: Allocator) -> Result<ExitCode, UsageError> {
         let (workload, settings) = self.settings()?;
+        if settings.word(ALLOCATOR.name) != allocator.word() {
+            eprintln!("{runtime}: this program has the allocator `{}`", allocator.word());
+            return Ok(ExitCode::FAILURE);
+        }
         let peer = find_peer(workload, runtime)?;
         match peer.run_here(&settings) {
             Some(Ok(line)) => {
@@ -208,7 +219,7 @@ fn list() {
     for workload in workloads::ALL {
         println!("{}: {}", workload.name, workload.about);
         println!("  --count {} {}", workload.count, workload.counts);
-        for key in workload.keys {
+        for key in workload.all_keys() {
             match key.kind {
                 Kind::Text => println!("  --set {}=TEXT  {}", key.name, key.about),
                 Kind::Number(default) | Kind::Count(default) => {

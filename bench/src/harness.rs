@@ -77,7 +77,11 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
             if !peer_runs.left_out {
                 match run_undisturbed(peer_runs.peer, request) {
                     Ok((line, usage)) => peer_runs.note(line, usage, round > 0),
-                    Err(error @ (RunError::Absent { .. } | RunError::Unsupported { .. })) => {
+                    Err(
+                        error @ (RunError::Absent { .. }
+                        | RunError::NotBuilt
+                        | RunError::Unsupported { .. }),
+                    ) => {
                         progress.suspend(|| eprintln!("{runtime}: {error}"));
                         peer_runs.left_out = true;
                     }

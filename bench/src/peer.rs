@@ -7,14 +7,22 @@
 
 use std::env;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
 use wait4::{ResUse, ResourceUsage, Wait4};
 
 use crate::outcome::{Line, Outcome};
-use crate::settings::Settings;
+use crate::settings::{self, ALLOCATOR, Settings};
 use crate::workloads::Workload;
+
+/// A mark of the sources that this program was built from. `cargo run` builds a single program, so the
+/// program with another allocator may be older; it must not be measured as the same.
+pub(crate) const BUILD: &str = env!("BUILD");
+
+/// The error of a program whose [`BUILD`] differs from that of the program that starts it.
+pub(crate) const STALE: &str = "built from other sources than the program that started this one; \
+                                `cargo build` builds both";
 
 /// A runtime, by the name of its row, and its implementation of the workload that lists this peer.
 #[derive(Debug)]
@@ -57,6 +65,9 @@ pub(crate) enum RunError {
     /// The runtime is not installed: nothing was run, and nothing is wrong.
     #[error("absent: `{interpreter}` is not installed")]
     Absent { interpreter: &'static str },
+    /// The program with the allocator is not there: nothing was run, and nothing is wrong.
+    #[error("absent: no program with this allocator beside this one; `cargo build` builds it")]
+    NotBuilt,
     /// The peer does not support the value of a setting: nothing was run, and nothing is wrong.
     #[error("unsupported: this runtime has no `{word}` for this workload")]
     Unsupported { word: &'static str },
@@ -105,14 +116,14 @@ impl Peer {
         workload: &Workload,
         settings: &Settings,
     ) -> Result<(Line, ResourceUsage), RunError> {
-        if let Some(word) = settings.special_words().find(|word| !self.words.contains(word)) {
+        if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
             return Err(RunError::Unsupported { word });
         }
         let mut command = self.command(settings).map_err(RunError::Start)?;
         command.arg(workload.name);
         command.arg("--count").arg(settings.count.to_string());
         command.arg("--workers").arg(settings.workers.to_string());
-        for (key, value) in settings.keys() {
+        for (key, value) in self.keys(settings) {
             command.arg("--set").arg(format!("{key}={value}"));
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -120,6 +131,7 @@ impl Peer {
             Program::Script { interpreter, .. } if error.kind() == io::ErrorKind::NotFound => {
                 RunError::Absent { interpreter }
             }
+            Program::Here { .. } if error.kind() == io::ErrorKind::NotFound => RunError::NotBuilt,
             _ => RunError::Start(error),
         })?;
         let mut output = Vec::new();
@@ -147,11 +159,26 @@ impl Peer {
         Some(run(settings).map(|outcome| outcome.into_line(version, workers)))
     }
 
+    /// The name and value of every setting that concerns the peer: the allocator is none of a
+    /// script's.
+    pub(crate) fn keys(
+        &self,
+        settings: &Settings,
+    ) -> impl Iterator<Item = (&'static str, settings::Value)> {
+        let is_here = matches!(self.program, Program::Here { .. });
+        settings.keys().filter(move |(name, _)| is_here || *name != ALLOCATOR.name)
+    }
+
+    fn supports(&self, word: &str) -> bool {
+        let is_here = matches!(self.program, Program::Here { .. });
+        self.words.contains(&word) || is_here && ALLOCATOR.kind.parse(word).is_some()
+    }
+
     fn command(&self, settings: &Settings) -> io::Result<Command> {
         match &self.program {
             Program::Here { .. } => {
-                let mut command = Command::new(env::current_exe()?);
-                command.args(["peer", self.runtime]);
+                let mut command = Command::new(program_with(settings.word(ALLOCATOR.name))?);
+                command.args(["peer", self.runtime, "--build", BUILD]);
                 Ok(command)
             }
             Program::Script { interpreter, script, processes, environment } => {
@@ -162,6 +189,15 @@ impl Peer {
             }
         }
     }
+}
+
+/// The program with an allocator: this one for the system's, otherwise the one beside it.
+fn program_with(allocator: &str) -> io::Result<PathBuf> {
+    let bench = env::current_exe()?;
+    Ok(match allocator {
+        "system" => bench,
+        other => bench.with_file_name(format!("bench-{other}{}", env::consts::EXE_SUFFIX)),
+    })
 }
 
 /// Parses a peer's output, which must have each of the workload's metrics and no other.

@@ -5,14 +5,10 @@ use serde_json::{Map, Value, json};
 
 use crate::harness::{CountedRun, Request, Row, Summary};
 use crate::origin::Origin;
-use crate::peer::Program;
 use crate::usage::Usage;
 
 /// The runtime that the table's ratios refer to.
 const SUBJECT: &str = "throng";
-
-/// The allocator of this program, and so of every runtime compiled into it.
-const ALLOCATOR: &str = if cfg!(feature = "mimalloc") { "mimalloc" } else { "system" };
 
 #[derive(Serialize)]
 struct JsonRow<'a> {
@@ -79,10 +75,8 @@ fn params(request: &Request, row: &Row) -> Map<String, Value> {
     params.insert("count".to_owned(), request.settings.count.into());
     params.insert("workers".to_owned(), row.workers.into());
     params.insert("runs".to_owned(), request.runs.into());
-    if let Program::Here { .. } = row.peer.program {
-        params.insert("allocator".to_owned(), ALLOCATOR.into());
-    }
-    params.extend(request.settings.keys().map(|(key, value)| (key.to_owned(), value.into())));
+    let keys = row.peer.keys(&request.settings);
+    params.extend(keys.map(|(key, value)| (key.to_owned(), value.into())));
     params
 }
 

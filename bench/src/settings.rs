@@ -24,6 +24,32 @@ pub(crate) enum Kind {
     Word(&'static [&'static str]),
 }
 
+/// The allocator of a program, and so of every runtime compiled into it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allocator {
+    /// The allocator of the C library.
+    System,
+    /// mimalloc, as programs that allocate much often choose it.
+    Mimalloc,
+}
+
+/// The setting that every workload has; its words are the names of [`Allocator`], in that order.
+pub(crate) const ALLOCATOR: Key = Key {
+    name: "allocator",
+    kind: Kind::Word(&["system", "mimalloc"]),
+    about: "allocator of every runtime in Rust; each row states its own",
+};
+
+impl Allocator {
+    /// The word for the allocator, and for the program that has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Allocator::System => "system",
+            Allocator::Mimalloc => "mimalloc",
+        }
+    }
+}
+
 /// The value of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Value {
@@ -97,9 +123,10 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings of a workload with these keys, each at its default.
+    /// The settings of a workload with these keys besides [`ALLOCATOR`], each at its default.
     pub(crate) fn new(count: u64, workers: usize, keys: &'static [Key]) -> Self {
-        Self { count, workers, keys: keys.iter().map(|key| (key, key.kind.default())).collect() }
+        let keys = [&ALLOCATOR].into_iter().chain(keys);
+        Self { count, workers, keys: keys.map(|key| (key, key.kind.default())).collect() }
     }
 
     /// Sets a key to a value that the key's kind has parsed.

@@ -38,7 +38,7 @@ pub(crate) mod store_scan;
 pub(crate) mod tally;
 
 use crate::peer::Peer;
-use crate::settings::Key;
+use crate::settings::{ALLOCATOR, Key};
 
 /// A benchmark that several runtimes implement.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ pub(crate) struct Workload {
     pub(crate) counts: &'static str,
     /// Default of `--count`.
     pub(crate) count: u64,
+    /// The workload's own settings.
     pub(crate) keys: &'static [Key],
     /// Names of the metrics, in the order of the table, separated by white space.
     pub(crate) metrics: &'static str,
@@ -105,9 +106,14 @@ impl Workload {
         self.metrics.split_whitespace().map(|name| Metric { name })
     }
 
+    /// All settings: the workload's own, then the setting that every workload has.
+    pub(crate) fn all_keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+        self.keys.iter().chain([&ALLOCATOR])
+    }
+
     /// Finds a setting of the workload by its name.
     pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
-        self.keys.iter().find(|key| key.name == name)
+        self.all_keys().find(|key| key.name == name)
     }
 
     /// Finds the workload's peer for a runtime.

@@ -461,7 +461,7 @@ fn an_error_for_an_unknown_name_lists_the_known_names() {
     for (arguments, known) in [
         (&["run", "juggle"][..], "spawn, send, call, churn, sleep"),
         (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, actix, kameo"),
-        (&["run", "call", "--set", "colour=3"], "callees, samples, feature"),
+        (&["run", "call", "--set", "colour=3"], "callees, samples, feature, allocator"),
         (&["run", "send", "--set", "senders=many"], "senders"),
         (&["run", "send", "--set", "senders=0"], "positive"),
         (&["run", "send", "--set", "feature=magic"], "none, monitor, bounded, supervisor, metrics"),
@@ -501,10 +501,53 @@ fn the_list_names_every_workload_key_and_runtime() {
         "volatile|durable",
         "dir=TEXT",
         "writers=0",
+        "allocator=system|mimalloc",
     ];
     for name in known.iter().chain(&IN_THIS_PROGRAM).chain(&STORES) {
         assert!(list.contains(name), "{name} is not in {list}");
     }
+}
+
+#[test]
+fn each_runtime_in_rust_runs_with_either_allocator_and_the_row_states_it() {
+    for allocator in ["system", "mimalloc"] {
+        let arguments = ["run", "burst", "--count", "100000", "--runs", "1", "--json"];
+        let set = ["--set", &format!("allocator={allocator}"), "--set", "settle=0"];
+        let output = output(bench(&[&arguments[..], &set].concat()));
+        assert_eq!(status(&output), 0, "{}", stderr(&output));
+        let rows = json_rows(&output);
+        let in_rust = |row: &&Value| row["params"]["allocator"] == allocator;
+        assert_eq!(rows.iter().filter(in_rust).count(), SHAPED_INSIDE.len(), "{rows:?}");
+        assert!(rows.iter().all(|row| row["verified"] == true), "{rows:?}");
+        if allocator == "mimalloc" {
+            assert!(stderr(&output).contains("erlang: unsupported"), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn a_program_with_another_allocator_or_build_does_not_run_a_workload() {
+    let work = ["peer", "throng", "send", "--count", "1"];
+    let of_another_build = ["peer", "throng", "--build", "0", "send", "--count", "1"];
+    for (program, arguments, complaint) in [
+        (env!("CARGO_BIN_EXE_bench-mimalloc"), &work[..], "the allocator `mimalloc`"),
+        (env!("CARGO_BIN_EXE_bench"), &of_another_build, "other sources"),
+    ] {
+        let output = Command::new(program).args(arguments).output().expect("the program starts");
+        assert_eq!(status(&output), 1);
+        assert!(stderr(&output).contains(complaint), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_program_that_is_not_built_is_named_and_does_no_harm() {
+    let place = tempfile::tempdir().expect("there is room for a directory");
+    let alone = place.path().join("bench");
+    std::fs::copy(env!("CARGO_BIN_EXE_bench"), &alone).expect("there is room");
+    let arguments = ["run", "send", "--runtime", "throng", "--set", "allocator=mimalloc"];
+    let output = Command::new(alone).args(arguments).output().expect("the program starts");
+    assert_eq!(status(&output), 1, "nothing ran");
+    assert!(stderr(&output).contains("throng: absent"), "{}", stderr(&output));
 }
 
 /// Runs a workload on some runtimes, with `PATH` set to a single directory.

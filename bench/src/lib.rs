@@ -1,4 +1,4 @@
-//! `bench`: measures throng beside other runtimes doing the same work.
+//! The program `bench`, which measures throng beside other runtimes doing the same work.
 //!
 //! ```text
 //! cli ── run ─→ harness ─ one child process per run ─→ peer ─→ workloads/W/R.rs (bench peer W R)
@@ -11,6 +11,8 @@
 //!   `stores/S.rs` adapts a store.
 //! - Every measured run is a fresh process that prints one line of JSON; the harness cannot tell a
 //!   peer compiled into this program from a script in another language.
+//! - The allocator belongs to the whole program, so there are two programs with all peers: `bench` has
+//!   the system's, `bench-mimalloc` has mimalloc, and `bench` starts it for runs with that allocator.
 //! - A runtime never reports its own success: the workload does, from its own counts.
 
 #![deny(unsafe_code)] // opening LMDB is unsafe, in `stores/heed.rs` and nowhere else
@@ -28,12 +30,5 @@ mod stores;
 mod usage;
 mod workloads;
 
-use std::process::ExitCode;
-
-#[cfg(feature = "mimalloc")]
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-fn main() -> ExitCode {
-    cli::main()
-}
+pub use cli::main;
+pub use settings::Allocator;
