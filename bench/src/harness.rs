@@ -4,6 +4,8 @@
 //!   before.
 //! - Runs are interleaved: every peer has its n-th run before any peer has its (n+1)-th, so that
 //!   noise on the machine affects all of them. The first round is a warm-up and is not counted.
+//! - The warm-up has half the size of the counted runs. The instructions per operation are the difference
+//!   in instructions divided by the difference in size, so starting and ending do not count.
 //! - A run during which the hypervisor took more than [`STEAL_MAX`] of the machine's time is repeated,
 //!   up to [`REPEATS_MAX`] times, so that such a run is not mistaken for a slow one. The share that
 //!   remained is part of the row.
@@ -44,6 +46,8 @@ pub(crate) struct Row {
     pub(crate) workers: usize,
     /// A summary of each metric, in the workload's order; empty if no counted run completed.
     pub(crate) metrics: Vec<Summary>,
+    /// Instructions in user mode per operation, which `--count` counts; `None` if there is no counter.
+    pub(crate) instructions_per_op: Option<f64>,
     /// The counted runs that completed, in order.
     pub(crate) runs: Vec<CountedRun>,
     /// Descriptions of all failures; empty means verified.
@@ -68,6 +72,8 @@ pub(crate) struct Summary {
 /// Runs all requested peers and returns a row for each. A runtime that is not installed, or does
 /// not support a setting's value, has no row and is named on standard error.
 pub(crate) fn measure(request: &Request) -> Vec<Row> {
+    let mut half = request.settings.clone();
+    half.count = (half.count / 2).max(1);
     let progress = progress_bar((request.runs + 1) * request.peers.len() as u64);
     let mut runs: Vec<PeerRuns> = request.peers.iter().map(|peer| PeerRuns::new(peer)).collect();
     for round in 0..=request.runs {
@@ -75,7 +81,8 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
             let runtime = peer_runs.peer.runtime;
             progress.set_message(format!("{} {runtime}", request.workload.name));
             if !peer_runs.left_out {
-                match run_undisturbed(peer_runs.peer, request) {
+                let settings = if round == 0 { &half } else { &request.settings };
+                match run_undisturbed(peer_runs.peer, request.workload, settings) {
                     Ok((line, usage)) => peer_runs.note(line, usage, round > 0),
                     Err(
                         error @ (RunError::Absent { .. }
@@ -92,17 +99,22 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
         }
     }
     progress.finish_and_clear();
-    runs.into_iter().filter(|peer_runs| !peer_runs.left_out).map(|r| r.into_row(request)).collect()
+    let rows = runs.into_iter().filter(|peer_runs| !peer_runs.left_out);
+    rows.map(|peer_runs| peer_runs.into_row(request, half.count)).collect()
 }
 
 /// Runs a peer once, and again while the hypervisor takes too much time. Every run is checked, and a
 /// failure in any of them is that of the run.
-fn run_undisturbed(peer: &Peer, request: &Request) -> Result<(Line, Usage), RunError> {
+fn run_undisturbed(
+    peer: &Peer,
+    workload: &Workload,
+    settings: &Settings,
+) -> Result<(Line, Usage), RunError> {
     let mut failures = Vec::new();
     let mut repeats = 0;
     loop {
         let meter = Meter::start();
-        let (mut line, used) = peer.run(request.workload, &request.settings)?;
+        let (mut line, used) = peer.run(workload, settings)?;
         let usage = meter.stop(used);
         failures.append(&mut line.failures);
         let peak = line.metrics.get(memory::PEAK).and_then(serde_json::Value::as_f64);
@@ -121,24 +133,35 @@ struct PeerRuns {
     left_out: bool,
     /// The line of the latest run, which has the version and the number of workers.
     latest: Option<Line>,
+    /// Instructions of the warm-up.
+    warm_up: Option<f64>,
     counted: Vec<CountedRun>,
     failures: Vec<String>,
 }
 
 impl PeerRuns {
     fn new(peer: &'static Peer) -> Self {
-        Self { peer, left_out: false, latest: None, counted: Vec::new(), failures: Vec::new() }
+        Self {
+            peer,
+            left_out: false,
+            latest: None,
+            warm_up: None,
+            counted: Vec::new(),
+            failures: Vec::new(),
+        }
     }
 
     fn note(&mut self, mut line: Line, usage: Usage, counts: bool) {
         self.failures.append(&mut line.failures);
         if counts {
             self.counted.push(CountedRun { metrics: line.metrics.clone(), usage });
+        } else {
+            self.warm_up = usage.instructions;
         }
         self.latest = Some(line);
     }
 
-    fn into_row(self, request: &Request) -> Row {
+    fn into_row(self, request: &Request, warm_up_count: u64) -> Row {
         let values = |name| {
             let mut values: Vec<f64> =
                 self.counted.iter().filter_map(|run| run.metrics.get(name)?.as_f64()).collect();
@@ -155,17 +178,31 @@ impl PeerRuns {
             None => (None, request.settings.workers),
         };
         let (runs, failures) = (self.counted, self.failures);
-        Row { peer: self.peer, version, workers, metrics, runs, failures }
+        let instructions = median_of(&runs, |usage| usage.instructions);
+        let further = (request.settings.count - warm_up_count) as f64;
+        let instructions_per_op = per_op(self.warm_up, instructions, further);
+        Row { peer: self.peer, version, workers, metrics, instructions_per_op, runs, failures }
     }
 }
 
 impl Row {
     /// The median of a value over the counted runs; `None` if there are none.
     pub(crate) fn median_usage(&self, value: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
-        let mut values: Vec<f64> = self.runs.iter().filter_map(|run| value(&run.usage)).collect();
-        values.sort_by(f64::total_cmp);
-        median(&values)
+        median_of(&self.runs, value)
     }
+}
+
+fn median_of(runs: &[CountedRun], value: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
+    let mut values: Vec<f64> = runs.iter().filter_map(|run| value(&run.usage)).collect();
+    values.sort_by(f64::total_cmp);
+    median(&values)
+}
+
+/// The instructions of each further operation, given those of a small run and of a run that has some
+/// further operations; `None` if they were not counted, or if there are none.
+fn per_op(small: Option<f64>, large: Option<f64>, further: f64) -> Option<f64> {
+    let per_op = (large? - small?) / further;
+    (per_op.is_finite() && per_op > 0.0).then_some(per_op)
 }
 
 impl Summary {
@@ -204,6 +241,14 @@ fn with_sources(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instructions_are_those_of_the_further_operations() {
+        assert_eq!(per_op(Some(1000.0), Some(4000.0), 100.0), Some(30.0));
+        assert_eq!(per_op(Some(1000.0), Some(4000.0), 0.0), None);
+        assert_eq!(per_op(Some(1000.0), Some(900.0), 100.0), None);
+        assert_eq!(per_op(None, Some(900.0), 100.0), None);
+    }
 
     #[test]
     fn the_median_of_an_even_number_is_between_the_middle_two() {

@@ -18,6 +18,7 @@
 #![deny(unsafe_code)] // opening LMDB is unsafe, in `stores/heed.rs` and nowhere else
 
 mod cli;
+mod counter;
 mod harness;
 mod memory;
 mod origin;

@@ -24,6 +24,7 @@ struct JsonRow<'a> {
     cores_used: Option<f64>,
     steal: Option<f64>,
     max_rss_bytes: Option<f64>,
+    instructions_per_op: Option<f64>,
     /// The counted runs, in order: each run's metrics and its use of the machine.
     runs: Vec<Map<String, Value>>,
     verified: bool,
@@ -48,6 +49,7 @@ pub(crate) fn json_line(request: &Request, origin: &Origin, row: &Row) -> String
         cores_used: row.median_usage(|usage| usage.cores_used),
         steal: row.median_usage(|usage| usage.steal),
         max_rss_bytes: row.median_usage(|usage| usage.max_rss_bytes),
+        instructions_per_op: row.instructions_per_op,
         runs: row.runs.iter().map(run).collect(),
         verified: row.failures.is_empty(),
     };
@@ -57,12 +59,13 @@ pub(crate) fn json_line(request: &Request, origin: &Origin, row: &Row) -> String
 /// Formats a run: its metrics and its use of the machine.
 fn run(run: &CountedRun) -> Map<String, Value> {
     let mut fields = run.metrics.clone();
-    let Usage { cpu_s, cores_used, steal, max_rss_bytes } = run.usage;
+    let Usage { cpu_s, cores_used, steal, max_rss_bytes, instructions } = run.usage;
     for (name, value) in [
         ("cpu_s", cpu_s),
         ("cores_used", cores_used),
         ("steal", steal),
         ("max_rss_bytes", max_rss_bytes),
+        ("instructions", instructions),
     ] {
         fields.insert(name.to_owned(), value.into());
     }
@@ -81,7 +84,7 @@ fn params(request: &Request, row: &Row) -> Map<String, Value> {
 }
 
 /// Formats all rows as a table: per metric, each runtime's median, minimum, maximum, and ratio to
-/// throng.
+/// throng; and the instructions per operation where they were counted.
 pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
     let mut lines = vec![vec![
         "metric".to_owned(),
@@ -91,8 +94,8 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
         "max".to_owned(),
         format!("÷ {SUBJECT}"),
     ]];
+    let subject = rows.iter().find(|row| row.peer.runtime == SUBJECT);
     for metric in request.workload.metrics() {
-        let subject = rows.iter().find(|row| row.peer.runtime == SUBJECT);
         let subject = subject.and_then(|row| find(row, metric.name)).map(|found| found.median);
         let mut label = format!("{} ({})", metric.name, metric.unit());
         for row in rows {
@@ -103,12 +106,18 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
                 number(summary.median),
                 number(summary.min),
                 number(summary.max),
-                match subject {
-                    Some(subject) if subject > 0.0 => format!("{:.2}", summary.median / subject),
-                    _ => "–".to_owned(),
-                },
+                ratio(summary.median, subject),
             ]);
         }
+    }
+    let subject = subject.and_then(|row| row.instructions_per_op);
+    let mut label = format!("instructions_per_op ({})", request.workload.counts);
+    for row in rows {
+        let Some(instructions) = row.instructions_per_op else { continue };
+        let cells = [std::mem::take(&mut label), row.peer.runtime.to_owned(), number(instructions)];
+        let dashes = ["–", "–"].map(str::to_owned);
+        let ratio = ratio(instructions, subject);
+        lines.push(cells.into_iter().chain(dashes).chain([ratio]).collect());
     }
     heading(request, rows) + &aligned(&lines)
 }
@@ -127,6 +136,14 @@ fn heading(request: &Request, rows: &[Row]) -> String {
         );
     }
     heading + "\n"
+}
+
+/// Formats a value divided by the subject's.
+fn ratio(value: f64, subject: Option<f64>) -> String {
+    match subject {
+        Some(subject) if subject > 0.0 => format!("{:.2}", value / subject),
+        _ => "–".to_owned(),
+    }
 }
 
 fn find<'a>(row: &'a Row, metric: &str) -> Option<&'a Summary> {
@@ -179,6 +196,30 @@ mod tests {
         assert_eq!(number(31.46), "31.5");
         assert_eq!(number(505.4), "505");
         assert_eq!(number(1_545_000_000.0), "1,545,000,000");
+    }
+
+    #[test]
+    fn counted_instructions_are_in_the_table_and_the_line() {
+        let workload = crate::workloads::find("send").expect("the workload exists");
+        let peers: Vec<_> = workload.peers.iter().take(2).collect();
+        let settings = crate::settings::Settings::new(10, 1, workload.keys);
+        let rows = [250.0, 750.0].iter().zip(&peers).map(|(instructions, peer)| Row {
+            peer,
+            version: None,
+            workers: 1,
+            metrics: Vec::new(),
+            instructions_per_op: Some(*instructions),
+            runs: Vec::new(),
+            failures: Vec::new(),
+        });
+        let rows: Vec<Row> = rows.collect();
+        let request = Request { workload, peers: peers.clone(), settings, runs: 1 };
+        let table = table(&request, &rows);
+        let of = |name| table.lines().rfind(|line| line.contains(name)).map(str::trim_end);
+        assert!(of(" throng ").is_some_and(|line| line.ends_with("1.00")), "{table}");
+        assert!(of(" tokio ").is_some_and(|line| line.ends_with("3.00")), "{table}");
+        let line = json_line(&request, &Origin::here(), &rows[0]);
+        assert!(line.contains(r#""instructions_per_op":250.0"#), "{line}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use wait4::ResourceUsage;
 
+use crate::counter::Counter;
 use crate::memory;
 
 /// Part by which a run and its parent may differ about the peak of the run's memory.
@@ -26,18 +27,22 @@ pub(crate) struct Usage {
     /// Peak resident memory of the run's process, in bytes; at least the parent's own, which the
     /// kernel passes on to the new process.
     pub(crate) max_rss_bytes: Option<f64>,
+    /// Instructions in user mode of the run's process, its threads and its children; a few of the
+    /// parent are included.
+    pub(crate) instructions: Option<f64>,
 }
 
 /// A run under way.
 pub(crate) struct Meter {
     begun: Instant,
     machine: Option<Machine>,
+    instructions: Option<Counter>,
 }
 
 impl Meter {
-    /// Starts to measure, before the run's process is started.
+    /// Starts to measure, before the same thread starts the run's process.
     pub(crate) fn start() -> Meter {
-        Meter { begun: Instant::now(), machine: machine_ticks() }
+        Meter { begun: Instant::now(), machine: machine_ticks(), instructions: Counter::start() }
     }
 
     /// Returns the use since the start, after the run's process has ended.
@@ -53,6 +58,7 @@ impl Meter {
             cores_used: Some(cpu_s / elapsed),
             steal,
             max_rss_bytes: (used.maxrss > 0).then_some(used.maxrss as f64),
+            instructions: self.instructions.and_then(Counter::stop).map(|count| count as f64),
         }
     }
 }

@@ -86,7 +86,7 @@ fn check_on(
     for row in &rows {
         let keys: Vec<&String> = row.as_object().expect("a row is an object").keys().collect();
         let names = "workload runtime version commit machine params metrics cpu_s cores_used steal \
-                     max_rss_bytes runs verified";
+                     max_rss_bytes instructions_per_op runs verified";
         assert_eq!(keys, names.split_whitespace().collect::<Vec<_>>());
         assert_eq!(row["workload"], workload);
         assert_eq!(row["verified"], true, "{row}");
