@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use throng::prelude::*;
 use throng::{MailboxBound, Overflow};
-use tokio::sync::Notify;
+use tokio::runtime::Builder;
+use tokio::sync::{Notify, oneshot};
 
 /// Cost of a single operation. A figure that the row does not measure is `None`.
 pub(crate) struct Cost {
@@ -46,6 +47,10 @@ rows! {
     "queued" 1_000_000 queued "a message of 8 bytes that waits in a mailbox, sent alone";
     "queued-flood" 1_000_000 queued_flood "the same, in a run of many from one sender";
     "ask" 500_000 ask "a question and its answer, between processes";
+    "outside" 200_000 outside "a call and its reply, from a thread that is no worker";
+    "outside-p99" 200_000 outside_p99 "the same, the 99th percentile of single calls";
+    "outside-task" 200_000 outside_task "a call and its reply, from a task of another tokio runtime";
+    "outside-task-p99" 200_000 outside_task_p99 "the same, the 99th percentile of single calls";
     "suspended" 500_000 suspended "a turn begun that then suspends";
     "async" 500_000 async_process "an async process, spawned, until it waits for its first message";
     "bounded" 500_000 bounded "a process spawned with a bounded mailbox";
@@ -96,6 +101,22 @@ async fn ask(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         ensure(answer == number, "an answer is wrong")?;
     }
     Ok(time(clock, count))
+}
+
+async fn outside(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    from_outside(driver, Outside::Thread, move |unit| call_all(unit, count)).await
+}
+
+async fn outside_p99(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    from_outside(driver, Outside::Thread, move |unit| call_each(unit, count)).await
+}
+
+async fn outside_task(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    from_outside(driver, Outside::Task, move |unit| call_all(unit, count)).await
+}
+
+async fn outside_task_p99(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    from_outside(driver, Outside::Task, move |unit| call_each(unit, count)).await
 }
 
 async fn suspended(driver: &mut Driver, count: u64) -> Result<Cost, String> {
@@ -315,6 +336,74 @@ async fn info(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     Ok(time(clock, count))
 }
 
+/// Place outside of the runtime's workers that calls come from.
+#[derive(Clone, Copy)]
+enum Outside {
+    Thread,
+    /// On a worker of another tokio runtime, as in the handlers of a web server.
+    Task,
+}
+
+/// Runs calls to an idle process outside, while the driver leaves its worker free.
+async fn from_outside<F>(
+    driver: &mut Driver,
+    outside: Outside,
+    calls: impl FnOnce(Address<Unit>) -> F,
+) -> Result<Cost, String>
+where
+    F: Future<Output = Result<Cost, String>> + Send + 'static,
+{
+    let unit = spawn(driver, 1)?[0];
+    // Neither side is measured at its first touch.
+    ensure(unit.call(Increment).await.map_err(text)? == 1, "a reply is wrong")?;
+    let calls = calls(unit);
+    let (sender, cost) = oneshot::channel();
+    std::thread::spawn(move || sender.send(outside.run(calls)));
+    cost.await.map_err(text)?
+}
+
+impl Outside {
+    fn run<F>(self, calls: F) -> Result<Cost, String>
+    where
+        F: Future<Output = Result<Cost, String>> + Send + 'static,
+    {
+        match self {
+            Outside::Thread => {
+                let tokio = Builder::new_current_thread().enable_time().build().map_err(text)?;
+                tokio.block_on(calls)
+            }
+            Outside::Task => {
+                let mut tokio = Builder::new_multi_thread();
+                let tokio = tokio.worker_threads(1).enable_time().build().map_err(text)?;
+                tokio.block_on(async { tokio::spawn(calls).await.map_err(text)? })
+            }
+        }
+    }
+}
+
+async fn call_all(unit: Address<Unit>, count: u64) -> Result<Cost, String> {
+    let clock = Instant::now();
+    for number in 0..count {
+        let reply = unit.call(Increment).await.map_err(text)?;
+        ensure(reply == number + 2, "a reply is wrong")?;
+    }
+    Ok(time(clock, count))
+}
+
+/// Times each call separately; the figure contains the reading of the clock.
+async fn call_each(unit: Address<Unit>, count: u64) -> Result<Cost, String> {
+    let mut latencies = Vec::with_capacity(count as usize);
+    for number in 0..count {
+        let clock = Instant::now();
+        let reply = unit.call(Increment).await.map_err(text)?;
+        latencies.push(clock.elapsed());
+        ensure(reply == number + 2, "a reply is wrong")?;
+    }
+    latencies.sort_unstable();
+    let latency = latencies.get(latencies.len() * 99 / 100).ok_or("there was no call")?;
+    Ok(Cost { ns: Some(latency.as_nanos() as f64), bytes: None })
+}
+
 /// Tie between the driver and the processes it stops.
 #[derive(Clone, Copy)]
 enum Tie {
@@ -456,6 +545,18 @@ impl Message for Count {
 }
 impl Handle<Count> for Unit {
     async fn handle(&mut self, _: Count, _: &mut Context<Self>) -> u64 {
+        self.0
+    }
+}
+
+/// Replies with the number of these messages so far.
+struct Increment;
+impl Message for Increment {
+    type Reply = u64;
+}
+impl Handle<Increment> for Unit {
+    async fn handle(&mut self, _: Increment, _: &mut Context<Self>) -> u64 {
+        self.0 += 1;
         self.0
     }
 }
