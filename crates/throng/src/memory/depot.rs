@@ -328,7 +328,8 @@ mod tests_miri {
             for round in 0..rounds {
                 let stamp = thread << 32 | round;
                 let used = lend(&depots[0], BYTES, (round % 7 * 5 + 1) as usize);
-                let blocks = || used.iter().flat_map(Magazine::blocks).map(NonNull::cast::<u64>);
+                let blocks =
+                    || used.iter().flat_map(Magazine::blocks).map(|block| block.cast::<u64>());
                 // SAFETY: the blocks are lent to this thread.
                 blocks().for_each(|block| unsafe { block.write(stamp) });
                 std::thread::yield_now();

@@ -39,6 +39,16 @@ use std::ptr::{self, NonNull};
 
 /// Slot sizes in bytes. A process whose state does not fit the largest keeps it in a box.
 pub(crate) const SLOT_BYTES: [usize; 8] = [64, 128, 192, 256, 384, 512, 1024, 2048];
+/// Number of slots in a magazine, by class: a table, because an exit would have to divide for it.
+const FULL: [usize; SLOT_BYTES.len()] = {
+    let mut full = [0; SLOT_BYTES.len()];
+    let mut class = 0;
+    while class < full.len() {
+        full[class] = Magazine::full(SLOT_BYTES[class]);
+        class += 1;
+    }
+    full
+};
 const HEAD_BYTES: usize = 64;
 /// Size of a segment: large enough that the system's bookkeeping per segment is negligible, small
 /// enough that a test with three processes costs little address space. Untouched pages cost no
@@ -107,7 +117,7 @@ impl SlotCache {
         if generation.is_last() {
             return;
         }
-        let full = Magazine::full(class.bytes());
+        let full = FULL[class.0 as usize];
         let give_back = |magazine| slab.give_back(class, magazine);
         self.0[class.0 as usize].push(slot.cast(), full, give_back);
     }
@@ -387,7 +397,7 @@ impl Segment {
     fn cut(&mut self, class: SlotClass) -> Magazine {
         let mut magazine = Magazine::new();
         let slots = class.slots_per_segment();
-        let end = (self.cut + Magazine::full(class.bytes())).min(slots);
+        let end = (self.cut + FULL[class.0 as usize]).min(slots);
         for index in (self.cut..end).rev() {
             let slot = self.slot(class, index);
             // SAFETY: the slot is in this segment, because `end` is at most `slots`; its memory is
