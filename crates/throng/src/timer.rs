@@ -121,7 +121,7 @@ impl Clock {
     /// Returns the first tick at which `time` has certainly passed since this moment, however old
     /// the last reading is: on an overloaded machine no thread may have advanced the clock for tens
     /// of milliseconds.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn deadline(&self, time: Duration) -> Tick {
         self.refresh().after(time.saturating_add(Duration::from_millis(1)))
     }

@@ -171,6 +171,7 @@ impl<T, R> Ask<T, R> {
     }
 
     /// Advances to the next stage; returns the outcome if there is one.
+    #[inline(never)]
     fn go_on(&mut self, cx: &mut Context<'_>) -> Option<Outcome<T, R>> {
         match mem::replace(&mut self.stage, Stage::Over) {
             Stage::Unsent { to, offer_or_wait, message, pending } => {
@@ -274,8 +275,13 @@ impl<T, R> Future for Ask<T, R> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let outcome = match &this.stage {
-            Stage::Waiting(..) => this.wait(cx),
+        let outcome = match &mut this.stage {
+            Stage::Waiting(pending, _) if pending.is_done(cx.waker()) => Some(this.take_answer()),
+            Stage::Waiting(_, chase) => {
+                let deadline = &mut this.deadline;
+                scheduler::with_worker(|worker| call::give_up(worker, chase, deadline, cx))
+                    .and_then(|stop| this.give_up(stop))
+            }
             _ => this.go_on(cx),
         };
         outcome.map_or(Poll::Pending, Poll::Ready)

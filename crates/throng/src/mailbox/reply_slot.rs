@@ -116,7 +116,7 @@ impl ReplySlot {
             return true;
         }
         if seen & STATE_MASK == UPDATING {
-            return self.store(seen, waker.clone());
+            return self.store_first(seen, waker);
         }
         // Only the caller writes these words, so it may read them.
         let data = self.waker_data.load(Ordering::Relaxed);
@@ -143,6 +143,12 @@ impl ReplySlot {
         // only this call turns them back.
         drop(unsafe { from_words(data, vtable) });
         done
+    }
+
+    /// Caller: stores the first waker of a slot that is `updating`; true if the outcome came first.
+    #[inline(never)]
+    fn store_first(&self, updating: usize, waker: &Waker) -> bool {
+        self.store(updating, waker.clone())
     }
 
     /// Caller: stores the waker of a slot that is `updating`; true if the outcome came first.

@@ -92,7 +92,7 @@ pub(crate) fn call<R>(send: impl FnOnce() -> R, is_done: impl Fn(&R) -> bool) ->
     let closing = Close;
     let sent = send();
     if let Some(token) = close() {
-        run(token, || is_done(&sent));
+        run(token, &|| is_done(&sent));
     }
     std::mem::forget(closing);
     sent
@@ -117,7 +117,8 @@ pub(crate) fn accept(token: Token) -> Option<Token> {
 
 /// Runs a process on this thread if there is a free seat for it; otherwise leaves it to the
 /// workers.
-fn run(token: Token, is_done: impl Fn() -> bool) {
+#[inline(never)]
+fn run(token: Token, is_done: &dyn Fn() -> bool) {
     let runtime = token.class().runtime.clone();
     let shared = runtime.shared();
     let guests = &shared.scheduler.guests;
@@ -137,12 +138,12 @@ fn run(token: Token, is_done: impl Fn() -> bool) {
 
 /// Runs a process with the seat's worker, in the tokio runtime of the handlers and without the
 /// cooperative budget of the caller's task.
-fn run_in(worker: &Worker, token: Token, is_done: impl Fn() -> bool) {
+fn run_in(worker: &Worker, token: Token, is_done: &dyn Fn() -> bool) {
     let _inside_tokio = worker.shared.tokio().enter();
     let mut token = Some(token);
     let run = poll_fn(|_| {
         if let Some(token) = token.take() {
-            scheduler::enter(worker, || worker.run_as_guest(token, &is_done));
+            scheduler::enter(worker, || worker.run_as_guest(token, is_done));
         }
         Poll::Ready(())
     });

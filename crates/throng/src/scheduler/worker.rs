@@ -178,7 +178,7 @@ impl Worker {
 
     /// Runs a process for a guest, and then the processes that it has woken, until `is_done`;
     /// leaves the rest to the workers.
-    pub(crate) fn run_as_guest(&self, token: Token, is_done: impl Fn() -> bool) {
+    pub(crate) fn run_as_guest(&self, token: Token, is_done: &dyn Fn() -> bool) {
         let began = self.scheduler().clock.now();
         let mut next = Some(token);
         let mut runs = 0;
