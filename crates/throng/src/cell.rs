@@ -29,7 +29,7 @@ mod current;
 mod inspect;
 mod queue;
 
-pub(crate) use self::class::Class;
+pub(crate) use self::class::{Class, ClassOf};
 pub(crate) use self::current::CurrentProcess;
 pub(crate) use self::queue::MessageList;
 
@@ -326,21 +326,20 @@ impl Token {
     /// is opened.
     ///
     /// The class must live as long as the runtime has processes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn create<P: Process>(
         slab: &Slab,
         slots: &mut SlotCache,
-        class: &Class,
+        ClassOf { class, .. }: &ClassOf<'_, P>,
         process: P,
         extension: Option<Box<Extension>>,
     ) -> Token {
-        assert_eq!(class.process, TypeId::of::<P>(), "the class is another type's");
         let slot = slots.take(slab, class.slot);
         // SAFETY: a slot just taken from the slab belongs to this call alone, and is big enough by
         // `StateLayout::SLOT`.
         unsafe {
             let cell = slot.as_ref();
-            cell.class.with_mut(|field| *field = class);
+            cell.class.with_mut(|field| *field = *class);
             cell.pending.with_mut(|field| *field = ptr::null_mut());
             cell.frame.with_mut(|field| *field = None);
             cell.extension.with_mut(|field| field.write(extension));

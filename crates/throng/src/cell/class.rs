@@ -20,6 +20,7 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::Tick;
 use crate::turn::frame::Progress;
 use std::any::TypeId;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::time::Duration;
 
@@ -49,6 +50,12 @@ pub(crate) struct Class {
     /// Tick until which guests leave the processes to the workers, but for `REPELLED_FREE`; zero for
     /// none.
     repelled_until: AtomicU32,
+}
+
+/// Class of the processes of type `P`.
+pub(crate) struct ClassOf<'a, P> {
+    pub(super) class: &'a Class,
+    process: PhantomData<fn(P)>,
 }
 
 /// Layout of the state of a `P` behind its cell.
@@ -119,6 +126,13 @@ impl Class {
             exit_message: |exit| Cast::<P, _>::allocate(ExitTurn(exit)),
             repelled_until: AtomicU32::new(0),
         }
+    }
+
+    /// Returns the class as that of `P`, if it is.
+    #[inline(always)]
+    pub(crate) fn of<P: Process>(&self) -> Option<ClassOf<'_, P>> {
+        let is_of = self.process == TypeId::of::<P>();
+        is_of.then_some(ClassOf { class: self, process: PhantomData })
     }
 
     /// Whether guests may run the processes.

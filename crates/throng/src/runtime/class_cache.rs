@@ -4,7 +4,7 @@
 //! a lock; a worker caches the classes it has used, and takes no lock for them again.
 
 use super::RuntimeHandle;
-use crate::cell::{Class, Token};
+use crate::cell::{Class, ClassOf, Token};
 use crate::exit::ExitReason;
 use crate::process::{self, Process, Stopping, TimedOut};
 use crate::scheduler::Phase;
@@ -14,7 +14,7 @@ use std::any::TypeId;
 use std::sync::Arc;
 
 /// A worker's cache of the classes it has used; lookups take no lock.
-pub(crate) struct ClassCache([Option<(TypeId, Arc<Class>)>; ClassCache::SIZE]);
+pub(crate) struct ClassCache([Option<Arc<Class>>; ClassCache::SIZE]);
 
 impl ClassCache {
     const SIZE: usize = 32;
@@ -24,17 +24,16 @@ impl ClassCache {
     }
 
     #[inline(always)]
-    pub(super) fn get<P: Process>(&mut self, runtime: &RuntimeHandle) -> &Arc<Class> {
-        let id = TypeId::of::<P>();
+    pub(super) fn get<P: Process>(&mut self, runtime: &RuntimeHandle) -> ClassOf<'_, P> {
         // The address of the name mostly differs between types. Types whose names share an address
         // only share a place in the cache.
         let place = std::any::type_name::<P>().as_ptr().addr() / 8 % Self::SIZE;
         let entry = &mut self.0[place];
-        if entry.as_ref().is_none_or(|(known, _)| *known != id) {
-            *entry = Some((id, runtime.class::<P>()));
+        if entry.as_ref().is_none_or(|known| known.of::<P>().is_none()) {
+            *entry = Some(runtime.class::<P>());
         }
-        match entry {
-            Some((_, class)) => class,
+        match entry.as_ref().and_then(|class| class.of()) {
+            Some(class) => class,
             None => unreachable!("filled above"),
         }
     }

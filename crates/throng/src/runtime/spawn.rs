@@ -7,11 +7,12 @@
 use super::{RuntimeHandle, Shared};
 use crate::address::{Address, RawAddress};
 use crate::cell::extension::Extension;
-use crate::cell::{Class, Token};
+use crate::cell::{ClassOf, Token};
 use crate::error::SpawnError;
 use crate::mailbox::bound::MailboxBound;
 use crate::memory::slab::SlotCache;
 use crate::process::{self, Process, Started, Turn};
+use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase, Remote};
 use crate::sync::lock;
 
@@ -58,8 +59,14 @@ impl RuntimeHandle {
         process: P,
         extension: Option<Box<Extension>>,
     ) -> Result<Token, SpawnError<P>> {
-        self.with_spawn_resources::<P, _>(|resources| resources.create(process, extension))
-            .map_err(|process| self.refusal(process))
+        // Two closures, each with one caller, so that the common one is inlined.
+        scheduler::with_worker(|worker| match self.own_worker(worker) {
+            Some(worker) => {
+                self.with_resources_of(worker, |resources| resources.create(process, extension))
+            }
+            None => self.with_guest_resources(|resources| resources.create(process, extension)),
+        })
+        .map_err(|process| self.refusal(process))
     }
 
     /// Spawns the processes in order until a spawn is refused.
@@ -83,28 +90,45 @@ impl RuntimeHandle {
     }
 
     /// Runs `f` with the resources needed to create processes of a type.
-    #[inline(always)]
     fn with_spawn_resources<P: Process, R>(
         &self,
-        f: impl FnOnce(&mut SpawnResources<'_>) -> R,
+        f: impl FnOnce(&mut SpawnResources<'_, P>) -> R,
+    ) -> R {
+        scheduler::with_worker(|worker| match self.own_worker(worker) {
+            Some(worker) => self.with_resources_of(worker, f),
+            None => self.with_guest_resources(f),
+        })
+    }
+
+    /// Returns the worker that the calling thread is, if it is one of this runtime.
+    #[inline(always)]
+    fn own_worker<'a>(&self, worker: Option<&'a Worker>) -> Option<&'a Worker> {
+        worker.filter(|worker| std::ptr::eq(&*worker.shared, &*self.0))
+    }
+
+    #[inline(always)]
+    fn with_resources_of<P: Process, R>(
+        &self,
+        worker: &Worker,
+        f: impl FnOnce(&mut SpawnResources<'_, P>) -> R,
+    ) -> R {
+        let (shared, remote) = (&*self.0, Some(worker.remote()));
+        let mut classes = worker.classes.borrow_mut();
+        let class = classes.get::<P>(self);
+        let slots = &mut worker.slots.borrow_mut();
+        f(&mut SpawnResources { shared, remote, class, slots })
+    }
+
+    #[cold]
+    fn with_guest_resources<P: Process, R>(
+        &self,
+        f: impl FnOnce(&mut SpawnResources<'_, P>) -> R,
     ) -> R {
         let shared = &*self.0;
-        scheduler::with_worker(|worker| {
-            match worker.filter(|worker| std::ptr::eq(&*worker.shared, shared)) {
-                Some(worker) => {
-                    let remote = Some(worker.remote());
-                    let mut classes = worker.classes.borrow_mut();
-                    let class = classes.get::<P>(self);
-                    let slots = &mut worker.slots.borrow_mut();
-                    f(&mut SpawnResources { shared, remote, class, slots })
-                }
-                None => {
-                    let class = &self.class::<P>();
-                    let slots = &mut lock(&shared.guest_slots);
-                    f(&mut SpawnResources { shared, remote: None, class, slots })
-                }
-            }
-        })
+        let class = self.class::<P>();
+        let class = class.of().unwrap_or_else(|| unreachable!("the class was looked up by type"));
+        let slots = &mut lock(&shared.guest_slots);
+        f(&mut SpawnResources { shared, remote: None, class, slots })
     }
 
     /// Returns the reason for which a spawn was refused, with the state of the process.
@@ -119,23 +143,19 @@ impl RuntimeHandle {
 
 /// The resources needed to spawn processes of a type, owned by a worker or, outside the workers,
 /// shared by all guests.
-struct SpawnResources<'a> {
+struct SpawnResources<'a, P> {
     shared: &'a Shared,
     /// The part of the scheduler that belongs to this thread's worker; `None` on a thread that is
     /// not a worker.
     remote: Option<&'a Remote>,
-    class: &'a Class,
+    class: ClassOf<'a, P>,
     slots: &'a mut SlotCache,
 }
 
-impl SpawnResources<'_> {
+impl<P: Process> SpawnResources<'_, P> {
     /// Creates a process; returns its state if the limit is reached or the runtime is ending.
     #[inline(always)]
-    fn create<P: Process>(
-        &mut self,
-        process: P,
-        extension: Option<Box<Extension>>,
-    ) -> Result<Token, P> {
+    fn create(&mut self, process: P, extension: Option<Box<Extension>>) -> Result<Token, P> {
         let Shared { scheduler, permits, slab, .. } = self.shared;
         match self.remote {
             Some(remote) => {
@@ -154,7 +174,7 @@ impl SpawnResources<'_> {
                 }
             }
         }
-        Ok(Token::create(slab, self.slots, self.class, process, extension))
+        Ok(Token::create(slab, self.slots, &self.class, process, extension))
     }
 }
 
