@@ -357,14 +357,15 @@ impl<P: Process> Address<P> {
     ///
     /// A full mailbox takes this request too.
     pub fn stop(self) -> bool {
-        scheduler::with_worker(|worker| {
-            worker.map(Worker::end_streaks);
-            let pushed = Cast::<P, Stop>::push(self.raw, Stop).is_ok();
-            if let Some(worker) = worker {
-                worker.run_exit_next(self.raw.parts().1);
+        scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
+        match self.raw.wake() {
+            Some(token) => {
+                token.ask_to_stop::<P>();
+                scheduler::schedule_exit(token);
+                true
             }
-            pushed
-        })
+            None => Cast::<P, Stop>::push(self.raw, Stop).is_ok(),
+        }
     }
 
     /// Whether the process has not exited yet.

@@ -43,7 +43,7 @@ use crate::mailbox::bounded;
 use crate::mailbox::envelope;
 use crate::mailbox::{Generation, Gone, Link, Mailbox, Pushed};
 use crate::memory::slab::{self, Slab, SlotCache};
-use crate::process::Process;
+use crate::process::{Process, Stop};
 use crate::scheduler;
 use crate::scheduler::watchdog::CurrentTurn;
 use crate::signal::{self, Signal};
@@ -65,8 +65,9 @@ pub(crate) struct Cell {
     class: UnsafeCell<*const Class>,
     /// Messages taken from the mailbox and not yet run, oldest first.
     pending: UnsafeCell<*mut Link>,
-    /// A turn that has begun and is not over. With the lowest bit set: no turn, and in the upper
-    /// half the tick until which the process waits for a message; see `receive_timeout`.
+    /// A turn that has begun and is not over. With one of the lowest bits set: no turn, and with
+    /// [`WAITS`], in the upper half, the tick until which the process waits for a message; see
+    /// `receive_timeout`.
     frame: UnsafeCell<Option<NonNull<FrameHead>>>,
     extension: UnsafeCell<Option<Box<Extension>>>,
     turn: TurnState,
@@ -76,6 +77,13 @@ pub(crate) struct Cell {
 
 /// Bit in the word of the frame: there is no frame, and the process waits for a message.
 const WAITS: usize = 1;
+/// Bit in the word of the frame: there is no frame, and the process is to exit in place of its next
+/// turn.
+const TO_STOP: usize = 2;
+/// Bit in the word of the frame: there is no frame, and the process's first turn, `started`, has not
+/// begun: signals wait for it.
+const FRESH: usize = 4;
+const MARKS: usize = WAITS | TO_STOP | FRESH;
 /// Position, in the word of the frame, of the tick until which the process waits.
 const TICK_SHIFT: u32 = 32;
 
@@ -214,7 +222,12 @@ impl CellRef {
 
     /// Takes the token of an idle process.
     pub(crate) fn wake_idle(self) -> Option<Token> {
-        let generation = self.generation()?;
+        self.wake(self.generation()?)
+    }
+
+    /// Takes the token of the idle process that the generation names.
+    #[inline(always)]
+    pub(crate) fn wake(self, generation: Generation) -> Option<Token> {
         self.cell().mailbox.wake(generation).then(|| Token(self.0))
     }
 
@@ -494,15 +507,58 @@ impl Token {
     fn frame(&self) -> Option<NonNull<FrameHead>> {
         // SAFETY: the token's holder has exclusive access to `frame` (head's table).
         let frame = self.cell().frame.with(|frame| unsafe { *frame });
-        frame.filter(|frame| frame.addr().get() & WAITS == 0)
+        frame.filter(|frame| frame.addr().get() & MARKS == 0)
     }
 
     /// Returns the tick until which the process waits for a message, if it waits and no turn is
     /// under way.
     pub(crate) fn waits_until(&self) -> Option<Tick> {
+        let word = self.frame_word();
+        Tick::from_raw((word >> TICK_SHIFT) as u32).filter(|_| word & WAITS != 0)
+    }
+
+    /// Makes an idle process, whose token was just taken, exit in place of its next turn. Signals
+    /// that come before are acted on first, as before a message.
+    #[inline(always)]
+    pub(crate) fn ask_to_stop<P: Process>(&self) {
+        if self.is_layered() {
+            // The layer has its part in the exit.
+            return self.queue::<Stop, P>(Stop);
+        }
+        self.set_frame(NonNull::new(ptr::without_provenance_mut(TO_STOP)));
+    }
+
+    /// Whether the process is to exit in place of its next turn.
+    #[inline(always)]
+    pub(crate) fn is_to_stop(&self) -> bool {
+        self.frame_word() & TO_STOP != 0
+    }
+
+    /// Makes signals wait until the first turn has begun.
+    #[inline(always)]
+    fn set_fresh(&self) {
+        self.set_frame(NonNull::new(ptr::without_provenance_mut(FRESH)));
+    }
+
+    /// Lets signals no longer wait for the first turn, because it has begun or will not run.
+    #[inline(always)]
+    pub(crate) fn clear_fresh(&self) {
+        if self.is_fresh() {
+            self.set_frame(None);
+        }
+    }
+
+    #[inline(always)]
+    fn is_fresh(&self) -> bool {
+        self.frame_word() & FRESH != 0
+    }
+
+    /// Returns the address of the frame, or the word in its place; zero for none.
+    #[inline(always)]
+    fn frame_word(&self) -> usize {
         // SAFETY: the token's holder has exclusive access to `frame` (head's table).
-        let frame = self.cell().frame.with(|frame| unsafe { *frame })?.addr().get();
-        Tick::from_raw((frame >> TICK_SHIFT) as u32).filter(|_| frame & WAITS != 0)
+        let frame = self.cell().frame.with(|frame| unsafe { *frame });
+        frame.map_or(0, |frame| frame.addr().get())
     }
 
     /// Makes the process's alarm queue no timeout message any more.
@@ -523,10 +579,16 @@ impl Token {
     /// receive timeout is set, no signal is announced, and the process is not exiting.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
-        // SAFETY: the token's holder has exclusive access to `frame` (head's table).
-        let has_no_frame = self.cell().frame.with(|frame| unsafe { (*frame).is_none() });
+        let has_no_frame = self.frame_word() & !FRESH == 0;
         let is_exiting = || self.if_extension(|own| own.obituary.is_some()).unwrap_or(false);
         has_no_frame && !self.is_signalled() && !is_exiting()
+    }
+
+    /// Whether the process has none of the things that few processes have: links, monitors, names,
+    /// timers, a layer.
+    #[inline(always)]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.if_extension(|_| ()).is_none()
     }
 
     /// Resumes the turn that is under way, if there is one.
@@ -635,7 +697,11 @@ impl Token {
             }
             own.attachment.take()
         });
-        if let Err(reason) = state_dropped.and(catch(|| drop(attachment))) {
+        let dropped = match attachment.flatten() {
+            Some(attachment) => state_dropped.and(catch(|| drop(attachment))),
+            None => state_dropped,
+        };
+        if let Err(reason) = dropped {
             let process = self.class().name;
             let what = "the state of a process panicked when it was dropped";
             self.class().runtime.events().report(Level::ERROR, what, process, move |what| {
@@ -719,7 +785,8 @@ impl Token {
     /// If the process still has an address.
     pub(crate) fn free(self, slab: &Slab, slots: &RefCell<SlotCache>) {
         fault::point(Step::Free, self.class().name);
-        assert!(self.is_closed(), "a process dies before its cell is freed");
+        let (next, is_alive) = self.cell().mailbox.peek();
+        assert!(!is_alive, "a process dies before its cell is freed");
         // SAFETY: the token's holder has exclusive access to `extension` (head's table); it is
         // moved out once.
         drop(self.cell().extension.with_mut(|field| unsafe { field.replace(None) }));
@@ -727,7 +794,7 @@ impl Token {
         // SAFETY: `create` took the slot from the slab of this runtime, with the class's slot size.
         // This call consumes the token (`given`), and the mailbox is closed (asserted above), so no
         // thread gets the token again.
-        unsafe { slots.borrow_mut().give(slab, slot, self.0) };
+        unsafe { slots.borrow_mut().give(slab, slot, self.0, next) };
         self.given();
     }
 }

@@ -105,18 +105,36 @@ pub(crate) fn strand(token: Stranded) {
 }
 
 /// Schedules a process.
-#[inline]
+#[inline(always)]
 pub(crate) fn schedule(token: Token) {
-    with_worker(|worker| {
-        let scheduler = token.class().runtime.scheduler();
-        match worker {
-            Some(worker) if ptr::eq(worker.scheduler(), scheduler) => worker.push(token),
-            _ => {
-                if let Some(token) = guest::accept(token).and_then(collect) {
-                    inject(token);
-                }
-            }
-        }
+    with_worker(|worker| match worker {
+        Some(worker) if is_own(worker, &token) => worker.push(token),
+        _ => schedule_outside(token),
+    });
+}
+
+/// Whether the token's process is of the worker's runtime.
+#[inline(always)]
+fn is_own(worker: &Worker, token: &Token) -> bool {
+    ptr::eq(worker.scheduler(), token.class().runtime.scheduler())
+}
+
+/// Schedules a process from a thread that is no worker of its runtime.
+#[cold]
+fn schedule_outside(token: Token) {
+    if let Some(token) = guest::accept(token).and_then(collect) {
+        inject(token);
+    }
+}
+
+/// Schedules a process that was just asked to stop. On a worker it comes next: its exit is short
+/// and gives back the memory that the next spawn takes; run elsewhere, it would find that memory
+/// cold.
+#[inline(always)]
+pub(crate) fn schedule_exit(token: Token) {
+    with_worker(|worker| match worker {
+        Some(worker) if is_own(worker, &token) => worker.push_exit(token),
+        _ => schedule_outside(token),
     });
 }
 
@@ -215,7 +233,7 @@ pub(crate) struct Remote {
     pub(crate) queue: TokenQueue,
     /// Process woken last, which the worker runs next.
     pub(crate) lifo_slot: TokenSlot,
-    /// Process stopped last, if the request woke it: see `Worker::run_exit_next`.
+    /// Process asked to stop last, if it was idle: see [`schedule_exit`].
     pub(crate) exit_slot: TokenSlot,
     pub(crate) current_turn: CurrentTurn,
     pub(crate) counters: Counters,
@@ -250,7 +268,7 @@ pub(crate) struct Scheduler {
     /// of guests, then the spare workers.
     pub(crate) remotes: Box<[Arc<Remote>]>,
     /// Alarms of the regular workers.
-    pub(crate) alarms: Box<[Alarms]>,
+    pub(crate) alarms: Box<[Arc<Alarms>]>,
     injector: Mutex<VecDeque<Token>>,
     injected: AtomicUsize,
     pub(crate) sleepers: Sleepers,
@@ -278,7 +296,7 @@ impl Scheduler {
         let fences = Fences::default();
         Scheduler {
             remotes: (0..workers + seats + spares).map(|_| Arc::new(Remote::new(fences))).collect(),
-            alarms: (0..workers).map(|_| Alarms::new(clock.now())).collect(),
+            alarms: (0..workers).map(|_| Arc::new(Alarms::new(clock.now()))).collect(),
             injector: Mutex::new(VecDeque::new()),
             injected: AtomicUsize::new(0),
             sleepers: Sleepers::new(workers),

@@ -257,10 +257,10 @@ fn exit_signal(token: &Token, from: Option<Pid>, reason: ExitReason, by_link: bo
 /// Its timers end and its memberships are left first: a watcher finds the timers' messages dropped
 /// and the process's names free.
 pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
-    let me = token.pid();
     let Some(reason) = token.if_extension(|own| own.obituary.clone()).flatten() else {
         return true;
     };
+    let me = token.pid();
     for _ in 0..most {
         fault::point(Step::Obituary, token.class().name);
         let next = token.if_extension(|own| {

@@ -87,6 +87,12 @@ impl RawAddress {
         after_push(pushed, budget, bytes)
     }
 
+    /// Takes the token of a process that waits for messages and has none.
+    pub(crate) fn wake(self) -> Option<Token> {
+        let (generation, cell) = self.parts();
+        cell.wake(generation)
+    }
+
     /// Whether the process has so many unread signals that it takes no more questions.
     pub(crate) fn is_crowded(self) -> bool {
         self.parts().1.is_crowded()

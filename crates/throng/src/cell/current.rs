@@ -142,9 +142,8 @@ impl CurrentProcess {
 
     /// Records that the process's first turn runs: signals need not wait any more.
     pub(crate) fn has_begun(self) {
-        // SAFETY: the token that this was made of is that of a slot; slots stay cells and are never
-        // unmapped.
-        unsafe { self.0.as_ref() }.turn.clear_fresh();
+        // The turn under way lends its token.
+        ManuallyDrop::new(Token(self.0)).clear_fresh();
     }
 
     /// Returns the value attached at the spawn.

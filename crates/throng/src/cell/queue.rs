@@ -29,18 +29,19 @@ impl Token {
     /// Queues a message before all others, and before all signals. For a process that has just been
     /// created; the message's turn must call [`CurrentProcess::has_begun`].
     pub(crate) fn set_first<T: Turn<P>, P: Process>(&self, turn: T) {
+        self.set_fresh();
+        self.queue::<T, P>(turn);
+    }
+
+    /// Queues a message of a process that has no other.
+    pub(super) fn queue<T: Turn<P>, P: Process>(&self, turn: T) {
         assert!(self.is_a::<P>(), "the message is for another type of process");
-        self.cell().turn.set_fresh();
         let message = Cast::<P, T>::allocate(turn);
         // SAFETY: the message was just allocated and belongs to this call.
         slab::budget_of(self.as_ref()).charge(unsafe { envelope::bytes(message) });
-        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`).
+        // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`), which the
+        // caller has found empty.
         self.cell().pending.with_mut(|pending| unsafe { *pending = message.as_ptr() });
-    }
-
-    /// Lets signals no longer wait for the first turn, because it will not run.
-    pub(crate) fn forgo_first(&self) {
-        self.cell().turn.clear_fresh();
     }
 
     /// Begins the turn of the next message, if there is one. No turn may be under way.
@@ -171,7 +172,7 @@ impl Token {
     /// Acts on the signals in the mailbox; returns how the process exits if they end it.
     #[cold]
     pub(crate) fn handle_signals(&self, generation: Generation) -> Option<After> {
-        if self.is_closed() || self.cell().turn.is_fresh() {
+        if self.is_closed() || self.is_fresh() {
             return None;
         }
         let drained = self.cell().mailbox.drain(generation);

@@ -104,17 +104,20 @@ impl SlotCache {
         self.0[class.0 as usize].pop(|| slab.refill(class)).cast()
     }
 
-    /// Frees a slot whose mailbox is closed; a slot that is used up is abandoned.
+    /// Frees a slot whose mailbox is closed, with the generation of the next process; a slot that
+    /// is used up is abandoned.
     ///
     /// # Safety
     /// The slot came from `take` with this slab and class, and no thread holds its token.
     #[inline(always)]
-    pub(crate) unsafe fn give(&mut self, slab: &Slab, class: SlotClass, slot: NonNull<Cell>) {
-        // SAFETY: by the contract the slot came from `take`; slots stay cells and are never
-        // unmapped.
-        let (generation, live) = unsafe { slot.as_ref() }.mailbox.peek();
-        debug_assert!(!live);
-        if generation.is_last() {
+    pub(crate) unsafe fn give(
+        &mut self,
+        slab: &Slab,
+        class: SlotClass,
+        slot: NonNull<Cell>,
+        next: Generation,
+    ) {
+        if next.is_last() {
             return;
         }
         let full = FULL[class.0 as usize];
@@ -468,13 +471,13 @@ mod tests_miri {
         assert!(seen >= count);
         for &slot in &slots {
             // SAFETY: the slot was taken above and never opened.
-            unsafe { cache.give(&slab, class, slot) };
+            unsafe { cache.give(&slab, class, slot, Generation::FIRST) };
         }
         let again: HashSet<_> = (0..count).map(|_| cache.take(&slab, class)).collect();
         assert_eq!(again, slots.into_iter().collect());
         for slot in again {
             // SAFETY: the slot was taken above and never opened.
-            unsafe { cache.give(&slab, class, slot) };
+            unsafe { cache.give(&slab, class, slot, Generation::FIRST) };
         }
         cache.drain(&slab);
     }
@@ -488,7 +491,7 @@ mod tests_miri {
         // SAFETY: the slot was taken above and never opened.
         unsafe {
             slot.as_ref().mailbox.set_free(Generation::LAST);
-            cache.give(&slab, class, slot);
+            cache.give(&slab, class, slot, Generation::LAST);
         }
         let others: Vec<_> = (0..200).map(|_| cache.take(&slab, class)).collect();
         assert!(!others.contains(&slot));

@@ -13,6 +13,8 @@ pub(crate) struct Permits {
     taken: AtomicU64,
     /// Permits that a worker takes or gives back at once.
     batch: u32,
+    /// Reserve at which a worker gives a batch back.
+    full: u32,
 }
 
 impl Permits {
@@ -20,7 +22,8 @@ impl Permits {
 
     pub(super) fn new(limit: u64) -> Permits {
         let batch = if limit <= 65_536 { 1 } else { Permits::BATCH };
-        Permits { limit, taken: AtomicU64::new(0), batch }
+        let full = if batch == 1 { 1 } else { 2 * batch };
+        Permits { limit, taken: AtomicU64::new(0), batch, full }
     }
 
     fn take_many(&self, count: u32) -> bool {
@@ -55,7 +58,7 @@ impl Permits {
     #[inline(always)]
     pub(crate) fn give_back(&self, spare: &AtomicU32) {
         let left = spare.load(Ordering::Relaxed) + 1;
-        if left >= 2 * self.batch || self.batch == 1 {
+        if left >= self.full {
             let returned = self.batch;
             spare.store(left - returned, Ordering::Relaxed);
             self.taken.fetch_sub(u64::from(returned), Ordering::Relaxed);

@@ -28,7 +28,6 @@ use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
 use crate::sync::atomic::Ordering;
 use crate::sync::{self, Epoch, JoinHandle, Mutex, ThreadBuilder, lock};
-use crate::timer::alarms::Alarms;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -216,7 +215,7 @@ impl Ending {
         shared.clock_keeper.end();
         shared.join_threads();
         // Messages of pending timers may hold handles of this very runtime and so keep it alive.
-        shared.scheduler.alarms.iter().for_each(Alarms::close);
+        shared.scheduler.alarms.iter().for_each(|alarms| alarms.close());
         let workers = shared.scheduler.worker_metrics();
         shared.events.report(Level::DEBUG, "the runtime has ended", "", move |what| {
             tracing::debug!(target: TARGET, ?workers, "{what}");

@@ -71,8 +71,8 @@ pub(crate) struct Worker {
     index: usize,
     /// Whether this is a spare worker or the worker of a guest's seat.
     is_spare: bool,
-    /// Index of this worker's alarms; a spare worker and a guest use those of a regular one.
-    alarms: usize,
+    /// Alarms of this worker; a spare worker and a guest use those of a regular one.
+    alarms: Arc<Alarms>,
     slices: Slices,
     running: Cell<Option<CellRef>>,
     /// Token of the running process, if a panic dropped it.
@@ -102,7 +102,7 @@ impl Worker {
             remote: shared.scheduler.remotes[index].clone(),
             index,
             is_spare: index >= workers,
-            alarms: index % workers,
+            alarms: shared.scheduler.alarms[index % workers].clone(),
             slices: Slices::new(shared.scheduler.clock.now()),
             running: Cell::new(None),
             stranded: Cell::new(None),
@@ -269,14 +269,10 @@ impl Worker {
         }
     }
 
-    /// Moves a process that was just asked to stop from the LIFO slot to the exit slot, if the
-    /// request woke it, so that it comes next. Its exit is short and gives back the memory that the
-    /// next spawn takes; run elsewhere, it would find that memory cold.
-    pub(crate) fn run_exit_next(&self, cell: CellRef) {
-        let Remote { lifo_slot, exit_slot, .. } = self.remote();
-        let Some(token) = lifo_slot.take() else { return };
-        let slot = if token.as_ref() == cell { exit_slot } else { lifo_slot };
-        if let Some(earlier) = slot.replace(token) {
+    /// Schedules a process that was just asked to stop.
+    #[inline(always)]
+    pub(crate) fn push_exit(&self, token: Token) {
+        if let Some(earlier) = self.remote().exit_slot.replace(token) {
             self.push_back(earlier);
         }
     }
@@ -290,6 +286,7 @@ impl Worker {
     }
 
     /// Puts a process at the end of the queue, where other workers may take it.
+    #[inline(never)]
     fn push_back(&self, token: Token) {
         self.remote().queue.push(token);
         if !self.batching.get() {
@@ -371,10 +368,6 @@ impl Worker {
 
     // --- alarms ---
 
-    fn alarms(&self) -> &Alarms {
-        &self.scheduler().alarms[self.alarms]
-    }
-
     /// Returns the tick at which a call times out. A call's own deadline counts from the true time;
     /// the default deadline, which nearly every call has, counts from the last reading of the
     /// clock.
@@ -411,7 +404,7 @@ impl Worker {
 
     #[inline(always)]
     fn ring_alarms(&self, runs: u32, now: Tick) {
-        if !self.is_spare && self.alarms().is_due(now) {
+        if !self.is_spare && self.alarms.is_due(now) {
             self.ring_due_alarms(runs);
         }
     }
@@ -421,8 +414,8 @@ impl Worker {
     #[cold]
     fn ring_due_alarms(&self, runs: u32) {
         if self.remote().queue.woken() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
-            let mut unsent = self.alarms().take_left();
-            unsent.extend(self.scheduler().ring(self.alarms(), |token| self.push_back(token)));
+            let mut unsent = self.alarms.take_left();
+            unsent.extend(self.scheduler().ring(&self.alarms, |token| self.push_back(token)));
             if !unsent.is_empty() {
                 self.current_turn().begin(&watchdog::TIMER);
                 drop(unsent);
@@ -498,6 +491,9 @@ impl Worker {
         if may_be_plain && token.is_plain() {
             return token.run_plain(self);
         }
+        if may_be_plain && token.is_to_stop() && !token.is_signalled() {
+            return self.run_exit(token);
+        }
         let progress = self.resume(&token);
         let goes_on = self.end_turn(&token);
         match progress {
@@ -510,6 +506,19 @@ impl Worker {
             }
             progress => Some((token, progress)),
         }
+    }
+
+    /// Ends a process that was asked to stop while it was idle; if it has a last turn, returns the
+    /// token with the progress of that turn.
+    #[inline(always)]
+    fn run_exit(&self, token: Token) -> Option<(Token, Progress)> {
+        self.count_turn();
+        if token.class().stopping.is_some() {
+            return Some((token, Progress::Done(After::exit(ExitReason::Normal))));
+        }
+        let generation = token.generation();
+        self.finish(token, generation, ExitReason::Normal);
+        None
     }
 
     /// Suspends the turn under way until it is woken.
@@ -646,7 +655,13 @@ impl Worker {
                 return None;
             }
             Progress::Done(After::Next) => progress,
-            Progress::Done(After::Exit(why)) => stop(&token, why.into()),
+            Progress::Done(After::Exit(why)) => match token.class().stopping {
+                Some(begin) => begin(&token, why.into()),
+                None => {
+                    self.finish(token, generation, why.into());
+                    return None;
+                }
+            },
             Progress::Done(After::ExitIfIdle) if token.close_if_idle(generation) => {
                 stop(&token, ExitReason::Normal)
             }
@@ -669,6 +684,16 @@ impl Worker {
     fn resume(&self, token: &Token) -> Progress {
         token.begin_run();
         let signalled = token.is_signalled();
+        let phase = self.scheduler().phase();
+        if !signalled && phase < Phase::Killing {
+            return token.resume(self.current_turn()).unwrap_or_else(|| self.end_late(token));
+        }
+        self.resume_otherwise(token, signalled, phase)
+    }
+
+    /// Does the rest of [`resume`](Self::resume) if signals wait or the shutdown's deadline is over.
+    #[cold]
+    fn resume_otherwise(&self, token: &Token, signalled: bool, phase: Phase) -> Progress {
         if signalled {
             self.current_turn().begin(token.class().signalled);
             let stopping = token.is_stopping();
@@ -685,7 +710,7 @@ impl Worker {
                 }
             }
         }
-        if self.scheduler().phase() >= Phase::Killing {
+        if phase >= Phase::Killing {
             let stopping = token.is_stopping();
             self.current_turn().begin(token.class().ending);
             if token.discard_turn(&ExitReason::Shutdown) {
@@ -696,16 +721,25 @@ impl Worker {
                 return Progress::Done(After::exit(ExitReason::Shutdown));
             }
         }
-        let progress =
-            token.resume(self.current_turn()).unwrap_or_else(|| match token.obituary() {
-                Some(reason) => Progress::Done(After::ended(reason)),
-                None => Progress::Done(After::Next),
-            });
+        let progress = token.resume(self.current_turn()).unwrap_or_else(|| self.end_late(token));
         if signalled && matches!(progress, Progress::Done(_)) {
             // The processes whose probes met this turn waited for it, and do not wait for the next.
             self.forget_probes();
         }
         progress
+    }
+
+    /// Returns the progress of a process that has no turn under way, but may have to exit.
+    #[cold]
+    fn end_late(&self, token: &Token) -> Progress {
+        match token.obituary() {
+            Some(reason) => Progress::Done(After::ended(reason)),
+            None if token.is_to_stop() => {
+                self.count_turn();
+                Progress::Done(After::exit(ExitReason::Normal))
+            }
+            None => Progress::Done(After::Next),
+        }
     }
 
     /// Begins the next turn, if there is one.
@@ -767,7 +801,7 @@ impl Worker {
             }
             token.die(generation, &reason);
         }
-        if !signal::publish_obituary(&token, NOTIFIED_AT_ONCE) {
+        if !token.is_bare() && !signal::publish_obituary(&token, NOTIFIED_AT_ONCE) {
             return self.push_back(token);
         }
         if !matches!(reason, ExitReason::Normal) {
@@ -784,8 +818,8 @@ impl Worker {
 impl Worker {
     /// Moves all processes that are ready to run to a list.
     pub(crate) fn take_all(&self, ready: &mut Vec<Token>) {
-        while self.alarms().is_due(self.scheduler().clock.now()) {
-            drop(self.scheduler().ring(self.alarms(), |token| ready.push(token)));
+        while self.alarms.is_due(self.scheduler().clock.now()) {
+            drop(self.scheduler().ring(&self.alarms, |token| ready.push(token)));
         }
         ready.extend(std::iter::from_fn(|| self.take_from_slots()));
         ready.extend(std::iter::from_fn(|| self.remote().queue.pop()));
@@ -799,7 +833,7 @@ impl Worker {
         }
         self.begin_run(&token, BUDGET);
         token.begin_run();
-        token.forgo_first();
+        token.clear_fresh();
         self.current_turn().begin(token.class().ending);
         token.discard_turn(&reason);
         self.run_turns(token, Progress::Done(After::exit(reason)));
@@ -808,7 +842,7 @@ impl Worker {
 
     /// Tick at which the next alarm rings.
     pub(crate) fn next_alarm(&self) -> Option<Tick> {
-        self.alarms().next()
+        self.alarms.next()
     }
 }
 

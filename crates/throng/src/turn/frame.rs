@@ -191,7 +191,7 @@ where
             && let Err(reason) = admit::<P>(token)
         {
             // The refused turn may be the first turn, for which signals wait.
-            token.forgo_first();
+            token.clear_fresh();
             drop_users(turn);
             sink.fail(&reason);
             return Progress::Done(After::ExitIfIdle);

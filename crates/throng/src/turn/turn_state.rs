@@ -10,7 +10,6 @@
 //! | – | running, or no turn at all | holder | |
 //! | `NOTIFIED` | the turn was woken since its last poll began, while another thread held the token | any waker | holder, by `resume` |
 //! | `SUSPENDED` | the last poll was pending, no thread holds the token | holder, by `suspend` | the thread that takes the token |
-//! | `FRESH` | the process's first turn, `started`, has not begun: signals wait for it | creator | that turn; the holder, if a layer refuses the turn |
 //! | 6..31 | signals announced and not yet taken out of the mailbox | senders, before the push | holder, having taken them out; a sender whose push failed |
 //! | `TIMEOUT` | between turns: an alarm that rings brings a message | holder | holder |
 //! | `FLOODED` (31) | so many signals are unread that the process is to be killed; it takes no more | a sender that has pushed a signal as the count reached [`SIGNALS_MOST`] | the slot's next process |
@@ -34,8 +33,7 @@ use crate::sync::atomic::{AtomicU32, Ordering};
 
 const SUSPENDED: u32 = 1;
 const NOTIFIED: u32 = 2;
-const FRESH: u32 = 4;
-const TIMEOUT: u32 = 8;
+const TIMEOUT: u32 = 4;
 /// The flags below the count.
 const LOW_FLAGS: u32 = 0x3F;
 const SIGNAL: u32 = LOW_FLAGS + 1;
@@ -217,20 +215,6 @@ impl TurnState {
     #[inline(always)]
     pub(crate) fn is_signalled(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= SIGNAL
-    }
-
-    /// Makes signals wait until the first turn has begun. For the token's holder, as are
-    /// [`clear_fresh`](Self::clear_fresh) and [`is_fresh`](Self::is_fresh).
-    pub(crate) fn set_fresh(&self) {
-        self.0.fetch_or(FRESH, Ordering::Relaxed);
-    }
-
-    pub(crate) fn clear_fresh(&self) {
-        self.0.fetch_and(!FRESH, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & FRESH != 0
     }
 
     /// Records that the alarm has rung; see `receive_timeout`.

@@ -93,6 +93,49 @@ fn hooks_run_first_and_last() {
     assert_eq!(seen.load(Ordering::SeqCst), 111);
 }
 
+/// Stops idle processes on the worker that they have run on.
+struct Stopper;
+impl Process for Stopper {}
+struct StopIdle;
+impl Message for StopIdle {
+    type Reply = ();
+}
+impl Handle<StopIdle> for Stopper {
+    async fn handle(&mut self, _: StopIdle, cx: &mut Context<Self>) {
+        let bound = throng::MailboxBound::new(2, throng::Overflow::Reject);
+        let spawner = || cx.runtime().spawner();
+        for spawner in [spawner(), spawner().mailbox(bound)] {
+            let counter = spawner.spawn(Counter { count: 0 }).unwrap();
+            assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+            assert!(counter.stop());
+            // The process is alive until its exit runs: the message is queued, but not handled.
+            assert!(counter.is_alive() && counter.stop());
+            let late = counter.call(Add(1)).await;
+            assert!(matches!(late, Err(CallError::Died(ExitReason::Normal))), "{late:?}");
+            assert!(!counter.is_alive() && !counter.stop());
+        }
+        // A signal is acted on before the exit, as before a message.
+        let killed = cx.runtime().spawn(Counter { count: 0 }).unwrap();
+        assert_eq!(killed.call(Add(1)).await.unwrap(), 1);
+        assert!(killed.stop());
+        killed.kill();
+        assert_eq!(killed.pid().exited().await, ExitReason::Killed);
+        let hooked = cx.runtime().spawn(Hooked(Arc::default())).unwrap();
+        assert_eq!(hooked.call(Read).await.unwrap(), 1);
+        assert!(hooked.stop());
+        tokio::task::yield_now().await;
+        assert!(hooked.is_alive(), "its last turn waits");
+        assert_eq!(hooked.pid().exited().await, ExitReason::Normal);
+    }
+}
+
+#[test]
+fn an_idle_process_that_is_asked_to_stop_exits_as_if_the_request_were_a_message() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let stopper = runtime.spawn(Stopper).unwrap();
+    runtime.block_on(async |_| stopper.call(StopIdle).await).unwrap();
+}
+
 #[test]
 fn stop_if_idle_loses_no_message() {
     struct Shy(u64);

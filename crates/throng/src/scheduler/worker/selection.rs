@@ -149,7 +149,7 @@ impl Worker {
     fn sleep(&self) {
         let (now, elapsed) = self.scheduler().clock.refresh_exactly();
         self.remote().counters.fall_asleep(elapsed);
-        let alarm = if self.is_spare { None } else { self.alarms().next() };
+        let alarm = if self.is_spare { None } else { self.alarms.next() };
         match alarm {
             Some(alarm) => park_timeout(Duration::from_millis(now.until(alarm).into())),
             None => park(),
