@@ -80,10 +80,13 @@ const WAITS: usize = 1;
 /// Bit in the word of the frame: there is no frame, and the process is to exit in place of its next
 /// turn.
 const TO_STOP: usize = 2;
-/// Bit in the word of the frame: there is no frame, and the process's first turn, `started`, has not
-/// begun: signals wait for it.
+/// Bit in the word of the frame: there is no frame, and the process's first turn has not begun:
+/// signals wait for it.
 const FRESH: usize = 4;
-const MARKS: usize = WAITS | TO_STOP | FRESH;
+/// Bit in the word of the frame, with [`FRESH`]: the first turn is that of the hook `started`. If
+/// not, it is in the first message.
+const TO_START: usize = 8;
+const MARKS: usize = WAITS | TO_STOP | FRESH | TO_START;
 /// Position, in the word of the frame, of the tick until which the process waits.
 const TICK_SHIFT: u32 = 32;
 
@@ -532,6 +535,27 @@ impl Token {
     #[inline(always)]
     pub(crate) fn is_to_stop(&self) -> bool {
         self.frame_word() & TO_STOP != 0
+    }
+
+    /// Makes the hook `started` the first turn of a process that was just created, which has the
+    /// hook. Signals wait for it.
+    #[inline(always)]
+    pub(crate) fn set_to_start(&self) {
+        self.set_frame(NonNull::new(ptr::without_provenance_mut(TO_START | FRESH)));
+    }
+
+    /// Whether the process is to begin with the hook `started`.
+    #[inline(always)]
+    pub(crate) fn is_to_start(&self) -> bool {
+        self.frame_word() & TO_START != 0
+    }
+
+    /// Begins the hook `started`, the first turn.
+    pub(crate) fn start(&self) -> Progress {
+        match self.class().started {
+            Some(begin) => begin(self),
+            None => unreachable!("only a process with the hook is to begin with it"),
+        }
     }
 
     /// Makes signals wait until the first turn has begun.

@@ -40,6 +40,8 @@ pub(crate) struct Class {
     /// Bytes of a state outside of its slot: the size of its box, or zero.
     pub(super) boxed_bytes: usize,
     pub(super) drop_state: unsafe fn(NonNull<Cell>),
+    /// Begins the hook `started`, for processes that have it.
+    pub(crate) started: Option<fn(&Token) -> Progress>,
     /// Begins the hook `stopping`, for processes that have it.
     pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
     pub(crate) timeout: Option<fn(&Token) -> Progress>,
@@ -109,6 +111,7 @@ unsafe fn drop_state<P>(cell: NonNull<Cell>) {
 impl Class {
     pub(crate) fn new<P: Process>(
         runtime: RuntimeHandle,
+        started: Option<fn(&Token) -> Progress>,
         stopping: Option<fn(&Token, ExitReason) -> Progress>,
         timeout: Option<fn(&Token) -> Progress>,
     ) -> Class {
@@ -119,6 +122,7 @@ impl Class {
             runtime,
             boxed_bytes: if StateLayout::<P>::BOXED { size_of::<P>() } else { 0 },
             drop_state: drop_state::<P>,
+            started,
             stopping,
             timeout,
             signalled: const { &TurnTitle::signalled::<P>() },

@@ -52,6 +52,9 @@ impl Token {
         current_turn: &CurrentTurn,
     ) -> Option<Progress> {
         debug_assert!(self.frame().is_none());
+        if self.is_to_start() {
+            return Some(self.start());
+        }
         let cell = self.cell();
         // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`).
         let mut first = cell.pending.with(|pending| unsafe { *pending });
@@ -271,8 +274,11 @@ impl Token {
         });
     }
 
-    /// Whether a message waits that was already taken from the mailbox.
+    /// Whether the first turn or a message waits that was already taken from the mailbox.
     pub(crate) fn has_pending(&self) -> bool {
+        if self.is_to_start() {
+            return true;
+        }
         // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`); a message
         // that `uncouple` has released is not read again.
         let has_pending = self.cell().pending.with_mut(|pending| unsafe {

@@ -6,7 +6,7 @@
 use super::RuntimeHandle;
 use crate::cell::{Class, ClassOf, Token};
 use crate::exit::ExitReason;
-use crate::process::{self, Process, Stopping, TimedOut};
+use crate::process::{self, Process, Started, Stopping, TimedOut};
 use crate::scheduler::Phase;
 use crate::sync::lock;
 use crate::turn::frame::{self, Progress};
@@ -42,6 +42,7 @@ impl ClassCache {
 impl RuntimeHandle {
     /// Returns the class of a type, made on first use. Takes the lock of the table.
     pub(super) fn class<P: Process>(&self) -> Arc<Class> {
+        let started = const { process::has_started::<P>() }.then_some(started::<P> as fn(&_) -> _);
         let stopping =
             const { process::has_stopping::<P>() }.then_some(stopping::<P> as fn(&_, _) -> _);
         let timeout = const { process::has_timeout::<P>() }.then_some(timeout::<P> as fn(&_) -> _);
@@ -49,7 +50,7 @@ impl RuntimeHandle {
         if let Some(class) = classes.get(&TypeId::of::<P>()) {
             return class.clone();
         }
-        let class = Arc::new(Class::new::<P>(self.clone(), stopping, timeout));
+        let class = Arc::new(Class::new::<P>(self.clone(), started, stopping, timeout));
         // A class requested in `Phase::Over` creates no process, and the table would keep it, and
         // with it the runtime, for ever: `free_if_over` may already have emptied the table.
         if self.0.scheduler.phase() != Phase::Over {
@@ -57,6 +58,11 @@ impl RuntimeHandle {
         }
         class
     }
+}
+
+/// Begins [`Process::started`].
+fn started<P: Process>(token: &Token) -> Progress {
+    frame::begin_hook::<P, _>(token, Started)
 }
 
 /// Begins [`Process::stopping`].

@@ -11,7 +11,7 @@ use crate::cell::{ClassOf, Token};
 use crate::error::SpawnError;
 use crate::mailbox::bound::MailboxBound;
 use crate::memory::slab::SlotCache;
-use crate::process::{self, Process, Started, Turn};
+use crate::process::{self, Process, Turn};
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase, Remote};
 use crate::sync::lock;
@@ -182,7 +182,8 @@ impl<P: Process> SpawnResources<'_, P> {
 #[inline(always)]
 fn open<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
     if const { process::has_started::<P>() } {
-        return open_with(token, Started, bound);
+        token.set_to_start();
+        return open_busy(token, bound);
     }
     let cell = token.as_ref();
     Address::from_raw(RawAddress::new(cell.as_ptr(), token.open_idle(bound)))
@@ -195,6 +196,12 @@ fn open_with<P: Process, T: Turn<P>>(
     bound: Option<MailboxBound>,
 ) -> Address<P> {
     token.set_first::<T, P>(first);
+    open_busy(token, bound)
+}
+
+/// Opens a created process that has a first turn, and schedules it.
+#[inline(always)]
+fn open_busy<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
     let address = RawAddress::new(token.as_ref().as_ptr(), token.open_busy(bound));
     scheduler::schedule(token);
     Address::from_raw(address)

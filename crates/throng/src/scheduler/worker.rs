@@ -494,7 +494,13 @@ impl Worker {
         if may_be_plain && token.is_to_stop() && !token.is_signalled() {
             return self.run_exit(token);
         }
-        let progress = self.resume(&token);
+        let progress = if may_be_plain && token.is_to_start() {
+            self.count_turn();
+            token.count_turn();
+            token.start()
+        } else {
+            self.resume(&token)
+        };
         let goes_on = self.end_turn(&token);
         match progress {
             Progress::Pending => {
