@@ -184,11 +184,20 @@ pub(crate) fn give_up(
     let Some((worker, cell)) = polling else {
         return deadline.is_late(cx).then_some(StopWaiting::Late);
     };
-    if chase.has_come_round(worker, cell) {
-        return Some(StopWaiting::Cycle);
+    loop {
+        if chase.has_come_round(worker, cell) {
+            return Some(StopWaiting::Cycle);
+        }
+        let late = deadline.tick_in(worker);
+        let at = chase.next_or(late);
+        if !worker.set_alarm(cell, at) {
+            return None;
+        }
+        if at == late {
+            return Some(StopWaiting::Late);
+        }
+        // The next probe has come due since the first check.
     }
-    let at = chase.next_or(deadline.tick_in(worker));
-    worker.set_alarm(cell, at).then_some(StopWaiting::Late)
 }
 
 /// Gives up a call, unless its outcome came first.
