@@ -7,9 +7,9 @@
 //! Blocks that no thread has needed for a few seconds go back to the system; see `depot`. This stays
 //! resident:
 //!
-//! - the blocks of two magazines per class in the cache of each thread, also of a worker that sleeps: at most 8 KiB
-//!   of blocks in the classes up to 512 bytes, and 16, 32 and 64 KiB in the larger three. The blocks
-//!   may lie in as many pages;
+//! - the blocks of two magazines per class in the cache of each thread, also of a worker that
+//!   sleeps: at most 8 KiB of blocks in the classes up to 512 bytes, and 16, 32 and 64 KiB in the
+//!   larger three. The blocks may lie in as many pages;
 //! - pages in which a block is in use, and one page of head for each chunk with such a page;
 //! - after the last runtime of the program, the blocks that were free at its end, for the next one.
 

@@ -174,7 +174,10 @@ fn a_panic_and_an_exit_end_the_process_and_leave_the_caller_alone() {
         let stopped = actor.call(Do(|cx: &mut Context<Actor>| cx.stop(ExitReason::other("done"))));
         stopped.await.unwrap();
         assert_eq!(exited.await, ExitReason::other("done"));
-        assert_eq!(runtime.process_count(), 0);
+        // The last step of an exit comes after the wake-up of `exited`.
+        while runtime.process_count() > 0 {
+            tokio::task::yield_now().await;
+        }
     });
 }
 
