@@ -17,8 +17,9 @@ use crate::settings::Settings;
 /// Deadline of the call that runs the workload; no workload reaches it.
 const DEADLINE: Duration = Duration::from_secs(3600);
 
-/// Number of places below a large process limit that a worker may keep for itself.
-const RESERVED_PER_WORKER: u64 = 128;
+/// Number of places below a large process limit that 256 threads may keep: each worker, each spare
+/// worker for a blocked one, and each thread outside that calls keeps up to 128.
+const RESERVED: u64 = 256 * 128;
 
 /// Creates the throng peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
@@ -75,8 +76,7 @@ pub(crate) fn run(runtime: &RuntimeHandle, work: impl Future<Output = ()> + Send
 }
 
 fn builder(settings: &Settings, processes: u64) -> RuntimeBuilder {
-    let reserved = RESERVED_PER_WORKER * settings.workers as u64;
-    Runtime::builder().workers(settings.workers).process_limit(processes + reserved)
+    Runtime::builder().workers(settings.workers).process_limit(processes + RESERVED)
 }
 
 /// Starts a process, which the process limit given to [`drive`] must include.
