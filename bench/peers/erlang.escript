@@ -448,7 +448,7 @@ chunk_end(0, {Receivers, _, Total}) -> min(Receivers, Total);
 chunk_end(Begin, {_, Chunk, Total}) -> min(Begin + Chunk, Total).
 
 %% Starts the sender of `fan` and `burst`, which starts the receivers; returns when they have received
-%% the first chunk. The sender sends the other chunks when it is told to `go`. After its first number
+%% the first chunk. The sender sends the other chunks on the message `go`. After its first number
 %% a receiver runs Latch, and after each further chunk the sender runs Sent.
 start_sender(Chunks, Latch, Sent) ->
     %% Reports of the receivers, the sum of their numbers, the reports due, and numbers in the wrong

@@ -64,8 +64,8 @@ impl Meter {
 }
 
 impl Usage {
-    /// Compares the peak of resident memory that a run has read itself with the peak that its parent
-    /// was told; describes the difference if it is too large.
+    /// Compares the peak of resident memory that a run has read itself with the peak that the kernel
+    /// reported to its parent; describes the difference if it is too large.
     pub(crate) fn doubt(&self, peak: f64) -> Option<String> {
         let own = memory::peak_resident_bytes().unwrap_or_default() as f64;
         self.max_rss_bytes.filter(|seen| is_doubtful(peak, *seen, own)).map(|seen| {
