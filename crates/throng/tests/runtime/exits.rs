@@ -288,3 +288,39 @@ fn spawns_from_outside_race_with_the_shutdown_and_nothing_is_left() {
         );
     }
 }
+
+/// Waits for messages for so long after each, and counts the times it has waited in vain.
+struct Waiting(Duration, Arc<AtomicU64>);
+impl Process for Waiting {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        cx.receive_timeout(self.0);
+    }
+    async fn timeout(&mut self, cx: &mut Context<Self>) {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        cx.receive_timeout(self.0);
+    }
+}
+
+#[test]
+fn an_idle_process_with_a_receive_timeout_stops_once_and_waits_no_more() {
+    let runtime = runtime();
+    let waits = [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(3600)];
+    runtime.block_on(async |runtime| {
+        for wait in waits {
+            let timeouts = Arc::new(AtomicU64::new(0));
+            let waiting = runtime.spawn(Waiting(wait, timeouts.clone())).unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(waiting.stop());
+            // The exit may come before the monitor.
+            let reason = waiting.pid().exited().await;
+            assert!(matches!(reason, ExitReason::Normal | ExitReason::NoProcess), "{reason:?}");
+            let before = timeouts.load(Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert_eq!(timeouts.load(Ordering::Relaxed), before, "{wait:?}");
+        }
+    });
+    // The request may meet the end of the runtime at any step.
+    let last = runtime.spawn(Waiting(Duration::from_millis(1), Arc::default())).unwrap();
+    last.stop();
+    assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
+}
