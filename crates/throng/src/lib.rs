@@ -115,6 +115,7 @@ cfg_if::cfg_if! {
         mod scheduler {
             mod lifo_slot;
             mod run_queue;
+            mod seat;
             mod sleepers;
         }
         mod signal {

@@ -15,6 +15,7 @@ pub(crate) mod counters;
 pub(crate) mod guest;
 pub(crate) mod lifo_slot;
 pub(crate) mod run_queue;
+pub(crate) mod seat;
 pub(crate) mod sleepers;
 pub(crate) mod slices;
 pub(crate) mod spare;

@@ -177,16 +177,6 @@ mod everywhere {
     }
 }
 
-/// Locks a mutex that no thread has locked, and ignores poison as [`lock`] does.
-#[cfg(not(throng_loom))]
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(std::sync::TryLockError::WouldBlock) => None,
-    }
-}
-
 /// Locks a mutex and ignores poison: no panic leaves the data behind this crate's locks half
 /// changed, because no user code runs under them.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

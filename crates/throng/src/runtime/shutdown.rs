@@ -293,7 +293,7 @@ impl Shared {
     /// (invariant 2); false if the last worker must do so later.
     pub(crate) fn free_if_over(&self) -> bool {
         let is_over = self.scheduler.phase() == Phase::Over
-            && self.scheduler.guests.empty_seats(false)
+            && self.scheduler.guests.close_seats()
             && self.workers_running.load(Ordering::SeqCst) == 0
             // Read after the workers have ended: a message that a worker dropped between two turns
             // may have spawned a process as the phase changed, and a live process needs its class.

@@ -16,24 +16,25 @@
 //! makes the other processes of the seat reachable (`watchdog`), and guests leave the processes of
 //! its class to the workers for a while ([`Class::repel_guests`]).
 //!
-//! A seat holds a [`Worker`], made when the seat is first taken. Its place in the scheduler's
+//! A [`Seat`] holds a [`Worker`], made when the seat is first taken. Its place in the scheduler's
 //! `remotes` is between the regular and the spare workers.
 //!
 //! Invariants:
-//! 1. Only the thread that holds the lock of a seat uses the seat's worker.
-//! 2. The slots and the queue of a seat that is free are empty.
-//! 3. A worker in a seat keeps the runtime alive, so it leaves the seat when the runtime is over:
-//!    the guest unlocks the seat and then reads the phase; the end of the runtime sets the phase
-//!    and then locks the seats. At least one of them empties the seat.
+//! 1. The slots and the queue of a seat that is free are empty.
+//! 2. A worker in a seat keeps the runtime alive, so it leaves the seat when the runtime is over: the end
+//!    of the runtime closes the seats, and a guest that finds its seat closed, or sees the end before
+//!    that, ends the worker.
+//! 3. A process that a guest has handed to the workers runs: either a worker that ends finds it, or the
+//!    guest sees the end. The lock of the injector orders the two.
 //!
 //! [`Class::repel_guests`]: crate::cell::Class::repel_guests
 
 use crate::cell::Token;
 use crate::runtime::Shared;
+use crate::scheduler::seat::{Occupant, Seat, Seated};
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
-use crate::sync::atomic::{AtomicUsize, Ordering, fence};
-use crate::sync::{Mutex, MutexGuard, try_lock};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -44,13 +45,8 @@ use std::task::{Context, Poll, Waker};
 pub(crate) struct Guests {
     /// Place of the first seat among the workers.
     first: usize,
-    seats: Box<[Seat]>,
+    seats: Box<[Seat<Worker>]>,
 }
-
-/// Seat on cache lines of its own, because each guest prefers a seat of its own.
-#[derive(Default)]
-#[repr(align(128))]
-struct Seat(Mutex<Option<Worker>>);
 
 /// Number given to each thread that becomes a guest, to spread the threads over the seats.
 static NUMBERED: AtomicUsize = AtomicUsize::new(0);
@@ -119,21 +115,24 @@ pub(crate) fn accept(token: Token) -> Option<Token> {
 /// workers.
 #[inline(never)]
 fn run(token: Token, is_done: &dyn Fn() -> bool) {
-    let runtime = token.class().runtime.clone();
-    let shared = runtime.shared();
-    let guests = &shared.scheduler.guests;
-    let now = shared.scheduler.clock.now();
-    let seat = if token.class().admits_guests(now) { guests.take_seat() } else { None };
-    match seat {
-        Some((index, mut seat)) if shared.scheduler.phase() == Phase::Running => {
-            let worker = seat.get_or_insert_with(|| Worker::new(shared.clone(), index));
-            shared.clock_keeper.wake_for_guest(&shared.scheduler.clock);
-            run_in(worker, token, is_done);
-            drop(seat);
-            guests.leave(shared);
-        }
-        _ => shared.scheduler.inject([token]),
+    match sit_down(&token) {
+        Some(worker) => run_in(&worker, token, is_done),
+        None => scheduler::inject(token),
     }
+}
+
+/// Takes a seat in the runtime of a process, whose token keeps the runtime alive meanwhile.
+#[inline(always)]
+fn sit_down(token: &Token) -> Option<Seated<Worker>> {
+    let class = token.class();
+    let shared = class.runtime.shared();
+    let scheduler = &shared.scheduler;
+    if scheduler.phase() != Phase::Running || !class.admits_guests(scheduler.clock.now()) {
+        return None;
+    }
+    let seated = scheduler.guests.take_seat(shared)?;
+    shared.clock_keeper.wake_for_guest(&scheduler.clock);
+    Some(seated)
 }
 
 /// Runs a process with the seat's worker, in the tokio runtime of the handlers and without the
@@ -153,7 +152,7 @@ fn run_in(worker: &Worker, token: Token, is_done: &dyn Fn() -> bool) {
 
 impl Guests {
     pub(crate) fn new(first: usize, seats: usize) -> Guests {
-        Guests { first, seats: (0..seats).map(|_| Seat::default()).collect() }
+        Guests { first, seats: (0..seats).map(|_| Seat::new()).collect() }
     }
 
     /// Number of seats.
@@ -168,40 +167,38 @@ impl Guests {
 
     /// Whether a guest runs a process.
     pub(crate) fn any_seated(&self) -> bool {
-        self.seats.iter().any(|seat| try_lock(&seat.0).is_none())
+        self.seats.iter().any(Seat::is_taken)
     }
 
-    /// Takes a free seat, the calling thread's own if possible; returns its place among the
-    /// workers, too.
-    fn take_seat(&self) -> Option<(usize, MutexGuard<'_, Option<Worker>>)> {
+    /// Takes a free seat, the calling thread's own if possible.
+    #[inline(always)]
+    fn take_seat(&self, shared: &Arc<Shared>) -> Option<Seated<Worker>> {
         let number = NUMBER.try_with(|&number| number).unwrap_or(0);
         (0..self.seats.len()).find_map(|offset| {
             let index = (number + offset) % self.seats.len();
-            Some((self.first + index, try_lock(&self.seats[index].0)?))
+            self.seats[index].take(|| Worker::new(shared.clone(), self.first + index))
         })
     }
 
-    /// Empties the seats if the runtime is over, after the guest has unlocked its seat.
-    fn leave(&self, shared: &Arc<Shared>) {
-        // Invariant 3: pairs with the fence after the store of the phase.
-        fence(Ordering::SeqCst);
-        if shared.scheduler.phase() == Phase::Over {
-            self.empty_seats(true);
-            shared.free_if_over();
-        }
+    /// Closes the seats, because the runtime is over; false if a guest has not left yet, which then
+    /// frees what the runtime holds.
+    pub(crate) fn close_seats(&self) -> bool {
+        let is_open = |seat: &&Seat<Worker>| !seat.close(|worker| worker.leave_seat(false));
+        self.seats.iter().filter(is_open).count() == 0
+    }
+}
+
+// SAFETY: the worker holds a reference to the runtime's shared part, which owns the seats in a box.
+unsafe impl Occupant for Worker {
+    #[inline(always)]
+    fn is_over(&self) -> bool {
+        self.shared.scheduler.phase() == Phase::Over
     }
 
-    /// Takes the workers out of the free seats; false if a guest still has a seat. With
-    /// `runs_left`, the processes that no other thread would run exit first.
-    pub(crate) fn empty_seats(&self, runs_left: bool) -> bool {
-        let mut all = true;
-        for seat in &self.seats {
-            let worker = try_lock(&seat.0).map(|mut seat| seat.take());
-            all &= worker.is_some();
-            if let Some(worker) = worker.flatten() {
-                worker.leave_seat(runs_left);
-            }
-        }
-        all
+    fn end(self, close: impl FnOnce()) {
+        let shared = self.shared.clone();
+        self.leave_seat(true);
+        close();
+        shared.free_if_over();
     }
 }

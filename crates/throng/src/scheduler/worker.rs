@@ -151,8 +151,11 @@ impl Worker {
     /// turn.
     fn run_left(&self) {
         let queued = || {
-            self.take_injected();
-            self.take_queued()
+            self.take_queued().or_else(|| {
+                // By its lock, not by its length: see the invariants of `guest`.
+                self.take_share();
+                self.take_queued()
+            })
         };
         loop {
             let mut ran = false;

@@ -79,8 +79,9 @@ impl Worker {
         }
     }
 
+    /// Moves this worker's share of the injector to its queue, under the injector's lock.
     #[cold]
-    fn take_share(&self) {
+    pub(super) fn take_share(&self) {
         let scheduler = self.scheduler();
         scheduler.take_injected(scheduler.workers(), |token| self.remote().queue.push(token));
         scheduler.notify();
