@@ -1,7 +1,7 @@
 //! The command line and the exit status.
 //!
 //! 0: at least one runtime ran, and every row is verified. 1: a check failed, a peer crashed, or no
-//! runtime could run. 2: a usage error.
+//! runtime could run; for `setup`, a runtime that was named is not ready. 2: a usage error.
 
 use std::process::ExitCode;
 use std::thread;
@@ -12,7 +12,9 @@ use crate::harness::{self, Request};
 use crate::origin::Origin;
 use crate::peer::{self, BUILD, Peer, Program};
 use crate::report;
+use crate::runtimes::FOREIGN;
 use crate::settings::{ALLOCATOR, Allocator, Key, Kind, Settings};
+use crate::setup;
 use crate::workloads::{self, Workload};
 
 /// Measures throng beside other runtimes doing the same work.
@@ -29,6 +31,14 @@ enum Command {
     Run(Run),
     /// List the workloads with their settings, metrics and runtimes
     List,
+    /// Install and build the runtimes in other languages
+    Setup {
+        /// Runtimes to set up [default: all in other languages]
+        runtime: Vec<String>,
+        /// Print the commands, and run none of them
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Run a workload once in this process and print its line of JSON
     #[command(hide = true)]
     Peer {
@@ -80,9 +90,14 @@ enum UsageError {
     #[error(
         "unknown runtime `{name}`; `{}` runs on {}",
         workload.name,
-        listed(workload.peers.iter().map(|peer| peer.runtime))
+        listed(workload.all_peers().map(|peer| peer.runtime))
     )]
     Runtime { name: String, workload: &'static Workload },
+    #[error(
+        "`{name}` is no runtime in another language; known: {}",
+        listed(FOREIGN.iter().map(|runtime| runtime.name))
+    )]
+    Foreign { name: String },
     #[error(
         "unknown setting `{name}`; the settings of `{}` are {}",
         workload.name,
@@ -106,6 +121,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
             list();
             Ok(ExitCode::SUCCESS)
         }
+        Command::Setup { runtime, dry_run } => set_up(&runtime, dry_run),
         Command::Peer { build: Some(build), .. } if build != BUILD => {
             eprintln!("{}", peer::STALE);
             Ok(ExitCode::FAILURE)
@@ -121,7 +137,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
 impl Run {
     fn request(&self) -> Result<Request, UsageError> {
         let (workload, settings) = self.work.settings()?;
-        let mut peers: Vec<&'static Peer> = Vec::new();
+        let mut peers: Vec<Peer> = Vec::new();
         for runtime in &self.runtime {
             let peer = find_peer(workload, runtime)?;
             if !peers.iter().any(|known| known.runtime == peer.runtime) {
@@ -129,7 +145,7 @@ impl Run {
             }
         }
         if peers.is_empty() {
-            peers.extend(workload.peers);
+            peers.extend(workload.all_peers());
         }
         Ok(Request { workload, peers, settings, runs: self.runs })
     }
@@ -186,8 +202,22 @@ impl Work {
     }
 }
 
-fn find_peer(workload: &'static Workload, runtime: &str) -> Result<&'static Peer, UsageError> {
+fn find_peer(workload: &'static Workload, runtime: &str) -> Result<Peer, UsageError> {
     workload.peer(runtime).ok_or_else(|| UsageError::Runtime { name: runtime.to_owned(), workload })
+}
+
+/// Sets up the named runtimes, or all. Fails if a named runtime is not ready afterwards.
+fn set_up(names: &[String], dry: bool) -> Result<ExitCode, UsageError> {
+    let mut runtimes = Vec::new();
+    for name in names {
+        let found = setup::find(name);
+        runtimes.push(found.ok_or_else(|| UsageError::Foreign { name: name.clone() })?);
+    }
+    if names.is_empty() {
+        runtimes.extend(FOREIGN);
+    }
+    let all_ready = setup::run(&runtimes, dry);
+    Ok(if all_ready || names.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn measure(request: &Request, json: bool) -> ExitCode {
@@ -231,11 +261,11 @@ fn list() {
             }
         }
         println!("  metrics: {}", listed(workload.metrics().map(|metric| metric.name)));
-        let runtimes = workload.peers.iter().map(|peer| match peer.program {
-            Program::Here { version, .. } => format!("{} {version}", peer.runtime),
-            Program::Script { interpreter, .. } => {
-                format!("{} (run by {interpreter})", peer.runtime)
+        let runtimes = workload.all_peers().map(|peer| match peer.program {
+            Program::Here { version, .. } => {
+                format!("{} {version} ({})", peer.runtime, peer.class.name())
             }
+            Program::Foreign { .. } => format!("{} ({})", peer.runtime, peer.class.name()),
         });
         println!("  runtimes: {}", listed(runtimes));
     }

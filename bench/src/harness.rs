@@ -32,7 +32,7 @@ const REPEATS_MAX: u32 = 2;
 /// A request to measure a workload on some peers.
 pub(crate) struct Request {
     pub(crate) workload: &'static Workload,
-    pub(crate) peers: Vec<&'static Peer>,
+    pub(crate) peers: Vec<Peer>,
     pub(crate) settings: Settings,
     /// Number of counted runs per peer, at least 1.
     pub(crate) runs: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Request {
 
 /// The results of a runtime's runs.
 pub(crate) struct Row {
-    pub(crate) peer: &'static Peer,
+    pub(crate) peer: Peer,
     /// The version that the peer reports; `None` if no run completed.
     pub(crate) version: Option<String>,
     pub(crate) workers: usize,
@@ -75,17 +75,17 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
     let mut half = request.settings.clone();
     half.count = (half.count / 2).max(1);
     let progress = progress_bar((request.runs + 1) * request.peers.len() as u64);
-    let mut runs: Vec<PeerRuns> = request.peers.iter().map(|peer| PeerRuns::new(peer)).collect();
+    let mut runs: Vec<PeerRuns> = request.peers.iter().map(|peer| PeerRuns::new(*peer)).collect();
     for round in 0..=request.runs {
         for peer_runs in &mut runs {
             let runtime = peer_runs.peer.runtime;
             progress.set_message(format!("{} {runtime}", request.workload.name));
             if !peer_runs.left_out {
                 let settings = if round == 0 { &half } else { &request.settings };
-                match run_undisturbed(peer_runs.peer, request.workload, settings) {
+                match run_undisturbed(&peer_runs.peer, request.workload, settings) {
                     Ok((line, usage)) => peer_runs.note(line, usage, round > 0),
                     Err(
-                        error @ (RunError::Absent { .. }
+                        error @ (RunError::Absent(_)
                         | RunError::NotBuilt
                         | RunError::Unsupported { .. }),
                     ) => {
@@ -128,7 +128,7 @@ fn run_undisturbed(
 
 /// The runs of a peer so far.
 struct PeerRuns {
-    peer: &'static Peer,
+    peer: Peer,
     /// Whether the peer cannot run: it is absent or does not support a setting's value.
     left_out: bool,
     /// The line of the latest run, which has the version and the number of workers.
@@ -140,7 +140,7 @@ struct PeerRuns {
 }
 
 impl PeerRuns {
-    fn new(peer: &'static Peer) -> Self {
+    fn new(peer: Peer) -> Self {
         Self {
             peer,
             left_out: false,

@@ -4,13 +4,14 @@
 //! cli ── run ─→ harness ─ one child process per run ─→ peer ─→ workloads/W/R.rs (bench peer W R)
 //!                  │                                      └──→ peers/…          (another language)
 //!                  └─→ report (a table, or a JSON line per runtime)
+//!     └ setup ─→ setup ─→ peers/target (what `foreign` declares is installed and built)
 //! ```
 //!
 //! - `workloads/W.rs` defines a workload: its work, its metrics and its checks. `workloads/W/R.rs`
 //!   implements the workload's steps on runtime R; `runtimes/R.rs` starts that runtime;
 //!   `stores/S.rs` adapts a store.
 //! - Every measured run is a fresh process that prints one line of JSON; the harness cannot tell a
-//!   peer compiled into this program from a script in another language.
+//!   peer compiled into this program from a program in another language.
 //! - The allocator belongs to the whole program, so there are two programs with all peers: `bench` has
 //!   the system's, `bench-mimalloc` has mimalloc, and `bench` starts it for runs with that allocator.
 //! - A runtime never reports its own success: the workload does, from its own counts.
@@ -19,6 +20,7 @@
 
 mod cli;
 mod counter;
+mod foreign;
 mod harness;
 mod memory;
 mod origin;
@@ -27,6 +29,7 @@ mod peer;
 mod report;
 mod runtimes;
 mod settings;
+mod setup;
 mod stores;
 mod usage;
 mod workloads;

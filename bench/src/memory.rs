@@ -56,6 +56,14 @@ pub(crate) fn anonymous_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "RssAnon:")
 }
 
+/// Memory of the machine that programs could still use without swapping, in bytes.
+///
+/// # Errors
+/// If there is no `/proc/meminfo`, as outside Linux.
+pub(crate) fn available_bytes() -> io::Result<u64> {
+    kibibytes("/proc/meminfo", "MemAvailable:")
+}
+
 /// Allocates an empty vector whose memory is resident from the start, so that filling it causes no
 /// page fault and no growth of resident memory.
 pub(crate) fn resident_vec<T>(capacity: usize) -> Vec<T> {

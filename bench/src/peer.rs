@@ -3,15 +3,16 @@
 //!
 //! Every peer takes the same arguments: `WORKLOAD --count N --workers W --set KEY=VALUE…`. For a
 //! peer compiled into this program the process is this program again, with a hidden subcommand; a
-//! peer in another language is a script, run by an interpreter that must be installed.
+//! peer in another language is a program of its own: see [`foreign`](crate::foreign).
 
 use std::env;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 
 use wait4::{ResUse, ResourceUsage, Wait4};
 
+use crate::foreign::{Absence, ForeignRuntime, Load, Variant};
 use crate::outcome::{Line, Outcome};
 use crate::settings::{self, ALLOCATOR, Settings};
 use crate::workloads::Workload;
@@ -25,28 +26,58 @@ pub(crate) const STALE: &str = "built from other sources than the program that s
                                 `cargo build` builds both";
 
 /// A runtime, by the name of its row, and its implementation of the workload that lists this peer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) runtime: &'static str,
+    pub(crate) class: Class,
     pub(crate) program: Program,
     /// The values of word keys that this peer supports besides each key's default.
     pub(crate) words: &'static [&'static str],
 }
 
+/// The kind of a runtime's processes: figures of different classes buy different things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Class {
+    /// An entry of a timer queue, without code that could do anything else.
+    Timer,
+    /// A future or a callback, which keeps its thread until it waits, without a stack of its own.
+    StacklessTask,
+    /// State with an address, reached by messages to its handlers; it shares the memory of all, and keeps
+    /// its thread until a handler ends or waits.
+    Actor,
+    /// A thread that the runtime schedules, with a stack of its own, in memory that all share.
+    GreenThread,
+    /// A thread that the operating system schedules.
+    OsThread,
+    /// A process with memory of its own, preempted, whose failure leaves all others intact.
+    IsolatedProcess,
+}
+
+impl Class {
+    /// The name in lists and rows.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Class::Timer => "timer",
+            Class::StacklessTask => "stackless task",
+            Class::Actor => "actor",
+            Class::GreenThread => "green thread",
+            Class::OsThread => "OS thread",
+            Class::IsolatedProcess => "isolated process",
+        }
+    }
+}
+
 /// The program that a peer runs.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
     /// A function of this program.
     Here { version: &'static str, threads: Threads, run: fn(&Settings) -> io::Result<Outcome> },
-    /// A script in `bench/peers`, for an interpreter that is searched for in `PATH`.
-    Script {
-        interpreter: &'static str,
-        script: &'static str,
+    /// A program in another language.
+    Foreign {
+        runtime: &'static ForeignRuntime,
+        variant: &'static Variant,
         /// Number of processes that the workload starts, at most.
         processes: fn(&Settings) -> u64,
-        /// Environment variables for the interpreter, in addition to the arguments, given the number
-        /// of processes and of workers.
-        environment: fn(u64, usize) -> Vec<(&'static str, String)>,
     },
 }
 
@@ -62,9 +93,9 @@ pub(crate) enum Threads {
 /// A run that produced no line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
-    /// The runtime is not installed: nothing was run, and nothing is wrong.
-    #[error("absent: `{interpreter}` is not installed")]
-    Absent { interpreter: &'static str },
+    /// The runtime is not installed or not built: nothing was run, and nothing is wrong.
+    #[error("absent: {0}")]
+    Absent(#[from] Absence),
     /// The program with the allocator is not there: nothing was run, and nothing is wrong.
     #[error("absent: no program with this allocator beside this one; `cargo build` builds it")]
     NotBuilt,
@@ -90,15 +121,21 @@ impl Peer {
     pub(crate) const fn here(
         runtime: &'static str,
         version: &'static str,
+        class: Class,
         threads: Threads,
         run: fn(&Settings) -> io::Result<Outcome>,
     ) -> Peer {
-        Peer { runtime, program: Program::Here { version, threads, run }, words: &[] }
+        Peer { runtime, class, program: Program::Here { version, threads, run }, words: &[] }
     }
 
     /// Renames the peer: for a second implementation of a workload on the same runtime.
     pub(crate) const fn named(self, runtime: &'static str) -> Peer {
         Peer { runtime, ..self }
+    }
+
+    /// Changes the class: for an implementation that uses less of the runtime, or more.
+    pub(crate) const fn of_class(self, class: Class) -> Peer {
+        Peer { class, ..self }
     }
 
     /// Sets the values of word keys that the peer supports besides each key's default.
@@ -119,7 +156,7 @@ impl Peer {
         if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
             return Err(RunError::Unsupported { word });
         }
-        let mut command = self.command(settings).map_err(RunError::Start)?;
+        let mut command = self.command(settings)?;
         command.arg(workload.name);
         command.arg("--count").arg(settings.count.to_string());
         command.arg("--workers").arg(settings.workers.to_string());
@@ -128,8 +165,10 @@ impl Peer {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().map_err(|error| match &self.program {
-            Program::Script { interpreter, .. } if error.kind() == io::ErrorKind::NotFound => {
-                RunError::Absent { interpreter }
+            Program::Foreign { runtime, variant, .. }
+                if error.kind() == io::ErrorKind::NotFound =>
+            {
+                runtime.absence(variant).into()
             }
             Program::Here { .. } if error.kind() == io::ErrorKind::NotFound => RunError::NotBuilt,
             _ => RunError::Start(error),
@@ -146,7 +185,7 @@ impl Peer {
     }
 
     /// Runs the workload in this process: the child's side of [`Peer::run`]. Returns `None` for a
-    /// peer that is a script.
+    /// peer in another language.
     ///
     /// # Errors
     /// If the workload could not run.
@@ -159,8 +198,8 @@ impl Peer {
         Some(run(settings).map(|outcome| outcome.into_line(version, workers)))
     }
 
-    /// The name and value of every setting that concerns the peer: the allocator is none of a
-    /// script's.
+    /// The name and value of every setting that concerns the peer: the allocator is that of this program
+    /// only.
     pub(crate) fn keys(
         &self,
         settings: &Settings,
@@ -174,18 +213,18 @@ impl Peer {
         self.words.contains(&word) || is_here && ALLOCATOR.kind.parse(word).is_some()
     }
 
-    fn command(&self, settings: &Settings) -> io::Result<Command> {
+    fn command(&self, settings: &Settings) -> Result<Command, RunError> {
         match &self.program {
             Program::Here { .. } => {
-                let mut command = Command::new(program_with(settings.word(ALLOCATOR.name))?);
+                let mut command = Command::new(
+                    program_with(settings.word(ALLOCATOR.name)).map_err(RunError::Start)?,
+                );
                 command.args(["peer", self.runtime, "--build", BUILD]);
                 Ok(command)
             }
-            Program::Script { interpreter, script, processes, environment } => {
-                let mut command = Command::new(interpreter);
-                command.envs(environment(processes(settings), settings.workers));
-                command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(script));
-                Ok(command)
+            Program::Foreign { runtime, variant, processes } => {
+                let load = Load { workers: settings.workers, processes: processes(settings) };
+                Ok(runtime.command(variant, load)?)
             }
         }
     }

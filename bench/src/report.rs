@@ -14,6 +14,7 @@ const SUBJECT: &str = "throng";
 struct JsonRow<'a> {
     workload: &'a str,
     runtime: &'a str,
+    class: &'a str,
     version: Option<&'a str>,
     commit: Option<&'a str>,
     machine: &'a str,
@@ -40,6 +41,7 @@ pub(crate) fn json_line(request: &Request, origin: &Origin, row: &Row) -> String
     let row = JsonRow {
         workload: request.workload.name,
         runtime: row.peer.runtime,
+        class: row.peer.class.name(),
         version: row.version.as_deref(),
         commit: origin.commit.as_deref(),
         machine: &origin.machine,
@@ -201,10 +203,10 @@ mod tests {
     #[test]
     fn counted_instructions_are_in_the_table_and_the_line() {
         let workload = crate::workloads::find("send").expect("the workload exists");
-        let peers: Vec<_> = workload.peers.iter().take(2).collect();
+        let peers: Vec<_> = workload.peers.iter().copied().take(2).collect();
         let settings = crate::settings::Settings::new(10, 1, workload.keys);
         let rows = [250.0, 750.0].iter().zip(&peers).map(|(instructions, peer)| Row {
-            peer,
+            peer: *peer,
             version: None,
             workers: 1,
             metrics: Vec::new(),
@@ -219,6 +221,7 @@ mod tests {
         assert!(of(" throng ").is_some_and(|line| line.ends_with("1.00")), "{table}");
         assert!(of(" tokio ").is_some_and(|line| line.ends_with("3.00")), "{table}");
         let line = json_line(&request, &Origin::here(), &rows[0]);
+        assert!(line.contains(r#""class":"actor""#), "{line}");
         assert!(line.contains(r#""instructions_per_op":250.0"#), "{line}");
     }
 

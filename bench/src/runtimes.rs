@@ -1,7 +1,9 @@
-//! The runtimes: each file starts a runtime and runs the workload's driver as a process of it.
+//! The runtimes: each file starts a runtime and runs the workload's driver as a process of it, or declares a
+//! runtime in another language, whose program in `bench/peers` does so.
 
 pub(crate) mod actix;
 pub(crate) mod erlang;
+pub(crate) mod go;
 pub(crate) mod kameo;
 pub(crate) mod ractor;
 pub(crate) mod tellus;
@@ -10,7 +12,11 @@ pub(crate) mod tokio;
 
 use std::io;
 
+use crate::foreign::ForeignRuntime;
 use crate::outcome::Outcome;
+
+/// All runtimes in other languages, in the order of their rows.
+pub(crate) const FOREIGN: &[&ForeignRuntime] = &[&erlang::ERLANG, &go::GO];
 
 /// The outcome of a workload, or the error that prevented it.
 pub(crate) type Measured = io::Result<Outcome>;

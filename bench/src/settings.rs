@@ -174,8 +174,13 @@ impl Settings {
         self.keys.iter().map(|(key, value)| (key.name, *value))
     }
 
+    /// The sum of the count and of all number keys: no workload starts more processes, unless it says so.
+    pub(crate) fn sum(&self) -> u64 {
+        self.numbers().fold(self.count, u64::saturating_add)
+    }
+
     /// The values of all number keys.
-    pub(crate) fn numbers(&self) -> impl Iterator<Item = u64> {
+    fn numbers(&self) -> impl Iterator<Item = u64> {
         self.keys().filter_map(|(_, value)| match value {
             Value::Number(number) => Some(number),
             _ => None,

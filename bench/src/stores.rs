@@ -21,7 +21,7 @@ pub(crate) use heed::Heed;
 pub(crate) use redb::Redb;
 pub(crate) use throng::{PutsInFlight, Throng};
 
-use crate::peer::{Peer, Threads};
+use crate::peer::{Class, Peer, Threads};
 use crate::settings::{Key, Kind, Settings};
 
 /// The guarantee of a commit, in the workloads that are durable by default.
@@ -71,7 +71,7 @@ pub(crate) const fn peer(
     version: &'static str,
     run: fn(&Settings) -> io::Result<crate::outcome::Outcome>,
 ) -> Peer {
-    Peer::here(store, version, Threads::Workers, run).knowing(WORDS)
+    Peer::here(store, version, Class::OsThread, Threads::Workers, run).knowing(WORDS)
 }
 
 /// Options for opening a store.

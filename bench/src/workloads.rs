@@ -37,8 +37,9 @@ pub(crate) mod store_rest;
 pub(crate) mod store_scan;
 pub(crate) mod tally;
 
+use crate::foreign;
 use crate::peer::Peer;
-use crate::settings::{ALLOCATOR, Key};
+use crate::settings::{ALLOCATOR, Key, Settings};
 
 /// A benchmark that several runtimes implement.
 #[derive(Debug)]
@@ -53,6 +54,9 @@ pub(crate) struct Workload {
     pub(crate) keys: &'static [Key],
     /// Names of the metrics, in the order of the table, separated by white space.
     pub(crate) metrics: &'static str,
+    /// Number of processes that the workload starts, at most; some runtimes must know it before.
+    pub(crate) processes: fn(&Settings) -> u64,
+    /// The peers in this program.
     pub(crate) peers: &'static [Peer],
 }
 
@@ -116,8 +120,13 @@ impl Workload {
         self.all_keys().find(|key| key.name == name)
     }
 
+    /// All peers: those in this program, then those in other languages.
+    pub(crate) fn all_peers(&self) -> impl Iterator<Item = Peer> + use<> {
+        self.peers.iter().copied().chain(foreign::peers(self))
+    }
+
     /// Finds the workload's peer for a runtime.
-    pub(crate) fn peer(&self, runtime: &str) -> Option<&'static Peer> {
-        self.peers.iter().find(|peer| peer.runtime == runtime)
+    pub(crate) fn peer(&self, runtime: &str) -> Option<Peer> {
+        self.all_peers().find(|peer| peer.runtime == runtime)
     }
 }

@@ -85,7 +85,7 @@ fn check_on(
     assert_eq!(runtimes, expected);
     for row in &rows {
         let keys: Vec<&String> = row.as_object().expect("a row is an object").keys().collect();
-        let names = "workload runtime version commit machine params metrics cpu_s cores_used steal \
+        let names = "workload runtime class version commit machine params metrics cpu_s cores_used steal \
                      max_rss_bytes instructions_per_op runs verified";
         assert_eq!(keys, names.split_whitespace().collect::<Vec<_>>());
         assert_eq!(row["workload"], workload);
@@ -642,45 +642,5 @@ fn a_peer_that_misstates_its_peak_memory_is_not_verified() {
         let output = with_fake_erlang("sleep", &line);
         assert_eq!(json_rows(&output)[0]["verified"], verified, "{}", stderr(&output));
         assert_eq!(stderr(&output).contains("peak memory: "), !verified, "{}", stderr(&output));
-    }
-}
-
-#[test]
-fn erlang_does_the_same_work_where_it_is_installed() {
-    for arguments in [
-        &["spawn", "--count", "5000", "--set", "chunk=300"][..],
-        &["send", "--count", "10000", "--set", "senders=7"],
-        &["call", "--count", "1000", "--set", "callees=10", "--set", "samples=100"],
-        &["churn", "--count", "1000", "--set", "warmup=100"],
-        &["sleep", "--count", "1000", "--set", "seconds=1"],
-        &["pairs", "--count", "20000", "--set", "pairs=100"],
-        &["pairs", "--count", "3", "--set", "pairs=5"],
-        &["ring", "--count", "7", "--set", "processes=50"],
-        &["ring", "--count", "1000", "--set", "processes=1"],
-        &["calls", "--count", "5000", "--set", "samples=500", "--set", "callees=7"],
-        &["calls", "--count", "3", "--set", "samples=1", "--set", "callers=5"],
-        &["fan", "--count", "50000", "--set", "settle=0"],
-        &[
-            "fan",
-            "--count",
-            "1234",
-            "--set",
-            "chunk=100",
-            "--set",
-            "receivers=7",
-            "--set",
-            "settle=0",
-        ],
-        &["fan", "--count", "3", "--set", "receivers=7", "--set", "settle=0"],
-        &["burst", "--count", "50000", "--set", "settle=0"],
-        &["fairness", "--count", "5", "--set", "flooders=50"],
-        &["skynet", "--count", "12345"],
-        &["skynet", "--count", "1"],
-    ] {
-        let command = ["run", "--runtime", "erlang,erlang-tuned,tokio", "--runs", "1", "--json"];
-        let output = output(bench(&[&command[..], arguments].concat()));
-        assert_eq!(status(&output), 0, "{arguments:?}: {}", stderr(&output));
-        let absent = stderr(&output).contains("erlang: absent");
-        assert_eq!(json_rows(&output).len(), if absent { 1 } else { 3 });
     }
 }

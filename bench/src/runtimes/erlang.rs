@@ -1,43 +1,45 @@
-//! Erlang/OTP, in the release that `escript` starts; a process is an Erlang process. The variant
+//! Erlang/OTP, in the release that `escript` starts; a process is an Erlang process. The row
 //! `erlang-tuned` runs the emulator as operators of busy nodes often do: a scheduler without work sleeps
 //! at once, and a receiver keeps its queue of messages off its heap.
 
-use crate::peer::{Peer, Program};
-use crate::settings::Settings;
+use std::process::Command;
 
-/// Creates the Erlang peer of a workload, given the number of processes that the workload starts, at
-/// most. The script implements every workload that lists the peer.
-pub(crate) const fn peer(processes: fn(&Settings) -> u64) -> Peer {
-    with("erlang", processes, |limit, workers| vec![("ERL_FLAGS", flags(limit, workers))])
+use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::peer::Class;
+
+pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
+    name: "erlang",
+    folder: "erlang",
+    class: Class::IsolatedProcess,
+    workloads: &[
+        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
+        "fairness", "skynet",
+    ],
+    setup: &[Step::Needs {
+        check: &["erl", "-noshell", "-eval", "halt()."],
+        apt: &["erlang-base"],
+    }],
+    variants: &[
+        Variant { row: "erlang", command: COMMAND, options: default },
+        Variant { row: "erlang-tuned", command: COMMAND, options: tuned },
+    ],
+};
+
+const COMMAND: &[&str] = &["escript", "{source}/bench.escript"];
+
+fn default(command: &mut Command, load: Load) {
+    command.env("ERL_FLAGS", flags(load));
 }
 
-/// Creates the tuned Erlang peer of a workload.
-pub(crate) const fn tuned_peer(processes: fn(&Settings) -> u64) -> Peer {
-    with("erlang-tuned", processes, |limit, workers| {
-        let flags = flags(limit, workers) + " +sbwt none +sbwtdcpu none +sbwtdio none";
-        // The script reads the second variable, and starts receivers accordingly.
-        vec![("ERL_FLAGS", flags), ("MESSAGE_QUEUE_DATA", "off_heap".to_owned())]
-    })
-}
-
-/// The sum of a workload's settings: no workload starts more processes, unless it says so.
-pub(crate) fn sum_of_settings(settings: &Settings) -> u64 {
-    settings.numbers().fold(settings.count, u64::saturating_add)
-}
-
-const fn with(
-    runtime: &'static str,
-    processes: fn(&Settings) -> u64,
-    environment: fn(u64, usize) -> Vec<(&'static str, String)>,
-) -> Peer {
-    let script = "erlang.escript";
-    let program = Program::Script { interpreter: "escript", script, processes, environment };
-    Peer { runtime, program, words: &[] }
+fn tuned(command: &mut Command, load: Load) {
+    command.env("ERL_FLAGS", flags(load) + " +sbwt none +sbwtdcpu none +sbwtdio none");
+    // The script reads this variable, and starts receivers accordingly.
+    command.env("MESSAGE_QUEUE_DATA", "off_heap");
 }
 
 /// The emulator's flags: a process limit that is just above the number of processes, since the
 /// process table counts as the emulator's memory; and as many schedulers as workers.
-fn flags(processes: u64, workers: usize) -> String {
+fn flags(Load { workers, processes }: Load) -> String {
     let limit = processes.saturating_add(1024).min(MAX_PROCESSES);
     format!("+P {limit} +S {workers}:{workers}")
 }

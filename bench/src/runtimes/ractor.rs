@@ -8,12 +8,12 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use super::{Measured, Work};
 use crate::outcome::Outcome;
-use crate::peer::{Peer, Threads};
+use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
 /// Creates the ractor peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("ractor", env!("VERSION_RACTOR"), Threads::Workers, run)
+    Peer::here("ractor", env!("VERSION_RACTOR"), Class::Actor, Threads::Workers, run)
 }
 
 /// Starts the runtime and runs the workload as the handler of an actor.

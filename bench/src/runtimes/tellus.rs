@@ -17,12 +17,12 @@ use tellus::{Actor, ActorContext, ActorRef, ActorSystem, Control, Incoming, Unti
 use tokio::sync::oneshot;
 
 use super::{Measured, Work};
-use crate::peer::{Peer, Threads};
+use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
 /// Creates the tellus peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("tellus", env!("VERSION_TELLUS"), Threads::Workers, run)
+    Peer::here("tellus", env!("VERSION_TELLUS"), Class::Actor, Threads::Workers, run)
 }
 
 /// Starts the runtime and runs the workload as an actor.

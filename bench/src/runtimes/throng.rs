@@ -11,7 +11,7 @@ use throng::{
 };
 
 use super::{Measured, Work};
-use crate::peer::{Peer, Threads};
+use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
 /// Deadline of the call that runs the workload; no workload reaches it.
@@ -23,7 +23,7 @@ const RESERVED: u64 = 256 * 128;
 
 /// Creates the throng peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("throng", env!("VERSION_THRONG"), Threads::Workers, run)
+    Peer::here("throng", env!("VERSION_THRONG"), Class::Actor, Threads::Workers, run)
 }
 
 /// Starts the runtime, with room for `processes` processes besides the driver, and runs the workload

@@ -7,17 +7,23 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{Measured, Work};
-use crate::peer::{Peer, Threads};
+use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
 /// Creates the tokio peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("tokio", env!("VERSION_TOKIO"), Threads::Workers, run)
+    Peer::here("tokio", env!("VERSION_TOKIO"), Class::StacklessTask, Threads::Workers, run)
 }
 
 /// Creates the peer of a workload on a single thread.
 pub(crate) const fn current_thread_peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("tokio-current-thread", env!("VERSION_TOKIO"), Threads::One, run)
+    Peer::here(
+        "tokio-current-thread",
+        env!("VERSION_TOKIO"),
+        Class::StacklessTask,
+        Threads::One,
+        run,
+    )
 }
 
 /// Starts the runtime and runs the workload in a task. A task spawns and wakes other tasks more

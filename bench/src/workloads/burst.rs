@@ -33,6 +33,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     count: 1_000_000,
     keys: &[collector::RECEIVERS, memory::SETTLE],
     metrics: "bytes_per_message peak_rss_bytes rss_after_bytes",
+    processes: Burst::processes,
     peers: &shape::peers::<Burst>(),
 };
 

@@ -47,6 +47,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::throng::feature::KEY,
     ],
     metrics: "round_trip_ns p50_ns p99_ns",
+    processes: Settings::sum,
     peers: &[
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(|settings| {
@@ -66,8 +67,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
                 measure_on(Tellus { driver }, settings)
             })
         }),
-        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
-        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 

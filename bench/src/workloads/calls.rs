@@ -25,6 +25,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         clients::SAMPLES,
     ],
     metrics: clients::METRICS,
+    processes: Calls::processes,
     peers: &shape::peers::<Calls>(),
 };
 

@@ -14,6 +14,7 @@ mod throng;
 use super::Workload;
 use super::tally::Tally;
 use crate::runtimes;
+use crate::settings::Settings;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "children",
@@ -22,6 +23,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     count: 100_000,
     keys: &[],
     metrics: "start_ns",
+    processes: Settings::sum,
     peers: &[runtimes::throng::peer(throng::run)],
 };
 

@@ -39,6 +39,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         about: "number of cycles before the clock starts and memory is first measured",
     }],
     metrics: "cycle_ns rss_growth_bytes",
+    processes: Settings::sum,
     peers: &[
         runtimes::throng::peer(|settings| {
             runtimes::throng::drive(settings, ALIVE_MAX, |runtime, settings| {
@@ -62,8 +63,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
                 measure(Tellus { driver }, settings)
             })
         }),
-        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
-        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 

@@ -42,6 +42,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Key { name: "pause", kind: Kind::Count(2), about: "milliseconds before each call" },
     ],
     metrics: "p50_ns p99_ns message_ns",
+    processes: Fairness::processes,
     peers: &shape::yielding_peers::<Fairness>(),
 };
 

@@ -37,6 +37,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         memory::SETTLE,
     ],
     metrics: "delivered_ns rss_after_bytes",
+    processes: Fan::processes,
     peers: &shape::peers::<Fan>(),
 };
 

@@ -61,6 +61,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         },
     ],
     metrics: "requests_per_s p50_ns p99_ns server_cpu_ns client_cpu_ns",
+    processes: Settings::sum,
     peers: &[
         runtimes::throng::peer(throng::run),
         axum::peer(axum::run),

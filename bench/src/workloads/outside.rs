@@ -24,6 +24,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Key { kind: Kind::Number(50_000), ..clients::SAMPLES },
     ],
     metrics: clients::METRICS,
+    processes: Outside::processes,
     peers: &shape::rust_peers::<Outside>(),
 };
 

@@ -17,6 +17,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         about: "number of pairs; each passes its share of the messages",
     }],
     metrics: "message_ns",
+    processes: Pairs::processes,
     peers: &shape::peers::<Pairs>(),
 };
 

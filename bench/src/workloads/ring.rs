@@ -17,6 +17,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         about: "number of processes in the ring",
     }],
     metrics: "wall_s hop_ns",
+    processes: Ring::processes,
     peers: &shape::peers::<Ring>(),
 };
 

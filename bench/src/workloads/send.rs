@@ -46,6 +46,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::throng::feature::KEY,
     ],
     metrics: "send_ns delivered_ns",
+    processes: Settings::sum,
     peers: &[
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(tokio::run),
@@ -53,8 +54,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),
         runtimes::tellus::peer(tellus::run),
-        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
-        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 

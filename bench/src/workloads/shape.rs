@@ -68,31 +68,25 @@ impl ShapeHost for Ractor {
     }
 }
 
-/// The peers of a shape: every runtime that has a [`ShapeHost`], and Erlang, whose script must
-/// implement the shape.
-pub(super) const fn peers<S: Shape>() -> [Peer; 10] {
+/// The peers of a shape in this program: every runtime that has a [`ShapeHost`], and actix with several
+/// arbiters.
+pub(super) const fn peers<S: Shape>() -> [Peer; 8] {
     let [throng, tokio, recv_many, current_thread, actix, kameo, ractor] = rust_peers::<S>();
-    let [erlang, tuned] = erlang_peers::<S>();
     let arbiters = runtimes::actix::arbiters_peer(|settings| {
         let measure = |arbiters, settings| S::measure(Actix { arbiters }, settings);
         runtimes::actix::drive_on_arbiters(settings, measure)
     });
-    [throng, tokio, recv_many, current_thread, actix, arbiters, kameo, ractor, erlang, tuned]
+    [throng, tokio, recv_many, current_thread, actix, arbiters, kameo, ractor]
 }
 
 /// The peers of a shape whose processes never run out of messages. An actix actor handles messages
 /// until its mailbox is empty, so it would keep its thread for ever.
-pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 8] {
+pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 6] {
     let [throng, tokio, recv_many, current_thread, _, kameo, ractor] = rust_peers::<S>();
-    let [erlang, erlang_tuned] = erlang_peers::<S>();
-    [throng, tokio, recv_many, current_thread, kameo, ractor, erlang, erlang_tuned]
+    [throng, tokio, recv_many, current_thread, kameo, ractor]
 }
 
-const fn erlang_peers<S: Shape>() -> [Peer; 2] {
-    [runtimes::erlang::peer(S::processes), runtimes::erlang::tuned_peer(S::processes)]
-}
-
-/// The peers of a shape in Rust: every runtime that has a [`ShapeHost`].
+/// The peers of a shape on every runtime that has a [`ShapeHost`].
 pub(super) const fn rust_peers<S: Shape>() -> [Peer; 7] {
     [
         runtimes::throng::peer(|settings| {

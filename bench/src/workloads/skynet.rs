@@ -31,6 +31,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     count: 1_000_000,
     keys: &[],
     metrics: "wall_s",
+    processes: |settings| processes(settings.count),
     peers: &[
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(|settings| runtimes::tokio::drive(settings, tokio::measure)),
@@ -39,8 +40,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tokio::current_thread_peer(|settings| {
             runtimes::tokio::drive_current_thread(settings, tokio::measure)
         }),
-        runtimes::erlang::peer(|settings| processes(settings.count)),
-        runtimes::erlang::tuned_peer(|settings| processes(settings.count)),
     ],
 };
 

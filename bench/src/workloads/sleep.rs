@@ -28,6 +28,7 @@ use super::Workload;
 use super::tally::{Tally, sum_below};
 use crate::memory;
 use crate::outcome::Outcome;
+use crate::peer::Class;
 use crate::runtimes;
 use crate::settings::{Key, Kind, Settings};
 
@@ -42,18 +43,17 @@ pub(crate) const WORKLOAD: Workload = Workload {
         about: "seconds after which each process times out",
     }],
     metrics: "peak_rss_bytes finished_s",
+    processes: Settings::sum,
     peers: &[
         runtimes::throng::peer(throng::run),
         runtimes::throng::peer(throng_async::run).named("throng-async"),
         runtimes::tokio::peer(tokio::run),
         runtimes::tokio::peer(tokio_sleep::run).named("tokio-sleep"),
-        runtimes::tokio::peer(tokio_join::run).named("tokio-join"),
+        runtimes::tokio::peer(tokio_join::run).named("tokio-join").of_class(Class::Timer),
         runtimes::actix::peer(actix::run),
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),
         runtimes::tellus::peer(tellus::run),
-        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
-        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 

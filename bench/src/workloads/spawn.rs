@@ -41,6 +41,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         about: "number of processes to send a message to, or to stop, before the driver waits",
     }],
     metrics: "spawn_ns ready_ns bytes_per_process peak_rss_bytes exit_ns",
+    processes: Settings::sum,
     peers: &[
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(tokio::run),
@@ -48,8 +49,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),
         runtimes::tellus::peer(tellus::run),
-        runtimes::erlang::peer(runtimes::erlang::sum_of_settings),
-        runtimes::erlang::tuned_peer(runtimes::erlang::sum_of_settings),
     ],
 };
 

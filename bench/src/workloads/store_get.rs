@@ -45,6 +45,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     ],
     metrics: "wall_s gets_per_s hits_per_s misses_per_s hit_p50_ns hit_p99_ns hit_p999_ns \
               miss_p50_ns miss_p99_ns miss_p999_ns puts_meanwhile_per_s",
+    processes: Settings::sum,
     peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 

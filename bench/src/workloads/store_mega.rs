@@ -29,6 +29,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::Workload;
 use super::records::{Key as RecordKey, Random, RoleStats, Values, rate, scattered};
 use crate::outcome::Outcome;
+use crate::peer::Class;
 use crate::settings::{Key, Kind, Settings};
 use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
@@ -67,8 +68,11 @@ pub(crate) const WORKLOAD: Workload = Workload {
               miss_p999_ns rows_per_s pass_p50_ns pass_p99_ns pass_p999_ns \
               original_puts_per_s original_gets_per_s original_rows_per_s \
               original_combined_per_s",
+    processes: Settings::sum,
     peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), throng::run).knowing(stores::MAPPED_WORDS),
+        stores::peer("throng", env!("VERSION_THRONG"), throng::run)
+            .of_class(Class::Actor)
+            .knowing(stores::MAPPED_WORDS),
         stores::peer("heed", env!("VERSION_HEED"), threads::run::<Heed>)
             .knowing(stores::MAPPED_WORDS),
         stores::peer("redb", env!("VERSION_REDB"), threads::run::<Redb>),

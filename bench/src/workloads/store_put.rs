@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use super::Workload;
 use super::records::{Key as RecordKey, RoleStats, Values};
 use crate::outcome::Outcome;
+use crate::peer::Class;
 use crate::settings::{Key, Kind, Settings};
 use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
@@ -46,8 +47,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Directory::KEY,
     ],
     metrics: "wall_s puts_per_s put_p50_ns put_p99_ns put_p999_ns",
+    processes: Settings::sum,
     peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), throng::run),
+        stores::peer("throng", env!("VERSION_THRONG"), throng::run).of_class(Class::Actor),
         stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
         stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
         stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),

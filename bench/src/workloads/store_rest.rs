@@ -39,6 +39,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     ],
     metrics: "wall_s loads_per_s bytes_per_entry anonymous_bytes anonymous_peak_bytes \
               gets_per_s get_p50_ns get_p99_ns get_p999_ns",
+    processes: Settings::sum,
     peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 

@@ -33,6 +33,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         Directory::KEY,
     ],
     metrics: "wall_s rows_per_s pass_p50_ns pass_p99_ns pass_p999_ns puts_meanwhile_per_s",
+    processes: Settings::sum,
     peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
 };
 

@@ -1,0 +1,45 @@
+//! Go, in the release that `go build` found; a process is a goroutine with a channel of its own. The row
+//! `go-tuned` sets the garbage collector as "A Guide to the Go Garbage Collector" of Go's documentation
+//! advises for a program that has its machine to itself: no collections by growth (`GOGC=off`), but a limit
+//! of memory (`GOMEMLIMIT`), here half of the memory that is available.
+
+use std::process::Command;
+
+use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::memory;
+use crate::peer::Class;
+
+pub(crate) const GO: ForeignRuntime = ForeignRuntime {
+    name: "go",
+    folder: "go",
+    class: Class::GreenThread,
+    workloads: &[
+        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
+        "fairness", "skynet",
+    ],
+    setup: &[
+        Step::Needs { check: &["go", "version"], apt: &["golang-go"] },
+        Step::Build(&["go", "build", "-o", "{target}/peer", "."]),
+    ],
+    variants: &[
+        // The peer itself sets GOMAXPROCS to the number of workers.
+        Variant { row: "go", command: &["{target}/peer"], options: default },
+        Variant { row: "go-tuned", command: &["{target}/peer"], options: tuned },
+    ],
+};
+
+/// Limit of memory where the kernel does not tell how much is available.
+const LIMIT_BYTES: u64 = 1 << 30;
+
+fn default(command: &mut Command, _: Load) {
+    // A row states what it ran with, so it takes nothing from the user's environment.
+    for variable in ["GOGC", "GOMEMLIMIT", "GODEBUG"] {
+        command.env_remove(variable);
+    }
+}
+
+fn tuned(command: &mut Command, load: Load) {
+    default(command, load);
+    let limit = memory::available_bytes().map_or(LIMIT_BYTES, |bytes| bytes / 2);
+    command.env("GOGC", "off").env("GOMEMLIMIT", limit.to_string());
+}

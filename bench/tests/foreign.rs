@@ -1,0 +1,217 @@
+//! Runs the runtimes in other languages, as far as they are installed, and sets them up.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Small runs of every workload that all runtimes in other languages have.
+const WORK: &[&str] = &[
+    "spawn --count 5000 --set chunk=300",
+    "send --count 10000 --set senders=7",
+    "call --count 1000 --set callees=10 --set samples=100",
+    "churn --count 1000 --set warmup=100",
+    "sleep --count 1000 --set seconds=1",
+    "pairs --count 20000 --set pairs=100",
+    "pairs --count 3 --set pairs=5",
+    "ring --count 7 --set processes=50",
+    "ring --count 1000 --set processes=1",
+    "calls --count 5000 --set samples=500 --set callees=7",
+    "calls --count 3 --set samples=1 --set callers=5",
+    "fan --count 50000 --set settle=0",
+    "fan --count 1234 --set chunk=100 --set receivers=7 --set settle=0",
+    "fan --count 3 --set receivers=7 --set settle=0",
+    "burst --count 50000 --set settle=0",
+    "fairness --count 5 --set flooders=50",
+    "skynet --count 12345",
+    "skynet --count 1",
+];
+
+fn bench(arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
+    command.args(arguments.split(' '));
+    command
+}
+
+fn output(command: &mut Command) -> Output {
+    command.output().expect("the program starts")
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("no signal ended it")
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs all work on two rows of a runtime beside tokio, with each of some numbers of workers, and checks
+/// that every row is verified.
+#[track_caller]
+fn check_work(rows: [&str; 2], class: &str, workers: &[&str], configure: impl Fn(&mut Command)) {
+    for work in WORK {
+        for &workers in workers {
+            let runtimes = format!("{},{},tokio", rows[0], rows[1]);
+            let mut command = bench(&format!("run {work} --runs 1 --json --runtime {runtimes}"));
+            configure(command.args(["--workers", workers]));
+            let output = output(&mut command);
+            assert_eq!(status(&output), 0, "{work}: {}", stderr(&output));
+            let found: Vec<Value> = stdout(&output)
+                .lines()
+                .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+                .collect();
+            assert_eq!(found.len(), 3, "{work}: {}", stderr(&output));
+            for (row, runtime) in found.iter().zip(rows) {
+                assert_eq!(row["runtime"], runtime);
+                assert_eq!(row["class"], class, "{row}");
+                assert_eq!(row["verified"], true, "{row}");
+                assert_eq!(row["params"]["workers"].to_string(), workers, "{row}");
+            }
+        }
+    }
+}
+
+/// Whether a program can be started; says so if not, because a test is skipped then.
+fn is_installed(program: &str, argument: &str) -> bool {
+    let found = Command::new(program).arg(argument).output();
+    if let Err(error) = &found {
+        println!("skipped: `{program}` cannot be started: {error}");
+    }
+    found.is_ok()
+}
+
+/// A directory for built peers that no user of this checkout has set up.
+fn built(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+#[test]
+fn erlang_does_the_same_work_where_it_is_installed() {
+    if is_installed("erl", "-version") {
+        check_work(["erlang", "erlang-tuned"], "isolated process", &["2"], |_| {});
+    }
+}
+
+#[test]
+fn go_is_built_and_does_the_same_work_where_it_is_installed() {
+    if !is_installed("go", "version") {
+        return;
+    }
+    let target = built("go-peer");
+    let with_target = |command: &mut Command| {
+        command.env("BENCH_PEERS_TARGET", &target);
+    };
+    let set_up = |arguments: &str| {
+        let mut command = bench(arguments);
+        with_target(&mut command);
+        output(&mut command)
+    };
+    let first = set_up("setup go");
+    assert_eq!(status(&first), 0, "{}", stderr(&first));
+    assert!(stdout(&first).starts_with("go: ready, Go 1."), "{}", stdout(&first));
+    assert_eq!(stdout(&set_up("setup go --dry-run")), "go: nothing to do\n");
+    check_work(["go", "go-tuned"], "green thread", &["1", "2"], with_target);
+
+    // A program that was built from other sources is not measured.
+    std::fs::write(target.join("go/built"), "other").expect("setup has made the directory");
+    let stale = set_up("run send --count 10 --runs 1 --runtime go");
+    assert_eq!(status(&stale), 1);
+    assert!(stderr(&stale).contains("go: absent: it was built from other"), "{}", stderr(&stale));
+    assert!(stdout(&set_up("setup go --dry-run")).contains("would run `go build"));
+}
+
+/// Creates a directory of programs, which are the lines of shell scripts.
+#[cfg(unix)]
+fn programs(scripts: &[(&str, &str)]) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().expect("there is room for a directory");
+    for (name, script) in scripts {
+        let program = directory.path().join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("there is room");
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).expect("the file is ours");
+    }
+    directory
+}
+
+#[cfg(unix)]
+#[test]
+fn a_dry_run_of_setup_prints_the_commands_and_runs_none() {
+    let called = tempfile::tempdir().expect("there is room for a directory");
+    let called = called.path().join("called");
+    let note =
+        format!("case $1 in --version|version) ;; *) echo $0 $* >> {} ;; esac", called.display());
+    let path = programs(&[("erl", "exit 1"), ("go", &note), ("apt-get", &note)]);
+    let target = tempfile::tempdir().expect("there is room for a directory");
+    let mut command = bench("setup --dry-run");
+    command.env("PATH", path.path()).env("BENCH_PEERS_TARGET", target.path());
+    let output = output(&mut command);
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    let erlang =
+        stdout(&output).lines().find(|line| line.starts_with("erlang: ")).map(str::to_owned);
+    let erlang = erlang.expect("each runtime has a line");
+    assert!(erlang.contains("erlang-base"), "{erlang}");
+    // Without root there is no apt, and the line says so.
+    let is_root = erlang.contains("would run `apt-get --quiet update`, then `env ");
+    assert!(is_root || erlang.contains("would stay absent: "), "{erlang}");
+    assert!(stdout(&output).contains("go: would run `go build -o "), "{}", stdout(&output));
+    assert!(!called.exists(), "{:?}", std::fs::read_to_string(&called));
+    assert_eq!(std::fs::read_dir(target.path()).expect("it is there").count(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn setup_says_which_command_failed() {
+    let path = programs(&[("go", "[ $1 = version ]")]);
+    let mut command = bench("setup go");
+    command.env("PATH", path.path()).env("BENCH_PEERS_TARGET", built("never-built"));
+    let output = output(&mut command);
+    assert_eq!(status(&output), 1, "a runtime that was named is not ready");
+    assert!(stdout(&output).starts_with("go: absent: `go build -o "), "{}", stdout(&output));
+    assert!(stdout(&output).contains("failed (exit status: 1)"), "{}", stdout(&output));
+}
+
+#[test]
+fn a_missing_toolchain_is_absent_and_setup_is_named() {
+    let empty = tempfile::tempdir().expect("there is room for a directory");
+    let alone = |arguments: &str| {
+        let mut command = bench(arguments);
+        command.env("PATH", empty.path()).env("BENCH_PEERS_TARGET", empty.path());
+        output(&mut command)
+    };
+    for (runtime, check) in [("erlang", "erl -noshell"), ("go", "go version")] {
+        let set_up = alone(&format!("setup {runtime}"));
+        assert_eq!(status(&set_up), 1, "a runtime that was named is not ready");
+        let absent = format!("{runtime}: absent: `{check}");
+        assert!(stdout(&set_up).starts_with(&absent), "{}", stdout(&set_up));
+        let run = alone(&format!("run send --count 10 --runtime {runtime}"));
+        assert_eq!(status(&run), 1, "nothing ran");
+        assert!(stderr(&run).contains(&format!("{runtime}: absent: ")), "{}", stderr(&run));
+        assert!(stderr(&run).contains(&format!("`bench setup {runtime}`")), "{}", stderr(&run));
+    }
+    assert_eq!(status(&alone("setup")), 0, "without names, an absent runtime is no failure");
+    let unknown = alone("setup cobol");
+    assert_eq!(status(&unknown), 2);
+    assert!(stderr(&unknown).contains("known: erlang, go"), "{}", stderr(&unknown));
+}
+
+#[test]
+fn the_list_names_the_class_of_each_row() {
+    let listed = stdout(&output(&mut bench("list")));
+    for row in [
+        "throng ",
+        "(stackless task)",
+        "(actor)",
+        "(timer)",
+        "go-tuned (green thread)",
+        "(OS thread)",
+        "erlang (isolated process)",
+    ] {
+        assert!(listed.contains(row), "{row}: {listed}");
+    }
+}
