@@ -175,6 +175,10 @@ fn carry_out(name: &str, actions: &[Action]) -> Result<(), SetupError> {
     for Action { command, directory, mark } in actions {
         let text = command.join(" ");
         eprintln!("{name}: running `{text}`");
+        if let Some((mark, _)) = mark {
+            // A compiler does not create the directory of its output.
+            fs::create_dir_all(mark.parent().unwrap_or(mark)).map_err(unwritten(mark))?;
+        }
         let mut process = Command::new(&command[0]);
         process.args(&command[1..]).current_dir(directory);
         process.stdin(Stdio::null()).stdout(io::stderr());
@@ -184,20 +188,15 @@ fn carry_out(name: &str, actions: &[Action]) -> Result<(), SetupError> {
             Err(error) => return Err(SetupError::Start { command: text, error }),
         }
         if let Some((mark, text)) = mark {
-            write_mark(mark, text).map_err(|error| SetupError::Mark {
-                mark: mark.to_string_lossy().into_owned(),
-                error,
-            })?;
+            fs::write(mark, text).map_err(unwritten(mark))?;
         }
     }
     Ok(())
 }
 
-fn write_mark(mark: &Path, text: &str) -> io::Result<()> {
-    if let Some(directory) = mark.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    fs::write(mark, text)
+fn unwritten(mark: &Path) -> impl FnOnce(io::Error) -> SetupError {
+    let mark = mark.to_string_lossy().into_owned();
+    |error| SetupError::Mark { mark, error }
 }
 
 /// Tries the first workload on each row; returns the line about the runtime, and whether all are ready.

@@ -176,6 +176,29 @@ fn setup_says_which_command_failed() {
     assert!(stdout(&output).contains("failed (exit status: 1)"), "{}", stdout(&output));
 }
 
+#[cfg(unix)]
+#[test]
+fn a_missing_toolchain_is_installed_by_apt_as_root() {
+    let log = built("apt.log");
+    let apt = format!("echo $* >> {}", log.display());
+    let path = programs(&[("go", "exit 1"), ("apt-get", &apt)]);
+    let mut command = bench("setup go");
+    // `env` is in one of the further directories.
+    let all = format!("{}:/usr/bin:/bin", path.path().display());
+    command.env("PATH", all).env("BENCH_PEERS_TARGET", built("never-built"));
+    let _ = std::fs::remove_file(&log);
+    let output = output(&mut command);
+    assert_eq!(status(&output), 1, "this apt-get installs nothing");
+    if stdout(&output).contains("apt-get needs root") {
+        return println!("skipped: apt-get needs root");
+    }
+    let calls = std::fs::read_to_string(&log).expect("apt-get was called");
+    let calls: Vec<&str> = calls.lines().collect();
+    let install = "--quiet --yes --no-install-recommends install golang-go";
+    assert_eq!(calls, ["--version", "--quiet update", install]);
+    assert!(stdout(&output).starts_with("go: absent: `go build -o "), "{}", stdout(&output));
+}
+
 #[test]
 fn a_missing_toolchain_is_absent_and_setup_is_named() {
     let empty = tempfile::tempdir().expect("there is room for a directory");
