@@ -3,19 +3,32 @@
 //! 0: at least one runtime ran, and every row is verified. 1: a check failed, a peer crashed, or no
 //! runtime could run; for `setup`, a runtime that was named is not ready. 2: a usage error.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::compare::{self, Comparison};
 use crate::harness::{self, Request};
 use crate::origin::Origin;
 use crate::peer::{self, BUILD, Peer, Program};
 use crate::report;
+use crate::results::{self, Results, ResultsError};
+use crate::row::Row;
 use crate::runtimes::FOREIGN;
 use crate::settings::{ALLOCATOR, Allocator, Key, Kind, Settings};
 use crate::setup;
+use crate::suite::{Measurement, SUITE};
+use crate::table;
 use crate::workloads::{self, Workload};
+
+/// The name that stands for all measurements of the suite.
+const SUITE_NAME: &str = "all";
+
+/// Number of counted runs per runtime.
+const RUNS: u64 = 5;
 
 /// Measures throng beside other runtimes doing the same work.
 #[derive(Parser)]
@@ -27,8 +40,23 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measure a workload on some runtimes
+    /// Measure a workload, or `all` measurements of the suite, on some runtimes
     Run(Run),
+    /// Compare the results of two runs of the suite; exit status 1 if throng became worse
+    Compare {
+        /// Directory with the results of the first run
+        before: PathBuf,
+        /// Directory with the results of the second run
+        after: PathBuf,
+    },
+    /// Write a page with all tables and figures of a run of the suite
+    Report {
+        /// Directory with the results [default: the newest in the directory of bench]
+        results: Option<PathBuf>,
+        /// Directory for the page and its figures [default: that with the results]
+        #[arg(long, value_name = "DIRECTORY")]
+        output: Option<PathBuf>,
+    },
     /// List the workloads with their settings, metrics and runtimes
     List,
     /// Install and build the runtimes in other languages
@@ -58,18 +86,27 @@ struct Run {
     /// Runtimes to measure, separated by commas [default: every runtime of the workload]
     #[arg(long, value_name = "RUNTIME", value_delimiter = ',')]
     runtime: Vec<String>,
-    /// Counted runs per runtime, after a warm-up run that is not counted
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
-    runs: u64,
+    /// Counted runs per runtime, after a warm-up run that is not counted [default: 5]
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..))]
+    runs: Option<u64>,
     /// Print one line of JSON per runtime instead of a table
     #[arg(long)]
     json: bool,
+    /// With `all`: small counts and a single run without warm-up; minutes instead of hours
+    #[arg(long)]
+    quick: bool,
+    /// With `all`: directory for the results [default: results/DATE-MACHINE in the directory of bench]
+    #[arg(long, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+    /// With `all`: add the measurements that the directory lacks
+    #[arg(long = "continue")]
+    continues: bool,
 }
 
 /// A workload with its settings.
 #[derive(Args)]
 struct Work {
-    /// Workload to measure; see `list`
+    /// Workload to measure, or `all`; see `list`
     workload: String,
     /// Number of processes, messages or entries [default: set by the workload; see `list`]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -111,12 +148,21 @@ enum UsageError {
         listed(workload.all_keys().map(|key| key.name))
     )]
     Setting { setting: String, workload: &'static Workload },
+    #[error("`--count`, `--workers` and `--set` are for a single workload; `all` has its own")]
+    SettingsOfSuite,
+    #[error("`--quick`, `--output` and `--continue` are for `run all`")]
+    OnlyForSuite,
+    #[error("unknown runtime `{name}`; the suite's are {}", listed(suite_runtimes().into_iter()))]
+    RuntimeOfSuite { name: String },
 }
 
 /// Runs the command line of a program with this allocator.
 pub fn main(allocator: Allocator) -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Run(run) if run.work.workload == SUITE_NAME => run.measure_suite(),
         Command::Run(run) => run.request().map(|request| measure(&request, run.json)),
+        Command::Report { results, output } => Ok(report_results(results, output)),
+        Command::Compare { before, after } => Ok(compare_results(&before, &after)),
         Command::List => {
             list();
             Ok(ExitCode::SUCCESS)
@@ -136,6 +182,9 @@ pub fn main(allocator: Allocator) -> ExitCode {
 
 impl Run {
     fn request(&self) -> Result<Request, UsageError> {
+        if self.quick || self.output.is_some() || self.continues {
+            return Err(UsageError::OnlyForSuite);
+        }
         let (workload, settings) = self.work.settings()?;
         let mut peers: Vec<Peer> = Vec::new();
         for runtime in &self.runtime {
@@ -147,7 +196,58 @@ impl Run {
         if peers.is_empty() {
             peers.extend(workload.all_peers());
         }
-        Ok(Request { workload, peers, settings, runs: self.runs })
+        let runs = self.runs.unwrap_or(RUNS);
+        Ok(Request { workload, peers, settings, runs, warms_up: true, measurement: None })
+    }
+
+    /// Makes all measurements of the suite that the directory for the results lacks.
+    fn measure_suite(&self) -> Result<ExitCode, UsageError> {
+        if self.work.count.is_some() || self.work.workers.is_some() || !self.work.set.is_empty() {
+            return Err(UsageError::SettingsOfSuite);
+        }
+        let known = suite_runtimes();
+        if let Some(name) = self.runtime.iter().find(|name| !known.contains(&name.as_str())) {
+            return Err(UsageError::RuntimeOfSuite { name: name.clone() });
+        }
+        Ok(self.measure_each().unwrap_or_else(|error| failed(&error)))
+    }
+
+    fn measure_each(&self) -> Result<ExitCode, ResultsError> {
+        let origin = Origin::here();
+        let directory =
+            self.output.clone().unwrap_or_else(|| results::usual_directory(&origin.machine));
+        let mut results = Results::open(&directory, self.continues)?;
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let is_wanted = |peer: &Peer| {
+            self.runtime.is_empty() || self.runtime.iter().any(|name| name == peer.runtime)
+        };
+        let (mut measured, mut unverified) = (0, 0);
+        for (index, measurement) in SUITE.iter().enumerate() {
+            let Some(settings) = measurement.settings(self.quick, cores) else { continue };
+            let peers: Vec<_> = measurement.workload.all_peers().filter(is_wanted).collect();
+            if results.has(measurement.name) || peers.is_empty() {
+                continue;
+            }
+            let Measurement { name, group, .. } = measurement;
+            eprintln!("{}/{} {group}: {name}", index + 1, SUITE.len());
+            let runs = self.runs.unwrap_or(if self.quick { 1 } else { RUNS });
+            let request = Request {
+                workload: measurement.workload,
+                peers,
+                settings,
+                runs,
+                warms_up: !self.quick,
+                measurement: Some(measurement.name),
+            };
+            let rows = harness::measure(&request);
+            results
+                .add(&rows.iter().map(|row| Row::of(&request, &origin, row)).collect::<Vec<_>>())?;
+            print(&request, &origin, &rows, self.json);
+            measured += rows.len();
+            unverified += rows.iter().filter(|row| !row.failures.is_empty()).count();
+        }
+        eprintln!("{measured} rows in {}, {unverified} not verified", directory.display());
+        Ok(if measured == 0 || unverified > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
@@ -220,21 +320,56 @@ fn set_up(names: &[String], dry: bool) -> Result<ExitCode, UsageError> {
     Ok(if all_ready || names.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Names of all runtimes that have a measurement of the suite.
+fn suite_runtimes() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for peer in SUITE.iter().flat_map(|measurement| measurement.workload.all_peers()) {
+        if !names.contains(&peer.runtime) {
+            names.push(peer.runtime);
+        }
+    }
+    names
+}
+
+fn compare_results(before: &Path, after: &Path) -> ExitCode {
+    match results::read(before).and_then(|before| Ok((before, results::read(after)?))) {
+        Ok((before, after)) => {
+            let Comparison { text, regressions } = compare::compare(&before, &after);
+            print!("{text}");
+            if regressions > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn report_results(from: Option<PathBuf>, output: Option<PathBuf>) -> ExitCode {
+    let write = || -> Result<PathBuf, Box<dyn std::error::Error>> {
+        let from =
+            from.or_else(results::newest_directory).ok_or("no results; `run all` makes them")?;
+        let rows = results::read(&from)?;
+        let output = output.unwrap_or(from);
+        fs::create_dir_all(&output)?;
+        report::write(&rows, &output)?;
+        Ok(output.join(report::PAGE))
+    };
+    match write() {
+        Ok(page) => {
+            println!("{}", page.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => failed(&*error),
+    }
+}
+
+/// Prints an error with its sources.
+fn failed(error: &dyn std::error::Error) -> ExitCode {
+    eprintln!("error: {}", harness::with_sources(error));
+    ExitCode::FAILURE
+}
+
 fn measure(request: &Request, json: bool) -> ExitCode {
     let rows = harness::measure(request);
-    if json {
-        let origin = Origin::here();
-        for row in &rows {
-            println!("{}", report::json_line(request, &origin, row));
-        }
-    } else if !rows.is_empty() {
-        print!("{}", report::table(request, &rows));
-    }
-    for row in &rows {
-        for failure in &row.failures {
-            eprintln!("{}: {failure}", row.peer.runtime);
-        }
-    }
+    print(request, &Origin::here(), &rows, json);
     if rows.is_empty() {
         eprintln!("error: no runtime could run");
     }
@@ -242,6 +377,22 @@ fn measure(request: &Request, json: bool) -> ExitCode {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+/// Prints the rows, and on standard error the failures.
+fn print(request: &Request, origin: &Origin, rows: &[harness::Row], json: bool) {
+    if json {
+        for row in rows {
+            println!("{}", Row::of(request, origin, row).line());
+        }
+    } else if !rows.is_empty() {
+        print!("{}", table::table(request, rows));
+    }
+    for row in rows {
+        for failure in &row.failures {
+            eprintln!("{}: {failure}", row.peer.runtime);
+        }
     }
 }
 

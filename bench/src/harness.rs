@@ -36,6 +36,10 @@ pub(crate) struct Request {
     pub(crate) settings: Settings,
     /// Number of counted runs per peer, at least 1.
     pub(crate) runs: u64,
+    /// Whether a run of half the size, which does not count, comes first.
+    pub(crate) warms_up: bool,
+    /// Name of the measurement, if this is one of the suite's.
+    pub(crate) measurement: Option<&'static str>,
 }
 
 /// The results of a runtime's runs.
@@ -74,12 +78,14 @@ pub(crate) struct Summary {
 pub(crate) fn measure(request: &Request) -> Vec<Row> {
     let mut half = request.settings.clone();
     half.count = (half.count / 2).max(1);
-    let progress = progress_bar((request.runs + 1) * request.peers.len() as u64);
+    let first = if request.warms_up { 0 } else { 1 };
+    let progress = progress_bar((request.runs + 1 - first) * request.peers.len() as u64);
     let mut runs: Vec<PeerRuns> = request.peers.iter().map(|peer| PeerRuns::new(*peer)).collect();
-    for round in 0..=request.runs {
+    for round in first..=request.runs {
         for peer_runs in &mut runs {
             let runtime = peer_runs.peer.runtime;
-            progress.set_message(format!("{} {runtime}", request.workload.name));
+            let name = request.measurement.unwrap_or(request.workload.name);
+            progress.set_message(format!("{name} {runtime}"));
             if !peer_runs.left_out {
                 let settings = if round == 0 { &half } else { &request.settings };
                 match run_undisturbed(&peer_runs.peer, request.workload, settings) {
@@ -231,7 +237,7 @@ fn progress_bar(runs: u64) -> ProgressBar {
 }
 
 /// Formats an error with the chain of its sources.
-fn with_sources(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", with_sources(source)),
         None => error.to_string(),

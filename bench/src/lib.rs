@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! cli ── run ─→ harness ─ one child process per run ─→ peer ─→ workloads/W/R.rs (bench peer W R)
-//!                  │                                      └──→ peers/…          (another language)
-//!                  └─→ report (a table, or a JSON line per runtime)
-//!     └ setup ─→ setup ─→ peers/target (what `foreign` declares is installed and built)
+//!  │               │                                      └──→ peers/…          (another language)
+//!  │               └─→ table, or row (a line of JSON) ─→ results (a directory per run of the suite)
+//!  └─ compare, report ◀────────────────────────────────────────┘
+//!  └─ setup ─→ setup ─→ peers/target (what `foreign` declares is installed and built)
 //! ```
 //!
 //! - `workloads/W.rs` defines a workload: its work, its metrics and its checks. `workloads/W/R.rs`
@@ -19,6 +20,7 @@
 #![deny(unsafe_code)] // opening LMDB is unsafe, in `stores/heed.rs` and nowhere else
 
 mod cli;
+mod compare;
 mod counter;
 mod foreign;
 mod harness;
@@ -27,10 +29,14 @@ mod origin;
 mod outcome;
 mod peer;
 mod report;
+mod results;
+mod row;
 mod runtimes;
 mod settings;
 mod setup;
 mod stores;
+mod suite;
+mod table;
 mod usage;
 mod workloads;
 

@@ -73,6 +73,11 @@ impl Metric {
         let end = ends.iter().find(|(end, _)| self.name.ends_with(end));
         end.map_or("bytes", |(_, unit)| unit)
     }
+
+    /// Whether higher is better.
+    pub(crate) fn is_rate(self) -> bool {
+        self.unit() == "1/s"
+    }
 }
 
 /// All workloads, in the order of `list`.

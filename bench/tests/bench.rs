@@ -644,3 +644,60 @@ fn a_peer_that_misstates_its_peak_memory_is_not_verified() {
         assert_eq!(stderr(&output).contains("peak memory: "), !verified, "{}", stderr(&output));
     }
 }
+
+#[test]
+fn the_suite_is_measured_stored_continued_and_compared() {
+    let directory = tempfile::tempdir().expect("there is room for a directory");
+    let results = directory.path().join("results");
+    let results = results.to_str().expect("the path is text");
+    let quick = ["run", "all", "--quick", "--json", "--runtime", "throng", "--output", results];
+    let measured = output(bench(&quick));
+    assert_eq!(status(&measured), 0, "{}", stderr(&measured));
+    let rows = json_rows(&measured);
+    assert!(rows.len() > 15 && rows.iter().all(|row| row["verified"] == true), "{rows:?}");
+    let again = output(bench(&quick));
+    assert_eq!(status(&again), 1);
+    assert!(stderr(&again).contains("has results; `--continue` adds"), "{}", stderr(&again));
+    // The file lacks the last measurement, as if the run had been interrupted.
+    let file = Path::new(results).join("rows.jsonl");
+    let text = std::fs::read_to_string(&file).expect("the rows are stored");
+    assert_eq!(text.lines().count(), rows.len());
+    let shorter: String = text.split_inclusive('\n').take(rows.len() - 1).collect();
+    std::fs::write(&file, shorter).expect("the rows can be stored");
+    let continued = output(bench(&[&quick[..], &["--continue"]].concat()));
+    assert_eq!(status(&continued), 0, "{}", stderr(&continued));
+    assert_eq!(json_rows(&continued).len(), 1);
+    let compared = output(bench(&["compare", results, results]));
+    assert_eq!(status(&compared), 0, "{}", stderr(&compared));
+    let text = String::from_utf8_lossy(&compared.stdout).into_owned();
+    assert!(text.contains("medians that differ by more than 15 %: 0"), "{text}");
+    let reported = output(bench(&["report", results]));
+    assert_eq!(status(&reported), 0, "{}", stderr(&reported));
+    let page = String::from_utf8_lossy(&reported.stdout).trim_end().to_owned();
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    for row in &rows {
+        let name = row["measurement"].as_str().expect("the measurement is named");
+        assert!(page.contains(&format!("<article id=\"{name}\">")), "{name}");
+    }
+    let absent = output(bench(&["compare", results, "no-such-directory"]));
+    assert_eq!(status(&absent), 1);
+    assert!(stderr(&absent).contains("no-such-directory"), "{}", stderr(&absent));
+}
+
+#[test]
+fn options_of_the_suite_and_of_a_workload_do_not_mix() {
+    for (arguments, reason) in [
+        (&["run", "all", "--count", "3"][..], "are for a single workload"),
+        (&["run", "all", "--set", "pairs=3"], "are for a single workload"),
+        (
+            &["run", "all", "--runtime", "cobol"],
+            "unknown runtime `cobol`; the suite's are throng, ",
+        ),
+        (&["run", "send", "--quick"], "are for `run all`"),
+        (&["run", "send", "--output", "here"], "are for `run all`"),
+    ] {
+        let output = output(bench(arguments));
+        assert_eq!(status(&output), 2, "{arguments:?}");
+        assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+    }
+}

@@ -1,0 +1,251 @@
+//! The page: its sections, tables and style.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::losses::losses;
+use super::{Measured, of_group, plot, published};
+use crate::row::{Row, SUBJECT};
+use crate::suite::Group;
+use crate::table::{number, ratio};
+use crate::workloads::Metric;
+
+const STYLE: &str = include_str!("report.css");
+
+/// The groups in the order of the page, each with its heading and its text.
+const GROUPS: &[(Group, &str, &str)] = &[
+    (
+        Group::Processes,
+        "A million processes",
+        "The source spawns Erlang processes in a loop and divides the time by their number. Here every process \
+         also handles a message and counts itself, and all exits are awaited.",
+    ),
+    (
+        Group::Tasks,
+        "A million waiting tasks",
+        "The source compares how much memory languages take for tasks that sleep for ten seconds. A timer, a \
+         task that can only sleep, and a process with a mailbox are different things; the rows name them.",
+    ),
+    (
+        Group::Store,
+        "Many processes on one store",
+        "The source puts, gets and lists entries of LMDB from 44 Erlang processes. Its formulas divide the work of \
+         each role by the time of all roles; the other figures use each role's own time.",
+    ),
+    (
+        Group::Messages,
+        "The cost of a message",
+        "The source measures the sender's loop. Here the receiver must also confirm the sum of all messages.",
+    ),
+    (Group::Shapes, "Shapes of work", "Further ways in which programs of processes talk."),
+];
+
+/// Sources whose workloads this version of bench does not have.
+const TO_COME: &[(&str, &str)] = &[(
+    "A social network of actors",
+    "The measurements of this source come with the message service.",
+)];
+
+/// Formats the page.
+pub(super) fn page(rows: &[Row], measured: &[Measured<'_>]) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "throng beside other runtimes" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    h1 { "throng beside other runtimes" }
+                    (origin(rows))
+                    (contents(measured))
+                    (lost(rows))
+                    @for (group, title, text) in GROUPS {
+                        section id=(group) {
+                            h2 { (title) }
+                            p { (text) }
+                            (published_table(*group, rows))
+                            @for of in of_group(measured, *group) { (measurement(of)) }
+                        }
+                    }
+                    @for (title, text) in TO_COME {
+                        section { h2 { (title) } p { (text) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn origin(rows: &[Row]) -> Markup {
+    let distinct = |of: &dyn Fn(&Row) -> Option<String>| {
+        let mut all: Vec<String> = rows.iter().filter_map(of).collect();
+        all.sort();
+        all.dedup();
+        all.join(", ")
+    };
+    let unverified = rows.iter().filter(|row| !row.verified).count();
+    html! {
+        dl {
+            dt { "Machine" } dd { (distinct(&|row| Some(row.machine.clone()))) }
+            dt { "Commit" } dd { (distinct(&|row| row.commit.clone())) }
+            dt { "Runtimes" }
+            dd { (distinct(&|row| Some(format!("{} {}", row.runtime, row.version.as_deref()?)))) }
+            dt { "Rows" } dd { (rows.len()) ", of which " (unverified) " failed a check and are not drawn" }
+        }
+        p {
+            "Each run is a process of its own that checks its answers. Runs of all runtimes alternate. A bar is the "
+            "median, the thin line reaches from the lowest run to the highest. Times of different machines or hours "
+            "can not be compared; ratios within a measurement can."
+        }
+    }
+}
+
+fn contents(measured: &[Measured<'_>]) -> Markup {
+    html! {
+        nav {
+            a href="#losses" { "Where throng is not first" }
+            @for (group, title, _) in GROUPS {
+                a href={ "#" (group) } { (title) }
+                small { (of_group(measured, *group).count()) " measurements" }
+            }
+        }
+    }
+}
+
+fn lost(rows: &[Row]) -> Markup {
+    let losses = losses(rows);
+    html! {
+        section id="losses" {
+            h2 { "Where throng is not first" }
+            @if losses.is_empty() { p { "Nowhere in these rows." } } @else {
+                table {
+                    thead { tr {
+                        th { "measurement" } th { "metric" } th { "first" }
+                        th { "its median" } th { "throng's" } th { "times" } th {}
+                    } }
+                    tbody { @for loss in &losses { tr {
+                        td { a href={ "#" (loss.measurement) } { (loss.measurement) } }
+                        td { (loss.metric) } td { (loss.winner.runtime) }
+                        td.number { (number(loss.best)) } td.number { (number(loss.throng)) }
+                        td.number { (format!("{:.2}", loss.factor)) }
+                        td { @if loss.overlaps { "the runs overlap" } }
+                    } } }
+                }
+            }
+        }
+    }
+}
+
+fn published_table(group: Group, rows: &[Row]) -> Markup {
+    let own = || published::ALL.iter().filter(|published| published.group == group);
+    let measured = |published: &published::Published| {
+        let row = rows.iter().find(|row| {
+            row.verified
+                && row.runtime == SUBJECT
+                && row.measurement.as_deref() == Some(published.measurement)
+        });
+        row.and_then(|row| row.median(published.metric))
+    };
+    html! {
+        @if own().next().is_some() {
+            table {
+                thead { tr { th { "published there" } th {} th { "throng here" } th { "metric" } } }
+                tbody { @for published in own() { tr {
+                    td { (published.what) }
+                    td.number { (number(published.value)) " " (published.unit) }
+                    td.number { @if let Some(value) = measured(published) { (number(value)) } @else { "–" } }
+                    td { (published.measurement) ": " (published.metric) }
+                } } }
+            }
+        }
+    }
+}
+
+fn measurement(of: &Measured<'_>) -> Markup {
+    let workload = of.measurement.workload;
+    let any = of.verified.first().or(of.unverified.first());
+    html! {
+        article id=(of.measurement.name) {
+            h3 { (of.measurement.name) }
+            p { (workload.about) "." }
+            @if let Some(row) = any { p.params { (params(row)) } }
+            @for metric in workload.metrics() {
+                @if let Some(figure) = plot::bars(metric, &of.verified) { figure { (PreEscaped(figure)) } }
+            }
+            details {
+                summary { "All figures" }
+                table {
+                    thead { tr {
+                        th { "metric" } th { "runtime" } th { "median" } th { "interval" } th { "÷ throng" }
+                    } }
+                    tbody { @for metric in workload.metrics() {
+                        @for row in &of.verified { (figures(metric, row, &of.verified)) }
+                    } }
+                }
+                table {
+                    thead { tr {
+                        th { "runtime" } th { "version" } th { "class" } th { "threads" } th { "runs" } th { "cores used" }
+                        th { "peak memory, bytes" } th { "instructions per operation" }
+                    } }
+                    tbody { @for row in &of.verified { (usage(row)) } }
+                }
+            }
+            @for row in &of.unverified {
+                p.failed { (row.runtime) ": a check failed, so the row is not shown." }
+            }
+        }
+    }
+}
+
+/// The parameters that all runtimes have in common.
+fn params(row: &Row) -> String {
+    let own = |name: &&String| !["workers", "runs", "allocator"].contains(&name.as_str());
+    let all = row.params.iter().filter(|(name, _)| own(name));
+    all.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
+}
+
+fn figures(metric: Metric, row: &Row, rows: &[&Row]) -> Markup {
+    let subject = rows.iter().find(|row| row.runtime == SUBJECT);
+    let subject = subject.and_then(|row| row.median(metric.name));
+    html! {
+        @if let (Some(median), Some(interval)) = (row.median(metric.name), row.interval(metric.name)) { tr {
+            td { (metric.name) } td { (row.runtime) } td.number { (number(median)) }
+            td.number title=(format!("contains the median with probability {:.3}", interval.confidence)) {
+                (number(interval.low)) "–" (number(interval.high))
+            }
+            td.number { (ratio(median, subject)) }
+        } }
+    }
+}
+
+fn usage(row: &Row) -> Markup {
+    let shown = |value: Option<f64>| value.map_or("–".to_owned(), number);
+    html! { tr {
+        td { (row.runtime) } td { (row.version.as_deref().unwrap_or("–")) }
+        td { (row.class) }
+        td.number { (row.params.get("workers").map(ToString::to_string).unwrap_or_default()) }
+        td.number { (row.runs.len()) } td.number { (shown(row.cores_used)) }
+        td.number { (shown(row.max_rss_bytes)) } td.number { (shown(row.instructions_per_op)) }
+    } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::suite::SUITE;
+
+    #[test]
+    fn every_published_figure_names_a_metric_of_the_suite() {
+        for published in published::ALL {
+            let measurement = SUITE.iter().find(|known| known.name == published.measurement);
+            let metric = measurement.and_then(|known| {
+                known.workload.metrics().find(|metric| metric.name == published.metric)
+            });
+            let metric = metric.unwrap_or_else(|| panic!("{} has no row", published.what));
+            assert_eq!(metric.unit(), published.unit, "{}", published.what);
+        }
+    }
+}

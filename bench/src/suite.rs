@@ -1,0 +1,198 @@
+//! The suite: the measurements that `bench run all` makes, in the groups of the report.
+//!
+//! A measurement is a workload with its settings. Those with one worker stand beside the same with a
+//! worker for each core, because a runtime may win by one and lose by the other. `--quick` makes a smaller
+//! selection with small counts: it shows that everything works, and its figures are rough.
+
+use std::fmt;
+
+use crate::settings::Settings;
+use crate::workloads::{
+    Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, ring, send,
+    skynet, sleep, spawn, store_get, store_mega, store_put, store_scan,
+};
+
+/// The source whose claim a measurement repeats, or the group that it belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Group {
+    /// A million Erlang processes, from a book on Erlang.
+    Processes,
+    /// A million waiting tasks, from a video that compares languages.
+    Tasks,
+    /// Many processes on one store, from the benchmark of an LMDB library for Erlang.
+    Store,
+    /// The cost of a message, from an article on Elixir.
+    Messages,
+    /// The other shapes of work that programs of processes have.
+    Shapes,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Group::Processes => "processes",
+            Group::Tasks => "tasks",
+            Group::Store => "store",
+            Group::Messages => "messages",
+            Group::Shapes => "shapes",
+        })
+    }
+}
+
+/// A workload with its settings, by a name of its own.
+#[derive(Debug)]
+pub(crate) struct Measurement {
+    pub(crate) name: &'static str,
+    pub(crate) group: Group,
+    pub(crate) workload: &'static Workload,
+    /// Number of workers; `None` for the number of cores.
+    workers: Option<usize>,
+    /// Values of settings that differ from the defaults.
+    set: &'static [(&'static str, &'static str)],
+    /// `--count` with `--quick`; `None` if the measurement is left out then.
+    quick: Option<u64>,
+    /// Values of further settings with `--quick`.
+    set_quick: &'static [(&'static str, &'static str)],
+}
+
+/// A measurement with the workload's defaults.
+const fn of(
+    name: &'static str,
+    group: Group,
+    workload: &'static Workload,
+    quick: u64,
+) -> Measurement {
+    Measurement {
+        name,
+        group,
+        workload,
+        workers: None,
+        set: &[],
+        quick: Some(quick),
+        set_quick: &[],
+    }
+}
+
+impl Measurement {
+    const fn with(self, set: &'static [(&'static str, &'static str)]) -> Measurement {
+        Measurement { set, ..self }
+    }
+
+    const fn quick_with(self, set_quick: &'static [(&'static str, &'static str)]) -> Measurement {
+        Measurement { set_quick, ..self }
+    }
+
+    /// The same with one worker, left out with `--quick`.
+    const fn alone(self) -> Measurement {
+        Measurement { workers: Some(1), quick: None, ..self }
+    }
+
+    const fn unhurried(self) -> Measurement {
+        Measurement { quick: None, ..self }
+    }
+
+    /// The settings; `None` if the measurement is left out.
+    ///
+    /// # Panics
+    /// If a setting is not one of the workload's.
+    pub(crate) fn settings(&self, quick: bool, cores: usize) -> Option<Settings> {
+        let count = if quick { self.quick? } else { self.workload.count };
+        let workers = self.workers.unwrap_or(cores);
+        let mut settings = Settings::new(count, workers, self.workload.keys);
+        let set_quick = if quick { self.set_quick } else { &[] };
+        for (name, value) in self.set.iter().chain(set_quick) {
+            let value = self.workload.key(name).and_then(|key| key.kind.parse(value));
+            let value = value.unwrap_or_else(|| panic!("{}: {name} is no setting", self.name));
+            settings.set(name, value);
+        }
+        Some(settings)
+    }
+}
+
+use Group::{Messages, Processes, Shapes, Store, Tasks};
+
+/// All measurements, in the order in which they are made and shown.
+pub(crate) const SUITE: &[Measurement] = &[
+    of("spawn", Processes, &spawn::WORKLOAD, 50_000),
+    of("spawn-1", Processes, &spawn::WORKLOAD, 0).alone(),
+    of("spawn-mimalloc", Processes, &spawn::WORKLOAD, 0)
+        .with(&[("allocator", "mimalloc")])
+        .unhurried(),
+    of("churn", Processes, &churn::WORKLOAD, 20_000).quick_with(&[("warmup", "1000")]),
+    of("churn-1", Processes, &churn::WORKLOAD, 0).alone(),
+    of("sleep", Tasks, &sleep::WORKLOAD, 10_000).quick_with(&[("seconds", "1")]),
+    of("store-mega", Store, &store_mega::WORKLOAD, 2_000),
+    of("store-put", Store, &store_put::WORKLOAD, 20_000),
+    of("store-get", Store, &store_get::WORKLOAD, 20_000),
+    of("store-scan", Store, &store_scan::WORKLOAD, 20_000),
+    of("send", Messages, &send::WORKLOAD, 200_000),
+    of("send-1", Messages, &send::WORKLOAD, 0).alone(),
+    of("send-100-senders", Messages, &send::WORKLOAD, 200_000).with(&[("senders", "100")]),
+    of("call", Shapes, &call::WORKLOAD, 50_000).quick_with(&[("samples", "1000")]),
+    of("call-1", Shapes, &call::WORKLOAD, 0).alone(),
+    of("call-1m-callees", Shapes, &call::WORKLOAD, 0).with(&[("callees", "1000000")]).unhurried(),
+    of("calls", Shapes, &calls::WORKLOAD, 50_000).quick_with(&[("samples", "1000")]),
+    of("calls-1", Shapes, &calls::WORKLOAD, 0).alone(),
+    of("calls-64-to-1", Shapes, &calls::WORKLOAD, 50_000)
+        .with(&[("callers", "64"), ("callees", "1")])
+        .quick_with(&[("samples", "1000")]),
+    of("calls-64-to-1-1", Shapes, &calls::WORKLOAD, 0)
+        .with(&[("callers", "64"), ("callees", "1")])
+        .alone(),
+    of("pairs", Shapes, &pairs::WORKLOAD, 200_000),
+    of("pairs-1", Shapes, &pairs::WORKLOAD, 0).alone(),
+    of("ring", Shapes, &ring::WORKLOAD, 50_000),
+    of("outside", Shapes, &outside::WORKLOAD, 20_000)
+        .with(&[("tasks", "1")])
+        .quick_with(&[("samples", "1000")]),
+    of("outside-1", Shapes, &outside::WORKLOAD, 0).with(&[("tasks", "1")]).alone(),
+    of("outside-64", Shapes, &outside::WORKLOAD, 20_000)
+        .with(&[("tasks", "64")])
+        .quick_with(&[("samples", "1000")]),
+    of("outside-64-1", Shapes, &outside::WORKLOAD, 0).with(&[("tasks", "64")]).alone(),
+    of("http", Shapes, &http::WORKLOAD, 5_000)
+        .quick_with(&[("users", "10000"), ("samples", "1000")]),
+    of("http-1", Shapes, &http::WORKLOAD, 0).alone(),
+    of("http-1-connection", Shapes, &http::WORKLOAD, 0).with(&[("connections", "1")]).unhurried(),
+    of("http-512-connections", Shapes, &http::WORKLOAD, 0)
+        .with(&[("connections", "512")])
+        .unhurried(),
+    of("fan-2", Shapes, &fan::WORKLOAD, 100_000)
+        .with(&[("receivers", "2")])
+        .quick_with(&[("settle", "0")]),
+    of("fan-100", Shapes, &fan::WORKLOAD, 100_000)
+        .with(&[("receivers", "100")])
+        .quick_with(&[("settle", "0")]),
+    of("fan-100-1", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "100")]).alone(),
+    of("fan-10000", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "10000")]).unhurried(),
+    of("burst", Shapes, &burst::WORKLOAD, 20_000).quick_with(&[("settle", "0")]),
+    of("fairness", Shapes, &fairness::WORKLOAD, 5).quick_with(&[("flooders", "1000")]),
+    of("skynet", Shapes, &skynet::WORKLOAD, 10_000),
+    of("skynet-1", Shapes, &skynet::WORKLOAD, 0).alone(),
+    of("children", Shapes, &children::WORKLOAD, 5_000),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_measurement_has_a_name_of_its_own_and_settings_of_its_workload() {
+        for (index, measurement) in SUITE.iter().enumerate() {
+            assert!(SUITE[..index].iter().all(|other| other.name != measurement.name));
+            let full = measurement.settings(false, 2).expect("all of the suite is measured");
+            assert_eq!(full.count, measurement.workload.count);
+            let quick = measurement.settings(true, 2);
+            assert!(quick.is_none_or(|settings| (1..=full.count).contains(&settings.count)));
+        }
+    }
+
+    #[test]
+    fn a_quick_run_has_every_group_and_every_workload_of_the_suite() {
+        for measurement in SUITE {
+            let is_quick = |other: &&Measurement| other.quick.is_some();
+            let mut quick = SUITE.iter().filter(is_quick);
+            assert!(quick.any(|other| other.workload.name == measurement.workload.name));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Formats the rows of a request as a table.
+
+use crate::harness::{Request, Row, Summary};
+use crate::row::{SUBJECT, params};
+
+/// Formats all rows as a table: per metric, each runtime's median, minimum, maximum, and ratio to
+/// throng; and the instructions per operation where they were counted.
+pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
+    let mut lines = vec![vec![
+        "metric".to_owned(),
+        "runtime".to_owned(),
+        "median".to_owned(),
+        "min".to_owned(),
+        "max".to_owned(),
+        format!("÷ {SUBJECT}"),
+    ]];
+    let subject = rows.iter().find(|row| row.peer.runtime == SUBJECT);
+    for metric in request.workload.metrics() {
+        let subject = subject.and_then(|row| find(row, metric.name)).map(|found| found.median);
+        let mut label = format!("{} ({})", metric.name, metric.unit());
+        for row in rows {
+            let Some(summary) = find(row, metric.name) else { continue };
+            lines.push(vec![
+                std::mem::take(&mut label),
+                row.peer.runtime.to_owned(),
+                number(summary.median),
+                number(summary.min),
+                number(summary.max),
+                ratio(summary.median, subject),
+            ]);
+        }
+    }
+    let subject = subject.and_then(|row| row.instructions_per_op);
+    let mut label = format!("instructions_per_op ({})", request.workload.counts);
+    for row in rows {
+        let Some(instructions) = row.instructions_per_op else { continue };
+        let cells = [std::mem::take(&mut label), row.peer.runtime.to_owned(), number(instructions)];
+        let dashes = ["–", "–"].map(str::to_owned);
+        let ratio = ratio(instructions, subject);
+        lines.push(cells.into_iter().chain(dashes).chain([ratio]).collect());
+    }
+    heading(request, rows) + &aligned(&lines)
+}
+
+fn heading(request: &Request, rows: &[Row]) -> String {
+    let mut heading = format!("{}: {}\n", request.workload.name, request.workload.about);
+    for row in rows {
+        let version = row.version.as_deref().unwrap_or("(unknown version)");
+        let params: Vec<String> =
+            params(request, row).iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let verified = if row.failures.is_empty() { "verified" } else { "NOT VERIFIED" };
+        heading += &format!(
+            "  {} {version} {verified} {}\n",
+            row.peer.runtime,
+            params.join(" ").replace('"', "")
+        );
+    }
+    heading + "\n"
+}
+
+/// Formats a value divided by the subject's.
+pub(crate) fn ratio(value: f64, subject: Option<f64>) -> String {
+    match subject {
+        Some(subject) if subject > 0.0 => format!("{:.2}", value / subject),
+        _ => "–".to_owned(),
+    }
+}
+
+fn find<'a>(row: &'a Row, metric: &str) -> Option<&'a Summary> {
+    row.metrics.iter().find(|summary| summary.name == metric)
+}
+
+/// Formats a number with three digits below 1, a decimal below 100, and grouped thousands above.
+pub(crate) fn number(value: f64) -> String {
+    if value > 0.0 && value < 1.0 {
+        let decimals = (2.0 - value.log10().floor()).min(9.0);
+        return format!("{value:.*}", decimals as usize);
+    }
+    if value < 100.0 {
+        return format!("{value:.1}");
+    }
+    let digits = format!("{value:.0}");
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Aligns columns two spaces apart: the first two flush left, the numbers flush right.
+fn aligned(lines: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    let mut table = String::new();
+    for line in lines {
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            table += &match column {
+                0 | 1 => format!("{cell:<width$}  "),
+                _ => format!("{cell:>width$}  "),
+            };
+        }
+        table.truncate(table.trim_end().len());
+        table.push('\n');
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!(number(0.0), "0.0");
+        assert_eq!(number(0.20815), "0.208");
+        assert_eq!(number(0.001_234_5), "0.00123");
+        assert_eq!(number(31.46), "31.5");
+        assert_eq!(number(505.4), "505");
+        assert_eq!(number(1_545_000_000.0), "1,545,000,000");
+    }
+
+    #[test]
+    fn counted_instructions_are_in_the_table() {
+        let workload = crate::workloads::find("send").expect("the workload exists");
+        let peers: Vec<_> = workload.peers.iter().copied().take(2).collect();
+        let settings = crate::settings::Settings::new(10, 1, workload.keys);
+        let rows = [250.0, 750.0].iter().zip(&peers).map(|(instructions, peer)| Row {
+            peer: *peer,
+            version: None,
+            workers: 1,
+            metrics: Vec::new(),
+            instructions_per_op: Some(*instructions),
+            runs: Vec::new(),
+            failures: Vec::new(),
+        });
+        let rows: Vec<Row> = rows.collect();
+        let request =
+            Request { workload, peers, settings, runs: 1, warms_up: true, measurement: None };
+        let table = table(&request, &rows);
+        let of = |name| table.lines().rfind(|line| line.contains(name)).map(str::trim_end);
+        assert!(of(" throng ").is_some_and(|line| line.ends_with("1.00")), "{table}");
+        assert!(of(" tokio ").is_some_and(|line| line.ends_with("3.00")), "{table}");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let lines =
+            [["a", "b", "1"], ["", "bbb", "100"]].map(|line| line.map(str::to_owned).to_vec());
+        assert_eq!(aligned(&lines), "a  b      1\n   bbb  100\n");
+    }
+}
