@@ -23,7 +23,6 @@ use crate::exit::ExitReason;
 use crate::fault::{self, Step};
 use crate::mailbox::Generation;
 use crate::mailbox::budget::Account;
-use crate::mailbox::envelope::Cast;
 use crate::mailbox::train::Streaks;
 use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
@@ -193,6 +192,7 @@ impl Worker {
                 || began.until(self.scheduler().clock.now()) >= TIME_BUDGET;
             next = if is_over { None } else { self.take_queued() };
         }
+        self.streaks.shrink();
         if let Some(left) = self.take_queued() {
             let rest = std::iter::from_fn(|| self.take_queued());
             self.scheduler().inject(std::iter::once(left).chain(rest));
@@ -334,8 +334,7 @@ impl Worker {
         turn: T,
     ) -> Result<(), SendError<T>> {
         self.count_send();
-        let by_train = self.streaks.send::<P, T>(to, turn);
-        by_train.or_else(|turn| Cast::<P, T>::send_from(self, to, turn))
+        self.streaks.send::<P, T>(self, to, turn)
     }
 
     /// Ends the streaks of the running turn, which is over or sends a message by another way: a

@@ -148,6 +148,7 @@ impl Worker {
     }
 
     fn sleep(&self) {
+        self.streaks.shrink();
         let (now, elapsed) = self.scheduler().clock.refresh_exactly();
         self.remote().counters.fall_asleep(elapsed);
         let alarm = if self.is_spare { None } else { self.alarms.next() };
