@@ -306,7 +306,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
                         return None;
                     }
                     let turn = Self::take_seen(message.cast())?;
-                    worker.follow_on(token, &Self::DISPATCHES[0].title);
+                    worker.follow_on(token);
                     Some(turn)
                 })
             })

@@ -82,9 +82,15 @@ impl CurrentTurn {
     /// Worker: announces a turn that is about to begin or to continue.
     #[inline(always)]
     pub(crate) fn begin(&self, title: &'static TurnTitle) {
+        self.begin_again();
+        self.title.store(ptr::from_ref(title).cast_mut(), Ordering::Relaxed);
+    }
+
+    /// Worker: announces another turn with the title of the turn before.
+    #[inline(always)]
+    pub(crate) fn begin_again(&self) {
         let stamp = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
         self.stamp.store(stamp, Ordering::Relaxed);
-        self.title.store(ptr::from_ref(title).cast_mut(), Ordering::Relaxed);
     }
 
     /// Worker: announces that the run of its process is over.

@@ -28,7 +28,7 @@ use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::slices::Slices;
-use crate::scheduler::watchdog::{self, CurrentTurn, TurnTitle};
+use crate::scheduler::watchdog::{self, CurrentTurn};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
 use crate::sync::{current, park};
@@ -584,12 +584,12 @@ impl Worker {
         self.end_turn(token) && !token.is_signalled()
     }
 
-    /// Begins the turn of a message that follows at once.
+    /// Begins the turn of a message that follows one of its type at once.
     #[inline(always)]
-    pub(crate) fn follow_on(&self, token: &Token, title: &'static TurnTitle) {
+    pub(crate) fn follow_on(&self, token: &Token) {
         token.count_turn();
         self.count_turn();
-        self.current_turn().begin(title);
+        self.current_turn().begin_again();
     }
 
     /// Makes the run of the running process end after its turn, because the turn takes messages out
