@@ -4,7 +4,7 @@
 use crate::{Add, Counter, scaled};
 use std::future::Future;
 use std::pin::pin;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::{Context as Task, Poll, Waker};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
@@ -361,6 +361,53 @@ fn a_runtime_that_ends_while_a_guest_runs_does_not_wait_for_it_and_loses_nothing
     assert_eq!((outcome.stopped, outcome.abandoned), (0, 1));
     let_go.send(()).unwrap();
     assert!(guest.join().unwrap());
+}
+
+/// A guest leaves its seat at the moment at which the runtime closes the seats, and may have just handed
+/// a process to workers that have ended.
+#[test]
+fn a_runtime_that_ends_among_guests_that_come_and_go_ends_every_process() {
+    struct Player(Arc<()>, Option<Address<Player>>);
+    impl Process for Player {}
+    struct Pass(u32);
+    impl Message for Pass {
+        type Reply = usize;
+    }
+    impl Handle<Pass> for Player {
+        async fn handle(&mut self, Pass(times): Pass, _: &mut Context<Self>) -> usize {
+            if let Some(next) = self.1.filter(|_| times > 0) {
+                let _ = next.send(Pass(times - 1));
+            }
+            Arc::strong_count(&self.0)
+        }
+    }
+    for workers in [1, 2] {
+        for _ in 0..scaled(200) {
+            let runtime = Runtime::builder().workers(workers).guests(2).start().unwrap();
+            let alive = Arc::new(());
+            let mut players: Vec<Address<Player>> = Vec::new();
+            for _ in 0..3 {
+                let next = players.last().copied();
+                players.push(runtime.spawn(Player(alive.clone(), next)).unwrap());
+            }
+            let callers: Vec<_> = (0..3)
+                .map(|caller| {
+                    let player = players[caller];
+                    thread::spawn(move || {
+                        let mut tokio = tokio::runtime::Builder::new_current_thread();
+                        let tokio = tokio.enable_all().build().unwrap();
+                        tokio.block_on(async { while player.call(Pass(9)).await.is_ok() {} });
+                    })
+                })
+                .collect();
+            let outcome = runtime.shutdown(PATIENCE);
+            assert_eq!(outcome.abandoned, 0);
+            for caller in callers {
+                caller.join().unwrap();
+            }
+            assert_eq!(Arc::strong_count(&alive), 1);
+        }
+    }
 }
 
 #[test]
