@@ -10,9 +10,12 @@
 //!   it has built, the list of packages for packages. A command with `{target}` runs only if the marks are
 //!   those of the present sources and lists, so that no run measures an older program.
 //! - A command without `{target}` is that of an interpreter, which is searched for in `PATH`.
+//! - A row has limits: the greatest sizes with which it is measured. Beyond them a run takes more than a
+//!   minute or so, or the system cannot hold it, and the row is unsupported.
 
 use std::collections::BTreeMap;
 use std::env;
+use std::fmt;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -20,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::peer::{Class, Peer, Program};
+use crate::settings::Settings;
 use crate::workloads::Workload;
 
 /// The environment variable that names another place for `bench/peers/target`.
@@ -32,7 +36,6 @@ pub(crate) struct ForeignRuntime {
     pub(crate) name: &'static str,
     /// Folder of its sources in `bench/peers`.
     pub(crate) folder: &'static str,
-    pub(crate) class: Class,
     /// Names of the workloads that it implements; `bench setup` tries the first.
     pub(crate) workloads: &'static [&'static str],
     /// Steps that make it ready to run, in order.
@@ -47,25 +50,68 @@ pub(crate) enum Step {
     /// Needs something that is installed if the command `check` succeeds; otherwise `apt` lists the
     /// Debian packages that have it.
     Needs { check: &'static [&'static str], apt: &'static [&'static str] },
+    /// Needs something that is installed if the command `check` succeeds; otherwise pip installs packages that
+    /// have it into the virtual environment `{target}/venv`.
+    NeedsOrPip { check: &'static [&'static str], pip: &'static [&'static str] },
     /// Installs packages by pip into the virtual environment `{target}/venv`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no runtime has packages of pip"))]
     Pip(&'static [&'static str]),
     /// Installs packages by npm into `{target}/node_modules`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no runtime has packages of npm"))]
     Npm(&'static [&'static str]),
     /// Builds files in `{target}` from those in `{source}`, where it runs. It may run again.
     Build(&'static [&'static str]),
 }
 
 /// A row of a runtime: its default or other settings of it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
     /// Name of the row.
     pub(crate) row: &'static str,
+    pub(crate) class: Class,
+    /// Names of the runtime's workloads that this row leaves out.
+    pub(crate) without: &'static [&'static str],
+    pub(crate) limits: &'static [Limit],
     /// The program and its arguments, before those that every peer takes.
     pub(crate) command: &'static [&'static str],
     /// Adds options and environment variables; the options come before the command's arguments.
     pub(crate) options: fn(&mut Command, Load),
+}
+
+/// The greatest size with which a row is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// Names of the workloads that have the limit.
+    pub(crate) workloads: &'static [&'static str],
+    /// The limited setting: [`COUNT`] or a key that is a number.
+    pub(crate) setting: &'static str,
+    pub(crate) most: u64,
+    pub(crate) reason: Reason,
+}
+
+/// The setting of `--count` in a [`Limit`].
+pub(crate) const COUNT: &str = "count";
+
+/// The reason of a [`Limit`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reason {
+    Time,
+    Threads,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Time => "a larger run takes minutes",
+            Reason::Threads => "an operating system holds some 32,000 threads by default",
+        })
+    }
+}
+
+/// A setting beyond a limit of a row.
+#[derive(Debug, thiserror::Error)]
+#[error("this row is measured with {} {} at most, and not with {value}: {}", limit.setting, limit.most, limit.reason)]
+pub(crate) struct Beyond {
+    limit: Limit,
+    value: u64,
 }
 
 /// The size of a run, for settings that depend on it.
@@ -85,6 +131,8 @@ pub(crate) enum Absence {
     NotBuilt { runtime: &'static str },
     #[error("it was built from other sources; `bench setup {runtime}` builds it again")]
     Stale { runtime: &'static str },
+    #[error("the version that `bench setup {runtime}` found has not all that this row needs")]
+    Incapable { runtime: &'static str },
 }
 
 /// The foreign peers of a workload, in the order of `runtimes::FOREIGN`.
@@ -93,9 +141,11 @@ pub(crate) fn peers(workload: &Workload) -> impl Iterator<Item = Peer> + use<> {
     let runtimes = crate::runtimes::FOREIGN.iter().copied();
     let having = runtimes.filter(move |runtime| runtime.workloads.contains(&name));
     having.flat_map(move |runtime| {
-        runtime.variants.iter().map(move |variant| Peer {
+        let having =
+            runtime.variants.iter().filter(move |variant| !variant.without.contains(&name));
+        having.map(move |variant| Peer {
             runtime: variant.row,
-            class: runtime.class,
+            class: variant.class,
             program: Program::Foreign { runtime, variant, processes },
             words: &[],
         })
@@ -124,6 +174,8 @@ impl ForeignRuntime {
             [program, ..] if !program.contains("{target}") => {
                 Absence::NotInstalled { program, runtime: self.name }
             }
+            // Setup leaves a program out if the version that it found cannot run it.
+            _ if self.check_marks().is_ok() => Absence::Incapable { runtime: self.name },
             _ => Absence::NotBuilt { runtime: self.name },
         }
     }
@@ -138,7 +190,7 @@ impl ForeignRuntime {
             if let Some(mark) = self.mark(step) {
                 let text = match step {
                     Step::Pip(packages) | Step::Npm(packages) => packages.join("\n"),
-                    Step::Build(_) | Step::Needs { .. } => self.hash()?,
+                    Step::Build(_) | Step::Needs { .. } | Step::NeedsOrPip { .. } => self.hash()?,
                 };
                 marks.insert(mark, text);
             }
@@ -149,7 +201,7 @@ impl ForeignRuntime {
     /// The file that marks a step as done; `None` if the step leaves nothing in `{target}`.
     pub(crate) fn mark(&self, step: &Step) -> Option<PathBuf> {
         let name = match step {
-            Step::Needs { .. } => return None,
+            Step::Needs { .. } | Step::NeedsOrPip { .. } => return None,
             Step::Pip(_) => "pip",
             Step::Npm(_) => "npm",
             Step::Build(_) => "built",
@@ -199,6 +251,25 @@ impl ForeignRuntime {
     }
 }
 
+impl Variant {
+    /// Checks that the settings are within the limits of the row.
+    ///
+    /// # Errors
+    /// If a setting is beyond its limit.
+    pub(crate) fn check(&self, workload: &Workload, settings: &Settings) -> Result<(), Beyond> {
+        for &limit in self.limits.iter().filter(|limit| limit.workloads.contains(&workload.name)) {
+            let value = match limit.setting {
+                COUNT => settings.count,
+                key => settings.get(key),
+            };
+            if value > limit.most {
+                return Err(Beyond { limit, value });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The folder of the sources of all foreign peers.
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
@@ -222,6 +293,7 @@ mod tests {
 
     use super::*;
     use crate::runtimes::FOREIGN;
+    use crate::settings::{Key, Kind, Value};
     use crate::workloads;
 
     #[test]
@@ -233,8 +305,50 @@ mod tests {
                 assert!(workloads::find(workload).is_some(), "{}: {workload}", runtime.name);
             }
             let default = runtime.variants.first().expect("there is a row");
-            assert_eq!(default.row, runtime.name);
+            assert!(default.row.starts_with(runtime.name), "{}", runtime.name);
+            for variant in runtime.variants {
+                assert!(variant.without.iter().all(|name| runtime.workloads.contains(name)));
+            }
         }
+    }
+
+    #[test]
+    fn a_limit_is_of_a_workload_that_the_row_has_and_of_a_number_among_its_settings() {
+        for runtime in FOREIGN {
+            for variant in runtime.variants {
+                let of_all = variant.limits.iter().flat_map(|limit| {
+                    limit.workloads.iter().map(move |workload| (limit, *workload))
+                });
+                for (limit, name) in of_all {
+                    let context = format!("{}: {} of {name}", variant.row, limit.setting);
+                    let workload = workloads::find(name).expect(&context);
+                    assert!(workload.peer(variant.row).is_some(), "{context}");
+                    let is_number =
+                        |key: &Key| matches!(key.kind, Kind::Number(_) | Kind::Count(_));
+                    let is_setting = workload.key(limit.setting).is_some_and(is_number);
+                    assert!(is_setting || limit.setting == COUNT, "{context}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_setting_beyond_a_limit_is_named() {
+        let workload = workloads::find("fairness").expect("the workload exists");
+        let limits = &[Limit {
+            workloads: &["fairness"],
+            setting: "flooders",
+            most: 1000,
+            reason: Reason::Time,
+        }];
+        let variant = Variant { limits, ..FOREIGN[0].variants[0] };
+        let mut settings = Settings::new(5, 1, workload.keys);
+        let beyond = variant.check(workload, &settings).expect_err("the default is beyond");
+        let sentence = "this row is measured with flooders 1000 at most, and not with 10000: a larger \
+                        run takes minutes";
+        assert_eq!(beyond.to_string(), sentence);
+        settings.set("flooders", Value::Number(1000));
+        variant.check(workload, &settings).expect("this is the limit itself");
     }
 
     #[test]

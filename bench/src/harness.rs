@@ -88,12 +88,17 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
             progress.set_message(format!("{name} {runtime}"));
             if !peer_runs.left_out {
                 let settings = if round == 0 { &half } else { &request.settings };
-                match run_undisturbed(&peer_runs.peer, request.workload, settings) {
+                // A warm-up within a limit is of no use to a run beyond it.
+                let supported = peer_runs.peer.check(request.workload, &request.settings);
+                let ran = supported
+                    .and_then(|()| run_undisturbed(&peer_runs.peer, request.workload, settings));
+                match ran {
                     Ok((line, usage)) => peer_runs.note(line, usage, round > 0),
                     Err(
                         error @ (RunError::Absent(_)
                         | RunError::NotBuilt
-                        | RunError::Unsupported { .. }),
+                        | RunError::Unsupported { .. }
+                        | RunError::Beyond(_)),
                     ) => {
                         progress.suspend(|| eprintln!("{runtime}: {error}"));
                         peer_runs.left_out = true;
@@ -124,7 +129,7 @@ fn run_undisturbed(
         let usage = meter.stop(used);
         failures.append(&mut line.failures);
         let peak = line.metrics.get(memory::PEAK).and_then(serde_json::Value::as_f64);
-        failures.extend(peak.and_then(|peak| usage.doubt(peak)));
+        failures.extend(peak.and_then(|peak| usage.doubt(peak, peer.is_here())));
         if repeats == REPEATS_MAX || usage.steal.is_none_or(|steal| steal <= STEAL_MAX) {
             return Ok((Line { failures, ..line }, usage));
         }

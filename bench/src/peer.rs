@@ -12,7 +12,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use wait4::{ResUse, ResourceUsage, Wait4};
 
-use crate::foreign::{Absence, ForeignRuntime, Load, Variant};
+use crate::foreign::{Absence, Beyond, ForeignRuntime, Load, Variant};
 use crate::outcome::{Line, Outcome};
 use crate::settings::{self, ALLOCATOR, Settings};
 use crate::workloads::Workload;
@@ -102,6 +102,9 @@ pub(crate) enum RunError {
     /// The peer does not support the value of a setting: nothing was run, and nothing is wrong.
     #[error("unsupported: this runtime has no `{word}` for this workload")]
     Unsupported { word: &'static str },
+    /// The settings are beyond a limit of the peer: nothing was run, and nothing is wrong.
+    #[error("unsupported: {0}")]
+    Beyond(#[from] Beyond),
     /// The peer could not be started.
     #[error("could not be started")]
     Start(#[source] io::Error),
@@ -143,6 +146,20 @@ impl Peer {
         Peer { words, ..self }
     }
 
+    /// Checks that the peer supports the settings.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub(crate) fn check(&self, workload: &Workload, settings: &Settings) -> Result<(), RunError> {
+        if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
+            return Err(RunError::Unsupported { word });
+        }
+        if let Program::Foreign { variant, .. } = &self.program {
+            variant.check(workload, settings)?;
+        }
+        Ok(())
+    }
+
     /// Runs the workload once in a fresh process and waits for its line and its end; returns also the
     /// resources that the process used.
     ///
@@ -153,9 +170,7 @@ impl Peer {
         workload: &Workload,
         settings: &Settings,
     ) -> Result<(Line, ResourceUsage), RunError> {
-        if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
-            return Err(RunError::Unsupported { word });
-        }
+        self.check(workload, settings)?;
         let mut command = self.command(settings)?;
         command.arg(workload.name);
         command.arg("--count").arg(settings.count.to_string());
@@ -204,13 +219,17 @@ impl Peer {
         &self,
         settings: &Settings,
     ) -> impl Iterator<Item = (&'static str, settings::Value)> {
-        let is_here = matches!(self.program, Program::Here { .. });
+        let is_here = self.is_here();
         settings.keys().filter(move |(name, _)| is_here || *name != ALLOCATOR.name)
     }
 
+    /// Whether the peer is a function of this program.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self.program, Program::Here { .. })
+    }
+
     fn supports(&self, word: &str) -> bool {
-        let is_here = matches!(self.program, Program::Here { .. });
-        self.words.contains(&word) || is_here && ALLOCATOR.kind.parse(word).is_some()
+        self.words.contains(&word) || self.is_here() && ALLOCATOR.kind.parse(word).is_some()
     }
 
     fn command(&self, settings: &Settings) -> Result<Command, RunError> {

@@ -2,9 +2,13 @@
 //! runtime in another language, whose program in `bench/peers` does so.
 
 pub(crate) mod actix;
+pub(crate) mod elixir;
 pub(crate) mod erlang;
 pub(crate) mod go;
+pub(crate) mod java;
 pub(crate) mod kameo;
+pub(crate) mod node;
+pub(crate) mod python;
 pub(crate) mod ractor;
 pub(crate) mod tellus;
 pub(crate) mod throng;
@@ -16,7 +20,15 @@ use crate::foreign::ForeignRuntime;
 use crate::outcome::Outcome;
 
 /// All runtimes in other languages, in the order of their rows.
-pub(crate) const FOREIGN: &[&ForeignRuntime] = &[&erlang::ERLANG, &go::GO];
+pub(crate) const FOREIGN: &[&ForeignRuntime] = &[
+    &erlang::ERLANG,
+    &elixir::ELIXIR,
+    &go::GO,
+    &java::JAVA,
+    &node::NODE,
+    &node::BUN,
+    &python::PYTHON,
+];
 
 /// The outcome of a workload, or the error that prevented it.
 pub(crate) type Measured = io::Result<Outcome>;

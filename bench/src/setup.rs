@@ -16,7 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::foreign::{self, ForeignRuntime, Step};
+use crate::foreign::{self, Absence, ForeignRuntime, Step};
 use crate::peer::{Peer, RunError};
 use crate::runtimes::FOREIGN;
 use crate::settings::Settings;
@@ -89,6 +89,11 @@ fn plan(runtime: &ForeignRuntime, updated: &mut bool) -> Result<Vec<Action>, Set
             Step::Needs { check, apt } => {
                 let check: Vec<String> = check.iter().map(|part| runtime.expanded(part)).collect();
                 if succeeds(&check) { Vec::new() } else { apt_commands(&check, apt, updated)? }
+            }
+            Step::NeedsOrPip { check, pip } => {
+                let check: Vec<String> = check.iter().map(|part| runtime.expanded(part)).collect();
+                let environment = runtime.target().join("venv");
+                if succeeds(&check) { Vec::new() } else { pip_commands(&environment, pip) }
             }
             Step::Pip(packages) => pip_commands(&runtime.target().join("venv"), packages),
             Step::Npm(packages) => vec![npm_command(&runtime.target(), packages)],
@@ -211,6 +216,8 @@ fn tried(runtime: &'static ForeignRuntime, actions: &[Action]) -> (String, bool)
         let part = match peer.run(workload, &settings) {
             Ok((line, _)) if line.failures.is_empty() => format!("ready, {}", line.version),
             Ok((line, _)) => not_ready(&mut all_ready, &line.failures.join(", ")),
+            // Setup cannot do more about it, and the other rows are ready.
+            Err(error @ RunError::Absent(Absence::Incapable { .. })) => error.to_string(),
             Err(error @ (RunError::Absent(_) | RunError::NotBuilt)) => {
                 not_ready(&mut all_ready, &error.to_string())
             }
@@ -244,15 +251,22 @@ mod tests {
     const UNHEARD_OF: ForeignRuntime = ForeignRuntime {
         name: "unheard-of",
         folder: "erlang",
-        class: Class::OsThread,
         workloads: &["send"],
         setup: &[
             Step::Needs { check: &["true"], apt: &["never-asked-for"] },
+            Step::NeedsOrPip { check: &["true"], pip: &["never-asked-for"] },
             Step::Pip(&["some-wheel"]),
             Step::Npm(&["some-package", "other"]),
             Step::Build(&["cp", "{source}/bench.escript", "{target}/copy"]),
         ],
-        variants: &[Variant { row: "unheard-of", command: &["{target}/copy"], options: |_, _| {} }],
+        variants: &[Variant {
+            row: "unheard-of",
+            class: Class::OsThread,
+            without: &[],
+            limits: &[],
+            command: &["{target}/copy"],
+            options: |_, _| {},
+        }],
     };
 
     #[test]

@@ -15,6 +15,10 @@ const PEAK_TOLERANCE: f64 = 0.05;
 /// Bytes by which both may differ in addition: the line is printed after the run has read its peak.
 const PEAK_TOLERANCE_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 
+/// The same for a program in another language, whose runtime loads and compiles code to print its line,
+/// after the run has read its peak.
+const PEAK_TOLERANCE_FOREIGN_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
+
 /// A run's use of the machine. A value is absent where the system does not tell it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
@@ -65,10 +69,12 @@ impl Meter {
 
 impl Usage {
     /// Compares the peak of resident memory that a run has read itself with the peak that the kernel
-    /// reported to its parent; describes the difference if it is too large.
-    pub(crate) fn doubt(&self, peak: f64) -> Option<String> {
+    /// reported to its parent; describes the difference if it is too large. `is_here` is false for a program
+    /// in another language.
+    pub(crate) fn doubt(&self, peak: f64, is_here: bool) -> Option<String> {
         let own = memory::peak_resident_bytes().unwrap_or_default() as f64;
-        self.max_rss_bytes.filter(|seen| is_doubtful(peak, *seen, own)).map(|seen| {
+        let slack = if is_here { PEAK_TOLERANCE_BYTES } else { PEAK_TOLERANCE_FOREIGN_BYTES };
+        self.max_rss_bytes.filter(|seen| is_doubtful(peak, *seen, own, slack)).map(|seen| {
             format!("peak memory: {peak:.0} bytes by the run itself, {seen:.0} bytes by its parent")
         })
     }
@@ -76,8 +82,8 @@ impl Usage {
 
 /// Whether a peak contradicts the peak that the parent has seen, given the parent's own peak, below
 /// which the parent sees nothing.
-fn is_doubtful(peak: f64, seen: f64, own: f64) -> bool {
-    let tolerance = seen * PEAK_TOLERANCE + PEAK_TOLERANCE_BYTES;
+fn is_doubtful(peak: f64, seen: f64, own: f64, slack: f64) -> bool {
+    let tolerance = seen * PEAK_TOLERANCE + slack;
     peak > seen + tolerance || seen > peak.max(own) + tolerance
 }
 
@@ -126,15 +132,18 @@ mod tests {
         assert!(usage.cores_used.is_some_and(|cores| cores > 0.0), "{usage:?}");
         assert!(usage.steal.is_some_and(|share| (0.0..=1.0).contains(&share)), "{usage:?}");
         assert!(usage.max_rss_bytes.is_some_and(|bytes| bytes > 1e5), "{usage:?}");
-        assert!(usage.doubt(1e12).is_some(), "{usage:?}");
+        assert!(usage.doubt(1e12, false).is_some(), "{usage:?}");
     }
 
     #[test]
     fn a_peak_is_doubtful_if_the_parent_saw_more_or_less() {
+        let is_doubtful =
+            |peak, seen, own| super::is_doubtful(peak, seen, own, PEAK_TOLERANCE_BYTES);
         assert!(!is_doubtful(100e6, 101e6, 8e6));
         assert!(!is_doubtful(101e6, 100e6, 8e6));
         assert!(is_doubtful(100e6, 110e6, 8e6));
         assert!(is_doubtful(110e6, 100e6, 8e6));
+        assert!(!super::is_doubtful(100e6, 110e6, 8e6, PEAK_TOLERANCE_FOREIGN_BYTES));
         // A parent sees its own peak if the run stays below it.
         assert!(!is_doubtful(2e6, 30e6, 30e6));
         assert!(is_doubtful(60e6, 30e6, 30e6));

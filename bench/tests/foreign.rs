@@ -49,30 +49,60 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs all work on two rows of a runtime beside tokio, with each of some numbers of workers, and checks
-/// that every row is verified.
-#[track_caller]
-fn check_work(rows: [&str; 2], class: &str, workers: &[&str], configure: impl Fn(&mut Command)) {
-    for work in WORK {
-        for &workers in workers {
-            let runtimes = format!("{},{},tokio", rows[0], rows[1]);
-            let mut command = bench(&format!("run {work} --runs 1 --json --runtime {runtimes}"));
-            configure(command.args(["--workers", workers]));
-            let output = output(&mut command);
-            assert_eq!(status(&output), 0, "{work}: {}", stderr(&output));
-            let found: Vec<Value> = stdout(&output)
-                .lines()
-                .map(|line| serde_json::from_str(line).expect("each line is JSON"))
-                .collect();
-            assert_eq!(found.len(), 3, "{work}: {}", stderr(&output));
-            for (row, runtime) in found.iter().zip(rows) {
-                assert_eq!(row["runtime"], runtime);
-                assert_eq!(row["class"], class, "{row}");
-                assert_eq!(row["verified"], true, "{row}");
-                assert_eq!(row["params"]["workers"].to_string(), workers, "{row}");
+/// Rows of a runtime that do the same work.
+struct Rows {
+    names: &'static [&'static str],
+    class: &'static str,
+    /// Workloads, or units of work, that the rows leave out.
+    without: &'static [&'static str],
+    /// The number of workers that a row states; `None` if it is the number that the run asks for.
+    workers: Option<&'static str>,
+}
+
+impl Rows {
+    /// Runs all work on the rows beside tokio, with each of some numbers of workers, and checks that every
+    /// row is verified.
+    #[track_caller]
+    fn check_work(&self, workers: &[&str], configure: impl Fn(&mut Command)) {
+        let left_out = |work: &str| self.without.iter().any(|start| work.starts_with(start));
+        for work in WORK.iter().filter(|work| !left_out(work)) {
+            for &workers in workers {
+                let runtimes = self.names.join(",");
+                let line = format!("run {work} --runs 1 --json --runtime {runtimes},tokio");
+                let mut command = bench(&line);
+                configure(command.args(["--workers", workers]));
+                let output = output(&mut command);
+                assert_eq!(status(&output), 0, "{work}: {}", stderr(&output));
+                let found: Vec<Value> = stdout(&output)
+                    .lines()
+                    .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+                    .collect();
+                assert_eq!(found.len(), self.names.len() + 1, "{work}: {}", stderr(&output));
+                for (row, runtime) in found.iter().zip(self.names) {
+                    assert_eq!(row["runtime"], *runtime);
+                    assert_eq!(row["class"], self.class, "{row}");
+                    assert_eq!(row["verified"], true, "{row}");
+                    let stated = row["params"]["workers"].to_string();
+                    assert_eq!(stated, self.workers.unwrap_or(workers), "{row}");
+                }
             }
         }
     }
+}
+
+/// Whether a runtime is set up in the place for all users of this checkout, or can be built without
+/// downloads; says so if not, because a test is skipped then.
+fn is_set_up(runtime: &str) -> bool {
+    let planned = stdout(&output(&mut bench(&format!("setup {runtime} --dry-run"))));
+    let downloads = ["would stay absent", "apt-get", "pip install", "npm install"];
+    if downloads.iter().any(|word| planned.contains(word)) {
+        println!("skipped: `bench setup {runtime}` has not been run: {planned}");
+        return false;
+    }
+    let set_up = output(&mut bench(&format!("setup {runtime}")));
+    let ready = format!("{runtime}: ready, ");
+    assert!(stdout(&set_up).starts_with(&ready), "{}{}", stdout(&set_up), stderr(&set_up));
+    true
 }
 
 /// Whether a program can be started; says so if not, because a test is skipped then.
@@ -92,7 +122,77 @@ fn built(name: &str) -> PathBuf {
 #[test]
 fn erlang_does_the_same_work_where_it_is_installed() {
     if is_installed("erl", "-version") {
-        check_work(["erlang", "erlang-tuned"], "isolated process", &["2"], |_| {});
+        let names = &["erlang", "erlang-tuned"];
+        let rows = Rows { names, class: "isolated process", without: &[], workers: None };
+        rows.check_work(&["2"], |_| {});
+    }
+}
+
+#[test]
+fn elixir_does_the_same_work_where_it_is_installed() {
+    if is_set_up("elixir") {
+        let names = &["elixir", "elixir-tuned"];
+        let rows = Rows { names, class: "isolated process", without: &[], workers: None };
+        rows.check_work(&["2"], |_| {});
+    }
+}
+
+#[test]
+fn java_does_the_same_work_where_it_is_set_up() {
+    if !is_set_up("java") {
+        return;
+    }
+    let class = "green thread";
+    let names = &["java-virtual"];
+    Rows { names, class, without: &["fairness"], workers: None }.check_work(&["1"], |_| {});
+    let tuned = output(&mut bench("run send --count 10 --runs 1 --runtime java-virtual-tuned"));
+    if stderr(&tuned).contains("java-virtual-tuned: absent: the version that") {
+        println!("skipped: the JRE does not know the flags of java-virtual-tuned");
+    } else {
+        let names = &["java-virtual-tuned"];
+        Rows { names, class, without: &["fairness"], workers: None }.check_work(&["2"], |_| {});
+    }
+}
+
+#[test]
+fn threads_of_java_do_the_same_work_where_it_is_set_up() {
+    if is_set_up("java") {
+        // Threads run on all cores.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).to_string();
+        let workers = Some(&*cores.leak());
+        // So many leaves are beyond a limit of the row.
+        let without = &["skynet --count 12345"];
+        let rows = Rows { names: &["java-threads"], class: "OS thread", without, workers };
+        rows.check_work(&["1"], |_| {});
+    }
+}
+
+#[test]
+fn node_bun_and_python_do_the_same_work_on_one_thread_where_they_are_set_up() {
+    for (runtime, names) in
+        [("node", &["node"][..]), ("bun", &["bun"]), ("python", &["python", "python-uvloop"])]
+    {
+        if is_set_up(runtime) {
+            let (class, workers) = ("stackless task", Some("1"));
+            let rows = Rows { names, class, without: &["fairness"], workers };
+            rows.check_work(&["2"], |_| {});
+        }
+    }
+}
+
+#[test]
+fn a_row_beyond_its_limit_is_unsupported_and_the_limit_is_named() {
+    for (work, row, limit) in [
+        ("fairness --count 5", "elixir", "flooders 1000 at most, and not with 10000: "),
+        ("fairness --count 5 --set flooders=1001", "go-tuned", "flooders 1000 at most, "),
+        ("skynet --count 1001", "java-threads", "count 1000 at most, and not with 1001: "),
+        ("pairs --count 5 --set pairs=5001", "java-threads", "pairs 5000 at most, "),
+    ] {
+        let output = output(&mut bench(&format!("run {work} --runs 1 --runtime {row}")));
+        assert_eq!(status(&output), 1, "nothing ran");
+        let sentence = format!("{row}: unsupported: this row is measured with {limit}");
+        assert!(stderr(&output).contains(&sentence), "{}", stderr(&output));
+        assert_eq!(stderr(&output).matches("unsupported").count(), 1, "{}", stderr(&output));
     }
 }
 
@@ -114,7 +214,9 @@ fn go_is_built_and_does_the_same_work_where_it_is_installed() {
     assert_eq!(status(&first), 0, "{}", stderr(&first));
     assert!(stdout(&first).starts_with("go: ready, Go 1."), "{}", stdout(&first));
     assert_eq!(stdout(&set_up("setup go --dry-run")), "go: nothing to do\n");
-    check_work(["go", "go-tuned"], "green thread", &["1", "2"], with_target);
+    let names = &["go", "go-tuned"];
+    let rows = Rows { names, class: "green thread", without: &[], workers: None };
+    rows.check_work(&["1", "2"], with_target);
 
     // A program that was built from other sources is not measured.
     std::fs::write(target.join("go/built"), "other").expect("setup has made the directory");
@@ -207,20 +309,28 @@ fn a_missing_toolchain_is_absent_and_setup_is_named() {
         command.env("PATH", empty.path()).env("BENCH_PEERS_TARGET", empty.path());
         output(&mut command)
     };
-    for (runtime, check) in [("erlang", "erl -noshell"), ("go", "go version")] {
+    for (runtime, row, check) in [
+        ("erlang", "erlang", "erl -noshell"),
+        ("elixir", "elixir", "elixir --version"),
+        ("go", "go", "go version"),
+        ("java", "java-virtual", "javac -version"),
+        ("node", "node", "node --version"),
+        ("bun", "bun", "npm --version"),
+        ("python", "python", "python3 -c "),
+    ] {
         let set_up = alone(&format!("setup {runtime}"));
         assert_eq!(status(&set_up), 1, "a runtime that was named is not ready");
         let absent = format!("{runtime}: absent: `{check}");
         assert!(stdout(&set_up).starts_with(&absent), "{}", stdout(&set_up));
-        let run = alone(&format!("run send --count 10 --runtime {runtime}"));
+        let run = alone(&format!("run send --count 10 --runtime {row}"));
         assert_eq!(status(&run), 1, "nothing ran");
-        assert!(stderr(&run).contains(&format!("{runtime}: absent: ")), "{}", stderr(&run));
+        assert!(stderr(&run).contains(&format!("{row}: absent: ")), "{}", stderr(&run));
         assert!(stderr(&run).contains(&format!("`bench setup {runtime}`")), "{}", stderr(&run));
     }
     assert_eq!(status(&alone("setup")), 0, "without names, an absent runtime is no failure");
     let unknown = alone("setup cobol");
     assert_eq!(status(&unknown), 2);
-    assert!(stderr(&unknown).contains("known: erlang, go"), "{}", stderr(&unknown));
+    assert!(stderr(&unknown).contains("known: erlang, elixir, go, java, "), "{}", stderr(&unknown));
 }
 
 #[test]
@@ -234,7 +344,32 @@ fn the_list_names_the_class_of_each_row() {
         "go-tuned (green thread)",
         "(OS thread)",
         "erlang (isolated process)",
+        "java-threads (OS thread)",
+        "bun (stackless task)",
     ] {
         assert!(listed.contains(row), "{row}: {listed}");
+    }
+}
+
+/// A JRE of an old release is not taken, and one that does not know the flags of a tuned row makes this row
+/// absent and no other.
+#[cfg(unix)]
+#[test]
+fn the_script_of_java_takes_a_jre_by_its_release_and_links_it_by_its_flags() {
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/java");
+    for (release, taken, tuned) in
+        [("1.8", false, false), ("17", false, false), ("21", true, false), ("25", true, true)]
+    {
+        let flags = if tuned { "" } else { "case $* in *Compact*) exit 1 ;; esac\n" };
+        let java = format!("{flags}echo '    java.specification.version = {release}' >&2");
+        let path = programs(&[("java", &java), ("javac", "true")]);
+        let target = tempfile::tempdir().expect("there is room for a directory");
+        let mut build = Command::new("sh");
+        build.arg(scripts.join("build.sh")).arg(target.path());
+        let all = format!("{}:/usr/bin:/bin", path.path().display());
+        let built = output(build.env("PATH", all));
+        assert_eq!(built.status.success(), taken, "{release}: {}", stderr(&built));
+        assert_eq!(target.path().join("java").exists(), taken, "{release}");
+        assert_eq!(target.path().join("java-tuned").exists(), tuned, "{release}");
     }
 }

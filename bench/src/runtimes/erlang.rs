@@ -10,7 +10,6 @@ use crate::peer::Class;
 pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
     name: "erlang",
     folder: "erlang",
-    class: Class::IsolatedProcess,
     workloads: &[
         "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
         "fairness", "skynet",
@@ -19,19 +18,26 @@ pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
         check: &["erl", "-noshell", "-eval", "halt()."],
         apt: &["erlang-base"],
     }],
-    variants: &[
-        Variant { row: "erlang", command: COMMAND, options: default },
-        Variant { row: "erlang-tuned", command: COMMAND, options: tuned },
-    ],
+    variants: &[ROW, Variant { row: "erlang-tuned", options: tuned, ..ROW }],
 };
 
-const COMMAND: &[&str] = &["escript", "{source}/bench.escript"];
+/// The rows' common parts.
+const ROW: Variant = Variant {
+    row: "erlang",
+    class: Class::IsolatedProcess,
+    without: &[],
+    limits: &[],
+    command: &["escript", "{source}/bench.escript"],
+    options: default,
+};
 
-fn default(command: &mut Command, load: Load) {
+/// Sets the emulator's flags; the rows of Elixir have the same.
+pub(super) fn default(command: &mut Command, load: Load) {
     command.env("ERL_FLAGS", flags(load));
 }
 
-fn tuned(command: &mut Command, load: Load) {
+/// Sets the emulator's flags for a busy node, and asks for queues off the heaps.
+pub(super) fn tuned(command: &mut Command, load: Load) {
     command.env("ERL_FLAGS", flags(load) + " +sbwt none +sbwtdcpu none +sbwtdio none");
     // The script reads this variable, and starts receivers accordingly.
     command.env("MESSAGE_QUEUE_DATA", "off_heap");

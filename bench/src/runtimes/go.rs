@@ -5,14 +5,13 @@
 
 use std::process::Command;
 
-use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::foreign::{ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::memory;
 use crate::peer::Class;
 
 pub(crate) const GO: ForeignRuntime = ForeignRuntime {
     name: "go",
     folder: "go",
-    class: Class::GreenThread,
     workloads: &[
         "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
         "fairness", "skynet",
@@ -21,11 +20,23 @@ pub(crate) const GO: ForeignRuntime = ForeignRuntime {
         Step::Needs { check: &["go", "version"], apt: &["golang-go"] },
         Step::Build(&["go", "build", "-o", "{target}/peer", "."]),
     ],
-    variants: &[
-        // The peer itself sets GOMAXPROCS to the number of workers.
-        Variant { row: "go", command: &["{target}/peer"], options: default },
-        Variant { row: "go-tuned", command: &["{target}/peer"], options: tuned },
-    ],
+    variants: &[ROW, Variant { row: "go-tuned", options: tuned, ..ROW }],
+};
+
+/// The rows' common parts.
+const ROW: Variant = Variant {
+    row: "go",
+    class: Class::GreenThread,
+    without: &[],
+    limits: &[Limit {
+        workloads: &["fairness"],
+        setting: "flooders",
+        most: 1000,
+        reason: Reason::Time,
+    }],
+    // The peer itself sets GOMAXPROCS to the number of workers.
+    command: &["{target}/peer"],
+    options: default,
 };
 
 /// Limit of memory where the kernel does not tell how much is available.

@@ -1,0 +1,30 @@
+//! Elixir, in the release that `elixir` starts; a process is an Erlang process, mostly behind one of Elixir's
+//! behaviours. The flags of both rows are those of [`erlang`].
+
+use crate::foreign::{COUNT, ForeignRuntime, Limit, Reason, Step, Variant};
+use crate::peer::Class;
+use crate::runtimes::erlang;
+
+pub(crate) const ELIXIR: ForeignRuntime = ForeignRuntime {
+    name: "elixir",
+    folder: "elixir",
+    workloads: &[
+        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
+        "fairness", "skynet",
+    ],
+    setup: &[Step::Needs { check: &["elixir", "--version"], apt: &["elixir"] }],
+    variants: &[ROW, Variant { row: "elixir-tuned", options: erlang::tuned, ..ROW }],
+};
+
+/// The rows' common parts.
+const ROW: Variant = Variant {
+    row: "elixir",
+    class: Class::IsolatedProcess,
+    without: &[],
+    limits: &[
+        Limit { workloads: &["fairness"], setting: "flooders", most: 1000, reason: Reason::Time },
+        Limit { workloads: &["skynet"], setting: COUNT, most: 100_000, reason: Reason::Time },
+    ],
+    command: &["elixir", "{source}/peer.exs"],
+    options: erlang::default,
+};

