@@ -100,7 +100,7 @@ pub(crate) enum Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Time => "a larger run takes minutes",
+            Reason::Time => "a larger run takes a minute or more",
             Reason::Threads => "an operating system holds some 32,000 threads by default",
         })
     }
@@ -345,7 +345,7 @@ mod tests {
         let mut settings = Settings::new(5, 1, workload.keys);
         let beyond = variant.check(workload, &settings).expect_err("the default is beyond");
         let sentence = "this row is measured with flooders 1000 at most, and not with 10000: a larger \
-                        run takes minutes";
+                        run takes a minute or more";
         assert_eq!(beyond.to_string(), sentence);
         settings.set("flooders", Value::Number(1000));
         variant.check(workload, &settings).expect("this is the limit itself");
