@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::compare::{self, Comparison};
 use crate::harness::{self, Request};
 use crate::origin::Origin;
+use crate::originals;
 use crate::peer::{self, BUILD, Peer, Program};
 use crate::report;
 use crate::results::{self, Results, ResultsError};
@@ -387,7 +388,7 @@ fn print(request: &Request, origin: &Origin, rows: &[harness::Row], json: bool) 
             println!("{}", Row::of(request, origin, row).line());
         }
     } else if !rows.is_empty() {
-        print!("{}", table::table(request, rows));
+        print!("{}{}", table::table(request, rows), originals::lines(request, rows));
     }
     for row in rows {
         for failure in &row.failures {

@@ -26,6 +26,7 @@ mod foreign;
 mod harness;
 mod memory;
 mod origin;
+mod originals;
 mod outcome;
 mod peer;
 mod report;

@@ -19,7 +19,8 @@ use std::io;
 use std::path::Path;
 
 use crate::row::Row;
-use crate::suite::{Group, Measurement, SUITE};
+use crate::suite::{Group, Measurement, SUITE, Series};
+use crate::workloads::{self, Metric};
 
 /// File name of the page.
 pub(crate) const PAGE: &str = "report.html";
@@ -38,6 +39,13 @@ struct Measured<'a> {
 pub(crate) fn write(rows: &[Row], directory: &Path) -> io::Result<()> {
     let measured = measured(rows);
     fs::write(directory.join(PAGE), page::page(rows, &measured).into_string())?;
+    for (series, rows) in in_series(&measured, |_| true) {
+        for metric in metrics(&rows) {
+            if let Some(figure) = plot::lines(metric, series.over, &rows) {
+                fs::write(directory.join(format!("{}-{}.svg", series.name, metric.name)), figure)?;
+            }
+        }
+    }
     for of in &measured {
         for metric in of.measurement.workload.metrics() {
             if let Some(figure) = plot::bars(metric, &of.verified) {
@@ -73,6 +81,28 @@ fn of_group<'a, 'b>(
     group: Group,
 ) -> impl Iterator<Item = &'b Measured<'a>> {
     measured.iter().filter(move |of| of.measurement.group == group)
+}
+
+/// The series that have rows, each with the verified rows of its measurements.
+fn in_series<'a>(
+    measured: &[Measured<'a>],
+    is_wanted: impl Fn(&Measured<'a>) -> bool,
+) -> Vec<(&'static Series, Vec<&'a Row>)> {
+    let mut all: Vec<(&'static Series, Vec<&'a Row>)> = Vec::new();
+    for of in measured.iter().filter(|of| is_wanted(of)) {
+        let Some(series) = of.measurement.series else { continue };
+        match all.iter_mut().find(|(known, _)| *known == series) {
+            Some((_, rows)) => rows.extend(&of.verified),
+            None => all.push((series, of.verified.clone())),
+        }
+    }
+    all
+}
+
+/// The metrics of the workload that rows belong to.
+fn metrics(rows: &[&Row]) -> Vec<Metric> {
+    let workload = rows.first().and_then(|row| workloads::find(&row.workload));
+    workload.into_iter().flat_map(|workload| workload.metrics()).collect()
 }
 
 #[cfg(test)]
@@ -115,6 +145,33 @@ mod tests {
         for color in ["#C85028", "#6E82A0", "#202020"] {
             assert!(bars.contains(color) && page.matches(color).count() > 1, "{color}");
         }
+    }
+
+    #[test]
+    fn the_measurements_of_a_series_are_drawn_as_lines_over_its_number() {
+        let row = |runtime: &str, count: u64, measurement: &str| {
+            let mut row = row(runtime, 1.0, true);
+            row.measurement = Some(measurement.to_owned());
+            row.workload = "processes".to_owned();
+            row.params["count"] = count.into();
+            row.metrics.insert("wall_ns".to_owned(), json!({"median": count as f64 / 1e3}));
+            row
+        };
+        let of = |runtime| {
+            [(1000, "200k"), (5000, "1m")]
+                .map(|(count, name)| row(runtime, count, &format!("processes-{name}")))
+        };
+        let (page, names) = written(&[of("throng"), of("tokio")].concat());
+        assert!(names.contains(&"processes-by-count-wall_ns.svg".to_owned()), "{names:?}");
+        let article = &page[page.find("id=\"processes-by-count\"").expect("there is one")..];
+        let article = &article[..article.find("</article>").expect("it ends")];
+        for color in ["#C85028", "#6E82A0"] {
+            assert_eq!(article.matches(&format!("stroke=\"{color}\"")).count(), 1, "{article}");
+        }
+        assert!(article.contains("1,000") && article.contains("5,000"), "{article}");
+        // A single measurement makes no line.
+        let (page, names) = written(&of("throng")[..1]);
+        assert!(!page.contains("processes-by-count") && names.len() == 2, "{names:?}");
     }
 
     #[test]

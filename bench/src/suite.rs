@@ -8,8 +8,8 @@ use std::fmt;
 
 use crate::settings::Settings;
 use crate::workloads::{
-    Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, ring, send,
-    skynet, sleep, spawn, store_get, store_mega, store_put, store_scan,
+    Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, processes,
+    ring, send, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -39,12 +39,25 @@ impl fmt::Display for Group {
     }
 }
 
+/// Measurements of a workload that differ in one number only. The report draws them as lines over that
+/// number.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Series {
+    pub(crate) name: &'static str,
+    /// Name of the number in the parameters of a row: `count`, or a setting of the workload.
+    pub(crate) over: &'static str,
+}
+
 /// A workload with its settings, by a name of its own.
 #[derive(Debug)]
 pub(crate) struct Measurement {
     pub(crate) name: &'static str,
     pub(crate) group: Group,
     pub(crate) workload: &'static Workload,
+    /// The series that the measurement is a part of.
+    pub(crate) series: Option<&'static Series>,
+    /// `--count`; `None` for the workload's default.
+    count: Option<u64>,
     /// Number of workers; `None` for the number of cores.
     workers: Option<usize>,
     /// Values of settings that differ from the defaults.
@@ -66,6 +79,8 @@ const fn of(
         name,
         group,
         workload,
+        series: None,
+        count: None,
         workers: None,
         set: &[],
         quick: Some(quick),
@@ -87,6 +102,11 @@ impl Measurement {
         Measurement { workers: Some(1), quick: None, ..self }
     }
 
+    /// The same with a count of its own, as a part of a series.
+    const fn part_of(self, series: &'static Series, count: u64) -> Measurement {
+        Measurement { series: Some(series), count: Some(count), ..self }
+    }
+
     const fn unhurried(self) -> Measurement {
         Measurement { quick: None, ..self }
     }
@@ -96,7 +116,8 @@ impl Measurement {
     /// # Panics
     /// If a setting is not one of the workload's.
     pub(crate) fn settings(&self, quick: bool, cores: usize) -> Option<Settings> {
-        let count = if quick { self.quick? } else { self.workload.count };
+        let full = self.count.unwrap_or(self.workload.count);
+        let count = if quick { self.quick? } else { full };
         let workers = self.workers.unwrap_or(cores);
         let mut settings = Settings::new(count, workers, self.workload.keys);
         let set_quick = if quick { self.set_quick } else { &[] };
@@ -111,8 +132,14 @@ impl Measurement {
 
 use Group::{Messages, Processes, Shapes, Store, Tasks};
 
+/// Spawning over the number of processes.
+const SPAWNING: Series = Series { name: "processes-by-count", over: "count" };
+
 /// All measurements, in the order in which they are made and shown.
 pub(crate) const SUITE: &[Measurement] = &[
+    of("processes-200k", Processes, &processes::WORKLOAD, 2_000).part_of(&SPAWNING, 200_000),
+    of("processes-1m", Processes, &processes::WORKLOAD, 10_000).part_of(&SPAWNING, 1_000_000),
+    of("processes-5m", Processes, &processes::WORKLOAD, 50_000).part_of(&SPAWNING, 5_000_000),
     of("spawn", Processes, &spawn::WORKLOAD, 50_000),
     of("spawn-1", Processes, &spawn::WORKLOAD, 0).alone(),
     of("spawn-mimalloc", Processes, &spawn::WORKLOAD, 0)
@@ -181,9 +208,31 @@ mod tests {
         for (index, measurement) in SUITE.iter().enumerate() {
             assert!(SUITE[..index].iter().all(|other| other.name != measurement.name));
             let full = measurement.settings(false, 2).expect("all of the suite is measured");
-            assert_eq!(full.count, measurement.workload.count);
+            assert_eq!(full.count, measurement.count.unwrap_or(measurement.workload.count));
             let quick = measurement.settings(true, 2);
             assert!(quick.is_none_or(|settings| (1..=full.count).contains(&settings.count)));
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_series_differ_in_its_number() {
+        for measurement in SUITE {
+            let Some(series) = measurement.series else { continue };
+            let parts = SUITE.iter().filter(|other| other.series == Some(series));
+            let number = |part: &Measurement, quick| {
+                let settings = part.settings(quick, 2)?;
+                Some(if series.over == "count" {
+                    settings.count
+                } else {
+                    settings.get(series.over)
+                })
+            };
+            for quick in [false, true] {
+                let numbers: Vec<_> =
+                    parts.clone().filter_map(|part| number(part, quick)).collect();
+                assert!(numbers.len() > 1 && numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+            }
+            assert!(SUITE.iter().all(|other| other.name != series.name));
         }
     }
 

@@ -36,6 +36,12 @@ pub(crate) struct Usage {
     pub(crate) instructions: Option<f64>,
 }
 
+/// Processor time of all threads of this process so far, in nanoseconds.
+pub(crate) fn own_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// A run under way.
 pub(crate) struct Meter {
     begun: Instant,

@@ -19,6 +19,7 @@ pub(crate) mod http;
 mod latency;
 pub(crate) mod outside;
 pub(crate) mod pairs;
+pub(crate) mod processes;
 mod receiver;
 pub(crate) mod records;
 mod relay;
@@ -82,6 +83,7 @@ impl Metric {
 
 /// All workloads, in the order of `list`.
 pub(crate) const ALL: &[&Workload] = &[
+    &processes::WORKLOAD,
     &spawn::WORKLOAD,
     &send::WORKLOAD,
     &call::WORKLOAD,

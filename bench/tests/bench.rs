@@ -131,6 +131,43 @@ fn check_runs(row: &Value, metrics: &[(&str, &str)]) {
 }
 
 #[test]
+fn processes_is_verified_on_each_runtime_up_to_the_maximum() {
+    let runtimes = ["throng", "tokio", "actix"];
+    let metrics = [("wall_ns", "ns"), ("cpu_ns", "ns")];
+    for workers in ["1", "2"] {
+        check_on(&runtimes, workers, "processes", &["--count", "10000"], &metrics);
+        // All that are allowed; above 65,536 each worker of throng may keep places for itself.
+        for count in ["1000", "70000"] {
+            let settings = ["--count", count, "--set", &format!("maximum={count}")];
+            check_on(&runtimes, workers, "processes", &settings, &metrics);
+        }
+        for (runtime, limit) in [("throng", 1001), ("tokio", 1000), ("actix", 1000)] {
+            let arguments = ["run", "processes", "--count", "1001", "--set", "maximum=1000"];
+            let further = ["--runs", "1", "--workers", workers, "--runtime", runtime];
+            let output = output(bench(&[arguments, further].concat()));
+            assert_eq!(status(&output), 1, "{runtime}");
+            let requested = "1001 processes requested, 1000 allowed: number 1001 was refused";
+            let refused = format!("{requested}: the limit of {limit} processes is reached");
+            assert!(stderr(&output).contains(&refused), "{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn processes_prints_the_lines_of_the_original() {
+    let arguments = ["run", "processes", "--count", "1000", "--runs", "1", "--runtime", "tokio"];
+    let output = output(bench(&arguments));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in [
+        "Maximum allowed processes: 10000000\nRequested number of processes: 1000\nProcess spawn time: ",
+        " [µs], wall time: ",
+        "\nTotal time: ",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
 fn spawn_is_verified_on_each_runtime() {
     let metrics = [
         ("spawn_ns", "ns"),
@@ -459,7 +496,7 @@ fn the_table_has_ratios_to_throng() {
 #[test]
 fn an_error_for_an_unknown_name_lists_the_known_names() {
     for (arguments, known) in [
-        (&["run", "juggle"][..], "spawn, send, call, churn, sleep"),
+        (&["run", "juggle"][..], "processes, spawn, send, call, churn, sleep"),
         (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, actix, kameo"),
         (&["run", "call", "--set", "colour=3"], "callees, samples, feature, allocator"),
         (&["run", "send", "--set", "senders=many"], "senders"),

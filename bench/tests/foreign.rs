@@ -7,6 +7,7 @@ use serde_json::Value;
 
 /// Small runs of every workload that all runtimes in other languages have.
 const WORK: &[&str] = &[
+    "processes --count 5000",
     "spawn --count 5000 --set chunk=300",
     "send --count 10000 --set senders=7",
     "call --count 1000 --set callees=10 --set samples=100",
@@ -105,6 +106,22 @@ fn is_set_up(runtime: &str) -> bool {
     true
 }
 
+/// Starts more processes than are allowed, on a row and on tokio, and checks that both refuse them.
+#[track_caller]
+fn check_limit(row: &str, configure: impl Fn(&mut Command)) {
+    let work = "run processes --count 5000 --set maximum=1000 --runs 1 --runtime";
+    let mut command = bench(&format!("{work} {row},tokio"));
+    configure(&mut command);
+    let output = output(&mut command);
+    assert_eq!(status(&output), 1, "{}", stdout(&output));
+    assert_eq!(stdout(&output).matches("NOT VERIFIED").count(), 2, "{}", stdout(&output));
+    // The warm-up has half of the processes.
+    for requested in ["2500", "5000"] {
+        let refused = format!("{requested} processes requested, 1000 allowed: ");
+        assert_eq!(stderr(&output).matches(&refused).count(), 2, "{}", stderr(&output));
+    }
+}
+
 /// Whether a program can be started; says so if not, because a test is skipped then.
 fn is_installed(program: &str, argument: &str) -> bool {
     let found = Command::new(program).arg(argument).output();
@@ -125,6 +142,7 @@ fn erlang_does_the_same_work_where_it_is_installed() {
         let names = &["erlang", "erlang-tuned"];
         let rows = Rows { names, class: "isolated process", without: &[], workers: None };
         rows.check_work(&["2"], |_| {});
+        check_limit("erlang", |_| {});
     }
 }
 
@@ -132,7 +150,12 @@ fn erlang_does_the_same_work_where_it_is_installed() {
 fn elixir_does_the_same_work_where_it_is_installed() {
     if is_set_up("elixir") {
         let names = &["elixir", "elixir-tuned"];
-        let rows = Rows { names, class: "isolated process", without: &[], workers: None };
+        let rows = Rows {
+            names,
+            class: "isolated process",
+            without: &["processes", "tasks"],
+            workers: None,
+        };
         rows.check_work(&["2"], |_| {});
     }
 }
@@ -144,13 +167,15 @@ fn java_does_the_same_work_where_it_is_set_up() {
     }
     let class = "green thread";
     let names = &["java-virtual"];
-    Rows { names, class, without: &["fairness"], workers: None }.check_work(&["1"], |_| {});
+    Rows { names, class, without: &["fairness", "processes", "tasks"], workers: None }
+        .check_work(&["1"], |_| {});
     let tuned = output(&mut bench("run send --count 10 --runs 1 --runtime java-virtual-tuned"));
     if stderr(&tuned).contains("java-virtual-tuned: absent: the version that") {
         println!("skipped: the JRE does not know the flags of java-virtual-tuned");
     } else {
         let names = &["java-virtual-tuned"];
-        Rows { names, class, without: &["fairness"], workers: None }.check_work(&["2"], |_| {});
+        Rows { names, class, without: &["fairness", "processes", "tasks"], workers: None }
+            .check_work(&["2"], |_| {});
     }
 }
 
@@ -161,7 +186,7 @@ fn threads_of_java_do_the_same_work_where_it_is_set_up() {
         let cores = std::thread::available_parallelism().map_or(1, usize::from).to_string();
         let workers = Some(&*cores.leak());
         // So many leaves are beyond a limit of the row.
-        let without = &["skynet --count 12345"];
+        let without = &["skynet --count 12345", "processes", "tasks"];
         let rows = Rows { names: &["java-threads"], class: "OS thread", without, workers };
         rows.check_work(&["1"], |_| {});
     }
@@ -174,7 +199,7 @@ fn node_bun_and_python_do_the_same_work_on_one_thread_where_they_are_set_up() {
     {
         if is_set_up(runtime) {
             let (class, workers) = ("stackless task", Some("1"));
-            let rows = Rows { names, class, without: &["fairness"], workers };
+            let rows = Rows { names, class, without: &["fairness", "processes", "tasks"], workers };
             rows.check_work(&["2"], |_| {});
         }
     }
@@ -217,6 +242,7 @@ fn go_is_built_and_does_the_same_work_where_it_is_installed() {
     let names = &["go", "go-tuned"];
     let rows = Rows { names, class: "green thread", without: &[], workers: None };
     rows.check_work(&["1", "2"], with_target);
+    check_limit("go", with_target);
 
     // A program that was built from other sources is not measured.
     std::fs::write(target.join("go/built"), "other").expect("setup has made the directory");

@@ -29,18 +29,19 @@ import (
 )
 
 var workloads = map[string]func(settings, *outcome) error{
-	"spawn":    spawn,
-	"send":     send,
-	"call":     call,
-	"churn":    churn,
-	"sleep":    sleep,
-	"pairs":    pairs,
-	"ring":     ring,
-	"calls":    calls,
-	"fan":      fan,
-	"burst":    burst,
-	"fairness": fairness,
-	"skynet":   skynet,
+	"processes": processes,
+	"spawn":     spawn,
+	"send":      send,
+	"call":      call,
+	"churn":     churn,
+	"sleep":     sleep,
+	"pairs":     pairs,
+	"ring":      ring,
+	"calls":     calls,
+	"fan":       fan,
+	"burst":     burst,
+	"fairness":  fairness,
+	"skynet":    skynet,
 }
 
 func main() {

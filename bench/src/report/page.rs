@@ -3,9 +3,9 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::losses::losses;
-use super::{Measured, of_group, plot, published};
+use super::{Measured, in_series, metrics, of_group, plot, published};
 use crate::row::{Row, SUBJECT};
-use crate::suite::Group;
+use crate::suite::{Group, Series};
 use crate::table::{number, ratio};
 use crate::workloads::Metric;
 
@@ -16,8 +16,8 @@ const GROUPS: &[(Group, &str, &str)] = &[
     (
         Group::Processes,
         "A million processes",
-        "The source spawns Erlang processes in a loop and divides the time by their number. Here every process \
-         also handles a message and counts itself, and all exits are awaited.",
+        "The source spawns Erlang processes in a loop and divides the time by their number; `processes` does the \
+         same. In `spawn` every process also handles a message and counts itself, and all exits are awaited.",
     ),
     (
         Group::Tasks,
@@ -67,6 +67,9 @@ pub(super) fn page(rows: &[Row], measured: &[Measured<'_>]) -> Markup {
                             h2 { (title) }
                             p { (text) }
                             (published_table(*group, rows))
+                            @for (series, rows) in in_series(measured, |of| of.measurement.group == *group) {
+                                (lines(series, &rows))
+                            }
                             @for of in of_group(measured, *group) { (measurement(of)) }
                         }
                     }
@@ -159,6 +162,21 @@ fn published_table(group: Group, rows: &[Row]) -> Markup {
                     td.number { @if let Some(value) = measured(published) { (number(value)) } @else { "–" } }
                     td { (published.measurement) ": " (published.metric) }
                 } } }
+            }
+        }
+    }
+}
+
+/// The figures of a series; nothing if it has a single measurement.
+fn lines(series: &Series, rows: &[&Row]) -> Markup {
+    let figures =
+        metrics(rows).into_iter().filter_map(|metric| plot::lines(metric, series.over, rows));
+    let figures: Vec<String> = figures.collect();
+    html! {
+        @if !figures.is_empty() {
+            article id=(series.name) {
+                h3 { (series.name) }
+                @for figure in &figures { figure { (PreEscaped(figure)) } }
             }
         }
     }

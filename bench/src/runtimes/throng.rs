@@ -21,6 +21,9 @@ const DEADLINE: Duration = Duration::from_secs(3600);
 /// worker for a blocked one, and each thread outside that calls keeps up to 128.
 const RESERVED: u64 = 256 * 128;
 
+/// Limits below this are exact: no thread keeps a place for itself.
+const RESERVING: u64 = 65_536;
+
 /// Creates the throng peer of a workload.
 pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
     Peer::here("throng", env!("VERSION_THRONG"), Class::Actor, Threads::Workers, run)
@@ -36,7 +39,33 @@ pub(crate) fn drive<F: Work>(
     processes: u64,
     workload: impl FnOnce(RuntimeHandle, Settings) -> F,
 ) -> Measured {
-    let runtime = builder(settings, processes + 1).start().map_err(io::Error::other)?;
+    drive_on(builder(settings, processes + 1), settings, workload)
+}
+
+/// The same as [`drive`] with a limit of processes that is to be reached: beside the driver, at most
+/// `limit` processes can live, or a few more if the limit is large.
+///
+/// # Errors
+/// The same.
+pub(crate) fn drive_limited<F: Work>(
+    settings: &Settings,
+    limit: u64,
+    workload: impl FnOnce(RuntimeHandle, Settings) -> F,
+) -> Measured {
+    let limited = if limit < RESERVING {
+        Runtime::builder().workers(settings.workers).process_limit(limit + 1)
+    } else {
+        builder(settings, limit + 1)
+    };
+    drive_on(limited, settings, workload)
+}
+
+fn drive_on<F: Work>(
+    builder: RuntimeBuilder,
+    settings: &Settings,
+    workload: impl FnOnce(RuntimeHandle, Settings) -> F,
+) -> Measured {
+    let runtime = builder.start().map_err(io::Error::other)?;
     let work = Drive(Box::pin(workload(runtime.handle().clone(), settings.clone())));
     runtime.block_on(async |handle| match start(handle, Driver).call(work).within(DEADLINE).await {
         Ok(outcome) => outcome,
