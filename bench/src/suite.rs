@@ -9,7 +9,7 @@ use std::fmt;
 use crate::settings::Settings;
 use crate::workloads::{
     Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, processes,
-    ring, send, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan,
+    ring, send, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan, tasks,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -135,6 +135,9 @@ use Group::{Messages, Processes, Shapes, Store, Tasks};
 /// Spawning over the number of processes.
 const SPAWNING: Series = Series { name: "processes-by-count", over: "count" };
 
+/// Tasks with real work over their number.
+const WORKING: Series = Series { name: "tasks-by-count", over: "count" };
+
 /// All measurements, in the order in which they are made and shown.
 pub(crate) const SUITE: &[Measurement] = &[
     of("processes-200k", Processes, &processes::WORKLOAD, 2_000).part_of(&SPAWNING, 200_000),
@@ -148,6 +151,15 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("churn", Processes, &churn::WORKLOAD, 20_000).quick_with(&[("warmup", "1000")]),
     of("churn-1", Processes, &churn::WORKLOAD, 0).alone(),
     of("sleep", Tasks, &sleep::WORKLOAD, 10_000).quick_with(&[("seconds", "1")]),
+    of("tasks-10k", Tasks, &tasks::WORKLOAD, 250)
+        .part_of(&WORKING, 10_000)
+        .quick_with(&[("seconds", "1")]),
+    of("tasks-100k", Tasks, &tasks::WORKLOAD, 500)
+        .part_of(&WORKING, 100_000)
+        .quick_with(&[("seconds", "1")]),
+    of("tasks-1m", Tasks, &tasks::WORKLOAD, 1_000)
+        .part_of(&WORKING, 1_000_000)
+        .quick_with(&[("seconds", "1")]),
     of("store-mega", Store, &store_mega::WORKLOAD, 2_000),
     of("store-put", Store, &store_put::WORKLOAD, 20_000),
     of("store-get", Store, &store_get::WORKLOAD, 20_000),

@@ -37,6 +37,7 @@ mod store_read;
 pub(crate) mod store_rest;
 pub(crate) mod store_scan;
 pub(crate) mod tally;
+pub(crate) mod tasks;
 
 use crate::foreign;
 use crate::peer::Peer;
@@ -89,6 +90,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &call::WORKLOAD,
     &churn::WORKLOAD,
     &sleep::WORKLOAD,
+    &tasks::WORKLOAD,
     &pairs::WORKLOAD,
     &ring::WORKLOAD,
     &calls::WORKLOAD,

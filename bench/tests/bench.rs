@@ -222,6 +222,28 @@ fn sleep_is_verified_on_each_runtime() {
 }
 
 #[test]
+fn tasks_is_verified_on_each_runtime() {
+    let metrics = [
+        ("spawn_ns", "ns"),
+        ("ready_ns", "ns"),
+        ("ready_rss_bytes", "bytes"),
+        ("messages_per_s", "1/s"),
+        ("late_p50_ns", "ns"),
+        ("late_p99_ns", "ns"),
+        ("late_max_ns", "ns"),
+        ("peak_rss_bytes", "bytes"),
+        ("rss_after_bytes", "bytes"),
+    ];
+    for workers in ["1", "2"] {
+        // A single task sends its messages to itself.
+        for count in ["1000", "1"] {
+            let settings = ["--count", count, "--set", "seconds=1"];
+            check_on(&["throng", "tokio"], workers, "tasks", &settings, &metrics);
+        }
+    }
+}
+
+#[test]
 fn pairs_is_verified_on_each_runtime() {
     let metrics = [("message_ns", "ns")];
     check_shape("pairs", &["--count", "20000", "--set", "pairs=100"], &metrics);

@@ -13,6 +13,8 @@ const WORK: &[&str] = &[
     "call --count 1000 --set callees=10 --set samples=100",
     "churn --count 1000 --set warmup=100",
     "sleep --count 1000 --set seconds=1",
+    "tasks --count 1000 --set seconds=1",
+    "tasks --count 1 --set seconds=1",
     "pairs --count 20000 --set pairs=100",
     "pairs --count 3 --set pairs=5",
     "ring --count 7 --set processes=50",

@@ -30,6 +30,7 @@ import (
 
 var workloads = map[string]func(settings, *outcome) error{
 	"processes": processes,
+	"tasks":     tasks,
 	"spawn":     spawn,
 	"send":      send,
 	"call":      call,

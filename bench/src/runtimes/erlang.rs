@@ -24,6 +24,7 @@ pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
         "fairness",
         "skynet",
         "processes",
+        "tasks",
     ],
     setup: &[Step::Needs {
         check: &["erl", "-noshell", "-eval", "halt()."],

@@ -26,6 +26,7 @@ pub(crate) const GO: ForeignRuntime = ForeignRuntime {
         "fairness",
         "skynet",
         "processes",
+        "tasks",
     ],
     setup: &[
         Step::Needs { check: &["go", "version"], apt: &["golang-go"] },
