@@ -249,7 +249,7 @@ fn floods_calls_and_other_messages_keep_their_order() {
                 }
                 if round % 3 == 0 {
                     let sent = usize::try_from(next() - 1).unwrap();
-                    let length = self.0.call(Length).within(Duration::from_secs(120)).await;
+                    let length = self.0.call(Length).within(Duration::from_secs(900)).await;
                     assert_eq!(length.unwrap(), sent);
                     self.0.send(Small(sent as u64 + 1)).unwrap();
                 }
@@ -261,7 +261,7 @@ fn floods_calls_and_other_messages_keep_their_order() {
     let log = runtime.spawn(Log::default()).unwrap();
     let writer = runtime.spawn(Writer(log)).unwrap();
     let numbers = runtime.block_on(async |_| {
-        writer.call(Write(scaled(1_000).max(12))).within(Duration::from_secs(120)).await.unwrap();
+        writer.call(Write(scaled(1_000).max(12))).within(Duration::from_secs(900)).await.unwrap();
         log.call(Take).await.unwrap()
     });
     assert!(numbers.len() > 1_000);
