@@ -36,8 +36,9 @@ pub(crate) struct ForeignRuntime {
     pub(crate) name: &'static str,
     /// Folder of its sources in `bench/peers`.
     pub(crate) folder: &'static str,
-    /// Names of the workloads that it implements; `bench setup` tries the first.
-    pub(crate) workloads: &'static [&'static str],
+    /// Names of the workloads that it implements, in lists that runtimes share; `bench setup` tries the
+    /// first.
+    pub(crate) workloads: &'static [&'static [&'static str]],
     /// Steps that make it ready to run, in order.
     pub(crate) setup: &'static [Step],
     /// Rows of the runtime, the default first.
@@ -135,11 +136,18 @@ pub(crate) enum Absence {
     Incapable { runtime: &'static str },
 }
 
+impl ForeignRuntime {
+    /// Whether the runtime implements a workload.
+    fn has(&self, workload: &str) -> bool {
+        self.workloads.iter().any(|list| list.contains(&workload))
+    }
+}
+
 /// The foreign peers of a workload, in the order of `runtimes::FOREIGN`.
 pub(crate) fn peers(workload: &Workload) -> impl Iterator<Item = Peer> + use<> {
     let (name, processes) = (workload.name, workload.processes);
     let runtimes = crate::runtimes::FOREIGN.iter().copied();
-    let having = runtimes.filter(move |runtime| runtime.workloads.contains(&name));
+    let having = runtimes.filter(move |runtime| runtime.has(name));
     having.flat_map(move |runtime| {
         let having =
             runtime.variants.iter().filter(move |variant| !variant.without.contains(&name));
@@ -301,13 +309,13 @@ mod tests {
         for runtime in FOREIGN {
             assert!(runtime.source().is_dir(), "{}", runtime.name);
             assert!(!runtime.workloads.is_empty(), "{}", runtime.name);
-            for workload in runtime.workloads {
+            for workload in runtime.workloads.iter().copied().flatten() {
                 assert!(workloads::find(workload).is_some(), "{}: {workload}", runtime.name);
             }
             let default = runtime.variants.first().expect("there is a row");
             assert!(default.row.starts_with(runtime.name), "{}", runtime.name);
             for variant in runtime.variants {
-                assert!(variant.without.iter().all(|name| runtime.workloads.contains(name)));
+                assert!(variant.without.iter().all(|name| runtime.has(name)));
             }
         }
     }

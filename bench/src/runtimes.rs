@@ -19,6 +19,17 @@ use std::io;
 use crate::foreign::ForeignRuntime;
 use crate::outcome::Outcome;
 
+/// Workloads that every runtime in another language has.
+const SHAPES: &[&str] = &[
+    "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst", "skynet",
+];
+
+/// The workload that ends only if a process that floods itself leaves its thread to others.
+const FAIRNESS: &[&str] = &["fairness"];
+
+/// Workloads as their sources have them.
+const SOURCES: &[&str] = &["processes", "tasks"];
+
 /// All runtimes in other languages, in the order of their rows.
 pub(crate) const FOREIGN: &[&ForeignRuntime] = &[
     &erlang::ERLANG,

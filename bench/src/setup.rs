@@ -206,7 +206,8 @@ fn unwritten(mark: &Path) -> impl FnOnce(io::Error) -> SetupError {
 
 /// Tries the first workload on each row; returns the line about the runtime, and whether all are ready.
 fn tried(runtime: &'static ForeignRuntime, actions: &[Action]) -> (String, bool) {
-    let workload = runtime.workloads.first().and_then(|name| workloads::find(name));
+    let workload =
+        runtime.workloads.iter().copied().flatten().next().and_then(|name| workloads::find(name));
     let Some(workload) = workload else { return ("absent: it has no workload".to_owned(), false) };
     let settings = Settings::new(TRIAL_COUNT, 1, workload.keys);
     let is_ours = |peer: &Peer| runtime.variants.iter().any(|ours| ours.row == peer.runtime);
@@ -251,7 +252,7 @@ mod tests {
     const UNHEARD_OF: ForeignRuntime = ForeignRuntime {
         name: "unheard-of",
         folder: "erlang",
-        workloads: &["send"],
+        workloads: &[&["send"]],
         setup: &[
             Step::Needs { check: &["true"], apt: &["never-asked-for"] },
             Step::NeedsOrPip { check: &["true"], pip: &["never-asked-for"] },

@@ -3,15 +3,12 @@
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Reason, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::erlang;
+use crate::runtimes::{FAIRNESS, SHAPES, erlang};
 
 pub(crate) const ELIXIR: ForeignRuntime = ForeignRuntime {
     name: "elixir",
     folder: "elixir",
-    workloads: &[
-        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
-        "fairness", "skynet",
-    ],
+    workloads: &[SHAPES, FAIRNESS],
     setup: &[Step::Needs { check: &["elixir", "--version"], apt: &["elixir"] }],
     variants: &[ROW, Variant { row: "elixir-tuned", options: erlang::tuned, ..ROW }],
 };

@@ -6,26 +6,12 @@ use std::process::Command;
 
 use crate::foreign::{ForeignRuntime, Load, Step, Variant};
 use crate::peer::Class;
+use crate::runtimes::{FAIRNESS, SHAPES, SOURCES};
 
 pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
     name: "erlang",
     folder: "erlang",
-    workloads: &[
-        "spawn",
-        "send",
-        "call",
-        "churn",
-        "sleep",
-        "pairs",
-        "ring",
-        "calls",
-        "fan",
-        "burst",
-        "fairness",
-        "skynet",
-        "processes",
-        "tasks",
-    ],
+    workloads: &[SHAPES, FAIRNESS, SOURCES],
     setup: &[Step::Needs {
         check: &["erl", "-noshell", "-eval", "halt()."],
         apt: &["erlang-base"],

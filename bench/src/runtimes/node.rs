@@ -5,11 +5,12 @@ use std::process::Command;
 
 use crate::foreign::{ForeignRuntime, Load, Step, Variant};
 use crate::peer::Class;
+use crate::runtimes::SHAPES;
 
 pub(crate) const NODE: ForeignRuntime = ForeignRuntime {
     name: "node",
     folder: "node",
-    workloads: WORKLOADS,
+    workloads: &[SHAPES],
     setup: &[Step::Needs { check: &["node", "--version"], apt: &["nodejs"] }],
     variants: &[ROW],
 };
@@ -17,7 +18,7 @@ pub(crate) const NODE: ForeignRuntime = ForeignRuntime {
 pub(crate) const BUN: ForeignRuntime = ForeignRuntime {
     name: "bun",
     folder: "node",
-    workloads: WORKLOADS,
+    workloads: &[SHAPES],
     setup: &[Step::Needs { check: &["npm", "--version"], apt: &["npm"] }, Step::Npm(&["bun"])],
     variants: &[Variant {
         row: "bun",
@@ -25,11 +26,6 @@ pub(crate) const BUN: ForeignRuntime = ForeignRuntime {
         ..ROW
     }],
 };
-
-/// All but `fairness`, in which processes would keep the only thread for ever.
-const WORKLOADS: &[&str] = &[
-    "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst", "skynet",
-];
 
 /// The rows' common parts.
 const ROW: Variant = Variant {

@@ -5,15 +5,12 @@ use std::process::Command;
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::peer::Class;
+use crate::runtimes::SHAPES;
 
 pub(crate) const PYTHON: ForeignRuntime = ForeignRuntime {
     name: "python",
     folder: "python",
-    // All but `fairness`, in which processes would keep the only thread for ever.
-    workloads: &[
-        "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst",
-        "skynet",
-    ],
+    workloads: &[SHAPES],
     setup: &[
         Step::Needs {
             check: &[
