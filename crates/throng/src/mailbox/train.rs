@@ -87,7 +87,7 @@ type Kind = fn() -> TypeId;
 
 /// The sender's record of a train. Only the coupling changes while the train is there.
 ///
-/// It begins a cache line, which the sender has with each car that it adds anyway.
+/// The record begins a cache line: the line of the coupling, which the sender needs for each car.
 #[repr(C, align(64))]
 struct Rear {
     coupling: Coupling,
