@@ -11,7 +11,7 @@ use std::thread;
 use clap::{Args, Parser, Subcommand};
 
 use crate::compare::{self, Comparison};
-use crate::harness::{self, Request};
+use crate::harness::{self, RUNS, Request};
 use crate::origin::Origin;
 use crate::originals;
 use crate::peer::{self, BUILD, Peer, Program};
@@ -27,9 +27,6 @@ use crate::workloads::{self, Workload};
 
 /// The name that stands for all measurements of the suite.
 const SUITE_NAME: &str = "all";
-
-/// Number of counted runs per runtime.
-const RUNS: u64 = 5;
 
 /// Measures throng beside other runtimes doing the same work.
 #[derive(Parser)]
@@ -231,7 +228,7 @@ impl Run {
             }
             let Measurement { name, group, .. } = measurement;
             eprintln!("{}/{} {group}: {name}", index + 1, SUITE.len());
-            let runs = self.runs.unwrap_or(if self.quick { 1 } else { RUNS });
+            let runs = self.runs.unwrap_or(measurement.runs(self.quick));
             let request = Request {
                 workload: measurement.workload,
                 peers,

@@ -17,11 +17,14 @@
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::memory;
-use crate::outcome::Line;
+use crate::outcome::{Line, Quantiles};
 use crate::peer::{Peer, RunError};
 use crate::settings::Settings;
 use crate::usage::{Meter, Usage};
 use crate::workloads::Workload;
+
+/// Number of counted runs per runtime, unless a request has another.
+pub(crate) const RUNS: u64 = 5;
 
 /// Share of the machine's time that the hypervisor may take in a run.
 const STEAL_MAX: f64 = 0.02;
@@ -52,6 +55,8 @@ pub(crate) struct Row {
     pub(crate) metrics: Vec<Summary>,
     /// Instructions in user mode per operation, which `--count` counts; `None` if there is no counter.
     pub(crate) instructions_per_op: Option<f64>,
+    /// Medians over the runs of each quantile.
+    pub(crate) quantiles: Quantiles,
     /// The counted runs that completed, in order.
     pub(crate) runs: Vec<CountedRun>,
     /// Descriptions of all failures; empty means verified.
@@ -61,6 +66,7 @@ pub(crate) struct Row {
 /// A counted run that completed.
 pub(crate) struct CountedRun {
     pub(crate) metrics: serde_json::Map<String, serde_json::Value>,
+    pub(crate) quantiles: Quantiles,
     pub(crate) usage: Usage,
 }
 
@@ -165,7 +171,8 @@ impl PeerRuns {
     fn note(&mut self, mut line: Line, usage: Usage, counts: bool) {
         self.failures.append(&mut line.failures);
         if counts {
-            self.counted.push(CountedRun { metrics: line.metrics.clone(), usage });
+            let (metrics, quantiles) = (line.metrics.clone(), line.quantiles.clone());
+            self.counted.push(CountedRun { metrics, quantiles, usage });
         } else {
             self.warm_up = usage.instructions;
         }
@@ -192,7 +199,17 @@ impl PeerRuns {
         let instructions = median_of(&runs, |usage| usage.instructions);
         let further = (request.settings.count - warm_up_count) as f64;
         let instructions_per_op = per_op(self.warm_up, instructions, further);
-        Row { peer: self.peer, version, workers, metrics, instructions_per_op, runs, failures }
+        let quantiles = median_quantiles(&runs);
+        Row {
+            peer: self.peer,
+            version,
+            workers,
+            metrics,
+            instructions_per_op,
+            quantiles,
+            runs,
+            failures,
+        }
     }
 }
 
@@ -222,6 +239,21 @@ impl Summary {
         let (min, max) = (*sorted.first()?, *sorted.last()?);
         Some(Self { name, unit, median: median(sorted)?, min, max })
     }
+}
+
+/// The medians over the runs of each quantile of each distribution.
+fn median_quantiles(runs: &[CountedRun]) -> Quantiles {
+    let Some(first) = runs.first() else { return Quantiles::new() };
+    let medians = first.quantiles.iter().map(|(name, values)| {
+        let at = |index: usize| {
+            let quantiles = runs.iter().filter_map(|run| run.quantiles.get(name)?.get(index));
+            let mut quantiles: Vec<f64> = quantiles.copied().collect();
+            quantiles.sort_by(f64::total_cmp);
+            median(&quantiles).unwrap_or_default()
+        };
+        (name.clone(), (0..values.len()).map(at).collect())
+    });
+    medians.collect()
 }
 
 /// The median of sorted values; `None` if there are none.

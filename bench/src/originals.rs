@@ -59,6 +59,7 @@ mod tests {
             workers: 1,
             metrics: vec![summary("wall_ns", 2951.0), summary("cpu_ns", 2253.0)],
             instructions_per_op: None,
+            quantiles: Default::default(),
             runs: Vec::new(),
             failures: Vec::new(),
         };

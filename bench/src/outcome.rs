@@ -5,7 +5,10 @@
 //! ```
 //!
 //! `workers` is the number of threads that the runtime actually used. `failures` describes each
-//! failed check of the workload's result; an empty list means verified.
+//! failed check of the workload's result; an empty list means verified. A line can have `quantiles` too: for
+//! each distribution its values at the [`PROBABILITIES`](crate::workloads::latency::PROBABILITIES).
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
@@ -18,19 +21,30 @@ pub(crate) struct Line {
     pub(crate) workers: usize,
     pub(crate) metrics: Map<String, serde_json::Value>,
     pub(crate) failures: Vec<String>,
+    #[serde(default, skip_serializing_if = "Quantiles::is_empty")]
+    pub(crate) quantiles: Quantiles,
 }
+
+/// Values of distributions at fixed probabilities, by the distribution's name.
+pub(crate) type Quantiles = BTreeMap<String, Vec<f64>>;
 
 /// Metrics and failed checks, collected while a workload runs.
 #[derive(Default)]
 pub(crate) struct Outcome {
     metrics: Map<String, serde_json::Value>,
     failures: Vec<String>,
+    quantiles: Quantiles,
 }
 
 impl Outcome {
     /// Records a measured value, in the metric's unit.
     pub(crate) fn metric(&mut self, name: &str, value: f64) {
         self.metrics.insert(name.to_owned(), value.into());
+    }
+
+    /// Records the values of a distribution, in nanoseconds, at the probabilities that all have in common.
+    pub(crate) fn quantiles(&mut self, name: &str, values: Vec<f64>) {
+        self.quantiles.insert(name.to_owned(), values);
     }
 
     /// Records a failure unless the found number is the expected one.
@@ -47,6 +61,7 @@ impl Outcome {
             workers,
             metrics: self.metrics,
             failures: self.failures,
+            quantiles: self.quantiles,
         }
     }
 }

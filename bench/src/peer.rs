@@ -16,6 +16,7 @@ use crate::foreign::{Absence, Beyond, ForeignRuntime, Load, Variant};
 use crate::outcome::{Line, Outcome};
 use crate::settings::{self, ALLOCATOR, Settings};
 use crate::workloads::Workload;
+use crate::workloads::latency::PROBABILITIES;
 
 /// A mark of the sources that this program was built from. `cargo run` builds a single program, so the
 /// program with another allocator may be older; it must not be measured as the same.
@@ -270,6 +271,11 @@ fn parse(output: &str, workload: &Workload) -> Result<Line, RunError> {
     if line.metrics.len() != workload.metrics().count() {
         return Err(garbled("there are metrics that the workload does not define".to_owned()));
     }
+    if let Some((name, _)) =
+        line.quantiles.iter().find(|(_, values)| values.len() != PROBABILITIES.len())
+    {
+        return Err(garbled(format!("the quantiles of {name} are not {}", PROBABILITIES.len())));
+    }
     Ok(line)
 }
 
@@ -295,6 +301,17 @@ mod tests {
         ] {
             assert!(matches!(parse_send(metrics), Err(RunError::Garbled { .. })), "{metrics}");
         }
+    }
+
+    #[test]
+    fn a_distribution_has_all_quantiles() {
+        let with = |values: &str| {
+            parse_send(&format!(
+                r#""send_ns":1.0,"delivered_ns":2.5}},"quantiles":{{"late":[{values}]"#
+            ))
+        };
+        assert!(with("0,1,2,3,4,5,6,7,8,9").is_ok_and(|line| line.quantiles["late"][9] == 9.0));
+        assert!(matches!(with("0,1,2"), Err(RunError::Garbled { .. })));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::harness::{self, CountedRun, Request, Summary};
 use crate::origin::Origin;
+use crate::outcome::Quantiles;
 use crate::usage::Usage;
 
 /// The runtime that ratios refer to.
@@ -35,6 +36,9 @@ pub(crate) struct Row {
     pub(crate) steal: Option<f64>,
     pub(crate) max_rss_bytes: Option<f64>,
     pub(crate) instructions_per_op: Option<f64>,
+    /// Medians over the runs of the quantiles of each distribution.
+    #[serde(default, skip_serializing_if = "Quantiles::is_empty")]
+    pub(crate) quantiles: Quantiles,
     /// The counted runs, in order: each run's metrics and its use of the machine.
     pub(crate) runs: Vec<Map<String, Value>>,
     pub(crate) verified: bool,
@@ -75,6 +79,7 @@ impl Row {
             steal: row.median_usage(|usage| usage.steal),
             max_rss_bytes: row.median_usage(|usage| usage.max_rss_bytes),
             instructions_per_op: row.instructions_per_op,
+            quantiles: row.quantiles.clone(),
             runs: row.runs.iter().map(run).collect(),
             verified: row.failures.is_empty(),
         }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
     Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, processes,
@@ -64,6 +65,8 @@ pub(crate) struct Measurement {
     set: &'static [(&'static str, &'static str)],
     /// `--count` with `--quick`; `None` if the measurement is left out then.
     quick: Option<u64>,
+    /// Number of counted runs per runtime.
+    runs: u64,
     /// Values of further settings with `--quick`.
     set_quick: &'static [(&'static str, &'static str)],
 }
@@ -84,6 +87,7 @@ const fn of(
         workers: None,
         set: &[],
         quick: Some(quick),
+        runs: RUNS,
         set_quick: &[],
     }
 }
@@ -107,8 +111,18 @@ impl Measurement {
         Measurement { series: Some(series), count: Some(count), ..self }
     }
 
+    /// The same with fewer runs: for measurements that wait for long, and whose metrics hardly vary.
+    const fn few_runs(self) -> Measurement {
+        Measurement { runs: 3, ..self }
+    }
+
     const fn unhurried(self) -> Measurement {
         Measurement { quick: None, ..self }
+    }
+
+    /// Number of counted runs per runtime.
+    pub(crate) fn runs(&self, quick: bool) -> u64 {
+        if quick { 1 } else { self.runs }
     }
 
     /// The settings; `None` if the measurement is left out.
@@ -135,6 +149,9 @@ use Group::{Messages, Processes, Shapes, Store, Tasks};
 /// Spawning over the number of processes.
 const SPAWNING: Series = Series { name: "processes-by-count", over: "count" };
 
+/// Tasks that sleep over their number.
+const SLEEPING: Series = Series { name: "sleep-by-count", over: "count" };
+
 /// Tasks with real work over their number.
 const WORKING: Series = Series { name: "tasks-by-count", over: "count" };
 
@@ -142,7 +159,16 @@ const WORKING: Series = Series { name: "tasks-by-count", over: "count" };
 pub(crate) const SUITE: &[Measurement] = &[
     of("processes-200k", Processes, &processes::WORKLOAD, 2_000).part_of(&SPAWNING, 200_000),
     of("processes-1m", Processes, &processes::WORKLOAD, 10_000).part_of(&SPAWNING, 1_000_000),
-    of("processes-5m", Processes, &processes::WORKLOAD, 50_000).part_of(&SPAWNING, 5_000_000),
+    of("processes-5m", Processes, &processes::WORKLOAD, 50_000)
+        .part_of(&SPAWNING, 5_000_000)
+        .few_runs(),
+    of("processes-10m", Processes, &processes::WORKLOAD, 100_000)
+        .part_of(&SPAWNING, 10_000_000)
+        .few_runs(),
+    of("processes-100m", Processes, &processes::WORKLOAD, 1_000_000)
+        .part_of(&SPAWNING, 100_000_000)
+        .few_runs()
+        .unhurried(),
     of("spawn", Processes, &spawn::WORKLOAD, 50_000),
     of("spawn-1", Processes, &spawn::WORKLOAD, 0).alone(),
     of("spawn-mimalloc", Processes, &spawn::WORKLOAD, 0)
@@ -150,16 +176,39 @@ pub(crate) const SUITE: &[Measurement] = &[
         .unhurried(),
     of("churn", Processes, &churn::WORKLOAD, 20_000).quick_with(&[("warmup", "1000")]),
     of("churn-1", Processes, &churn::WORKLOAD, 0).alone(),
-    of("sleep", Tasks, &sleep::WORKLOAD, 10_000).quick_with(&[("seconds", "1")]),
+    of("sleep-1", Tasks, &sleep::WORKLOAD, 0)
+        .part_of(&SLEEPING, 1)
+        .with(&[("seconds", "2")])
+        .few_runs()
+        .unhurried(),
+    of("sleep-10k", Tasks, &sleep::WORKLOAD, 0)
+        .part_of(&SLEEPING, 10_000)
+        .with(&[("seconds", "2")])
+        .few_runs()
+        .unhurried(),
+    of("sleep-100k", Tasks, &sleep::WORKLOAD, 1_000)
+        .part_of(&SLEEPING, 100_000)
+        .with(&[("seconds", "2")])
+        .few_runs()
+        .quick_with(&[("seconds", "1")]),
+    of("sleep-1m", Tasks, &sleep::WORKLOAD, 10_000)
+        .part_of(&SLEEPING, 1_000_000)
+        .few_runs()
+        .quick_with(&[("seconds", "1")]),
     of("tasks-10k", Tasks, &tasks::WORKLOAD, 250)
         .part_of(&WORKING, 10_000)
-        .quick_with(&[("seconds", "1")]),
+        .with(&[("seconds", "3")])
+        .quick_with(&[("seconds", "1")])
+        .few_runs(),
     of("tasks-100k", Tasks, &tasks::WORKLOAD, 500)
         .part_of(&WORKING, 100_000)
-        .quick_with(&[("seconds", "1")]),
+        .with(&[("seconds", "3")])
+        .quick_with(&[("seconds", "1")])
+        .few_runs(),
     of("tasks-1m", Tasks, &tasks::WORKLOAD, 1_000)
         .part_of(&WORKING, 1_000_000)
-        .quick_with(&[("seconds", "1")]),
+        .quick_with(&[("seconds", "1")])
+        .few_runs(),
     of("store-mega", Store, &store_mega::WORKLOAD, 2_000),
     of("store-put", Store, &store_put::WORKLOAD, 20_000),
     of("store-get", Store, &store_get::WORKLOAD, 20_000),
@@ -198,13 +247,18 @@ pub(crate) const SUITE: &[Measurement] = &[
         .unhurried(),
     of("fan-2", Shapes, &fan::WORKLOAD, 100_000)
         .with(&[("receivers", "2")])
-        .quick_with(&[("settle", "0")]),
+        .quick_with(&[("settle", "0")])
+        .few_runs(),
     of("fan-100", Shapes, &fan::WORKLOAD, 100_000)
         .with(&[("receivers", "100")])
-        .quick_with(&[("settle", "0")]),
-    of("fan-100-1", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "100")]).alone(),
-    of("fan-10000", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "10000")]).unhurried(),
-    of("burst", Shapes, &burst::WORKLOAD, 20_000).quick_with(&[("settle", "0")]),
+        .quick_with(&[("settle", "0")])
+        .few_runs(),
+    of("fan-100-1", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "100")]).alone().few_runs(),
+    of("fan-10000", Shapes, &fan::WORKLOAD, 0)
+        .with(&[("receivers", "10000")])
+        .unhurried()
+        .few_runs(),
+    of("burst", Shapes, &burst::WORKLOAD, 20_000).quick_with(&[("settle", "0")]).few_runs(),
     of("fairness", Shapes, &fairness::WORKLOAD, 5).quick_with(&[("flooders", "1000")]),
     of("skynet", Shapes, &skynet::WORKLOAD, 10_000),
     of("skynet-1", Shapes, &skynet::WORKLOAD, 0).alone(),

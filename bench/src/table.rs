@@ -135,6 +135,7 @@ mod tests {
             workers: 1,
             metrics: Vec::new(),
             instructions_per_op: Some(*instructions),
+            quantiles: Default::default(),
             runs: Vec::new(),
             failures: Vec::new(),
         });

@@ -16,7 +16,7 @@ mod collector;
 pub(crate) mod fairness;
 pub(crate) mod fan;
 pub(crate) mod http;
-mod latency;
+pub(crate) mod latency;
 pub(crate) mod outside;
 pub(crate) mod pairs;
 pub(crate) mod processes;

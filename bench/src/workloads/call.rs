@@ -125,8 +125,7 @@ async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outco
 
     let mut outcome = Outcome::default();
     outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
-    outcome.metric("p50_ns", latencies.value_at_quantile(0.5) as f64);
-    outcome.metric("p99_ns", latencies.value_at_quantile(0.99) as f64);
+    latency::report(&mut outcome, "", "p50 p99", &latencies);
     outcome.check("correct replies", replies, callee_count + settings.count + samples);
     Ok(outcome)
 }

@@ -88,8 +88,7 @@ pub(super) async fn measure<H: ShapeHost>(
 
     let mut outcome = Outcome::default();
     outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
-    outcome.metric("p50_ns", latencies.value_at_quantile(0.5) as f64);
-    outcome.metric("p99_ns", latencies.value_at_quantile(0.99) as f64);
+    latency::report(&mut outcome, "", "p50 p99", &latencies);
     outcome.check("callers that finished, in two rounds", DONE.count(), 2 * callers);
     outcome.check("correct replies", replies + DONE.sum(), callee_count + settings.count + samples);
     outcome.check("calls that were timed separately", latencies.len(), samples);

@@ -121,8 +121,7 @@ async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcom
     let flooded = flooding.elapsed();
 
     let mut outcome = Outcome::default();
-    outcome.metric("p50_ns", latencies.value_at_quantile(0.5) as f64);
-    outcome.metric("p99_ns", latencies.value_at_quantile(0.99) as f64);
+    latency::report(&mut outcome, "", "p50 p99", &latencies);
     outcome.metric("message_ns", flooded.as_nanos() as f64 / STOPPED.sum().max(1) as f64);
     outcome.check("correct replies", replies, settings.count);
     outcome.check("flooders that ran", RUNNING.count(), count);

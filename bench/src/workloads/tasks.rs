@@ -225,15 +225,12 @@ async fn measure<S: TaskSteps>(steps: S, settings: Settings) -> io::Result<Outco
     for late in &shared.late {
         latenesses.saturating_record(u64::from(late.load(Ordering::Relaxed)) * 1000);
     }
-    let late = |quantile| latenesses.value_at_quantile(quantile) as f64;
     let mut outcome = Outcome::default();
     outcome.metric("spawn_ns", spawned.as_nanos() as f64 / count as f64);
     outcome.metric("ready_ns", ready.as_nanos() as f64 / count as f64);
     outcome.metric("ready_rss_bytes", ready_rss as f64);
     outcome.metric("messages_per_s", (count * EACH) as f64 / handled.as_secs_f64());
-    outcome.metric("late_p50_ns", late(0.5));
-    outcome.metric("late_p99_ns", late(0.99));
-    outcome.metric("late_max_ns", late(1.0));
+    latency::report(&mut outcome, "late_", "p50 p99 max", &latenesses);
     outcome.metric(memory::PEAK, peak as f64);
     outcome.metric("rss_after_bytes", rss_after as f64);
     outcome.check("tasks that were ready", READY.count(), count);
