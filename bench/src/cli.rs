@@ -51,6 +51,9 @@ enum Command {
     Report {
         /// Directory with the results [default: the newest in the directory of bench]
         results: Option<PathBuf>,
+        /// Directory with the results of another run: the page marks the ratios that differ there
+        #[arg(long, value_name = "DIRECTORY")]
+        again: Option<PathBuf>,
         /// Directory for the page and its figures [default: that with the results]
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
@@ -159,7 +162,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) if run.work.workload == SUITE_NAME => run.measure_suite(),
         Command::Run(run) => run.request().map(|request| measure(&request, run.json)),
-        Command::Report { results, output } => Ok(report_results(results, output)),
+        Command::Report { results, again, output } => Ok(report_results(results, again, output)),
         Command::Compare { before, after } => Ok(compare_results(&before, &after)),
         Command::List => {
             list();
@@ -340,14 +343,19 @@ fn compare_results(before: &Path, after: &Path) -> ExitCode {
     }
 }
 
-fn report_results(from: Option<PathBuf>, output: Option<PathBuf>) -> ExitCode {
-    let write = || -> Result<PathBuf, Box<dyn std::error::Error>> {
+fn report_results(
+    from: Option<PathBuf>,
+    again: Option<PathBuf>,
+    output: Option<PathBuf>,
+) -> ExitCode {
+    let write = move || -> Result<PathBuf, Box<dyn std::error::Error>> {
         let from =
             from.or_else(results::newest_directory).ok_or("no results; `run all` makes them")?;
         let rows = results::read(&from)?;
+        let again = again.map_or_else(|| Ok(Vec::new()), |again| results::read(&again))?;
         let output = output.unwrap_or(from);
         fs::create_dir_all(&output)?;
-        report::write(&rows, &output)?;
+        report::write(&rows, &again, &output)?;
         Ok(output.join(report::PAGE))
     };
     match write() {

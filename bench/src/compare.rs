@@ -36,12 +36,7 @@ pub(crate) fn compare(before: &[Row], after: &[Row]) -> Comparison {
                 let word = if is_worse { "worse" } else { "better" };
                 changes.push(format!("  {name}: {runtime} {factor:.2} times ({word})"));
             }
-            let ratio = |rows: &[Row], row: &Row| {
-                let subject = rows.iter().find(|other| is_beside(other, row))?;
-                factor_of(subject.median(metric)?, row.median(metric)?)
-            };
-            if let (Some(was), Some(is)) = (ratio(before, old), ratio(after, new))
-                && !is_close(is / was)
+            if let Some(Repeated { was, is, differs: true }) = repeated(before, old, after, metric)
             {
                 ratios
                     .push(format!("  {name}: {} ÷ {SUBJECT} {was:.2}, then {is:.2}", old.runtime));
@@ -53,6 +48,25 @@ pub(crate) fn compare(before: &[Row], after: &[Row]) -> Comparison {
     list(&mut text, &format!("medians that differ by more than {percent:.0} %"), &changes);
     list(&mut text, &format!("ratios that differ by more than {percent:.0} %"), &ratios);
     Comparison { text, regressions }
+}
+
+/// A ratio to throng in two runs of the suite.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Repeated {
+    pub(crate) was: f64,
+    pub(crate) is: f64,
+    /// Whether they differ by more than [`TOLERANCE`].
+    pub(crate) differs: bool,
+}
+
+/// Finds the ratio of a row's metric to throng's in both runs; `None` if one of them lacks it.
+pub(crate) fn repeated(before: &[Row], row: &Row, after: &[Row], metric: &str) -> Option<Repeated> {
+    let ratio = |rows: &[Row], row: &Row| {
+        let subject = rows.iter().find(|other| is_beside(other, row))?;
+        factor_of(subject.median(metric)?, row.median(metric)?)
+    };
+    let (was, is) = (ratio(before, row)?, ratio(after, same(after, row)?)?);
+    Some(Repeated { was, is, differs: !is_close(is / was) })
 }
 
 fn list(text: &mut String, title: &str, lines: &[String]) {

@@ -3,12 +3,13 @@
 //! ```text
 //! results ─→ losses ─────────────┐
 //!    │                           ▼
-//!    └─→ plot (an SVG each) ─→ page (sections, tables) ─→ report.html
+//!    └─→ plot, lines (an SVG each) ─→ page (sections, tables) ─→ report.html
 //! ```
 //!
 //! Invariants: a row whose checks failed is named and never plotted. Every figure of the page comes from a
 //! row, except those that sources have published ([`published`]).
 
+mod lines;
 mod losses;
 mod page;
 mod plot;
@@ -32,29 +33,67 @@ struct Measured<'a> {
     unverified: Vec<&'a Row>,
 }
 
-/// Writes `report.html`, and each figure as an SVG of its own, into a directory.
+/// The style of figures: their colours, in a light and a dark form.
+const FIGURE_STYLE: &str = include_str!("report/figure.css");
+
+/// Writes `report.html`, and each figure as an SVG of its own, into a directory. The page marks the ratios
+/// that differ in the rows of another run, `again`, which is empty if there is none.
 ///
 /// # Errors
 /// If a file can not be written.
-pub(crate) fn write(rows: &[Row], directory: &Path) -> io::Result<()> {
+pub(crate) fn write(rows: &[Row], again: &[Row], directory: &Path) -> io::Result<()> {
     let measured = measured(rows);
-    fs::write(directory.join(PAGE), page::page(rows, &measured).into_string())?;
-    for (series, rows) in in_series(&measured, |_| true) {
-        for metric in metrics(&rows) {
-            if let Some(figure) = plot::lines(metric, series.over, &rows) {
-                fs::write(directory.join(format!("{}-{}.svg", series.name, metric.name)), figure)?;
-            }
-        }
-    }
-    for of in &measured {
-        for metric in of.measurement.workload.metrics() {
-            if let Some(figure) = plot::bars(metric, &of.verified) {
-                let file = format!("{}-{}.svg", of.measurement.name, metric.name);
-                fs::write(directory.join(file), figure)?;
-            }
-        }
+    fs::write(directory.join(PAGE), page::page(rows, again, &measured).into_string())?;
+    let of_series = in_series(&measured, |_| true);
+    let of_series = of_series.iter().flat_map(|(series, rows)| figures_over(series, rows));
+    for Figure { name, svg } in of_series.chain(measured.iter().flat_map(figures)) {
+        fs::write(directory.join(format!("{name}.svg")), standing_alone(&svg))?;
     }
     Ok(())
+}
+
+/// A figure and its name, which no other figure of the page has.
+struct Figure {
+    name: String,
+    svg: String,
+}
+
+/// The figures of a measurement: a metric each, then a distribution each.
+fn figures(of: &Measured<'_>) -> Vec<Figure> {
+    let name = of.measurement.name;
+    let order = match of.measurement.group {
+        Group::Tasks => plot::Order::Classes,
+        _ => plot::Order::Rows,
+    };
+    let bars = of.measurement.workload.metrics().filter_map(|metric| {
+        let svg = plot::bars(metric, &of.verified, order)?;
+        Some(Figure { name: format!("{name}-{}", metric.name), svg })
+    });
+    let mut distributions: Vec<&String> =
+        of.verified.iter().flat_map(|row| row.quantiles.keys()).collect();
+    distributions.sort();
+    distributions.dedup();
+    let quantiles = distributions.into_iter().filter_map(|distribution| {
+        let svg = lines::quantiles(distribution, &of.verified)?;
+        Some(Figure { name: format!("{name}-{distribution}"), svg })
+    });
+    bars.chain(quantiles).collect()
+}
+
+/// The figures of a series; empty if it has a single measurement.
+fn figures_over(series: &Series, rows: &[&Row]) -> Vec<Figure> {
+    let of = |metric: Metric| {
+        let svg = lines::series(metric, series.over, rows)?;
+        Some(Figure { name: format!("{}-{}", series.name, metric.name), svg })
+    };
+    metrics(rows).into_iter().filter_map(of).collect()
+}
+
+/// A figure with the style that the page would give it, for use without the page.
+fn standing_alone(svg: &str) -> String {
+    let Some(end) = svg.find('>') else { return svg.to_owned() };
+    let (tag, rest) = svg.split_at(end + 1);
+    format!("{tag}\n<style>\n{FIGURE_STYLE}</style>{rest}")
 }
 
 /// Sorts the rows by measurement, in the order of the suite; leaves out measurements without rows.
@@ -123,7 +162,7 @@ mod tests {
 
     fn written(rows: &[Row]) -> (String, Vec<String>) {
         let directory = tempfile::tempdir().expect("there is room for a directory");
-        write(rows, directory.path()).expect("it can be written");
+        write(rows, &[], directory.path()).expect("it can be written");
         let page = fs::read_to_string(directory.path().join(PAGE)).expect("there is a page");
         let files = fs::read_dir(directory.path()).expect("it is a directory").flatten();
         let mut names: Vec<_> =
@@ -165,13 +204,54 @@ mod tests {
         assert!(names.contains(&"processes-by-count-wall_ns.svg".to_owned()), "{names:?}");
         let article = &page[page.find("id=\"processes-by-count\"").expect("there is one")..];
         let article = &article[..article.find("</article>").expect("it ends")];
-        for color in ["#C85028", "#6E82A0"] {
+        for color in ["#C85028", "#4C78C8"] {
             assert_eq!(article.matches(&format!("stroke=\"{color}\"")).count(), 1, "{article}");
         }
         assert!(article.contains("1,000") && article.contains("5,000"), "{article}");
         // A single measurement makes no line.
         let (page, names) = written(&of("throng")[..1]);
         assert!(!page.contains("processes-by-count") && names.len() == 2, "{names:?}");
+    }
+
+    #[test]
+    fn distributions_are_drawn_as_lines_over_their_quantiles() {
+        let with = |runtime: &str, factor: f64| {
+            let mut row = row(runtime, 1.0, true);
+            let values = (1..=10).map(|at| f64::from(at) * factor).collect();
+            row.quantiles = [("latency".to_owned(), values)].into();
+            row
+        };
+        let (page, names) =
+            written(&[with("throng", 10.0), with("tokio", 20.0), row("go", 2.0, true)]);
+        assert_eq!(names, [PAGE, "ring-latency.svg", "ring-wall_s.svg"]);
+        let figure = &page[page.find("<figure>").expect("there is a figure")..];
+        let figure = &figure[figure.find("latency").expect("it is drawn")..];
+        let figure = &figure[..figure.find("</figure>").expect("it ends")];
+        for text in ["least", "99.99 %", "throng", "tokio"] {
+            assert_eq!(figure.matches(&format!("\n{text}\n")).count(), 1, "{text}: {figure}");
+        }
+        assert!(!figure.contains("\ngo\n"), "{figure}");
+    }
+
+    #[test]
+    fn ratios_that_differ_in_another_run_are_marked() {
+        let rows = [row("throng", 1.0, true), row("tokio", 2.0, true), row("go", 3.0, true)];
+        let again = [row("throng", 2.0, true), row("tokio", 6.0, true), row("go", 6.1, true)];
+        let directory = tempfile::tempdir().expect("there is room for a directory");
+        write(&rows, &again, directory.path()).expect("it can be written");
+        let page = fs::read_to_string(directory.path().join(PAGE)).expect("there is a page");
+        assert!(page.contains("1 of 2 ratios"), "{page}");
+        assert_eq!(page.matches("noisy: 3.00").count(), 1, "{page}");
+        assert!(!written(&rows).0.contains("id=\"again\""));
+    }
+
+    #[test]
+    fn a_figure_in_a_file_has_the_style_of_the_page() {
+        let directory = tempfile::tempdir().expect("there is room for a directory");
+        write(&[row("throng", 1.0, true)], &[], directory.path()).expect("it can be written");
+        let figure = fs::read_to_string(directory.path().join("ring-wall_s.svg"));
+        let figure = figure.expect("there is a figure");
+        assert!(figure.starts_with("<svg ") && figure.contains("prefers-color-scheme: dark"));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::losses::losses;
-use super::{Measured, in_series, metrics, of_group, plot, published};
+use super::{FIGURE_STYLE, Measured, figures, figures_over, in_series, of_group, published};
+use crate::compare::{self, Repeated};
 use crate::row::{Row, SUBJECT};
 use crate::suite::{Group, Series};
 use crate::table::{number, ratio};
-use crate::workloads::Metric;
+use crate::workloads::{self, Metric};
 
 const STYLE: &str = include_str!("report.css");
 
@@ -47,7 +48,8 @@ const TO_COME: &[(&str, &str)] = &[(
 )];
 
 /// Formats the page.
-pub(super) fn page(rows: &[Row], measured: &[Measured<'_>]) -> Markup {
+pub(super) fn page(rows: &[Row], again: &[Row], measured: &[Measured<'_>]) -> Markup {
+    let page = Page { rows, again };
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -55,7 +57,7 @@ pub(super) fn page(rows: &[Row], measured: &[Measured<'_>]) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { "throng beside other runtimes" }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(FIGURE_STYLE)) (PreEscaped(STYLE)) }
             }
             body {
                 main {
@@ -63,15 +65,16 @@ pub(super) fn page(rows: &[Row], measured: &[Measured<'_>]) -> Markup {
                     (origin(rows))
                     (contents(measured))
                     (lost(rows))
+                    (page.repeated())
                     @for (group, title, text) in GROUPS {
                         section id=(group) {
                             h2 { (title) }
                             p { (text) }
                             (published_table(*group, rows))
                             @for (series, rows) in in_series(measured, |of| of.measurement.group == *group) {
-                                (lines(series, &rows))
+                                (lines_over(series, &rows))
                             }
-                            @for of in of_group(measured, *group) { (measurement(of)) }
+                            @for of in of_group(measured, *group) { (page.measurement(of)) }
                         }
                     }
                     @for (title, text) in TO_COME {
@@ -168,52 +171,13 @@ fn published_table(group: Group, rows: &[Row]) -> Markup {
     }
 }
 
-/// The figures of a series; nothing if it has a single measurement.
-fn lines(series: &Series, rows: &[&Row]) -> Markup {
-    let figures =
-        metrics(rows).into_iter().filter_map(|metric| plot::lines(metric, series.over, rows));
-    let figures: Vec<String> = figures.collect();
+fn lines_over(series: &Series, rows: &[&Row]) -> Markup {
+    let figures = figures_over(series, rows);
     html! {
         @if !figures.is_empty() {
             article id=(series.name) {
                 h3 { (series.name) }
-                @for figure in &figures { figure { (PreEscaped(figure)) } }
-            }
-        }
-    }
-}
-
-fn measurement(of: &Measured<'_>) -> Markup {
-    let workload = of.measurement.workload;
-    let any = of.verified.first().or(of.unverified.first());
-    html! {
-        article id=(of.measurement.name) {
-            h3 { (of.measurement.name) }
-            p { (workload.about) "." }
-            @if let Some(row) = any { p.params { (params(row)) } }
-            @for metric in workload.metrics() {
-                @if let Some(figure) = plot::bars(metric, &of.verified) { figure { (PreEscaped(figure)) } }
-            }
-            details {
-                summary { "All figures" }
-                table {
-                    thead { tr {
-                        th { "metric" } th { "runtime" } th { "median" } th { "interval" } th { "÷ throng" }
-                    } }
-                    tbody { @for metric in workload.metrics() {
-                        @for row in &of.verified { (figures(metric, row, &of.verified)) }
-                    } }
-                }
-                table {
-                    thead { tr {
-                        th { "runtime" } th { "version" } th { "class" } th { "threads" } th { "runs" } th { "cores used" }
-                        th { "peak memory, bytes" } th { "instructions per operation" }
-                    } }
-                    tbody { @for row in &of.verified { (usage(row)) } }
-                }
-            }
-            @for row in &of.unverified {
-                p.failed { (row.runtime) ": a check failed, so the row is not shown." }
+                @for figure in figures { figure { (PreEscaped(figure.svg)) } }
             }
         }
     }
@@ -226,20 +190,6 @@ fn params(row: &Row) -> String {
     all.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
-fn figures(metric: Metric, row: &Row, rows: &[&Row]) -> Markup {
-    let subject = rows.iter().find(|row| row.runtime == SUBJECT);
-    let subject = subject.and_then(|row| row.median(metric.name));
-    html! {
-        @if let (Some(median), Some(interval)) = (row.median(metric.name), row.interval(metric.name)) { tr {
-            td { (metric.name) } td { (row.runtime) } td.number { (number(median)) }
-            td.number title=(format!("contains the median with probability {:.3}", interval.confidence)) {
-                (number(interval.low)) "–" (number(interval.high))
-            }
-            td.number { (ratio(median, subject)) }
-        } }
-    }
-}
-
 fn usage(row: &Row) -> Markup {
     let shown = |value: Option<f64>| value.map_or("–".to_owned(), number);
     html! { tr {
@@ -249,6 +199,104 @@ fn usage(row: &Row) -> Markup {
         td.number { (row.runs.len()) } td.number { (shown(row.cores_used)) }
         td.number { (shown(row.max_rss_bytes)) } td.number { (shown(row.instructions_per_op)) }
     } }
+}
+
+/// The rows of the page, and those of another run, which may be none.
+struct Page<'a> {
+    rows: &'a [Row],
+    again: &'a [Row],
+}
+
+impl Page<'_> {
+    fn measurement(&self, of: &Measured<'_>) -> Markup {
+        let workload = of.measurement.workload;
+        let any = of.verified.first().or(of.unverified.first());
+        html! {
+            article id=(of.measurement.name) {
+                h3 { (of.measurement.name) }
+                p { (workload.about) "." }
+                @if let Some(row) = any { p.params { (params(row)) } }
+                @for figure in figures(of) { figure { (PreEscaped(figure.svg)) } }
+                details {
+                    summary { "All figures" }
+                    table {
+                        thead { tr {
+                            th { "metric" } th { "runtime" } th { "median" } th { "interval" } th { "÷ throng" } th {}
+                        } }
+                        tbody { @for metric in workload.metrics() {
+                            @for row in &of.verified { (self.figures_of(metric, row, &of.verified)) }
+                        } }
+                    }
+                    table {
+                        thead { tr {
+                            th { "runtime" } th { "version" } th { "class" } th { "threads" } th { "runs" } th { "cores used" }
+                            th { "peak memory, bytes" } th { "instructions per operation" }
+                        } }
+                        tbody { @for row in &of.verified { (usage(row)) } }
+                    }
+                }
+                @for row in &of.unverified {
+                    p.failed { (row.runtime) ": a check failed, so the row is not shown." }
+                }
+            }
+        }
+    }
+
+    fn figures_of(&self, metric: Metric, row: &Row, rows: &[&Row]) -> Markup {
+        let subject = rows.iter().find(|row| row.runtime == SUBJECT);
+        let subject = subject.and_then(|row| row.median(metric.name));
+        html! {
+            @if let (Some(median), Some(interval)) = (row.median(metric.name), row.interval(metric.name)) { tr {
+                td { (metric.name) } td { (row.runtime) } td.number { (number(median)) }
+                td.number title=(format!("contains the median with probability {:.3}", interval.confidence)) {
+                    (number(interval.low)) "–" (number(interval.high))
+                }
+                td.number { (ratio(median, subject)) }
+                td { @if let Some(again) = self.again(row, metric) { "noisy: " (format!("{:.2}", again.is)) } }
+            } }
+        }
+    }
+
+    /// The ratio of a metric to throng's in both runs, if it differs.
+    fn again(&self, row: &Row, metric: Metric) -> Option<Repeated> {
+        let repeated = compare::repeated(self.rows, row, self.again, metric.name);
+        repeated.filter(|repeated| repeated.differs)
+    }
+
+    /// The ratios that differ in the other run.
+    fn repeated(&self) -> Markup {
+        let (mut all, mut noisy) = (0, Vec::new());
+        for row in self.rows.iter().filter(|row| row.verified) {
+            let workload = workloads::find(&row.workload);
+            for metric in workload.into_iter().flat_map(|workload| workload.metrics()) {
+                let found = compare::repeated(self.rows, row, self.again, metric.name);
+                all += usize::from(found.is_some());
+                noisy.extend(found.filter(|of| of.differs).map(|of| (row, metric, of)));
+            }
+        }
+        html! { @if !self.again.is_empty() {
+            section id="again" {
+                h2 { "The same again" }
+                p {
+                    "The suite was run twice. " (noisy.len()) " of " (all) " ratios to throng differ by more than 15 %; "
+                    "the tables mark them as noisy, with the ratio of the other run."
+                }
+                details {
+                    summary { "Ratios that differ" }
+                    table {
+                        thead { tr {
+                            th { "measurement" } th { "metric" } th { "runtime" } th { "÷ throng" } th { "then" }
+                        } }
+                        tbody { @for (row, metric, of) in &noisy { tr {
+                            td { (row.measurement.as_deref().unwrap_or_default()) } td { (metric.name) }
+                            td { (row.runtime) } td.number { (format!("{:.2}", of.was)) }
+                            td.number { (format!("{:.2}", of.is)) }
+                        } } }
+                    }
+                }
+            }
+        } }
+    }
 }
 
 #[cfg(test)]
