@@ -198,7 +198,15 @@ impl Run {
             peers.extend(workload.all_peers());
         }
         let runs = self.runs.unwrap_or(RUNS);
-        Ok(Request { workload, peers, settings, runs, warms_up: true, measurement: None })
+        Ok(Request {
+            workload,
+            peers,
+            settings,
+            runs,
+            warms_up: true,
+            spares_time: false,
+            measurement: None,
+        })
     }
 
     /// Makes all measurements of the suite that the directory for the results lacks.
@@ -238,6 +246,7 @@ impl Run {
                 settings,
                 runs,
                 warms_up: !self.quick,
+                spares_time: self.runs.is_none(),
                 measurement: Some(measurement.name),
             };
             let rows = harness::measure(&request);

@@ -6,7 +6,9 @@
 
 use std::fmt::Write;
 
-use crate::row::{Row, SUBJECT};
+use serde_json::Value;
+
+use crate::row::{RUNS, Row, SUBJECT};
 
 /// Part by which two medians may differ.
 const TOLERANCE: f64 = 0.15;
@@ -84,8 +86,13 @@ fn same<'a>(rows: &'a [Row], row: &Row) -> Option<&'a Row> {
             && row.verified
             && (&other.measurement, &other.workload) == (&row.measurement, &row.workload)
             && other.runtime == row.runtime
-            && other.params == row.params
+            && own_params(other).eq(own_params(row))
     })
+}
+
+/// The parameters, without the number of runs.
+fn own_params(row: &Row) -> impl Iterator<Item = (&String, &Value)> {
+    row.params.iter().filter(|(name, _)| *name != RUNS)
 }
 
 /// Whether a row is throng's in the same measurement as another runtime's.

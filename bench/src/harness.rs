@@ -29,6 +29,13 @@ pub(crate) const RUNS: u64 = 5;
 /// Share of the machine's time that the hypervisor may take in a run.
 const STEAL_MAX: f64 = 0.02;
 
+/// Seconds that a peer's runs may take together, by the time of its warm-up, where time is spared: a
+/// runtime that takes minutes is so far from the others that its figure need not be exact.
+const SPARED_S: f64 = 20.0;
+
+/// Least number of counted runs where time is spared.
+const RUNS_LEAST: u64 = 2;
+
 /// Number of times that a run is repeated, at most, because the hypervisor took too much time.
 const REPEATS_MAX: u32 = 2;
 
@@ -41,6 +48,8 @@ pub(crate) struct Request {
     pub(crate) runs: u64,
     /// Whether a run of half the size, which does not count, comes first.
     pub(crate) warms_up: bool,
+    /// Whether a peer whose first run takes long has fewer runs.
+    pub(crate) spares_time: bool,
     /// Name of the measurement, if this is one of the suite's.
     pub(crate) measurement: Option<&'static str>,
 }
@@ -86,20 +95,26 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
     half.count = (half.count / 2).max(1);
     let first = if request.warms_up { 0 } else { 1 };
     let progress = progress_bar((request.runs + 1 - first) * request.peers.len() as u64);
-    let mut runs: Vec<PeerRuns> = request.peers.iter().map(|peer| PeerRuns::new(*peer)).collect();
+    let mut runs: Vec<PeerRuns> =
+        request.peers.iter().map(|peer| PeerRuns::new(*peer, request.runs)).collect();
     for round in first..=request.runs {
         for peer_runs in &mut runs {
             let runtime = peer_runs.peer.runtime;
             let name = request.measurement.unwrap_or(request.workload.name);
             progress.set_message(format!("{name} {runtime}"));
-            if !peer_runs.left_out {
+            if !peer_runs.left_out && round <= peer_runs.due {
                 let settings = if round == 0 { &half } else { &request.settings };
                 // A warm-up within a limit is of no use to a run beyond it.
                 let supported = peer_runs.peer.check(request.workload, &request.settings);
                 let ran = supported
                     .and_then(|()| run_undisturbed(&peer_runs.peer, request.workload, settings));
                 match ran {
-                    Ok((line, usage)) => peer_runs.note(line, usage, round > 0),
+                    Ok((line, usage)) => {
+                        if round == 0 && request.spares_time {
+                            peer_runs.due = affordable(request.runs, usage.elapsed_s);
+                        }
+                        peer_runs.note(line, usage, round > 0);
+                    }
                     Err(
                         error @ (RunError::Absent(_)
                         | RunError::NotBuilt
@@ -143,11 +158,20 @@ fn run_undisturbed(
     }
 }
 
+/// The number of counted runs, `runs` at most, of a peer whose warm-up took some seconds.
+fn affordable(runs: u64, warm_up_s: f64) -> u64 {
+    // The conversion saturates.
+    let number = (SPARED_S / warm_up_s) as u64;
+    number.clamp(RUNS_LEAST.min(runs), runs)
+}
+
 /// The runs of a peer so far.
 struct PeerRuns {
     peer: Peer,
     /// Whether the peer cannot run: it is absent or does not support a setting's value.
     left_out: bool,
+    /// Number of counted runs that it is to have.
+    due: u64,
     /// The line of the latest run, which has the version and the number of workers.
     latest: Option<Line>,
     /// Instructions of the warm-up.
@@ -157,10 +181,11 @@ struct PeerRuns {
 }
 
 impl PeerRuns {
-    fn new(peer: Peer) -> Self {
+    fn new(peer: Peer, due: u64) -> Self {
         Self {
             peer,
             left_out: false,
+            due,
             latest: None,
             warm_up: None,
             counted: Vec::new(),
@@ -291,6 +316,13 @@ mod tests {
         assert_eq!(per_op(Some(1000.0), Some(4000.0), 0.0), None);
         assert_eq!(per_op(Some(1000.0), Some(900.0), 100.0), None);
         assert_eq!(per_op(None, Some(900.0), 100.0), None);
+    }
+
+    #[test]
+    fn a_slow_peer_has_fewer_runs() {
+        let runs = [0.0, 0.1, 4.0, 5.0, 7.0, 30.0].map(|warm_up_s| affordable(5, warm_up_s));
+        assert_eq!(runs, [5, 5, 5, 4, 2, 2]);
+        assert_eq!([affordable(1, 60.0), affordable(3, 60.0), affordable(3, 6.0)], [1, 2, 3]);
     }
 
     #[test]

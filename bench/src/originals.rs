@@ -65,8 +65,15 @@ mod tests {
         };
         let settings = Settings::new(1_000_000, 1, workload.keys);
         let peers = workload.peers.to_vec();
-        let request =
-            Request { workload, peers, settings, runs: 1, warms_up: true, measurement: None };
+        let request = Request {
+            workload,
+            peers,
+            settings,
+            runs: 1,
+            warms_up: true,
+            spares_time: false,
+            measurement: None,
+        };
         let text = lines(&request, std::slice::from_ref(&row));
         let printed = "Process spawn time: 2.2530 [µs], wall time: 2.9510 [µs]\nTotal time: 2253 [ms], \
                        wall time: 2951 [ms]\n";

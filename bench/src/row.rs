@@ -53,6 +53,9 @@ pub(crate) struct Interval {
     pub(crate) confidence: f64,
 }
 
+/// The parameter with the number of counted runs, on which the figures do not depend otherwise.
+pub(crate) const RUNS: &str = "runs";
+
 /// The probability that an interval aims at.
 const CONFIDENCE: f64 = 0.95;
 
@@ -113,8 +116,9 @@ impl Row {
 /// Formats a run: its metrics and its use of the machine.
 fn run(run: &CountedRun) -> Map<String, Value> {
     let mut fields = run.metrics.clone();
-    let Usage { cpu_s, cores_used, steal, max_rss_bytes, instructions } = run.usage;
+    let Usage { elapsed_s, cpu_s, cores_used, steal, max_rss_bytes, instructions } = run.usage;
     for (name, value) in [
+        ("elapsed_s", Some(elapsed_s)),
         ("cpu_s", cpu_s),
         ("cores_used", cores_used),
         ("steal", steal),
@@ -131,7 +135,7 @@ pub(crate) fn params(request: &Request, row: &harness::Row) -> Map<String, Value
     let mut params = Map::new();
     params.insert("count".to_owned(), request.settings.count.into());
     params.insert("workers".to_owned(), row.workers.into());
-    params.insert("runs".to_owned(), request.runs.into());
+    params.insert(RUNS.to_owned(), row.runs.len().into());
     let keys = row.peer.keys(&request.settings);
     params.extend(keys.map(|(key, value)| (key.to_owned(), value.into())));
     params

@@ -176,6 +176,9 @@ pub(crate) const SUITE: &[Measurement] = &[
         .unhurried(),
     of("churn", Processes, &churn::WORKLOAD, 20_000).quick_with(&[("warmup", "1000")]),
     of("churn-1", Processes, &churn::WORKLOAD, 0).alone(),
+    of("churn-mimalloc", Processes, &churn::WORKLOAD, 0)
+        .with(&[("allocator", "mimalloc")])
+        .unhurried(),
     of("sleep-1", Tasks, &sleep::WORKLOAD, 0)
         .part_of(&SLEEPING, 1)
         .with(&[("seconds", "2")])
@@ -215,12 +218,18 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("store-scan", Store, &store_scan::WORKLOAD, 20_000),
     of("send", Messages, &send::WORKLOAD, 200_000),
     of("send-1", Messages, &send::WORKLOAD, 0).alone(),
+    of("send-mimalloc", Messages, &send::WORKLOAD, 0)
+        .with(&[("allocator", "mimalloc")])
+        .unhurried(),
     of("send-100-senders", Messages, &send::WORKLOAD, 200_000).with(&[("senders", "100")]),
     of("call", Shapes, &call::WORKLOAD, 50_000).quick_with(&[("samples", "1000")]),
     of("call-1", Shapes, &call::WORKLOAD, 0).alone(),
     of("call-1m-callees", Shapes, &call::WORKLOAD, 0).with(&[("callees", "1000000")]).unhurried(),
     of("calls", Shapes, &calls::WORKLOAD, 50_000).quick_with(&[("samples", "1000")]),
     of("calls-1", Shapes, &calls::WORKLOAD, 0).alone(),
+    of("calls-mimalloc", Shapes, &calls::WORKLOAD, 0)
+        .with(&[("allocator", "mimalloc")])
+        .unhurried(),
     of("calls-64-to-1", Shapes, &calls::WORKLOAD, 50_000)
         .with(&[("callers", "64"), ("callees", "1")])
         .quick_with(&[("samples", "1000")]),

@@ -140,8 +140,15 @@ mod tests {
             failures: Vec::new(),
         });
         let rows: Vec<Row> = rows.collect();
-        let request =
-            Request { workload, peers, settings, runs: 1, warms_up: true, measurement: None };
+        let request = Request {
+            workload,
+            peers,
+            settings,
+            runs: 1,
+            warms_up: true,
+            spares_time: false,
+            measurement: None,
+        };
         let table = table(&request, &rows);
         let of = |name| table.lines().rfind(|line| line.contains(name)).map(str::trim_end);
         assert!(of(" throng ").is_some_and(|line| line.ends_with("1.00")), "{table}");

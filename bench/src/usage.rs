@@ -22,6 +22,7 @@ const PEAK_TOLERANCE_FOREIGN_BYTES: f64 = 8.0 * 1024.0 * 1024.0;
 /// A run's use of the machine. A value is absent where the system does not tell it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
+    pub(crate) elapsed_s: f64,
     /// Processor time of the run's process, in seconds.
     pub(crate) cpu_s: Option<f64>,
     /// Processor time divided by the time that the run took.
@@ -64,6 +65,7 @@ impl Meter {
             after.stolen.saturating_sub(before.stolen) as f64 / all as f64
         });
         Usage {
+            elapsed_s: elapsed,
             cpu_s: Some(cpu_s),
             cores_used: Some(cpu_s / elapsed),
             steal,

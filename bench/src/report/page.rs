@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::losses::losses;
 use super::{FIGURE_STYLE, Measured, figures, figures_over, in_series, of_group, published};
 use crate::compare::{self, Repeated};
-use crate::row::{Row, SUBJECT};
+use crate::row::{RUNS, Row, SUBJECT};
 use crate::suite::{Group, Series};
 use crate::table::{number, ratio};
 use crate::workloads::{self, Metric};
@@ -185,7 +185,7 @@ fn lines_over(series: &Series, rows: &[&Row]) -> Markup {
 
 /// The parameters that all runtimes have in common.
 fn params(row: &Row) -> String {
-    let own = |name: &&String| !["workers", "runs", "allocator"].contains(&name.as_str());
+    let own = |name: &&String| !["workers", RUNS, "allocator"].contains(&name.as_str());
     let all = row.params.iter().filter(|(name, _)| own(name));
     all.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
 }
