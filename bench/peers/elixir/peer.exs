@@ -170,10 +170,13 @@ defmodule Calls do
     if GenServer.call(callee, value, time_limit) == value + 1, do: 1, else: 0
   end
 
+  # The probabilities of the quantiles that a run reports of each distribution.
+  @probabilities [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0]
+
   def percentiles(latencies) do
     sorted = latencies |> Enum.sort() |> List.to_tuple()
     at = fn quantile -> elem(sorted, max(1, ceil(quantile * tuple_size(sorted))) - 1) end
-    [p50_ns: at.(0.5), p99_ns: at.(0.99)]
+    [p50_ns: at.(0.5), p99_ns: at.(0.99), latency: Enum.map(@probabilities, at)]
   end
 
   defp start_callees(count) do
@@ -775,12 +778,16 @@ defmodule Peer do
   end
 
   defp line(metrics, checks) do
+    # A list has the quantiles of a distribution.
+    {quantiles, metrics} = Enum.split_with(metrics, fn {_, value} -> is_list(value) end)
     fields = for {name, value} <- metrics, do: ~s("#{name}":#{decimal(value)})
+    lists = for {name, values} <- quantiles, do: ~s("#{name}":[#{Enum.map_join(values, ",", &decimal/1)}])
     failures = for {what, found, due} <- checks, found != due, do: ~s("#{what}: #{found} instead of #{due}")
     version = "Elixir #{System.version()}, OTP #{System.otp_release()}"
 
     ~s({"version":"#{version}","workers":#{System.schedulers_online()},) <>
-      ~s("metrics":{#{Enum.join(fields, ",")}},"failures":[#{Enum.join(failures, ",")}]})
+      ~s("metrics":{#{Enum.join(fields, ",")}},"failures":[#{Enum.join(failures, ",")}],) <>
+      ~s("quantiles":{#{Enum.join(lists, ",")}}})
   end
 
   defp decimal(value), do: :erlang.float_to_binary(value / 1, decimals: 6)

@@ -120,7 +120,19 @@ func (given settings) numbers(keys ...string) ([]uint64, error) {
 
 // outcome collects metrics and failed checks.
 type outcome struct {
-	metrics, failures []string
+	metrics, failures, quantiles []string
+}
+
+// probabilities are those of the quantiles that a run reports of each distribution.
+var probabilities = []float64{0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1}
+
+// distribution records the values that at returns for all probabilities.
+func (result *outcome) distribution(name string, at func(probability float64) float64) {
+	values := make([]string, len(probabilities))
+	for i, probability := range probabilities {
+		values[i] = fmt.Sprintf("%.6f", at(probability))
+	}
+	result.quantiles = append(result.quantiles, fmt.Sprintf("%q:[%s]", name, strings.Join(values, ",")))
 }
 
 // metric records a measured value, which is printed as a float.
@@ -138,6 +150,7 @@ func (result *outcome) check(what string, found, expected uint64) {
 
 func (result *outcome) line() string {
 	version := "Go " + strings.TrimPrefix(runtime.Version(), "go")
-	return fmt.Sprintf(`{"version":%q,"workers":%d,"metrics":{%s},"failures":[%s]}`, version,
-		runtime.GOMAXPROCS(0), strings.Join(result.metrics, ","), strings.Join(result.failures, ","))
+	return fmt.Sprintf(`{"version":%q,"workers":%d,"metrics":{%s},"failures":[%s],"quantiles":{%s}}`,
+		version, runtime.GOMAXPROCS(0), strings.Join(result.metrics, ","),
+		strings.Join(result.failures, ","), strings.Join(result.quantiles, ","))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"math/bits"
 	"sort"
 	"time"
@@ -209,14 +210,18 @@ func (p *pick) index() uint64 {
 // percentiles records those of latencies in nanoseconds.
 func percentiles(latencies []int64, result *outcome) {
 	sort.Slice(latencies, func(i, j int) bool { return latencies[i] < latencies[j] })
-	for _, at := range []struct {
-		name    string
-		percent int
-	}{{"p50_ns", 50}, {"p99_ns", 99}} {
-		latency := int64(0)
-		if len(latencies) > 0 {
-			latency = latencies[(len(latencies)*at.percent+99)/100-1]
+	at := func(probability float64) float64 {
+		if len(latencies) == 0 {
+			return 0
 		}
-		result.metric(at.name, float64(latency))
+		return float64(latencies[rank(probability, len(latencies))])
 	}
+	result.metric("p50_ns", at(0.5))
+	result.metric("p99_ns", at(0.99))
+	result.distribution("latency", at)
+}
+
+// rank returns the index of a quantile among sorted values.
+func rank(probability float64, values int) int {
+	return max(1, int(math.Ceil(probability*float64(values)))) - 1
 }

@@ -180,8 +180,9 @@ func keyFor(index, count uint64) uint64 {
 // lateness records the percentiles of numbers of microseconds.
 func lateness(late []uint32, result *outcome) {
 	sort.Slice(late, func(i, j int) bool { return late[i] < late[j] })
-	at := func(percent int) float64 { return 1000 * float64(late[(len(late)*percent+99)/100-1]) }
-	result.metric("late_p50_ns", at(50))
-	result.metric("late_p99_ns", at(99))
-	result.metric("late_max_ns", at(100))
+	at := func(probability float64) float64 { return 1000 * float64(late[rank(probability, len(late))]) }
+	result.metric("late_p50_ns", at(0.5))
+	result.metric("late_p99_ns", at(0.99))
+	result.metric("late_max_ns", at(1))
+	result.distribution("late", at)
 }

@@ -3,6 +3,9 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.DoubleUnaryOperator;
+import java.util.stream.Collectors;
+import java.util.stream.DoubleStream;
 
 /**
  * The Java peer: virtual threads, or with THREADS=platform in the environment, platform threads.
@@ -65,6 +68,9 @@ final class Peer {
     private final Map<String, String> settings = new HashMap<>();
     private final List<String> metrics = new ArrayList<>();
     private final List<String> failures = new ArrayList<>();
+    private final List<String> quantiles = new ArrayList<>();
+    /** The probabilities of the quantiles that a run reports of each distribution. */
+    private static final double[] PROBABILITIES = {0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1};
 
     public static void main(String[] arguments) throws Exception {
         Peer peer = new Peer(arguments);
@@ -149,6 +155,13 @@ final class Peer {
         metrics.add('"' + name + "\":" + value);
     }
 
+    /** Records the values of a distribution at all probabilities. */
+    void distribution(String name, DoubleUnaryOperator at) {
+        String values = DoubleStream.of(PROBABILITIES).map(at).mapToObj(Double::toString)
+            .collect(Collectors.joining(","));
+        quantiles.add('"' + name + "\":[" + values + ']');
+    }
+
     /** Records a failure unless the found number is the expected one. */
     void check(String name, long found, long expected) {
         if (found != expected) {
@@ -160,7 +173,8 @@ final class Peer {
         return "{\"version\":\"Java " + System.getProperty("java.version")
             + "\",\"workers\":" + Processes.workers((int) setting("workers"))
             + ",\"metrics\":{" + String.join(",", metrics)
-            + "},\"failures\":[" + String.join(",", failures) + "]}";
+            + "},\"failures\":[" + String.join(",", failures)
+            + "],\"quantiles\":{" + String.join(",", quantiles) + "}}";
     }
 
     /** 0 + 1 + … + (count − 1). */

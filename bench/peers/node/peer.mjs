@@ -38,15 +38,24 @@ import { spawn } from './spawn.mjs';
 
 const workloads = { spawn, send, call, calls, churn, sleep, pairs, ring, fan, burst, skynet };
 
+/** The probabilities of the quantiles that a run reports of each distribution. */
+const PROBABILITIES = [0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1];
+
 /** The metrics of a run, and the checks that failed. */
 class Outcome {
   metrics = [];
   failures = [];
+  quantiles = {};
 
   /** Records a measured value, in the metric's unit. */
   metric(name, value) {
     // A float has a point, also if its value is whole.
     this.metrics.push(`"${name}":${value.toFixed(6)}`);
+  }
+
+  /** Records the values of a distribution at all probabilities. */
+  distribution(name, at) {
+    this.quantiles[name] = PROBABILITIES.map(at);
   }
 
   /** Records a failure unless the found number is the expected one. */
@@ -70,6 +79,6 @@ const outcome = new Outcome();
 await workloads[workload](settings, outcome);
 const version = globalThis.Bun ? `Bun ${Bun.version}` : `Node ${process.versions.node}`;
 console.log(`{"version":"${version}","workers":1,"metrics":{${outcome.metrics.join(',')}},` +
-  `"failures":${JSON.stringify(outcome.failures)}}`);
+  `"failures":${JSON.stringify(outcome.failures)},"quantiles":${JSON.stringify(outcome.quantiles)}}`);
 // A process that waits for a message keeps nothing alive, but a timer of the tally might.
 process.exit(0);

@@ -94,5 +94,10 @@ async def _sample(callee, values, latencies):
 
 def _percentiles(latencies, outcome):
     latencies.sort()
-    for name, quantile in (("p50_ns", 0.5), ("p99_ns", 0.99)):
-        outcome.metric(name, latencies[max(1, math.ceil(quantile * len(latencies))) - 1])
+
+    def at(probability):
+        return latencies[max(1, math.ceil(probability * len(latencies))) - 1]
+
+    outcome.metric("p50_ns", at(0.5))
+    outcome.metric("p99_ns", at(0.99))
+    outcome.distribution("latency", at)

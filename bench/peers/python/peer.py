@@ -61,16 +61,25 @@ WORKLOADS = {
 }
 
 
+# The probabilities of the quantiles that a run reports of each distribution.
+PROBABILITIES = (0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1)
+
+
 class Outcome:
     """The metrics of a run, and the checks that failed."""
 
     def __init__(self):
         self.metrics = {}
         self.failures = []
+        self.quantiles = {}
 
     def metric(self, name, value):
         """Records a measured value, in the metric's unit."""
         self.metrics[name] = float(value)
+
+    def distribution(self, name, at):
+        """Records the values of a distribution at all probabilities."""
+        self.quantiles[name] = [float(at(probability)) for probability in PROBABILITIES]
 
     def check(self, name, found, expected):
         """Records a failure unless the found number is the expected one."""
@@ -104,7 +113,13 @@ def main():
         version += f", uvloop {uvloop.__version__}"
     outcome = Outcome()
     loop.run_until_complete(WORKLOADS[workload](settings, outcome))
-    line = {"version": version, "workers": 1, "metrics": outcome.metrics, "failures": outcome.failures}
+    line = {
+        "version": version,
+        "workers": 1,
+        "metrics": outcome.metrics,
+        "failures": outcome.failures,
+        "quantiles": outcome.quantiles,
+    }
     print(json.dumps(line), flush=True)
     # Processes that still wait for a message are not torn down one by one.
     os._exit(0)
