@@ -258,7 +258,7 @@ mod tests {
             Step::NeedsOrPip { check: &["true"], pip: &["never-asked-for"] },
             Step::Pip(&["some-wheel"]),
             Step::Npm(&["some-package", "other"]),
-            Step::Build(&["cp", "{source}/bench.escript", "{target}/copy"]),
+            Step::Build(&["cp", "{source}/build.sh", "{target}/copy"]),
         ],
         variants: &[Variant {
             row: "unheard-of",
@@ -279,7 +279,7 @@ mod tests {
             format!("python3 -m venv {target}/venv"),
             format!("{target}/venv/bin/python -m pip install --quiet --no-input some-wheel"),
             format!("npm install --no-audit --no-fund --prefix {target} some-package other"),
-            format!("cp {}/bench.escript {target}/copy", UNHEARD_OF.source().to_string_lossy()),
+            format!("cp {}/build.sh {target}/copy", UNHEARD_OF.source().to_string_lossy()),
         ];
         assert_eq!(commands, expected);
         let marks: Vec<_> = actions.iter().filter_map(|action| action.mark.as_ref()).collect();

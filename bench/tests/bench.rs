@@ -632,23 +632,23 @@ fn an_absent_runtime_is_named_and_does_no_harm() {
     assert!(stderr(&output).contains("erlang: absent"), "{}", stderr(&output));
 }
 
-/// Runs `send` with a shell script in place of Erlang's interpreter.
+/// Runs `send` with a shell script in place of Elixir's interpreter.
 #[cfg(unix)]
-fn send_with_fake_erlang(script: &str) -> Output {
-    with_fake_erlang("send", script)
+fn send_with_fake_elixir(script: &str) -> Output {
+    with_fake_elixir("send", script)
 }
 
-/// Runs a workload with a shell script in place of Erlang's interpreter.
+/// Runs a workload with a shell script in place of Elixir's interpreter.
 #[cfg(unix)]
-fn with_fake_erlang(workload: &str, script: &str) -> Output {
+fn with_fake_elixir(workload: &str, script: &str) -> Output {
     use std::os::unix::fs::PermissionsExt;
 
     let directory = tempfile::tempdir().expect("there is room for a directory");
-    let interpreter = directory.path().join("escript");
+    let interpreter = directory.path().join("elixir");
     std::fs::write(&interpreter, format!("#!/bin/sh\n{script}\n")).expect("there is room");
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&interpreter, executable).expect("the file is ours");
-    run_with_path(workload, "erlang", directory.path())
+    run_with_path(workload, "elixir", directory.path())
 }
 
 #[cfg(unix)]
@@ -661,10 +661,10 @@ fn line(send_ns: f64, failures: &str) -> String {
 #[cfg(unix)]
 #[test]
 fn a_peer_in_another_language_is_a_peer_like_any() {
-    let output = send_with_fake_erlang(&line(7.0, ""));
+    let output = send_with_fake_elixir(&line(7.0, ""));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let row = &json_rows(&output)[0];
-    assert_eq!(row["runtime"], "erlang");
+    assert_eq!(row["runtime"], "elixir");
     assert_eq!(row["verified"], true);
     assert_eq!(row["metrics"]["send_ns"]["median"], 7.0);
     assert!(row["params"].get("allocator").is_none(), "it is not this program's");
@@ -673,7 +673,7 @@ fn a_peer_in_another_language_is_a_peer_like_any() {
 #[cfg(unix)]
 #[test]
 fn a_failed_verification_is_reported_and_fails() {
-    let output = send_with_fake_erlang(&line(7.0, r#""the sum received: 1 instead of 2""#));
+    let output = send_with_fake_elixir(&line(7.0, r#""the sum received: 1 instead of 2""#));
     assert_eq!(status(&output), 1);
     assert_eq!(json_rows(&output)[0]["verified"], false);
     assert!(stderr(&output).contains("the sum received: 1 instead of 2"), "{}", stderr(&output));
@@ -683,7 +683,7 @@ fn a_failed_verification_is_reported_and_fails() {
 #[test]
 fn a_peer_that_crashes_or_prints_no_result_is_not_verified() {
     for script in ["exit 3", "echo hello", "true"] {
-        let output = send_with_fake_erlang(script);
+        let output = send_with_fake_elixir(script);
         assert_eq!(status(&output), 1, "{script}");
         let row = &json_rows(&output)[0];
         assert_eq!(row["verified"], false, "{script}");
@@ -698,7 +698,7 @@ fn a_peer_that_misstates_its_peak_memory_is_not_verified() {
         let line = format!(
             r#"echo '{{"version":"0","workers":1,"metrics":{{"peak_rss_bytes":{peak},"finished_s":1.0}},"failures":[]}}'"#
         );
-        let output = with_fake_erlang("sleep", &line);
+        let output = with_fake_elixir("sleep", &line);
         assert_eq!(json_rows(&output)[0]["verified"], verified, "{}", stderr(&output));
         assert_eq!(stderr(&output).contains("peak memory: "), !verified, "{}", stderr(&output));
     }

@@ -139,8 +139,8 @@ fn built(name: &str) -> PathBuf {
 }
 
 #[test]
-fn erlang_does_the_same_work_where_it_is_installed() {
-    if is_installed("erl", "-version") {
+fn erlang_does_the_same_work_where_it_is_set_up() {
+    if is_set_up("erlang") {
         let names = &["erlang", "erlang-tuned"];
         let rows = Rows { names, class: "isolated process", without: &[], workers: None };
         rows.check_work(&["2"], |_| {});

@@ -3,7 +3,7 @@
 # A service is a GenServer and a call is GenServer.call, with the monitor and the deadline that it has;
 # the tree of `skynet` consists of tasks; the other shapes are processes that receive, started by spawn or
 # spawn_link. These are the means of the documentation of GenServer, Task and Process. The shapes follow
-# bench/peers/erlang.escript, step by step; what differs in a figure is the price of the behaviours.
+# bench/peers/erlang, step by step; what differs in a figure is the price of the behaviours.
 #
 # Class: isolated processes, each with a heap of its own, preempted by reductions.
 #

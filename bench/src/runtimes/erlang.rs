@@ -1,4 +1,4 @@
-//! Erlang/OTP, in the release that `escript` starts; a process is an Erlang process. The row
+//! Erlang/OTP, in the release that `erl` starts; a process is an Erlang process. The row
 //! `erlang-tuned` runs the emulator as operators of busy nodes often do: a scheduler without work sleeps
 //! at once, and a receiver keeps its queue of messages off its heap.
 
@@ -12,10 +12,10 @@ pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
     name: "erlang",
     folder: "erlang",
     workloads: &[SHAPES, FAIRNESS, SOURCES],
-    setup: &[Step::Needs {
-        check: &["erl", "-noshell", "-eval", "halt()."],
-        apt: &["erlang-base"],
-    }],
+    setup: &[
+        Step::Needs { check: &["erl", "-noshell", "-eval", "halt()."], apt: &["erlang-base"] },
+        Step::Build(&["sh", "{source}/build.sh", "{target}"]),
+    ],
     variants: &[ROW, Variant { row: "erlang-tuned", options: tuned, ..ROW }],
 };
 
@@ -25,7 +25,8 @@ const ROW: Variant = Variant {
     class: Class::IsolatedProcess,
     without: &[],
     limits: &[],
-    command: &["escript", "{source}/bench.escript"],
+    // All after `-extra` are the peer's arguments.
+    command: &["erl", "-noinput", "-pa", "{target}/ebin", "-s", "bench", "main", "-extra"],
     options: default,
 };
 
@@ -37,7 +38,7 @@ pub(super) fn default(command: &mut Command, load: Load) {
 /// Sets the emulator's flags for a busy node, and asks for queues off the heaps.
 pub(super) fn tuned(command: &mut Command, load: Load) {
     command.env("ERL_FLAGS", flags(load) + " +sbwt none +sbwtdcpu none +sbwtdio none");
-    // The script reads this variable, and starts receivers accordingly.
+    // The peer reads this variable, and starts receivers accordingly.
     command.env("MESSAGE_QUEUE_DATA", "off_heap");
 }
 
