@@ -47,7 +47,17 @@ module("ring") -> bench_relay;
 module("fan") -> bench_collector;
 module("burst") -> bench_collector;
 module("fairness") -> bench_fairness;
-module("skynet") -> bench_skynet.
+module("skynet") -> bench_skynet;
+module("chameneos") -> savina_chameneos;
+module("big") -> savina_big;
+module("dictionary") -> savina_dictionary;
+module("buffer") -> savina_buffer;
+module("philosophers") -> savina_philosophers;
+module("barber") -> savina_barber;
+module("smokers") -> savina_smokers;
+module("banking") -> savina_banking;
+module("sieve") -> savina_sieve;
+module("queens") -> savina_queens.
 
 settings(["--count", N | Rest], Settings) -> settings(Rest, Settings#{count => list_to_integer(N)});
 settings(["--workers", W | Rest], Settings) -> settings(Rest, Settings#{workers => list_to_integer(W)});
