@@ -3,9 +3,10 @@
 //! A workload's file holds its definition and everything that must be the same for every runtime:
 //! the order of work, the clocks and the checks. Each file below it, or below `service` for the
 //! workloads that call services, implements the steps on a runtime. A [shape](shape::Shape) needs no
-//! file per runtime: it is written in terms of services, receivers and clients. To add a workload,
-//! add its file, a file per runtime unless it is a shape, and a line in [`ALL`].
+//! file per runtime: it is written in terms of services, receivers, actors and clients. To add a
+//! workload, add its file, a file per runtime unless it is a shape, and a line in [`ALL`].
 
+mod actor;
 pub(crate) mod burst;
 pub(crate) mod call;
 pub(crate) mod calls;
@@ -24,6 +25,7 @@ mod receiver;
 pub(crate) mod records;
 mod relay;
 pub(crate) mod ring;
+pub(crate) mod savina;
 pub(crate) mod send;
 mod service;
 mod shape;
@@ -101,6 +103,16 @@ pub(crate) const ALL: &[&Workload] = &[
     &fairness::WORKLOAD,
     &skynet::WORKLOAD,
     &children::WORKLOAD,
+    &savina::chameneos::WORKLOAD,
+    &savina::big::WORKLOAD,
+    &savina::dictionary::WORKLOAD,
+    &savina::buffer::WORKLOAD,
+    &savina::philosophers::WORKLOAD,
+    &savina::barber::WORKLOAD,
+    &savina::smokers::WORKLOAD,
+    &savina::banking::WORKLOAD,
+    &savina::sieve::WORKLOAD,
+    &savina::queens::WORKLOAD,
     &store_mega::WORKLOAD,
     &store_put::WORKLOAD,
     &store_get::WORKLOAD,

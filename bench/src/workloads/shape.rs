@@ -1,8 +1,9 @@
-//! A shape: a workload that is written once for all hosts, in terms of services, receivers and
+//! A shape: a workload that is written once for all hosts, in terms of services, receivers, actors and
 //! clients, and so needs no file per runtime.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::actor::ActorHost;
 use super::receiver::ReceiverHost;
 use super::service::Host;
 use super::service::actix::Actix;
@@ -28,7 +29,7 @@ pub(super) trait Shape {
 }
 
 /// A runtime's means to run shapes.
-pub(super) trait ShapeHost: Host + ReceiverHost + Clone {
+pub(super) trait ShapeHost: Host + ReceiverHost + ActorHost + Clone {
     /// Runs a client: a future in a process of its own, in a single turn where there are turns.
     fn run(
         &self,

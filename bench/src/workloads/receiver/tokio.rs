@@ -3,7 +3,7 @@
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use super::super::service::tokio::{Take, Tokio};
+use super::super::service::tokio::{Next, Take, Tokio};
 use super::{Receiver, ReceiverHost};
 
 impl<T: Take> ReceiverHost for Tokio<T> {
@@ -20,7 +20,7 @@ impl<T: Take> ReceiverHost for Tokio<T> {
             let mut receiver = make(index, &mailboxes);
             tokio::spawn(T::take_all(inbox, move |value| {
                 receiver.receive(value);
-                receiver.latch()
+                receiver.latch().map_or(Next::Message, Next::Latch)
             }));
         }
         mailboxes

@@ -11,13 +11,23 @@ use super::{Host, Service};
 #[derive(Clone)]
 pub(in super::super) struct Tokio<T>(pub(in super::super) T);
 
+/// The step of a task that follows a message.
+#[derive(Clone, Copy)]
+pub(in super::super) enum Next {
+    /// Take the next message.
+    Message,
+    /// Take the next message when the latch is open.
+    Latch(&'static Latch),
+    /// End the task.
+    Stop,
+}
+
 /// A way to take messages out of a channel.
 pub(in super::super) trait Take: Clone + Send + Sync + 'static {
-    /// Passes each message to `handle` until no sender is left, and after each waits at the latch that
-    /// `handle` returned, if any.
+    /// Passes each message to `handle`, until no sender is left or `handle` ends the task.
     fn take_all<M: Send + 'static>(
         inbox: UnboundedReceiver<M>,
-        handle: impl FnMut(M) -> Option<&'static Latch> + Send,
+        handle: impl FnMut(M) -> Next + Send,
     ) -> impl Future<Output = ()> + Send;
 }
 
@@ -28,11 +38,13 @@ pub(in super::super) struct Recv;
 impl Take for Recv {
     async fn take_all<M: Send + 'static>(
         mut inbox: UnboundedReceiver<M>,
-        mut handle: impl FnMut(M) -> Option<&'static Latch> + Send,
+        mut handle: impl FnMut(M) -> Next + Send,
     ) {
         while let Some(message) = inbox.recv().await {
-            if let Some(latch) = handle(message) {
-                latch.wait().await;
+            match handle(message) {
+                Next::Message => {}
+                Next::Latch(latch) => latch.wait().await,
+                Next::Stop => return,
             }
         }
     }
@@ -50,13 +62,15 @@ impl RecvMany {
 impl Take for RecvMany {
     async fn take_all<M: Send + 'static>(
         mut inbox: UnboundedReceiver<M>,
-        mut handle: impl FnMut(M) -> Option<&'static Latch> + Send,
+        mut handle: impl FnMut(M) -> Next + Send,
     ) {
         let mut messages = Vec::new();
         while inbox.recv_many(&mut messages, Self::LIMIT).await > 0 {
             for message in messages.drain(..) {
-                if let Some(latch) = handle(message) {
-                    latch.wait().await;
+                match handle(message) {
+                    Next::Message => {}
+                    Next::Latch(latch) => latch.wait().await,
+                    Next::Stop => return,
                 }
             }
         }
@@ -77,7 +91,7 @@ impl<T: Take> Host for Tokio<T> {
             // If the caller has given up, the reply is dropped, and the caller counts it as
             // missing.
             let _ = request.reply.send(service.reply(request.value));
-            None
+            Next::Message
         }));
         mailbox
     }
