@@ -9,8 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-const PACKAGES: [&str; 10] =
-    ["throng", "tokio", "axum", "actix", "kameo", "ractor", "tellus", "heed", "redb", "fjall"];
+const PACKAGES: [&str; 11] = [
+    "throng", "tokio", "axum", "smol", "actix", "kameo", "ractor", "tellus", "heed", "redb",
+    "fjall",
+];
 
 /// The files of the program besides the lock file.
 const SOURCES: [&str; 5] = [

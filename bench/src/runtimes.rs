@@ -10,6 +10,7 @@ pub(crate) mod kameo;
 pub(crate) mod node;
 pub(crate) mod python;
 pub(crate) mod ractor;
+pub(crate) mod smol;
 pub(crate) mod tellus;
 pub(crate) mod throng;
 pub(crate) mod tokio;

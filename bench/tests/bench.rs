@@ -5,14 +5,16 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const IN_THIS_PROGRAM: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
+const IN_THIS_PROGRAM: [&str; 7] =
+    ["throng", "tokio", "smol", "actix", "kameo", "ractor", "tellus"];
 const SHAPED: [&str; 7] =
     ["throng", "tokio", "tokio-recv-many", "tokio-current-thread", "actix", "kameo", "ractor"];
-const SHAPED_INSIDE: [&str; 8] = [
+const SHAPED_INSIDE: [&str; 9] = [
     "throng",
     "tokio",
     "tokio-recv-many",
     "tokio-current-thread",
+    "smol",
     "actix",
     "actix-arbiters",
     "kameo",
@@ -132,7 +134,7 @@ fn check_runs(row: &Value, metrics: &[(&str, &str)]) {
 
 #[test]
 fn processes_is_verified_on_each_runtime_up_to_the_maximum() {
-    let runtimes = ["throng", "tokio", "actix"];
+    let runtimes = ["throng", "tokio", "smol", "actix"];
     let metrics = [("wall_ns", "ns"), ("cpu_ns", "ns")];
     for workers in ["1", "2"] {
         check_on(&runtimes, workers, "processes", &["--count", "10000"], &metrics);
@@ -141,7 +143,8 @@ fn processes_is_verified_on_each_runtime_up_to_the_maximum() {
             let settings = ["--count", count, "--set", &format!("maximum={count}")];
             check_on(&runtimes, workers, "processes", &settings, &metrics);
         }
-        for (runtime, limit) in [("throng", 1001), ("tokio", 1000), ("actix", 1000)] {
+        let limits = [("throng", 1001), ("tokio", 1000), ("smol", 1000), ("actix", 1000)];
+        for (runtime, limit) in limits {
             let arguments = ["run", "processes", "--count", "1001", "--set", "maximum=1000"];
             let further = ["--runs", "1", "--workers", workers, "--runtime", runtime];
             let output = output(bench(&[arguments, further].concat()));
@@ -238,7 +241,7 @@ fn tasks_is_verified_on_each_runtime() {
         // A single task sends its messages to itself.
         for count in ["1000", "1"] {
             let settings = ["--count", count, "--set", "seconds=1"];
-            check_on(&["throng", "tokio"], workers, "tasks", &settings, &metrics);
+            check_on(&["throng", "tokio", "smol"], workers, "tasks", &settings, &metrics);
         }
     }
 }
@@ -359,7 +362,7 @@ fn fairness_is_verified_on_each_runtime() {
 
 #[test]
 fn skynet_is_verified_on_each_runtime() {
-    let runtimes = ["throng", "tokio", "tokio-channels", "tokio-current-thread"];
+    let runtimes = ["throng", "tokio", "tokio-channels", "tokio-current-thread", "smol"];
     for workers in ["1", "2"] {
         // A power of ten, as in the original; levels that are not full; a root that is a leaf.
         for count in ["1000", "12345", "1"] {
@@ -519,7 +522,7 @@ fn the_table_has_ratios_to_throng() {
 fn an_error_for_an_unknown_name_lists_the_known_names() {
     for (arguments, known) in [
         (&["run", "juggle"][..], "processes, spawn, send, call, churn, sleep"),
-        (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, actix, kameo"),
+        (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, smol, actix, kameo"),
         (&["run", "call", "--set", "colour=3"], "callees, samples, feature, allocator"),
         (&["run", "send", "--set", "senders=many"], "senders"),
         (&["run", "send", "--set", "senders=0"], "positive"),

@@ -20,6 +20,7 @@ use std::time::Instant;
 use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
+use super::service::smol::Smol;
 use super::service::tellus::Tellus;
 use super::service::tokio::{Recv, Tokio};
 use super::service::{Host, Service, Successor};
@@ -52,6 +53,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(|settings| {
             runtimes::tokio::drive(settings, |settings| measure_on(Tokio(Recv), settings))
+        }),
+        runtimes::smol::peer(|settings| {
+            runtimes::smol::drive(settings, |settings| measure_on(Smol, settings))
         }),
         runtimes::actix::peer(|settings| {
             runtimes::actix::drive(settings, |settings| measure_on(Actix::default(), settings))

@@ -18,6 +18,7 @@ use super::Workload;
 use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
+use super::service::smol::Smol;
 use super::service::tellus::Tellus;
 use super::service::throng::Throng;
 use super::service::tokio::{Recv, Tokio};
@@ -48,6 +49,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
         }),
         runtimes::tokio::peer(|settings| {
             runtimes::tokio::drive(settings, |settings| measure(Tokio(Recv), settings))
+        }),
+        runtimes::smol::peer(|settings| {
+            runtimes::smol::drive(settings, |settings| measure(Smol, settings))
         }),
         runtimes::actix::peer(|settings| {
             runtimes::actix::drive(settings, |settings| measure(Actix::default(), settings))

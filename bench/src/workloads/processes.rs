@@ -13,6 +13,7 @@
 //!   driver does.
 
 mod actix;
+mod smol;
 mod throng;
 mod tokio;
 
@@ -42,6 +43,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     peers: &[
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(tokio::run),
+        runtimes::smol::peer(smol::run),
         runtimes::actix::peer(actix::run),
     ],
 };

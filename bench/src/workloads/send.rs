@@ -17,6 +17,7 @@
 mod actix;
 mod kameo;
 mod ractor;
+mod smol;
 mod tellus;
 mod throng;
 mod tokio;
@@ -50,6 +51,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     peers: &[
         runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
         runtimes::tokio::peer(tokio::run),
+        runtimes::smol::peer(smol::run),
         runtimes::actix::peer(actix::run),
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),

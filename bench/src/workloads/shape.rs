@@ -9,6 +9,7 @@ use super::service::Host;
 use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
+use super::service::smol::Smol;
 use super::service::throng::Throng;
 use super::service::tokio::{Recv, RecvMany, Take, Tokio};
 use crate::peer::Peer;
@@ -49,6 +50,12 @@ impl<T: Take> ShapeHost for Tokio<T> {
     }
 }
 
+impl ShapeHost for Smol {
+    async fn run(&self, client: impl Future<Output = ()> + Send + 'static) {
+        runtimes::smol::spawn(client).detach();
+    }
+}
+
 impl ShapeHost for Actix {
     async fn run(&self, client: impl Future<Output = ()> + Send + 'static) {
         /// Number of clients run so far.
@@ -71,23 +78,26 @@ impl ShapeHost for Ractor {
 
 /// The peers of a shape in this program: every runtime that has a [`ShapeHost`], and actix with several
 /// arbiters.
-pub(super) const fn peers<S: Shape>() -> [Peer; 8] {
+pub(super) const fn peers<S: Shape>() -> [Peer; 9] {
     let [throng, tokio, recv_many, current_thread, actix, kameo, ractor] = rust_peers::<S>();
+    let smol = runtimes::smol::peer(|settings| {
+        runtimes::smol::drive(settings, |settings| S::measure(Smol, settings))
+    });
     let arbiters = runtimes::actix::arbiters_peer(|settings| {
         let measure = |arbiters, settings| S::measure(Actix { arbiters }, settings);
         runtimes::actix::drive_on_arbiters(settings, measure)
     });
-    [throng, tokio, recv_many, current_thread, actix, arbiters, kameo, ractor]
+    [throng, tokio, recv_many, current_thread, smol, actix, arbiters, kameo, ractor]
 }
 
-/// The peers of a shape whose processes never run out of messages. An actix actor handles messages
-/// until its mailbox is empty, so it would keep its thread for ever.
+/// The peers of a shape whose processes never run out of messages. An actix actor and a task of smol handle
+/// messages until their mailbox is empty, so they would keep their thread for ever.
 pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 6] {
     let [throng, tokio, recv_many, current_thread, _, kameo, ractor] = rust_peers::<S>();
     [throng, tokio, recv_many, current_thread, kameo, ractor]
 }
 
-/// The peers of a shape on every runtime that has a [`ShapeHost`].
+/// The peers of a shape on throng, tokio and the actors on it.
 pub(super) const fn rust_peers<S: Shape>() -> [Peer; 7] {
     [
         runtimes::throng::peer(|settings| {

@@ -10,6 +10,7 @@
 //!   power of ten, a process divides its leaves among at most ten children as evenly as possible.
 //! - The sum shows that each leaf has run once.
 
+mod smol;
 mod throng;
 mod tokio;
 mod tokio_channels;
@@ -40,6 +41,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tokio::current_thread_peer(|settings| {
             runtimes::tokio::drive_current_thread(settings, tokio::measure)
         }),
+        runtimes::smol::peer(|settings| runtimes::smol::drive(settings, smol::measure)),
     ],
 };
 

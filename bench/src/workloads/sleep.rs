@@ -13,6 +13,7 @@
 mod actix;
 mod kameo;
 mod ractor;
+mod smol;
 mod tellus;
 mod throng;
 mod throng_async;
@@ -50,6 +51,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tokio::peer(tokio::run),
         runtimes::tokio::peer(tokio_sleep::run).named("tokio-sleep"),
         runtimes::tokio::peer(tokio_join::run).named("tokio-join").of_class(Class::Timer),
+        runtimes::smol::peer(smol::run),
         runtimes::actix::peer(actix::run),
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),

@@ -16,6 +16,7 @@
 mod actix;
 mod kameo;
 mod ractor;
+mod smol;
 mod tellus;
 mod throng;
 mod tokio;
@@ -45,6 +46,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
     peers: &[
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(tokio::run),
+        runtimes::smol::peer(smol::run),
         runtimes::actix::peer(actix::run),
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),

@@ -14,6 +14,7 @@
 //! - The order of messages is checked, their sum, the map, and that every task times out, never early.
 //! - A lateness is the time from the end of the `seconds` until the task runs again.
 
+mod smol;
 mod throng;
 mod tokio;
 
@@ -44,7 +45,11 @@ pub(crate) const WORKLOAD: Workload = Workload {
     metrics: "spawn_ns ready_ns ready_rss_bytes messages_per_s late_p50_ns late_p99_ns late_max_ns \
               peak_rss_bytes rss_after_bytes",
     processes: Settings::sum,
-    peers: &[runtimes::throng::peer(throng::run), runtimes::tokio::peer(tokio::run)],
+    peers: &[
+        runtimes::throng::peer(throng::run),
+        runtimes::tokio::peer(tokio::run),
+        runtimes::smol::peer(smol::run),
+    ],
 };
 
 /// Number of messages that each task sends to the next.
