@@ -70,9 +70,15 @@ number_or_word(Text) ->
     try list_to_integer(Text) catch error:badarg -> Text end.
 
 print(Metrics, Checks) ->
-    Fields = [io_lib:format("\"~s\":~.6f", [Name, float(Value)]) || {Name, Value} <- Metrics],
+    Fields = [[io_lib:format("\"~s\":", [Name]), decimal(Value)]
+              || {Name, Value} <- Metrics, not is_list(Value)],
+    %% A list has the quantiles of a distribution.
+    Quantiles = [[io_lib:format("\"~s\":[", [Name]), lists:join(",", lists:map(fun decimal/1, Values)), "]"]
+                 || {Name, Values} <- Metrics, is_list(Values)],
     Failures = [io_lib:format("\"~s: ~b instead of ~b\"", [What, Found, Due])
                 || {What, Found, Due} <- Checks, Found =/= Due],
-    io:format("{\"version\":\"OTP ~s\",\"workers\":~b,\"metrics\":{~s},\"failures\":[~s]}~n",
+    io:format("{\"version\":\"OTP ~s\",\"workers\":~b,\"metrics\":{~s},\"failures\":[~s],\"quantiles\":{~s}}~n",
               [erlang:system_info(otp_release), erlang:system_info(schedulers_online),
-               lists:join(",", Fields), lists:join(",", Failures)]).
+               lists:join(",", Fields), lists:join(",", Failures), lists:join(",", Quantiles)]).
+
+decimal(Value) -> io_lib:format("~.6f", [float(Value)]).

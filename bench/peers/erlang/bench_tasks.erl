@@ -1,7 +1,7 @@
 %% `tasks`: tasks use a shared map, send messages round a ring, wait and exit.
 -module(bench_tasks).
 -export([run/2]).
--import(bench_measure, [clock/0, peak_resident_bytes/0, resident_bytes/0]).
+-import(bench_measure, [clock/0, peak_resident_bytes/0, quantiles/2, resident_bytes/0]).
 -import(bench_receiver, [note/4]).
 -import(bench_service, [right/2]).
 
@@ -25,14 +25,13 @@ run("tasks", #{count := Count, seconds := Seconds}) ->
     receive all_tasks_exited -> ok after Seconds * 1000 + 300_000 -> ok end,
     Peak = peak_resident_bytes(),
     After = resident_bytes(),
-    Sorted = list_to_tuple(lists:sort([atomics:get(Late, I) || I <- lists:seq(1, Count)])),
-    At = fun(Quantile) -> element(max(1, ceil(Quantile * Count)), Sorted) end,
+    {At, Quantiles} = quantiles(late, [atomics:get(Late, I) || I <- lists:seq(1, Count)]),
     Wrong = ets:foldl(fun({Key, Value}, Sum) -> Sum + 1 - right(Value, value_of(Key)) end, 0, Map),
     {[{spawn_ns, (Spawned - Start) / Count},
       {ready_ns, (Ready - Start) / Count},
       {ready_rss_bytes, ReadyBytes},
       {messages_per_s, Count * 4 * 1.0e9 / (Handled - Going)},
-      {late_p50_ns, At(0.5)}, {late_p99_ns, At(0.99)}, {late_max_ns, At(1)},
+      {late_p50_ns, At(0.5)}, {late_p99_ns, At(0.99)}, {late_max_ns, At(1)}, Quantiles,
       {peak_rss_bytes, Peak},
       {rss_after_bytes, After}],
      [{"tasks that were ready", atomics:get(Tally, 1), Count},
