@@ -79,7 +79,7 @@ final class Peer {
         AtomicReference<Throwable> thrown = new AtomicReference<>();
         Processes.start(() -> {
             try {
-                new Peer(arguments).warmup().run(arguments[0]);
+                new Peer(arguments).warmup(arguments[0]).run(arguments[0]);
                 peer.run(arguments[0]);
             } catch (Throwable error) {
                 thrown.set(error);
@@ -104,9 +104,11 @@ final class Peer {
     }
 
     /** Makes this a peer for a small amount of the same work. */
-    private Peer warmup() {
+    private Peer warmup(String workload) {
         long most = Processes.arePlatform() ? WARMUP_SETTING : WARMUP;
-        long units = Math.max(1, Math.min(most, count() / WARMUP_SHARE));
+        // Three queens less are about a fiftieth of the work.
+        long share = workload.equals("queens") ? count() - 3 : count() / WARMUP_SHARE;
+        long units = Math.max(1, Math.min(most, share));
         settings.replaceAll((name, value) -> {
             long limit = switch (name) {
                 case "count" -> units;
@@ -133,6 +135,16 @@ final class Peer {
             case "burst" -> Collector.runBurst(this);
             case "fairness" -> Fairness.run(this);
             case "skynet" -> Skynet.run(this);
+            case "chameneos" -> Chameneos.run(this);
+            case "big" -> Big.run(this);
+            case "dictionary" -> Dictionary.run(this);
+            case "buffer" -> Buffer.run(this);
+            case "philosophers" -> Philosophers.run(this);
+            case "barber" -> Barber.run(this);
+            case "smokers" -> Smokers.run(this);
+            case "banking" -> Banking.run(this);
+            case "sieve" -> Sieve.run(this);
+            case "queens" -> Queens.run(this);
             default -> throw new IllegalArgumentException("no workload " + workload);
         }
     }
