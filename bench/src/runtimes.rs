@@ -31,6 +31,20 @@ const FAIRNESS: &[&str] = &["fairness"];
 /// Workloads as their sources have them.
 const SOURCES: &[&str] = &["processes", "tasks"];
 
+/// Workloads of the Savina suite.
+const SAVINA: &[&str] = &[
+    "chameneos",
+    "big",
+    "dictionary",
+    "buffer",
+    "philosophers",
+    "barber",
+    "smokers",
+    "banking",
+    "sieve",
+    "queens",
+];
+
 /// All runtimes in other languages, in the order of their rows.
 pub(crate) const FOREIGN: &[&ForeignRuntime] = &[
     &erlang::ERLANG,

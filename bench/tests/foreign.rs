@@ -30,6 +30,26 @@ const WORK: &[&str] = &[
     "skynet --count 1",
 ];
 
+/// Small runs of every workload of Savina, which Erlang, Go and Java have.
+const SAVINA: &[&str] = &[
+    "chameneos --count 2000",
+    "chameneos --count 0 --set creatures=2",
+    "big --count 100",
+    "big --count 10 --set actors=1",
+    "dictionary --count 100",
+    "buffer --count 20",
+    "buffer --count 10 --set producers=5 --set consumers=1 --set capacity=1",
+    "philosophers --count 100",
+    "barber --count 50",
+    "barber --count 50 --set room=1 --set arrival=1",
+    "smokers --count 50",
+    "banking --count 500",
+    "banking --count 100 --set accounts=1",
+    "sieve --count 5000 --set block=100",
+    "queens --count 8",
+    "queens --count 1",
+];
+
 fn bench(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
     command.args(arguments.split(' '));
@@ -68,7 +88,19 @@ impl Rows {
     #[track_caller]
     fn check_work(&self, workers: &[&str], configure: impl Fn(&mut Command)) {
         let left_out = |work: &str| self.without.iter().any(|start| work.starts_with(start));
-        for work in WORK.iter().filter(|work| !left_out(work)) {
+        let work: Vec<&str> = WORK.iter().copied().filter(|work| !left_out(work)).collect();
+        self.check(&work, workers, configure);
+    }
+
+    /// The same with the work of Savina.
+    #[track_caller]
+    fn check_savina(&self, workers: &[&str], configure: impl Fn(&mut Command)) {
+        self.check(SAVINA, workers, configure);
+    }
+
+    #[track_caller]
+    fn check(&self, work: &[&str], workers: &[&str], configure: impl Fn(&mut Command)) {
+        for work in work {
             for &workers in workers {
                 let runtimes = self.names.join(",");
                 let line = format!("run {work} --runs 1 --json --runtime {runtimes},tokio");
@@ -144,6 +176,7 @@ fn erlang_does_the_same_work_where_it_is_set_up() {
         let names = &["erlang", "erlang-tuned"];
         let rows = Rows { names, class: "isolated process", without: &[], workers: None };
         rows.check_work(&["2"], |_| {});
+        rows.check_savina(&["1", "2"], |_| {});
         check_limit("erlang", |_| {});
     }
 }
@@ -169,8 +202,9 @@ fn java_does_the_same_work_where_it_is_set_up() {
     }
     let class = "green thread";
     let names = &["java-virtual"];
-    Rows { names, class, without: &["fairness", "processes", "tasks"], workers: None }
-        .check_work(&["1"], |_| {});
+    let rows = Rows { names, class, without: &["fairness", "processes", "tasks"], workers: None };
+    rows.check_work(&["1"], |_| {});
+    rows.check_savina(&["2"], |_| {});
     let tuned = output(&mut bench("run send --count 10 --runs 1 --runtime java-virtual-tuned"));
     if stderr(&tuned).contains("java-virtual-tuned: absent: the version that") {
         println!("skipped: the JRE does not know the flags of java-virtual-tuned");
@@ -191,6 +225,7 @@ fn threads_of_java_do_the_same_work_where_it_is_set_up() {
         let without = &["skynet --count 12345", "processes", "tasks"];
         let rows = Rows { names: &["java-threads"], class: "OS thread", without, workers };
         rows.check_work(&["1"], |_| {});
+        rows.check_savina(&["1"], |_| {});
     }
 }
 
@@ -244,6 +279,7 @@ fn go_is_built_and_does_the_same_work_where_it_is_installed() {
     let names = &["go", "go-tuned"];
     let rows = Rows { names, class: "green thread", without: &[], workers: None };
     rows.check_work(&["1", "2"], with_target);
+    rows.check_savina(&["1", "2"], with_target);
     check_limit("go", with_target);
 
     // A program that was built from other sources is not measured.

