@@ -10,7 +10,7 @@ use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
     Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, processes,
-    ring, send, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan, tasks,
+    ring, savina, send, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan, tasks,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -26,6 +26,8 @@ pub(crate) enum Group {
     Messages,
     /// The other shapes of work that programs of processes have.
     Shapes,
+    /// Ten workloads of a benchmark suite for actors.
+    Savina,
 }
 
 impl fmt::Display for Group {
@@ -36,6 +38,7 @@ impl fmt::Display for Group {
             Group::Store => "store",
             Group::Messages => "messages",
             Group::Shapes => "shapes",
+            Group::Savina => "savina",
         })
     }
 }
@@ -144,7 +147,7 @@ impl Measurement {
     }
 }
 
-use Group::{Messages, Processes, Shapes, Store, Tasks};
+use Group::{Messages, Processes, Savina, Shapes, Store, Tasks};
 
 /// Spawning over the number of processes.
 const SPAWNING: Series = Series { name: "processes-by-count", over: "count" };
@@ -272,6 +275,26 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("skynet", Shapes, &skynet::WORKLOAD, 10_000),
     of("skynet-1", Shapes, &skynet::WORKLOAD, 0).alone(),
     of("children", Shapes, &children::WORKLOAD, 5_000),
+    of("chameneos", Savina, &savina::chameneos::WORKLOAD, 2_000),
+    of("chameneos-1", Savina, &savina::chameneos::WORKLOAD, 0).alone(),
+    of("big", Savina, &savina::big::WORKLOAD, 100),
+    of("big-1", Savina, &savina::big::WORKLOAD, 0).alone(),
+    of("dictionary", Savina, &savina::dictionary::WORKLOAD, 100),
+    of("dictionary-1", Savina, &savina::dictionary::WORKLOAD, 0).alone(),
+    of("buffer", Savina, &savina::buffer::WORKLOAD, 20),
+    of("buffer-1", Savina, &savina::buffer::WORKLOAD, 0).alone(),
+    of("philosophers", Savina, &savina::philosophers::WORKLOAD, 100),
+    of("philosophers-1", Savina, &savina::philosophers::WORKLOAD, 0).alone(),
+    of("barber", Savina, &savina::barber::WORKLOAD, 50),
+    of("barber-1", Savina, &savina::barber::WORKLOAD, 0).alone(),
+    of("smokers", Savina, &savina::smokers::WORKLOAD, 50),
+    of("smokers-1", Savina, &savina::smokers::WORKLOAD, 0).alone(),
+    of("banking", Savina, &savina::banking::WORKLOAD, 500),
+    of("banking-1", Savina, &savina::banking::WORKLOAD, 0).alone(),
+    of("sieve", Savina, &savina::sieve::WORKLOAD, 5_000),
+    of("sieve-1", Savina, &savina::sieve::WORKLOAD, 0).alone(),
+    of("queens", Savina, &savina::queens::WORKLOAD, 8),
+    of("queens-1", Savina, &savina::queens::WORKLOAD, 0).alone(),
 ];
 
 #[cfg(test)]

@@ -381,6 +381,39 @@ fn children_is_verified() {
     }
 }
 
+#[test]
+fn the_workloads_of_savina_are_verified_on_each_runtime() {
+    for (workload, count, settings) in [
+        ("chameneos", "2000", &[][..]),
+        ("chameneos", "3", &["creatures=1"]),
+        ("big", "100", &[]),
+        ("big", "50", &["actors=1"]),
+        ("dictionary", "100", &[]),
+        ("dictionary", "700", &["clients=1", "writes=100"]),
+        ("buffer", "20", &[]),
+        ("buffer", "20", &["capacity=1", "producers=7", "consumers=2"]),
+        ("philosophers", "100", &[]),
+        ("philosophers", "20", &["philosophers=1"]),
+        ("philosophers", "20", &["philosophers=2"]),
+        ("barber", "50", &[]),
+        ("barber", "30", &["room=1", "arrival=1"]),
+        ("smokers", "50", &[]),
+        ("smokers", "1", &["smokers=1"]),
+        ("banking", "500", &[]),
+        ("banking", "50", &["accounts=1"]),
+        ("sieve", "5000", &[]),
+        ("sieve", "100", &["block=1"]),
+        ("sieve", "1", &[]),
+        ("queens", "8", &[]),
+        ("queens", "6", &["threshold=9", "solvers=1"]),
+        ("queens", "1", &[]),
+    ] {
+        let mut arguments = vec!["--count", count];
+        arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+        check_shape(workload, &arguments, &[("wall_s", "s")]);
+    }
+}
+
 /// The names and units of the percentile metrics for each prefix.
 fn percentiles(of: &[&'static str]) -> Vec<(&'static str, &'static str)> {
     let name = |text: String| -> &'static str { text.leak() };

@@ -39,6 +39,13 @@ const GROUPS: &[(Group, &str, &str)] = &[
         "The source measures the sender's loop. Here the receiver must also confirm the sum of all messages.",
     ),
     (Group::Shapes, "Shapes of work", "Further ways in which programs of processes talk."),
+    (
+        Group::Savina,
+        "Ten workloads of the Savina suite",
+        "From S. Imam and V. Sarkar, \"Savina – An Actor Benchmark Suite\", AGERE! 2014, with its defaults. Many of its \
+         workloads are similar, and whether they scale with the cores depends on their parameters, as \"Run, Actor, \
+         Run\" shows (S. Blessing and others, AGERE! 2019).",
+    ),
 ];
 
 /// Sources whose workloads this version of bench does not have.

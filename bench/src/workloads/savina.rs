@@ -36,6 +36,10 @@ use crate::outcome::Outcome;
 /// The only metric of each workload.
 const METRICS: &str = "wall_s";
 
+/// The numbers of Savina's generator.
+const MULTIPLIER: u32 = 1309;
+const INCREMENT: u32 = 13849;
+
 /// Savina's generator of random numbers below 65536.
 #[derive(Clone, Copy)]
 struct Random(u32);
@@ -47,7 +51,11 @@ impl Random {
     }
 
     fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_mul(1309).wrapping_add(13849) & 0xFFFF;
+        self.step(MULTIPLIER, INCREMENT)
+    }
+
+    fn step(&mut self, multiplier: u32, increment: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(multiplier).wrapping_add(increment) & 0xFFFF;
         self.0
     }
 
@@ -63,8 +71,10 @@ impl Random {
 
     /// Advances by a number of steps; returns the last number.
     fn advance(&mut self, steps: u64) -> u32 {
+        // If the compiler knew the numbers, it would merge several steps into one.
+        let (multiplier, increment) = black_box((MULTIPLIER, INCREMENT));
         for _ in 0..steps {
-            self.next();
+            self.step(multiplier, increment);
         }
         self.0
     }

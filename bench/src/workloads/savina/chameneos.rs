@@ -30,17 +30,23 @@ pub(crate) const WORKLOAD: Workload = Workload {
 
 struct Chameneos;
 
+impl Chameneos {
+    /// Number of creatures: two at least, as a meeting needs two.
+    fn creatures(settings: &Settings) -> u64 {
+        settings.get("creatures").max(2)
+    }
+}
+
 impl Shape for Chameneos {
     fn processes(settings: &Settings) -> u64 {
-        settings.get("creatures") + 1
+        Chameneos::creatures(settings) + 1
     }
 
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
-            let (meetings, creatures) = (settings.count, settings.get("creatures"));
+            let (meetings, creatures) = (settings.count, Chameneos::creatures(&settings));
             let make = |reporter| Mall::<H>::new(creatures, meetings, reporter);
             let (report, mut outcome) = measure(host, make).await;
-            // A creature alone never meets another, and waits for ever.
             outcome.check("creatures that reported", report.creatures, creatures);
             outcome.check("meetings of all creatures", report.meetings, 2 * meetings);
             outcome.check("creatures that met themselves", report.selves, 0);
