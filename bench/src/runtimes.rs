@@ -8,6 +8,7 @@ pub(crate) mod go;
 pub(crate) mod java;
 pub(crate) mod kameo;
 pub(crate) mod node;
+pub(crate) mod pekko;
 pub(crate) mod python;
 pub(crate) mod ractor;
 pub(crate) mod smol;
@@ -51,6 +52,7 @@ pub(crate) const FOREIGN: &[&ForeignRuntime] = &[
     &elixir::ELIXIR,
     &go::GO,
     &java::JAVA,
+    &pekko::PEKKO,
     &node::NODE,
     &node::BUN,
     &python::PYTHON,

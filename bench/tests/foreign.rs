@@ -73,16 +73,16 @@ fn stderr(output: &Output) -> String {
 }
 
 /// Rows of a runtime that do the same work.
-struct Rows {
+struct Rows<'a> {
     names: &'static [&'static str],
     class: &'static str,
     /// Workloads, or units of work, that the rows leave out.
-    without: &'static [&'static str],
+    without: &'a [&'a str],
     /// The number of workers that a row states; `None` if it is the number that the run asks for.
     workers: Option<&'static str>,
 }
 
-impl Rows {
+impl Rows<'_> {
     /// Runs all work on the rows beside tokio, with each of some numbers of workers, and checks that every
     /// row is verified.
     #[track_caller]
@@ -129,7 +129,9 @@ impl Rows {
 /// downloads; says so if not, because a test is skipped then.
 fn is_set_up(runtime: &str) -> bool {
     let planned = stdout(&output(&mut bench(&format!("setup {runtime} --dry-run"))));
-    let downloads = ["would stay absent", "apt-get", "pip install", "npm install"];
+    // The script of Pekko calls Maven.
+    let downloads =
+        ["would stay absent", "apt-get", "pip install", "npm install", "pekko/build.sh"];
     if downloads.iter().any(|word| planned.contains(word)) {
         println!("skipped: `bench setup {runtime}` has not been run: {planned}");
         return false;
@@ -227,6 +229,27 @@ fn threads_of_java_do_the_same_work_where_it_is_set_up() {
         rows.check_work(&["1"], |_| {});
         rows.check_savina(&["1"], |_| {});
     }
+}
+
+#[test]
+fn pekko_does_the_same_work_where_it_is_set_up() {
+    if !is_set_up("pekko") {
+        return;
+    }
+    let class = "actor";
+    let without = &["fairness", "processes", "tasks"];
+    Rows { names: &["pekko"], class, without, workers: None }.check_work(&["1", "2"], |_| {});
+    let tuned = output(&mut bench("run send --count 10 --runs 1 --runtime pekko-tuned"));
+    if stderr(&tuned).contains("pekko-tuned: absent: the version that") {
+        println!("skipped: the JRE does not know the flags of pekko-tuned");
+    } else {
+        Rows { names: &["pekko-tuned"], class, without, workers: None }.check_work(&["2"], |_| {});
+    }
+    // All units of work but that of fairness.
+    let others: Vec<&str> =
+        WORK.iter().copied().filter(|work| !work.starts_with("fairness")).collect();
+    Rows { names: &["pekko-thread-pool"], class, without: &others, workers: None }
+        .check_work(&["1", "2"], |_| {});
 }
 
 #[test]
@@ -378,6 +401,7 @@ fn a_missing_toolchain_is_absent_and_setup_is_named() {
         ("elixir", "elixir", "elixir --version"),
         ("go", "go", "go version"),
         ("java", "java-virtual", "javac -version"),
+        ("pekko", "pekko", "javac -version"),
         ("node", "node", "node --version"),
         ("bun", "bun", "npm --version"),
         ("python", "python", "python3 -c "),
@@ -409,6 +433,7 @@ fn the_list_names_the_class_of_each_row() {
         "(OS thread)",
         "erlang (isolated process)",
         "java-threads (OS thread)",
+        "pekko-tuned (actor)",
         "bun (stackless task)",
     ] {
         assert!(listed.contains(row), "{row}: {listed}");
@@ -419,21 +444,23 @@ fn the_list_names_the_class_of_each_row() {
 /// absent and no other.
 #[cfg(unix)]
 #[test]
-fn the_script_of_java_takes_a_jre_by_its_release_and_links_it_by_its_flags() {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/java");
-    for (release, taken, tuned) in
-        [("1.8", false, false), ("17", false, false), ("21", true, false), ("25", true, true)]
+fn the_scripts_of_java_and_pekko_take_a_jre_by_its_release_and_link_it_by_its_flags() {
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+    let releases =
+        [("1.8", false, false), ("17", false, false), ("21", true, false), ("25", true, true)];
+    for (peer, (release, taken, tuned)) in
+        ["java", "pekko"].into_iter().flat_map(|peer| releases.map(|release| (peer, release)))
     {
         let flags = if tuned { "" } else { "case $* in *Compact*) exit 1 ;; esac\n" };
         let java = format!("{flags}echo '    java.specification.version = {release}' >&2");
-        let path = programs(&[("java", &java), ("javac", "true")]);
+        let path = programs(&[("java", &java), ("javac", "true"), ("mvn", "true")]);
         let target = tempfile::tempdir().expect("there is room for a directory");
         let mut build = Command::new("sh");
-        build.arg(scripts.join("build.sh")).arg(target.path());
+        build.arg(peers.join(peer).join("build.sh")).arg(target.path());
         let all = format!("{}:/usr/bin:/bin", path.path().display());
         let built = output(build.env("PATH", all));
-        assert_eq!(built.status.success(), taken, "{release}: {}", stderr(&built));
-        assert_eq!(target.path().join("java").exists(), taken, "{release}");
-        assert_eq!(target.path().join("java-tuned").exists(), tuned, "{release}");
+        assert_eq!(built.status.success(), taken, "{peer} {release}: {}", stderr(&built));
+        assert_eq!(target.path().join("java").exists(), taken, "{peer} {release}");
+        assert_eq!(target.path().join("java-tuned").exists(), tuned, "{peer} {release}");
     }
 }

@@ -89,7 +89,8 @@ const LIMITS_OF_THREADS: &[Limit] = &[
     time(&["big"], COUNT, 10_000),
 ];
 
-fn default(command: &mut Command, _: Load) {
+/// Clears the environment of options; the rows of Pekko do the same.
+pub(super) fn default(command: &mut Command, _: Load) {
     // A row states what it ran with, so it takes nothing from the user's environment.
     for variable in ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "THREADS"] {
         command.env_remove(variable);
