@@ -2,6 +2,7 @@
 //! runtime in another language, whose program in `bench/peers` does so.
 
 pub(crate) mod actix;
+pub(crate) mod caf;
 pub(crate) mod elixir;
 pub(crate) mod erlang;
 pub(crate) mod go;
@@ -53,6 +54,7 @@ pub(crate) const FOREIGN: &[&ForeignRuntime] = &[
     &go::GO,
     &java::JAVA,
     &pekko::PEKKO,
+    &caf::CAF,
     &node::NODE,
     &node::BUN,
     &python::PYTHON,

@@ -74,8 +74,8 @@ fn stderr(output: &Output) -> String {
 
 /// Rows of a runtime that do the same work.
 struct Rows<'a> {
-    names: &'static [&'static str],
-    class: &'static str,
+    names: &'a [&'a str],
+    class: &'a str,
     /// Workloads, or units of work, that the rows leave out.
     without: &'a [&'a str],
     /// The number of workers that a row states; `None` if it is the number that the run asks for.
@@ -245,10 +245,26 @@ fn pekko_does_the_same_work_where_it_is_set_up() {
     } else {
         Rows { names: &["pekko-tuned"], class, without, workers: None }.check_work(&["2"], |_| {});
     }
-    // All units of work but that of fairness.
+    check_fairness_alone("pekko-thread-pool");
+}
+
+#[test]
+fn caf_does_the_same_work_where_it_is_set_up() {
+    if !is_set_up("caf") {
+        return;
+    }
+    let without = &["fairness", "processes", "tasks"];
+    let rows = Rows { names: &["caf"], class: "actor", without, workers: None };
+    rows.check_work(&["1", "2"], |_| {});
+    check_fairness_alone("caf-max-throughput");
+}
+
+/// Runs `fairness` on a row of actors that has no other workload.
+#[track_caller]
+fn check_fairness_alone(row: &str) {
     let others: Vec<&str> =
         WORK.iter().copied().filter(|work| !work.starts_with("fairness")).collect();
-    Rows { names: &["pekko-thread-pool"], class, without: &others, workers: None }
+    Rows { names: &[row], class: "actor", without: &others, workers: None }
         .check_work(&["1", "2"], |_| {});
 }
 
@@ -402,6 +418,7 @@ fn a_missing_toolchain_is_absent_and_setup_is_named() {
         ("go", "go", "go version"),
         ("java", "java-virtual", "javac -version"),
         ("pekko", "pekko", "javac -version"),
+        ("caf", "caf", "g++ -E"),
         ("node", "node", "node --version"),
         ("bun", "bun", "npm --version"),
         ("python", "python", "python3 -c "),
@@ -434,6 +451,7 @@ fn the_list_names_the_class_of_each_row() {
         "erlang (isolated process)",
         "java-threads (OS thread)",
         "pekko-tuned (actor)",
+        "caf (actor)",
         "bun (stackless task)",
     ] {
         assert!(listed.contains(row), "{row}: {listed}");
