@@ -9,6 +9,7 @@ use crate::workloads::processes;
 pub(crate) fn lines(request: &Request, rows: &[Row]) -> String {
     let lines_of: fn(&Request, &Row) -> Option<String> = match request.workload.name {
         "processes" => of_processes,
+        "send-cost" => of_send_cost,
         _ => return String::new(),
     };
     let mut text = String::new();
@@ -43,29 +44,52 @@ fn of_processes(request: &Request, row: &Row) -> Option<String> {
     ))
 }
 
+/// The lines of `Testme.measure` for the longest loop. The source's numbers of calls have a fraction; these
+/// are whole, and each is the number of calls that takes the loop's time at the median.
+fn of_send_cost(request: &Request, row: &Row) -> Option<String> {
+    let milliseconds = request.settings.count;
+    let time = match milliseconds {
+        whole if whole % 1000 == 0 => format!("{}s", whole / 1000),
+        part => format!("{part}ms"),
+    };
+    let mut text = String::new();
+    for (name, metric) in [("local", "local_ns"), ("remote", "send_ns")] {
+        let microseconds = median(row, metric)? * 1e-3;
+        let calls = (milliseconds as f64 * 1e3 / microseconds).round() as u64;
+        let _ = writeln!(
+            text,
+            "{name} {time}: calls/usec={} usec/calls={microseconds} calls_{time}={calls}",
+            microseconds.recip()
+        );
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::harness::Summary;
     use crate::settings::Settings;
+    use crate::workloads::{Workload, send_cost};
 
-    #[test]
-    fn processes_are_printed_as_by_the_original() {
-        let workload = &processes::WORKLOAD;
-        let summary = |name, median| Summary { name, unit: "ns", median, min: 0.0, max: 0.0 };
-        let mut row = Row {
+    fn row(workload: &Workload, medians: &[(&'static str, f64)]) -> Row {
+        let summary = |&(name, median)| Summary { name, unit: "ns", median, min: 0.0, max: 0.0 };
+        Row {
             peer: workload.peers[0],
             version: None,
             workers: 1,
-            metrics: vec![summary("wall_ns", 2951.0), summary("cpu_ns", 2253.0)],
+            metrics: medians.iter().map(summary).collect(),
             instructions_per_op: None,
             quantiles: Default::default(),
             runs: Vec::new(),
             failures: Vec::new(),
-        };
-        let settings = Settings::new(1_000_000, 1, workload.keys);
+        }
+    }
+
+    fn request(workload: &'static Workload, count: u64) -> Request {
+        let settings = Settings::new(count, 1, workload.keys);
         let peers = workload.peers.to_vec();
-        let request = Request {
+        Request {
             workload,
             peers,
             settings,
@@ -73,12 +97,36 @@ mod tests {
             warms_up: true,
             spares_time: false,
             measurement: None,
-        };
+        }
+    }
+
+    #[test]
+    fn processes_are_printed_as_by_the_original() {
+        let workload = &processes::WORKLOAD;
+        let mut row = row(workload, &[("wall_ns", 2951.0), ("cpu_ns", 2253.0)]);
+        let request = request(workload, 1_000_000);
         let text = lines(&request, std::slice::from_ref(&row));
         let printed = "Process spawn time: 2.2530 [µs], wall time: 2.9510 [µs]\nTotal time: 2253 [ms], \
                        wall time: 2951 [ms]\n";
         assert!(text.ends_with(printed), "{text}");
         row.failures.push("wrong".to_owned());
         assert_eq!(lines(&request, &[row]), "");
+    }
+
+    #[test]
+    fn sends_are_printed_as_by_the_original() {
+        let workload = &send_cost::WORKLOAD;
+        let rows =
+            [row(workload, &[("local_ns", 62.5), ("send_ns", 250.0), ("delivered_ns", 500.0)])];
+        let printed = |time: &str, local: u64, remote: u64| {
+            format!(
+                "local {time}: calls/usec=16 usec/calls=0.0625 calls_{time}={local}\n\
+                 remote {time}: calls/usec=4 usec/calls=0.25 calls_{time}={remote}\n"
+            )
+        };
+        let text = lines(&request(workload, 500), &rows);
+        assert!(text.ends_with(&printed("500ms", 8_000_000, 2_000_000)), "{text}");
+        let text = lines(&request(workload, 3000), &rows);
+        assert!(text.ends_with(&printed("3s", 48_000_000, 12_000_000)), "{text}");
     }
 }

@@ -129,10 +129,11 @@ fn in_series<'a>(
 ) -> Vec<(&'static Series, Vec<&'a Row>)> {
     let mut all: Vec<(&'static Series, Vec<&'a Row>)> = Vec::new();
     for of in measured.iter().filter(|of| is_wanted(of)) {
-        let Some(series) = of.measurement.series else { continue };
-        match all.iter_mut().find(|(known, _)| *known == series) {
-            Some((_, rows)) => rows.extend(&of.verified),
-            None => all.push((series, of.verified.clone())),
+        for series in of.measurement.series.into_iter().flatten() {
+            match all.iter_mut().find(|(known, _)| *known == series) {
+                Some((_, rows)) => rows.extend(&of.verified),
+                None => all.push((series, of.verified.clone())),
+            }
         }
     }
     all

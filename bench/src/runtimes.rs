@@ -27,6 +27,9 @@ const SHAPES: &[&str] = &[
     "spawn", "send", "call", "churn", "sleep", "pairs", "ring", "calls", "fan", "burst", "skynet",
 ];
 
+/// The workload of an article on Elixir.
+const ARTICLE: &[&str] = &["send-cost"];
+
 /// The workload that ends only if a process that floods itself leaves its thread to others.
 const FAIRNESS: &[&str] = &["fairness"];
 

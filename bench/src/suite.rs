@@ -10,7 +10,7 @@ use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
     Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, processes,
-    ring, savina, send, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan, tasks,
+    ring, savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan, tasks,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -58,8 +58,8 @@ pub(crate) struct Measurement {
     pub(crate) name: &'static str,
     pub(crate) group: Group,
     pub(crate) workload: &'static Workload,
-    /// The series that the measurement is a part of.
-    pub(crate) series: Option<&'static Series>,
+    /// The series that the measurement is a part of, at most two.
+    pub(crate) series: [Option<&'static Series>; 2],
     /// `--count`; `None` for the workload's default.
     count: Option<u64>,
     /// Number of workers; `None` for the number of cores.
@@ -85,7 +85,7 @@ const fn of(
         name,
         group,
         workload,
-        series: None,
+        series: [None, None],
         count: None,
         workers: None,
         set: &[],
@@ -111,10 +111,19 @@ impl Measurement {
 
     /// The same with a count of its own, as a part of a series.
     const fn part_of(self, series: &'static Series, count: u64) -> Measurement {
-        Measurement { series: Some(series), count: Some(count), ..self }
+        Measurement { count: Some(count), ..self.within(series) }
     }
 
-    /// The same with fewer runs: for measurements that wait for long, and whose metrics hardly vary.
+    /// The same as a part of a series, or of a second one.
+    const fn within(self, series: &'static Series) -> Measurement {
+        let series = match self.series {
+            [None, _] => [Some(series), None],
+            [first, _] => [first, Some(series)],
+        };
+        Measurement { series, ..self }
+    }
+
+    /// The same with fewer runs: for measurements that take long, and whose metrics hardly vary.
     const fn few_runs(self) -> Measurement {
         Measurement { runs: 3, ..self }
     }
@@ -157,6 +166,12 @@ const SLEEPING: Series = Series { name: "sleep-by-count", over: "count" };
 
 /// Tasks with real work over their number.
 const WORKING: Series = Series { name: "tasks-by-count", over: "count" };
+
+/// The cost of a send over the length of the longest loop, the bytes of a message, and the messages that
+/// wait before.
+const SENDING_FOR: Series = Series { name: "send-cost-by-count", over: "count" };
+const SENDING_BYTES: Series = Series { name: "send-cost-by-payload", over: "payload" };
+const SENDING_BEHIND: Series = Series { name: "send-cost-by-depth", over: "depth" };
 
 /// All measurements, in the order in which they are made and shown.
 pub(crate) const SUITE: &[Measurement] = &[
@@ -225,6 +240,34 @@ pub(crate) const SUITE: &[Measurement] = &[
         .with(&[("allocator", "mimalloc")])
         .unhurried(),
     of("send-100-senders", Messages, &send::WORKLOAD, 200_000).with(&[("senders", "100")]),
+    of("send-cost", Messages, &send_cost::WORKLOAD, 20)
+        .part_of(&SENDING_FOR, 500)
+        .within(&SENDING_BYTES),
+    of("send-cost-3s", Messages, &send_cost::WORKLOAD, 40).part_of(&SENDING_FOR, 3000).few_runs(),
+    of("send-cost-1", Messages, &send_cost::WORKLOAD, 0).alone(),
+    of("send-cost-64", Messages, &send_cost::WORKLOAD, 0)
+        .with(&[("payload", "64")])
+        .within(&SENDING_BYTES)
+        .unhurried(),
+    of("send-cost-1k", Messages, &send_cost::WORKLOAD, 20)
+        .with(&[("payload", "1024")])
+        .within(&SENDING_BYTES),
+    of("send-cost-1k-1", Messages, &send_cost::WORKLOAD, 0).with(&[("payload", "1024")]).alone(),
+    of("send-cost-64k", Messages, &send_cost::WORKLOAD, 0)
+        .with(&[("payload", "65536")])
+        .within(&SENDING_BYTES)
+        .unhurried(),
+    of("send-cost-depth-1", Messages, &send_cost::WORKLOAD, 20)
+        .with(&[("depth", "1")])
+        .part_of(&SENDING_BEHIND, 100),
+    of("send-cost-depth-1k", Messages, &send_cost::WORKLOAD, 0)
+        .with(&[("depth", "1000")])
+        .part_of(&SENDING_BEHIND, 100)
+        .unhurried(),
+    of("send-cost-depth-1m", Messages, &send_cost::WORKLOAD, 20)
+        .with(&[("depth", "1000000")])
+        .part_of(&SENDING_BEHIND, 100)
+        .quick_with(&[("depth", "10000")]),
     of("call", Shapes, &call::WORKLOAD, 50_000).quick_with(&[("samples", "1000")]),
     of("call-1", Shapes, &call::WORKLOAD, 0).alone(),
     of("call-1m-callees", Shapes, &call::WORKLOAD, 0).with(&[("callees", "1000000")]).unhurried(),
@@ -314,9 +357,9 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_series_differ_in_its_number() {
-        for measurement in SUITE {
-            let Some(series) = measurement.series else { continue };
-            let parts = SUITE.iter().filter(|other| other.series == Some(series));
+        for series in SUITE.iter().flat_map(|measurement| measurement.series.into_iter().flatten())
+        {
+            let parts = SUITE.iter().filter(|other| other.series.contains(&Some(series)));
             let number = |part: &Measurement, quick| {
                 let settings = part.settings(quick, 2)?;
                 Some(if series.over == "count" {

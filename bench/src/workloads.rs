@@ -27,6 +27,7 @@ mod relay;
 pub(crate) mod ring;
 pub(crate) mod savina;
 pub(crate) mod send;
+pub(crate) mod send_cost;
 mod service;
 mod shape;
 pub(crate) mod skynet;
@@ -89,6 +90,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &processes::WORKLOAD,
     &spawn::WORKLOAD,
     &send::WORKLOAD,
+    &send_cost::WORKLOAD,
     &call::WORKLOAD,
     &churn::WORKLOAD,
     &sleep::WORKLOAD,

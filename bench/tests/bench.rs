@@ -195,6 +195,25 @@ fn send_is_verified_on_each_runtime() {
 }
 
 #[test]
+fn send_cost_is_verified_on_each_runtime() {
+    let metrics = [("local_ns", "ns"), ("send_ns", "ns"), ("delivered_ns", "ns")];
+    // Numbers; bytes; messages of which a round has few; messages that wait before.
+    for settings in ["payload=0", "payload=1", "payload=64", "payload=1000000", "depth=1000"] {
+        check("send-cost", &["--count", "2", "--set", settings], &metrics);
+    }
+}
+
+#[test]
+fn send_cost_prints_the_lines_of_the_original() {
+    let arguments = ["run", "send-cost", "--count", "2", "--runs", "1", "--runtime", "tokio"];
+    let output = output(bench(&arguments));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for line in ["\nlocal 2ms: calls/usec=", "\nremote 2ms: calls/usec=", " calls_2ms="] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
 fn call_is_verified_on_each_runtime() {
     let metrics = [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns")];
     check("call", &["--count", "5000", "--set", "samples=1000"], &metrics);

@@ -338,6 +338,9 @@ defmodule Send do
   end
 end
 
+# `send-cost` uses the modules above.
+Code.require_file("send_cost.exs", __DIR__)
+
 defmodule Churn do
   @moduledoc "`churn`: start a service, call it once, make it exit; in sequence."
 
@@ -750,6 +753,7 @@ defmodule Peer do
 
   defp run("spawn", settings), do: Spawn.run(settings)
   defp run("send", settings), do: Send.run(settings)
+  defp run("send-cost", settings), do: SendCost.run(settings)
   defp run("call", settings), do: Calls.run_sequential(settings)
   defp run("calls", settings), do: Calls.run_concurrent(settings)
   defp run("churn", settings), do: Churn.run(settings)

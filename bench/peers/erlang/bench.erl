@@ -37,6 +37,7 @@ load() ->
 module("processes") -> bench_processes;
 module("spawn") -> bench_spawn;
 module("send") -> bench_send;
+module("send-cost") -> bench_send_cost;
 module("call") -> bench_calls;
 module("calls") -> bench_calls;
 module("churn") -> bench_calls;

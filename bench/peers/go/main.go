@@ -7,8 +7,8 @@
 // cancellation" of the Go blog); a call is a request that carries a channel for its reply ("Channels of
 // channels" in "Effective Go"); skynet follows the Go program of the benchmark atemerev/skynet. A channel
 // has the room that its work needs, as in the benchmarks of Go's own runtime package (chan_test.go); it is
-// never unbounded. So in send and fan a sender waits for a receiver that is `backlog` messages behind;
-// in burst, where a queue has to grow, the mailbox is a slice under a mutex.
+// never unbounded. So in send, send-cost and fan a sender waits for a receiver that is `backlog` messages
+// behind; in burst, where a queue has to grow, the mailbox is a slice under a mutex.
 //
 // The row go-tuned has the same program; the harness sets GOGC=off and GOMEMLIMIT
 // (src/runtimes/go.rs). GOMAXPROCS is the number of workers.
@@ -33,6 +33,7 @@ var workloads = map[string]func(settings, *outcome) error{
 	"tasks":        tasks,
 	"spawn":        spawn,
 	"send":         send,
+	"send-cost":    sendCost,
 	"call":         call,
 	"churn":        churn,
 	"sleep":        sleep,

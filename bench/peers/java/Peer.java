@@ -125,6 +125,7 @@ final class Peer {
         switch (workload) {
             case "spawn" -> Spawn.run(this);
             case "send" -> Send.run(this);
+            case "send-cost" -> SendCost.run(this);
             case "call" -> Calls.runSequential(this);
             case "calls" -> Calls.runConcurrent(this);
             case "churn" -> Churn.run(this);

@@ -32,11 +32,14 @@ import { burst, fan } from './collector.mjs';
 import { churn } from './churn.mjs';
 import { pairs, ring } from './relay.mjs';
 import { send } from './send.mjs';
+import { sendCost } from './sendcost.mjs';
 import { skynet } from './skynet.mjs';
 import { sleep } from './sleep.mjs';
 import { spawn } from './spawn.mjs';
 
-const workloads = { spawn, send, call, calls, churn, sleep, pairs, ring, fan, burst, skynet };
+const workloads = {
+  spawn, send, 'send-cost': sendCost, call, calls, churn, sleep, pairs, ring, fan, burst, skynet,
+};
 
 /** The probabilities of the quantiles that a run reports of each distribution. */
 const PROBABILITIES = [0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1];

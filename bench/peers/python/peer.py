@@ -39,6 +39,7 @@ import churn
 import collector
 import relay
 import send
+import send_cost
 import skynet
 import sleep
 import spawn
@@ -49,6 +50,7 @@ GC_THRESHOLD = 100_000
 WORKLOADS = {
     "spawn": spawn.run,
     "send": send.run,
+    "send-cost": send_cost.run,
     "call": calls.run_sequential,
     "calls": calls.run_concurrent,
     "churn": churn.run,

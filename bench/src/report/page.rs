@@ -36,7 +36,8 @@ const GROUPS: &[(Group, &str, &str)] = &[
     (
         Group::Messages,
         "The cost of a message",
-        "The source measures the sender's loop. Here the receiver must also confirm the sum of all messages.",
+        "The source measures the sender's loop beside a loop of local calls; `send-cost` does the same. Here the \
+         receiver must also confirm the sum of all messages, and `delivered_ns` is the time until then.",
     ),
     (Group::Shapes, "Shapes of work", "Further ways in which programs of processes talk."),
     (

