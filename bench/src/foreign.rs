@@ -156,6 +156,7 @@ pub(crate) fn peers(workload: &Workload) -> impl Iterator<Item = Peer> + use<> {
             class: variant.class,
             program: Program::Foreign { runtime, variant, processes },
             words: &[],
+            limits: variant.limits,
         })
     })
 }
@@ -259,23 +260,25 @@ impl ForeignRuntime {
     }
 }
 
-impl Variant {
-    /// Checks that the settings are within the limits of the row.
-    ///
-    /// # Errors
-    /// If a setting is beyond its limit.
-    pub(crate) fn check(&self, workload: &Workload, settings: &Settings) -> Result<(), Beyond> {
-        for &limit in self.limits.iter().filter(|limit| limit.workloads.contains(&workload.name)) {
-            let value = match limit.setting {
-                COUNT => settings.count,
-                key => settings.get(key),
-            };
-            if value > limit.most {
-                return Err(Beyond { limit, value });
-            }
+/// Checks that the settings are within the limits of a row.
+///
+/// # Errors
+/// If a setting is beyond its limit.
+pub(crate) fn check_limits(
+    limits: &[Limit],
+    workload: &Workload,
+    settings: &Settings,
+) -> Result<(), Beyond> {
+    for &limit in limits.iter().filter(|limit| limit.workloads.contains(&workload.name)) {
+        let value = match limit.setting {
+            COUNT => settings.count,
+            key => settings.get(key),
+        };
+        if value > limit.most {
+            return Err(Beyond { limit, value });
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// The folder of the sources of all foreign peers.
@@ -322,20 +325,21 @@ mod tests {
 
     #[test]
     fn a_limit_is_of_a_workload_that_the_row_has_and_of_a_number_among_its_settings() {
-        for runtime in FOREIGN {
-            for variant in runtime.variants {
-                let of_all = variant.limits.iter().flat_map(|limit| {
-                    limit.workloads.iter().map(move |workload| (limit, *workload))
-                });
-                for (limit, name) in of_all {
-                    let context = format!("{}: {} of {name}", variant.row, limit.setting);
-                    let workload = workloads::find(name).expect(&context);
-                    assert!(workload.peer(variant.row).is_some(), "{context}");
-                    let is_number =
-                        |key: &Key| matches!(key.kind, Kind::Number(_) | Kind::Count(_));
-                    let is_setting = workload.key(limit.setting).is_some_and(is_number);
-                    assert!(is_setting || limit.setting == COUNT, "{context}");
-                }
+        let here = workloads::ALL.iter().flat_map(|workload| workload.peers);
+        let here = here.map(|peer| (peer.runtime, peer.limits));
+        let foreign = FOREIGN.iter().flat_map(|runtime| runtime.variants);
+        let foreign = foreign.map(|variant| (variant.row, variant.limits));
+        for (row, limits) in here.chain(foreign) {
+            let of_all = limits
+                .iter()
+                .flat_map(|limit| limit.workloads.iter().map(move |workload| (limit, *workload)));
+            for (limit, name) in of_all {
+                let context = format!("{row}: {} of {name}", limit.setting);
+                let workload = workloads::find(name).expect(&context);
+                assert!(workload.peer(row).is_some(), "{context}");
+                let is_number = |key: &Key| matches!(key.kind, Kind::Number(_) | Kind::Count(_));
+                let is_setting = workload.key(limit.setting).is_some_and(is_number);
+                assert!(is_setting || limit.setting == COUNT, "{context}");
             }
         }
     }
@@ -349,14 +353,13 @@ mod tests {
             most: 1000,
             reason: Reason::Time,
         }];
-        let variant = Variant { limits, ..FOREIGN[0].variants[0] };
         let mut settings = Settings::new(5, 1, workload.keys);
-        let beyond = variant.check(workload, &settings).expect_err("the default is beyond");
+        let beyond = check_limits(limits, workload, &settings).expect_err("the default is beyond");
         let sentence = "this row is measured with flooders 1000 at most, and not with 10000: a larger \
                         run takes a minute or more";
         assert_eq!(beyond.to_string(), sentence);
         settings.set("flooders", Value::Number(1000));
-        variant.check(workload, &settings).expect("this is the limit itself");
+        check_limits(limits, workload, &settings).expect("this is the limit itself");
     }
 
     #[test]

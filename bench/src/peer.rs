@@ -12,7 +12,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use wait4::{ResUse, ResourceUsage, Wait4};
 
-use crate::foreign::{Absence, Beyond, ForeignRuntime, Load, Variant};
+use crate::foreign::{self, Absence, Beyond, ForeignRuntime, Limit, Load, Variant};
 use crate::outcome::{Line, Outcome};
 use crate::settings::{self, ALLOCATOR, Settings};
 use crate::workloads::Workload;
@@ -34,6 +34,8 @@ pub(crate) struct Peer {
     pub(crate) program: Program,
     /// The values of word keys that this peer supports besides each key's default.
     pub(crate) words: &'static [&'static str],
+    /// The greatest settings with which the peer is measured.
+    pub(crate) limits: &'static [Limit],
 }
 
 /// The kind of a runtime's processes: figures of different classes buy different things.
@@ -129,7 +131,8 @@ impl Peer {
         threads: Threads,
         run: fn(&Settings) -> io::Result<Outcome>,
     ) -> Peer {
-        Peer { runtime, class, program: Program::Here { version, threads, run }, words: &[] }
+        let program = Program::Here { version, threads, run };
+        Peer { runtime, class, program, words: &[], limits: &[] }
     }
 
     /// Renames the peer: for a second implementation of a workload on the same runtime.
@@ -147,6 +150,11 @@ impl Peer {
         Peer { words, ..self }
     }
 
+    /// Sets the greatest settings with which the peer is measured.
+    pub(crate) const fn limited(self, limits: &'static [Limit]) -> Peer {
+        Peer { limits, ..self }
+    }
+
     /// Checks that the peer supports the settings.
     ///
     /// # Errors
@@ -155,10 +163,7 @@ impl Peer {
         if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
             return Err(RunError::Unsupported { word });
         }
-        if let Program::Foreign { variant, .. } = &self.program {
-            variant.check(workload, settings)?;
-        }
-        Ok(())
+        Ok(foreign::check_limits(self.limits, workload, settings)?)
     }
 
     /// Runs the workload once in a fresh process and waits for its line and its end; returns also the

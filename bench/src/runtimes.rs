@@ -33,6 +33,12 @@ const ARTICLE: &[&str] = &["send-cost"];
 /// The workload that ends only if a process that floods itself leaves its thread to others.
 const FAIRNESS: &[&str] = &["fairness"];
 
+/// The workload that needs processes of which others can be told that they ended.
+const MONITORS: &[&str] = &["monitors"];
+
+/// The workload of timers that are started and cancelled.
+const TIMERS: &[&str] = &["timers"];
+
 /// Workloads as their sources have them.
 const SOURCES: &[&str] = &["processes", "tasks"];
 

@@ -9,8 +9,9 @@ use std::fmt;
 use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
-    Workload, burst, call, calls, children, churn, fairness, fan, http, outside, pairs, processes,
-    ring, savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega, store_put, store_scan, tasks,
+    Workload, burst, call, calls, children, churn, fairness, fan, http, monitors, outside, pairs,
+    processes, ring, savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega,
+    store_put, store_scan, tasks, timers,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -126,6 +127,11 @@ impl Measurement {
     /// The same with fewer runs: for measurements that take long, and whose metrics hardly vary.
     const fn few_runs(self) -> Measurement {
         Measurement { runs: 3, ..self }
+    }
+
+    /// The same with a count of its own.
+    const fn counting(self, count: u64) -> Measurement {
+        Measurement { count: Some(count), ..self }
     }
 
     const fn unhurried(self) -> Measurement {
@@ -317,6 +323,15 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("fairness", Shapes, &fairness::WORKLOAD, 5).quick_with(&[("flooders", "1000")]),
     of("skynet", Shapes, &skynet::WORKLOAD, 10_000),
     of("skynet-1", Shapes, &skynet::WORKLOAD, 0).alone(),
+    of("monitors", Shapes, &monitors::WORKLOAD, 5_000),
+    of("monitors-1", Shapes, &monitors::WORKLOAD, 0).alone(),
+    of("monitors-many", Shapes, &monitors::WORKLOAD, 70)
+        .counting(1_000)
+        .with(&[("watchers", "1000")])
+        .quick_with(&[("watchers", "70")]),
+    of("timers", Shapes, &timers::WORKLOAD, 2_000)
+        .quick_with(&[("live", "1000"), ("longest", "150")]),
+    of("timers-1", Shapes, &timers::WORKLOAD, 0).alone(),
     of("children", Shapes, &children::WORKLOAD, 5_000),
     of("chameneos", Savina, &savina::chameneos::WORKLOAD, 2_000),
     of("chameneos-1", Savina, &savina::chameneos::WORKLOAD, 0).alone(),

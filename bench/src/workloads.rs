@@ -18,6 +18,7 @@ pub(crate) mod fairness;
 pub(crate) mod fan;
 pub(crate) mod http;
 pub(crate) mod latency;
+pub(crate) mod monitors;
 pub(crate) mod outside;
 pub(crate) mod pairs;
 pub(crate) mod processes;
@@ -41,6 +42,7 @@ pub(crate) mod store_rest;
 pub(crate) mod store_scan;
 pub(crate) mod tally;
 pub(crate) mod tasks;
+pub(crate) mod timers;
 
 use crate::foreign;
 use crate::peer::Peer;
@@ -104,6 +106,8 @@ pub(crate) const ALL: &[&Workload] = &[
     &burst::WORKLOAD,
     &fairness::WORKLOAD,
     &skynet::WORKLOAD,
+    &monitors::WORKLOAD,
+    &timers::WORKLOAD,
     &children::WORKLOAD,
     &savina::chameneos::WORKLOAD,
     &savina::big::WORKLOAD,

@@ -391,6 +391,47 @@ fn skynet_is_verified_on_each_runtime() {
 }
 
 #[test]
+fn monitors_is_verified_on_each_runtime_that_has_monitors() {
+    let metrics = [("monitor_ns", "ns"), ("down_ns", "ns"), ("bytes_per_monitor", "bytes")];
+    let runtimes = ["throng", "tokio", "kameo", "ractor", "tellus"];
+    for workers in ["1", "2"] {
+        // Many processes to one watcher, and many watchers to few processes.
+        check_on(&runtimes, workers, "monitors", &["--count", "3000"], &metrics);
+        let settings = ["--count", "7", "--set", "watchers=50"];
+        check_on(&runtimes, workers, "monitors", &settings, &metrics);
+    }
+}
+
+#[test]
+fn timers_is_verified_on_each_runtime_that_has_timers() {
+    let metrics = [
+        ("start_ns", "ns"),
+        ("cancel_ns", "ns"),
+        ("late_p50_ns", "ns"),
+        ("late_p99_ns", "ns"),
+        ("late_max_ns", "ns"),
+        ("bytes_per_timer", "bytes"),
+    ];
+    let runtimes = ["throng", "tokio", "tokio-sleep", "actix", "ractor"];
+    for workers in ["1", "2"] {
+        // Several rounds, the last of them smaller; a cancelled timer that fires does so before the run ends.
+        let settings = ["--count", "2050", "--set", "live=1000", "--set", "seconds=1"];
+        check_on(&runtimes, workers, "timers", &settings, &metrics);
+        // No timer fires.
+        let settings = ["--count", "7", "--set", "longest=1", "--set", "live=2000"];
+        check_on(&runtimes, workers, "timers", &settings, &metrics);
+    }
+}
+
+#[test]
+fn a_row_in_rust_beyond_its_limit_is_unsupported() {
+    let output = output(bench(&["run", "timers", "--runtime", "actix"]));
+    assert_eq!(status(&output), 1, "nothing ran");
+    let limit = "actix: unsupported: this row is measured with live 2000 at most, and not with";
+    assert!(stderr(&output).contains(limit), "{}", stderr(&output));
+}
+
+#[test]
 fn children_is_verified() {
     for workers in ["1", "2"] {
         let metrics = [("start_ns", "ns")];

@@ -741,6 +741,9 @@ defmodule Skynet do
   end
 end
 
+Code.require_file("monitors.exs", __DIR__)
+Code.require_file("timers.exs", __DIR__)
+
 defmodule Peer do
   @moduledoc "Runs a workload in a process of its own, and prints its line."
 
@@ -764,6 +767,8 @@ defmodule Peer do
   defp run("burst", settings), do: Collector.run_burst(settings)
   defp run("fairness", settings), do: Fairness.run(settings)
   defp run("skynet", settings), do: Skynet.run(settings)
+  defp run("monitors", settings), do: Monitors.run(settings)
+  defp run("timers", settings), do: Timers.run(settings)
 
   defp settings([], settings), do: settings
 

@@ -48,6 +48,8 @@ module("ring") -> bench_relay;
 module("fan") -> bench_collector;
 module("burst") -> bench_collector;
 module("fairness") -> bench_fairness;
+module("monitors") -> bench_monitors;
+module("timers") -> bench_timers;
 module("skynet") -> bench_skynet;
 module("chameneos") -> savina_chameneos;
 module("big") -> savina_big;

@@ -54,6 +54,8 @@ var workloads = map[string]func(settings, *outcome) error{
 	"banking":      banking,
 	"sieve":        sieve,
 	"queens":       queens,
+	"monitors":     monitors,
+	"timers":       timers,
 }
 
 func main() {

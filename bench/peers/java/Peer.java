@@ -146,6 +146,8 @@ final class Peer {
             case "banking" -> Banking.run(this);
             case "sieve" -> Sieve.run(this);
             case "queens" -> Queens.run(this);
+            case "monitors" -> Monitors.run(this);
+            case "timers" -> Timers.run(this);
             default -> throw new IllegalArgumentException("no workload " + workload);
         }
     }

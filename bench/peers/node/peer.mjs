@@ -36,9 +36,11 @@ import { sendCost } from './sendcost.mjs';
 import { skynet } from './skynet.mjs';
 import { sleep } from './sleep.mjs';
 import { spawn } from './spawn.mjs';
+import { timers } from './timers.mjs';
 
 const workloads = {
   spawn, send, 'send-cost': sendCost, call, calls, churn, sleep, pairs, ring, fan, burst, skynet,
+  timers,
 };
 
 /** The probabilities of the quantiles that a run reports of each distribution. */

@@ -43,6 +43,7 @@ import send_cost
 import skynet
 import sleep
 import spawn
+import timers
 
 # New objects after which the collector of cycles runs in the tuned row.
 GC_THRESHOLD = 100_000
@@ -60,6 +61,7 @@ WORKLOADS = {
     "fan": collector.run_fan,
     "burst": collector.run_burst,
     "skynet": skynet.run,
+    "timers": timers.run,
 }
 
 

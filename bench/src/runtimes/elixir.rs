@@ -3,12 +3,12 @@
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Reason, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{ARTICLE, FAIRNESS, SHAPES, erlang};
+use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SHAPES, TIMERS, erlang};
 
 pub(crate) const ELIXIR: ForeignRuntime = ForeignRuntime {
     name: "elixir",
     folder: "elixir",
-    workloads: &[SHAPES, ARTICLE, FAIRNESS],
+    workloads: &[SHAPES, ARTICLE, FAIRNESS, MONITORS, TIMERS],
     setup: &[Step::Needs { check: &["elixir", "--version"], apt: &["elixir"] }],
     variants: &[ROW, Variant { row: "elixir-tuned", options: erlang::tuned, ..ROW }],
 };

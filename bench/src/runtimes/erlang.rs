@@ -6,12 +6,12 @@ use std::process::Command;
 
 use crate::foreign::{ForeignRuntime, Load, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{ARTICLE, FAIRNESS, SAVINA, SHAPES, SOURCES};
+use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, SOURCES, TIMERS};
 
 pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
     name: "erlang",
     folder: "erlang",
-    workloads: &[SHAPES, ARTICLE, FAIRNESS, SOURCES, SAVINA],
+    workloads: &[SHAPES, ARTICLE, FAIRNESS, SOURCES, SAVINA, MONITORS, TIMERS],
     setup: &[
         Step::Needs { check: &["erl", "-noshell", "-eval", "halt()."], apt: &["erlang-base"] },
         Step::Build(&["sh", "{source}/build.sh", "{target}"]),

@@ -8,12 +8,12 @@ use std::process::Command;
 use crate::foreign::{ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::memory;
 use crate::peer::Class;
-use crate::runtimes::{ARTICLE, FAIRNESS, SAVINA, SHAPES, SOURCES};
+use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, SOURCES, TIMERS};
 
 pub(crate) const GO: ForeignRuntime = ForeignRuntime {
     name: "go",
     folder: "go",
-    workloads: &[SHAPES, ARTICLE, FAIRNESS, SOURCES, SAVINA],
+    workloads: &[SHAPES, ARTICLE, FAIRNESS, SOURCES, SAVINA, MONITORS, TIMERS],
     setup: &[
         Step::Needs { check: &["go", "version"], apt: &["golang-go"] },
         Step::Build(&["go", "build", "-o", "{target}/peer", "."]),

