@@ -2,9 +2,11 @@
 //! sources.
 //!
 //! Sets `VERSION_<PACKAGE>` for every package named in [`PACKAGES`]. A package that is not in the
-//! lock file exactly once is a build error, since a row must not state a guessed version. Sets `BUILD`
+//! lock file exactly once is a build error, since a row must not state a guessed version. Sets
+//! `VERSION_RUST` to the release of the compiler, whose standard library has the threads. Sets `BUILD`
 //! to the time of this build, which passes only if one of [`SOURCES`] has changed.
 
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
@@ -57,5 +59,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         println!("cargo::rustc-env=VERSION_{}={version}", measured.to_uppercase());
     }
+    println!("cargo::rustc-env=VERSION_RUST={}", compiler()?);
     Ok(())
+}
+
+/// The release of the compiler that builds the program.
+fn compiler() -> Result<String, Box<dyn std::error::Error>> {
+    let compiler = std::env::var_os("RUSTC").ok_or("cargo names the compiler")?;
+    let told = String::from_utf8(Command::new(compiler).arg("--version").output()?.stdout)?;
+    let release = told.split_whitespace().nth(1).ok_or("the compiler tells its release")?;
+    Ok(release.to_owned())
 }

@@ -10,20 +10,17 @@
 //!   it has built, the list of packages for packages. A command with `{target}` runs only if the marks are
 //!   those of the present sources and lists, so that no run measures an older program.
 //! - A command without `{target}` is that of an interpreter, which is searched for in `PATH`.
-//! - A row has limits: the greatest sizes with which it is measured. Beyond them a run takes more than a
-//!   minute or so, or the system cannot hold it, and the row is unsupported.
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fmt;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::limits::Limit;
 use crate::peer::{Class, Peer, Program};
-use crate::settings::Settings;
 use crate::workloads::Workload;
 
 /// The environment variable that names another place for `bench/peers/target`.
@@ -75,44 +72,6 @@ pub(crate) struct Variant {
     pub(crate) command: &'static [&'static str],
     /// Adds options and environment variables; the options come before the command's arguments.
     pub(crate) options: fn(&mut Command, Load),
-}
-
-/// The greatest size with which a row is measured.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit {
-    /// Names of the workloads that have the limit.
-    pub(crate) workloads: &'static [&'static str],
-    /// The limited setting: [`COUNT`] or a key that is a number.
-    pub(crate) setting: &'static str,
-    pub(crate) most: u64,
-    pub(crate) reason: Reason,
-}
-
-/// The setting of `--count` in a [`Limit`].
-pub(crate) const COUNT: &str = "count";
-
-/// The reason of a [`Limit`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Reason {
-    Time,
-    Threads,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Reason::Time => "a larger run takes a minute or more",
-            Reason::Threads => "an operating system holds some 32,000 threads by default",
-        })
-    }
-}
-
-/// A setting beyond a limit of a row.
-#[derive(Debug, thiserror::Error)]
-#[error("this row is measured with {} {} at most, and not with {value}: {}", limit.setting, limit.most, limit.reason)]
-pub(crate) struct Beyond {
-    limit: Limit,
-    value: u64,
 }
 
 /// The size of a run, for settings that depend on it.
@@ -260,27 +219,6 @@ impl ForeignRuntime {
     }
 }
 
-/// Checks that the settings are within the limits of a row.
-///
-/// # Errors
-/// If a setting is beyond its limit.
-pub(crate) fn check_limits(
-    limits: &[Limit],
-    workload: &Workload,
-    settings: &Settings,
-) -> Result<(), Beyond> {
-    for &limit in limits.iter().filter(|limit| limit.workloads.contains(&workload.name)) {
-        let value = match limit.setting {
-            COUNT => settings.count,
-            key => settings.get(key),
-        };
-        if value > limit.most {
-            return Err(Beyond { limit, value });
-        }
-    }
-    Ok(())
-}
-
 /// The folder of the sources of all foreign peers.
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
@@ -304,7 +242,6 @@ mod tests {
 
     use super::*;
     use crate::runtimes::FOREIGN;
-    use crate::settings::{Key, Kind, Value};
     use crate::workloads;
 
     #[test]
@@ -321,45 +258,6 @@ mod tests {
                 assert!(variant.without.iter().all(|name| runtime.has(name)));
             }
         }
-    }
-
-    #[test]
-    fn a_limit_is_of_a_workload_that_the_row_has_and_of_a_number_among_its_settings() {
-        let here = workloads::ALL.iter().flat_map(|workload| workload.peers);
-        let here = here.map(|peer| (peer.runtime, peer.limits));
-        let foreign = FOREIGN.iter().flat_map(|runtime| runtime.variants);
-        let foreign = foreign.map(|variant| (variant.row, variant.limits));
-        for (row, limits) in here.chain(foreign) {
-            let of_all = limits
-                .iter()
-                .flat_map(|limit| limit.workloads.iter().map(move |workload| (limit, *workload)));
-            for (limit, name) in of_all {
-                let context = format!("{row}: {} of {name}", limit.setting);
-                let workload = workloads::find(name).expect(&context);
-                assert!(workload.peer(row).is_some(), "{context}");
-                let is_number = |key: &Key| matches!(key.kind, Kind::Number(_) | Kind::Count(_));
-                let is_setting = workload.key(limit.setting).is_some_and(is_number);
-                assert!(is_setting || limit.setting == COUNT, "{context}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_setting_beyond_a_limit_is_named() {
-        let workload = workloads::find("fairness").expect("the workload exists");
-        let limits = &[Limit {
-            workloads: &["fairness"],
-            setting: "flooders",
-            most: 1000,
-            reason: Reason::Time,
-        }];
-        let mut settings = Settings::new(5, 1, workload.keys);
-        let beyond = check_limits(limits, workload, &settings).expect_err("the default is beyond");
-        let sentence = "this row is measured with flooders 1000 at most, and not with 10000: a larger \
-                        run takes a minute or more";
-        assert_eq!(beyond.to_string(), sentence);
-        settings.set("flooders", Value::Number(1000));
-        check_limits(limits, workload, &settings).expect("this is the limit itself");
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod compare;
 mod counter;
 mod foreign;
 mod harness;
+mod limits;
 mod memory;
 mod origin;
 mod originals;

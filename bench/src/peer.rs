@@ -9,10 +9,12 @@ use std::env;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
 
 use wait4::{ResUse, ResourceUsage, Wait4};
 
-use crate::foreign::{self, Absence, Beyond, ForeignRuntime, Limit, Load, Variant};
+use crate::foreign::{Absence, ForeignRuntime, Load, Variant};
+use crate::limits::{self, Beyond, Limit};
 use crate::outcome::{Line, Outcome};
 use crate::settings::{self, ALLOCATOR, Settings};
 use crate::workloads::Workload;
@@ -34,7 +36,7 @@ pub(crate) struct Peer {
     pub(crate) program: Program,
     /// The values of word keys that this peer supports besides each key's default.
     pub(crate) words: &'static [&'static str],
-    /// The greatest settings with which the peer is measured.
+    /// The greatest sizes with which the row is measured.
     pub(crate) limits: &'static [Limit],
 }
 
@@ -91,6 +93,8 @@ pub(crate) enum Threads {
     Workers,
     /// A single thread, regardless of the settings.
     One,
+    /// Every core: a process is a thread, which the system schedules.
+    Cores,
 }
 
 /// A run that produced no line.
@@ -131,8 +135,13 @@ impl Peer {
         threads: Threads,
         run: fn(&Settings) -> io::Result<Outcome>,
     ) -> Peer {
-        let program = Program::Here { version, threads, run };
-        Peer { runtime, class, program, words: &[], limits: &[] }
+        Peer {
+            runtime,
+            class,
+            program: Program::Here { version, threads, run },
+            words: &[],
+            limits: &[],
+        }
     }
 
     /// Renames the peer: for a second implementation of a workload on the same runtime.
@@ -150,7 +159,7 @@ impl Peer {
         Peer { words, ..self }
     }
 
-    /// Sets the greatest settings with which the peer is measured.
+    /// Sets the greatest sizes with which the row is measured.
     pub(crate) const fn limited(self, limits: &'static [Limit]) -> Peer {
         Peer { limits, ..self }
     }
@@ -163,7 +172,7 @@ impl Peer {
         if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
             return Err(RunError::Unsupported { word });
         }
-        Ok(foreign::check_limits(self.limits, workload, settings)?)
+        Ok(limits::check(self.limits, workload, settings)?)
     }
 
     /// Runs the workload once in a fresh process and waits for its line and its end; returns also the
@@ -215,6 +224,7 @@ impl Peer {
         let workers = match threads {
             Threads::Workers => settings.workers,
             Threads::One => 1,
+            Threads::Cores => thread::available_parallelism().map_or(1, usize::from),
         };
         Some(run(settings).map(|outcome| outcome.into_line(version, workers)))
     }

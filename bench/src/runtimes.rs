@@ -14,6 +14,7 @@ pub(crate) mod python;
 pub(crate) mod ractor;
 pub(crate) mod smol;
 pub(crate) mod tellus;
+pub(crate) mod threads;
 pub(crate) mod throng;
 pub(crate) mod tokio;
 

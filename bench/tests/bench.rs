@@ -5,11 +5,11 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const IN_THIS_PROGRAM: [&str; 7] =
-    ["throng", "tokio", "smol", "actix", "kameo", "ractor", "tellus"];
+const IN_THIS_PROGRAM: [&str; 8] =
+    ["throng", "tokio", "smol", "actix", "kameo", "ractor", "tellus", "threads"];
 const SHAPED: [&str; 7] =
     ["throng", "tokio", "tokio-recv-many", "tokio-current-thread", "actix", "kameo", "ractor"];
-const SHAPED_INSIDE: [&str; 9] = [
+const SHAPED_INSIDE: [&str; 10] = [
     "throng",
     "tokio",
     "tokio-recv-many",
@@ -19,6 +19,7 @@ const SHAPED_INSIDE: [&str; 9] = [
     "actix-arbiters",
     "kameo",
     "ractor",
+    "threads",
 ];
 const STORES: [&str; 4] = ["throng", "heed", "redb", "fjall"];
 
@@ -134,17 +135,18 @@ fn check_runs(row: &Value, metrics: &[(&str, &str)]) {
 
 #[test]
 fn processes_is_verified_on_each_runtime_up_to_the_maximum() {
-    let runtimes = ["throng", "tokio", "smol", "actix"];
+    let runtimes = ["throng", "tokio", "smol", "actix", "threads"];
     let metrics = [("wall_ns", "ns"), ("cpu_ns", "ns")];
     for workers in ["1", "2"] {
         check_on(&runtimes, workers, "processes", &["--count", "10000"], &metrics);
         // All that are allowed; above 65,536 each worker of throng may keep places for itself.
-        for count in ["1000", "70000"] {
+        // So many are beyond the limit of threads.
+        for (count, runtimes) in [("1000", &runtimes[..]), ("70000", &runtimes[..4])] {
             let settings = ["--count", count, "--set", &format!("maximum={count}")];
-            check_on(&runtimes, workers, "processes", &settings, &metrics);
+            check_on(runtimes, workers, "processes", &settings, &metrics);
         }
-        let limits = [("throng", 1001), ("tokio", 1000), ("smol", 1000), ("actix", 1000)];
-        for (runtime, limit) in limits {
+        for runtime in runtimes {
+            let limit = if runtime == "throng" { 1001 } else { 1000 };
             let arguments = ["run", "processes", "--count", "1001", "--set", "maximum=1000"];
             let further = ["--runs", "1", "--workers", workers, "--runtime", runtime];
             let output = output(bench(&[arguments, further].concat()));
@@ -260,7 +262,13 @@ fn tasks_is_verified_on_each_runtime() {
         // A single task sends its messages to itself.
         for count in ["1000", "1"] {
             let settings = ["--count", count, "--set", "seconds=1"];
-            check_on(&["throng", "tokio", "smol"], workers, "tasks", &settings, &metrics);
+            check_on(
+                &["throng", "tokio", "smol", "threads"],
+                workers,
+                "tasks",
+                &settings,
+                &metrics,
+            );
         }
     }
 }
@@ -372,7 +380,8 @@ fn a_burst_holds_every_message_until_it_is_measured() {
 #[test]
 fn fairness_is_verified_on_each_runtime() {
     let metrics = [("p50_ns", "ns"), ("p99_ns", "ns"), ("message_ns", "ns")];
-    let yielding: Vec<&str> = SHAPED.into_iter().filter(|name| *name != "actix").collect();
+    let yielding = SHAPED.into_iter().filter(|name| *name != "actix");
+    let yielding: Vec<&str> = yielding.chain(["threads"]).collect();
     for workers in ["1", "2"] {
         let small = ["--count", "5", "--set", "flooders=50"];
         check_on(&yielding, workers, "fairness", &small, &metrics);
@@ -386,6 +395,9 @@ fn skynet_is_verified_on_each_runtime() {
         // A power of ten, as in the original; levels that are not full; a root that is a leaf.
         for count in ["1000", "12345", "1"] {
             check_on(&runtimes, workers, "skynet", &["--count", count], &[("wall_s", "s")]);
+        }
+        for count in ["1000", "1234", "1"] {
+            check_on(&["threads"], workers, "skynet", &["--count", count], &[("wall_s", "s")]);
         }
     }
 }

@@ -298,6 +298,7 @@ fn a_row_beyond_its_limit_is_unsupported_and_the_limit_is_named() {
         ("fairness --count 5 --set flooders=1001", "go-tuned", "flooders 1000 at most, "),
         ("skynet --count 1001", "java-threads", "count 1000 at most, and not with 1001: "),
         ("pairs --count 5 --set pairs=5001", "java-threads", "pairs 5000 at most, "),
+        ("spawn --count 10001", "threads", "count 10000 at most, and not with 10001: an operating"),
     ] {
         let output = output(&mut bench(&format!("run {work} --runs 1 --runtime {row}")));
         assert_eq!(status(&output), 1, "nothing ran");

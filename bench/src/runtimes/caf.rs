@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::limits::{COUNT, Limit};
 use crate::peer::Class;
 use crate::runtimes::{FAIRNESS, SHAPES};
 
@@ -46,8 +47,7 @@ const ROW: Variant = Variant {
     options: default,
 };
 
-const LIMITS: &[Limit] =
-    &[Limit { workloads: &["sleep"], setting: COUNT, most: 100_000, reason: Reason::Time }];
+const LIMITS: &[Limit] = &[Limit::of_time(&["sleep"], COUNT, 100_000)];
 
 fn default(command: &mut Command, _: Load) {
     command.env_remove("MAX_THROUGHPUT");

@@ -1,7 +1,8 @@
 //! Elixir, in the release that `elixir` starts; a process is an Erlang process, mostly behind one of Elixir's
 //! behaviours. The flags of both rows are those of [`erlang`].
 
-use crate::foreign::{COUNT, ForeignRuntime, Limit, Reason, Step, Variant};
+use crate::foreign::{ForeignRuntime, Step, Variant};
+use crate::limits::{COUNT, Limit, Reason};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SHAPES, TIMERS, erlang};
 

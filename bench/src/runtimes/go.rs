@@ -5,7 +5,8 @@
 
 use std::process::Command;
 
-use crate::foreign::{ForeignRuntime, Limit, Load, Reason, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::limits::{Limit, Reason};
 use crate::memory;
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, SOURCES, TIMERS};

@@ -4,7 +4,8 @@
 
 use std::process::Command;
 
-use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::limits::{COUNT, Limit};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, TIMERS};
 
@@ -55,39 +56,31 @@ pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
     ],
 };
 
-const fn threads(workloads: &'static [&'static str], setting: &'static str, most: u64) -> Limit {
-    Limit { workloads, setting, most, reason: Reason::Threads }
-}
-
-const fn time(workloads: &'static [&'static str], setting: &'static str, most: u64) -> Limit {
-    Limit { workloads, setting, most, reason: Reason::Time }
-}
-
 const LIMITS_OF_THREADS: &[Limit] = &[
-    threads(&["spawn", "sleep", "monitors"], COUNT, 10_000),
-    threads(&["monitors"], "watchers", 1000),
-    threads(&["skynet"], COUNT, 1000),
-    threads(&["send"], "senders", 10_000),
-    threads(&["call"], "callees", 10_000),
-    threads(&["calls"], "callers", 5000),
-    threads(&["calls"], "callees", 5000),
-    threads(&["pairs"], "pairs", 5000),
-    threads(&["ring"], "processes", 10_000),
-    time(&["fan", "burst"], "receivers", 1000),
-    time(&["fairness"], "flooders", 100),
-    time(&["ring", "pairs", "call", "calls", "churn"], COUNT, 100_000),
-    time(&["fan", "burst"], COUNT, 1_000_000),
-    threads(&["barber"], COUNT, 10_000),
-    threads(&["chameneos"], "creatures", 10_000),
-    threads(&["dictionary"], "clients", 10_000),
-    threads(&["buffer"], "producers", 5000),
-    threads(&["buffer"], "consumers", 5000),
-    threads(&["philosophers"], "philosophers", 10_000),
-    threads(&["smokers"], "smokers", 10_000),
-    threads(&["banking"], "accounts", 10_000),
-    threads(&["queens"], "solvers", 10_000),
-    threads(&["big"], "actors", 10_000),
-    time(&["big"], COUNT, 10_000),
+    Limit::of_threads(&["spawn", "sleep", "monitors"], COUNT, 10_000),
+    Limit::of_threads(&["monitors"], "watchers", 1000),
+    Limit::of_threads(&["skynet"], COUNT, 1000),
+    Limit::of_threads(&["send"], "senders", 10_000),
+    Limit::of_threads(&["call"], "callees", 10_000),
+    Limit::of_threads(&["calls"], "callers", 5000),
+    Limit::of_threads(&["calls"], "callees", 5000),
+    Limit::of_threads(&["pairs"], "pairs", 5000),
+    Limit::of_threads(&["ring"], "processes", 10_000),
+    Limit::of_time(&["fan", "burst"], "receivers", 1000),
+    Limit::of_time(&["fairness"], "flooders", 100),
+    Limit::of_time(&["ring", "pairs", "call", "calls", "churn"], COUNT, 100_000),
+    Limit::of_time(&["fan", "burst"], COUNT, 1_000_000),
+    Limit::of_threads(&["barber"], COUNT, 10_000),
+    Limit::of_threads(&["chameneos"], "creatures", 10_000),
+    Limit::of_threads(&["dictionary"], "clients", 10_000),
+    Limit::of_threads(&["buffer"], "producers", 5000),
+    Limit::of_threads(&["buffer"], "consumers", 5000),
+    Limit::of_threads(&["philosophers"], "philosophers", 10_000),
+    Limit::of_threads(&["smokers"], "smokers", 10_000),
+    Limit::of_threads(&["banking"], "accounts", 10_000),
+    Limit::of_threads(&["queens"], "solvers", 10_000),
+    Limit::of_threads(&["big"], "actors", 10_000),
+    Limit::of_time(&["big"], COUNT, 10_000),
 ];
 
 /// Clears the environment of options; the rows of Pekko do the same.

@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use crate::foreign::{COUNT, ForeignRuntime, Limit, Load, Reason, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::limits::{COUNT, Limit, Reason};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, SHAPES, TIMERS};
 

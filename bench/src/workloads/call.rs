@@ -22,6 +22,7 @@ use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
 use super::service::smol::Smol;
 use super::service::tellus::Tellus;
+use super::service::threads::Threads;
 use super::service::tokio::{Recv, Tokio};
 use super::service::{Host, Service, Successor};
 use super::{Workload, latency};
@@ -69,6 +70,11 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tellus::peer(|settings| {
             runtimes::tellus::drive(settings, |driver, settings| {
                 measure_on(Tellus { driver }, settings)
+            })
+        }),
+        runtimes::threads::peer(|settings| {
+            runtimes::threads::drive(settings, |timers, settings| {
+                measure_on(Threads { timers }, settings)
             })
         }),
     ],

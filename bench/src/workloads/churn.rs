@@ -20,6 +20,7 @@ use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
 use super::service::smol::Smol;
 use super::service::tellus::Tellus;
+use super::service::threads::Threads;
 use super::service::throng::Throng;
 use super::service::tokio::{Recv, Tokio};
 use super::service::{Host, Service};
@@ -65,6 +66,11 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tellus::peer(|settings| {
             runtimes::tellus::drive(settings, |driver, settings| {
                 measure(Tellus { driver }, settings)
+            })
+        }),
+        runtimes::threads::peer(|settings| {
+            runtimes::threads::drive(settings, |timers, settings| {
+                measure(Threads { timers }, settings)
             })
         }),
     ],

@@ -14,6 +14,7 @@
 
 mod actix;
 mod smol;
+mod threads;
 mod throng;
 mod tokio;
 
@@ -45,6 +46,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tokio::peer(tokio::run),
         runtimes::smol::peer(smol::run),
         runtimes::actix::peer(actix::run),
+        runtimes::threads::peer(threads::run),
     ],
 };
 

@@ -8,6 +8,7 @@ pub(super) mod actix;
 pub(super) mod kameo;
 pub(super) mod ractor;
 pub(super) mod smol;
+pub(super) mod threads;
 pub(super) mod throng;
 pub(super) mod tokio;
 

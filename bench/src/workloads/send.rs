@@ -19,6 +19,7 @@ mod kameo;
 mod ractor;
 mod smol;
 mod tellus;
+mod threads;
 mod throng;
 mod tokio;
 
@@ -56,6 +57,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::kameo::peer(kameo::run),
         runtimes::ractor::peer(ractor::run),
         runtimes::tellus::peer(tellus::run),
+        runtimes::threads::peer(threads::run),
     ],
 };
 

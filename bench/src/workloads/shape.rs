@@ -2,6 +2,7 @@
 //! clients, and so needs no file per runtime.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use super::actor::ActorHost;
 use super::receiver::ReceiverHost;
@@ -10,6 +11,7 @@ use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
 use super::service::smol::Smol;
+use super::service::threads::Threads;
 use super::service::throng::Throng;
 use super::service::tokio::{Recv, RecvMany, Take, Tokio};
 use crate::peer::Peer;
@@ -76,9 +78,16 @@ impl ShapeHost for Ractor {
     }
 }
 
+impl ShapeHost for Threads {
+    async fn run(&self, client: impl Future<Output = ()> + Send + 'static) {
+        let timers = self.timers.clone();
+        thread::spawn(move || timers.block_on(client));
+    }
+}
+
 /// The peers of a shape in this program: every runtime that has a [`ShapeHost`], and actix with several
 /// arbiters.
-pub(super) const fn peers<S: Shape>() -> [Peer; 9] {
+pub(super) const fn peers<S: Shape>() -> [Peer; 10] {
     let [throng, tokio, recv_many, current_thread, actix, kameo, ractor] = rust_peers::<S>();
     let smol = runtimes::smol::peer(|settings| {
         runtimes::smol::drive(settings, |settings| S::measure(Smol, settings))
@@ -87,14 +96,24 @@ pub(super) const fn peers<S: Shape>() -> [Peer; 9] {
         let measure = |arbiters, settings| S::measure(Actix { arbiters }, settings);
         runtimes::actix::drive_on_arbiters(settings, measure)
     });
-    [throng, tokio, recv_many, current_thread, smol, actix, arbiters, kameo, ractor]
+    let threads = threads_peer::<S>();
+    [throng, tokio, recv_many, current_thread, smol, actix, arbiters, kameo, ractor, threads]
 }
 
 /// The peers of a shape whose processes never run out of messages. An actix actor and a task of smol handle
 /// messages until their mailbox is empty, so they would keep their thread for ever.
-pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 6] {
+pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 7] {
     let [throng, tokio, recv_many, current_thread, _, kameo, ractor] = rust_peers::<S>();
-    [throng, tokio, recv_many, current_thread, kameo, ractor]
+    [throng, tokio, recv_many, current_thread, kameo, ractor, threads_peer::<S>()]
+}
+
+/// The peer of a shape on threads, whose driver is a thread like the others.
+const fn threads_peer<S: Shape>() -> Peer {
+    runtimes::threads::peer(|settings| {
+        runtimes::threads::drive(settings, |timers, settings| {
+            S::measure(Threads { timers }, settings)
+        })
+    })
 }
 
 /// The peers of a shape on throng, tokio and the actors on it.

@@ -11,6 +11,7 @@
 //! - The sum shows that each leaf has run once.
 
 mod smol;
+mod threads;
 mod throng;
 mod tokio;
 mod tokio_channels;
@@ -42,6 +43,9 @@ pub(crate) const WORKLOAD: Workload = Workload {
             runtimes::tokio::drive_current_thread(settings, tokio::measure)
         }),
         runtimes::smol::peer(|settings| runtimes::smol::drive(settings, smol::measure)),
+        runtimes::threads::peer(|settings| {
+            runtimes::threads::drive(settings, |_, settings| threads::measure(settings))
+        }),
     ],
 };
 

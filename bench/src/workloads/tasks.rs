@@ -15,6 +15,7 @@
 //! - A lateness is the time from the end of the `seconds` until the task runs again.
 
 mod smol;
+mod threads;
 mod throng;
 mod tokio;
 
@@ -49,6 +50,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::throng::peer(throng::run),
         runtimes::tokio::peer(tokio::run),
         runtimes::smol::peer(smol::run),
+        runtimes::threads::peer(threads::run),
     ],
 };
 

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use super::tally::Tally;
 use super::{Workload, latency};
-use crate::foreign::{Limit, Reason};
+use crate::limits::Limit;
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes;
@@ -64,12 +64,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         runtimes::tokio::peer(tokio::run),
         runtimes::tokio::peer(tokio_sleep::run).named("tokio-sleep"),
         // An actor's context searches the list of its timers for each that is cancelled.
-        runtimes::actix::peer(actix::run).limited(&[Limit {
-            workloads: &["timers"],
-            setting: "live",
-            most: 2000,
-            reason: Reason::Time,
-        }]),
+        runtimes::actix::peer(actix::run).limited(&[Limit::of_time(&["timers"], "live", 2000)]),
         runtimes::ractor::peer(ractor::run),
     ],
 };
