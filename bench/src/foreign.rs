@@ -65,13 +65,31 @@ pub(crate) struct Variant {
     /// Name of the row.
     pub(crate) row: &'static str,
     pub(crate) class: Class,
-    /// Names of the runtime's workloads that this row leaves out.
-    pub(crate) without: &'static [&'static str],
+    /// The workloads of the runtime that this row has.
+    pub(crate) part: Part,
     pub(crate) limits: &'static [Limit],
     /// The program and its arguments, before those that every peer takes.
     pub(crate) command: &'static [&'static str],
     /// Adds options and environment variables; the options come before the command's arguments.
     pub(crate) options: fn(&mut Command, Load),
+}
+
+/// The workloads of a runtime that a row has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    All,
+    AllBut(&'static [&'static str]),
+    Only(&'static [&'static str]),
+}
+
+impl Part {
+    fn has(self, workload: &str) -> bool {
+        match self {
+            Part::All => true,
+            Part::AllBut(names) => !names.contains(&workload),
+            Part::Only(names) => names.contains(&workload),
+        }
+    }
 }
 
 /// The size of a run, for settings that depend on it.
@@ -108,8 +126,7 @@ pub(crate) fn peers(workload: &Workload) -> impl Iterator<Item = Peer> + use<> {
     let runtimes = crate::runtimes::FOREIGN.iter().copied();
     let having = runtimes.filter(move |runtime| runtime.has(name));
     having.flat_map(move |runtime| {
-        let having =
-            runtime.variants.iter().filter(move |variant| !variant.without.contains(&name));
+        let having = runtime.variants.iter().filter(move |variant| variant.part.has(name));
         having.map(move |variant| Peer {
             runtime: variant.row,
             class: variant.class,
@@ -255,7 +272,8 @@ mod tests {
             let default = runtime.variants.first().expect("there is a row");
             assert!(default.row.starts_with(runtime.name), "{}", runtime.name);
             for variant in runtime.variants {
-                assert!(variant.without.iter().all(|name| runtime.has(name)));
+                let (Part::AllBut(names) | Part::Only(names)) = variant.part else { continue };
+                assert!(names.iter().all(|name| runtime.has(name)));
             }
         }
     }

@@ -263,7 +263,7 @@ mod tests {
         variants: &[Variant {
             row: "unheard-of",
             class: Class::OsThread,
-            without: &[],
+            part: foreign::Part::All,
             limits: &[],
             command: &["{target}/copy"],
             options: |_, _| {},

@@ -330,6 +330,9 @@ fn go_is_built_and_does_the_same_work_where_it_is_installed() {
     let rows = Rows { names, class: "green thread", without: &[], workers: None };
     rows.check_work(&["1", "2"], with_target);
     rows.check_savina(&["1", "2"], with_target);
+    let syncmap =
+        Rows { names: &["go-syncmap"], class: "green thread", without: &[], workers: None };
+    syncmap.check(&["tasks --count 1000 --set seconds=1"], &["2"], with_target);
     check_limit("go", with_target);
 
     // A program that was built from other sources is not measured.

@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 	"sort"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -25,11 +24,8 @@ func tasks(given settings, result *outcome) error {
 	}
 	all := &taskRing{
 		timeout: time.Duration(keys[0]) * time.Second, mailboxes: make([]chan item, count),
-		late: make([]uint32, count), going: make(chan struct{}),
+		late: make([]uint32, count), going: make(chan struct{}), entries: newTaskMap(),
 		ready: newTally(), handled: newTally(), timedOut: newTally(), exited: newTally(), early: newTally(),
-	}
-	for i := range all.entries {
-		all.entries[i].values = map[uint64]uint64{}
 	}
 	for i := range all.late {
 		all.late[i] = math.MaxUint32
@@ -68,14 +64,12 @@ func tasks(given settings, result *outcome) error {
 
 	entries := uint64(0)
 	wrong := all.wrong.Load()
-	for i := range all.entries {
-		for key, value := range all.entries[i].values {
-			entries++
-			if value != valueOf(key) {
-				wrong++
-			}
+	all.entries.each(func(key, value uint64) {
+		entries++
+		if value != valueOf(key) {
+			wrong++
 		}
-	}
+	})
 	result.metric("spawn_ns", each(spawned, count))
 	result.metric("ready_ns", each(ready, count))
 	result.metric("ready_rss_bytes", float64(readyBytes))
@@ -96,16 +90,9 @@ func tasks(given settings, result *outcome) error {
 	return nil
 }
 
-// shard is a part of the shared map, with room around its lock.
-type shard struct {
-	lock   sync.RWMutex
-	values map[uint64]uint64
-	_      [32]byte
-}
-
 // taskRing is what all tasks share.
 type taskRing struct {
-	entries                                 [64]shard
+	entries                                 taskMap
 	timeout                                 time.Duration
 	mailboxes                               []chan item
 	late                                    []uint32
@@ -116,9 +103,9 @@ type taskRing struct {
 
 func (all *taskRing) work(index uint64) {
 	count := uint64(len(all.mailboxes))
-	all.put(index, valueOf(index))
+	all.entries.put(index, valueOf(index))
 	key := keyFor(index, count)
-	if value, found := all.get(key); found && value != valueOf(key) {
+	if value, found := all.entries.get(key); found && value != valueOf(key) {
 		all.wrong.Add(1)
 	}
 	mailbox := all.mailboxes[index]
@@ -151,21 +138,6 @@ func (all *taskRing) work(index uint64) {
 		all.timedOut.add(index)
 	}
 	all.exited.add(index)
-}
-
-func (all *taskRing) put(key, value uint64) {
-	shard := &all.entries[key%uint64(len(all.entries))]
-	shard.lock.Lock()
-	shard.values[key] = value
-	shard.lock.Unlock()
-}
-
-func (all *taskRing) get(key uint64) (value uint64, found bool) {
-	shard := &all.entries[key%uint64(len(all.entries))]
-	shard.lock.RLock()
-	value, found = shard.values[key]
-	shard.lock.RUnlock()
-	return value, found
 }
 
 func valueOf(key uint64) uint64 {

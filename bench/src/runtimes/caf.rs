@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
 use crate::limits::{COUNT, Limit};
 use crate::peer::Class;
 use crate::runtimes::{FAIRNESS, SHAPES};
@@ -33,7 +33,7 @@ pub(crate) const CAF: ForeignRuntime = ForeignRuntime {
     ],
     variants: &[
         ROW,
-        Variant { row: "caf-max-throughput", without: SHAPES, options: limited, ..ROW },
+        Variant { row: "caf-max-throughput", part: Part::Only(FAIRNESS), options: limited, ..ROW },
     ],
 };
 
@@ -41,7 +41,7 @@ pub(crate) const CAF: ForeignRuntime = ForeignRuntime {
 const ROW: Variant = Variant {
     row: "caf",
     class: Class::Actor,
-    without: FAIRNESS,
+    part: Part::AllBut(FAIRNESS),
     limits: LIMITS,
     command: &["{target}/peer"],
     options: default,

@@ -1,7 +1,7 @@
 //! Elixir, in the release that `elixir` starts; a process is an Erlang process, mostly behind one of Elixir's
 //! behaviours. The flags of both rows are those of [`erlang`].
 
-use crate::foreign::{ForeignRuntime, Step, Variant};
+use crate::foreign::{ForeignRuntime, Part, Step, Variant};
 use crate::limits::{COUNT, Limit, Reason};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SHAPES, TIMERS, erlang};
@@ -18,7 +18,7 @@ pub(crate) const ELIXIR: ForeignRuntime = ForeignRuntime {
 const ROW: Variant = Variant {
     row: "elixir",
     class: Class::IsolatedProcess,
-    without: &[],
+    part: Part::All,
     limits: &[
         Limit { workloads: &["fairness"], setting: "flooders", most: 1000, reason: Reason::Time },
         Limit { workloads: &["skynet"], setting: COUNT, most: 100_000, reason: Reason::Time },

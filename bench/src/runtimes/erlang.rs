@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, SOURCES, TIMERS};
 
@@ -23,7 +23,7 @@ pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
 const ROW: Variant = Variant {
     row: "erlang",
     class: Class::IsolatedProcess,
-    without: &[],
+    part: Part::All,
     limits: &[],
     // All after `-extra` are the peer's arguments.
     command: &["erl", "-noinput", "-pa", "{target}/ebin", "-s", "bench", "main", "-extra"],

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
 use crate::limits::{COUNT, Limit};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, TIMERS};
@@ -23,7 +23,7 @@ pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
             row: "java-virtual",
             class: Class::GreenThread,
             // A virtual thread that floods itself is never preempted.
-            without: &["fairness"],
+            part: Part::AllBut(FAIRNESS),
             limits: &[],
             command: &["{target}/java", "-cp", "{target}/classes", "Peer"],
             options: default,
@@ -31,7 +31,7 @@ pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
         Variant {
             row: "java-virtual-tuned",
             class: Class::GreenThread,
-            without: &["fairness"],
+            part: Part::AllBut(FAIRNESS),
             limits: &[],
             // A link that `build.sh` leaves out if the JRE does not know these flags.
             command: &[
@@ -48,7 +48,7 @@ pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
         Variant {
             row: "java-threads",
             class: Class::OsThread,
-            without: &[],
+            part: Part::All,
             limits: LIMITS_OF_THREADS,
             command: &["{target}/java", "-cp", "{target}/classes", "Peer"],
             options: platform,

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, SHAPES, TIMERS};
 
@@ -31,7 +31,7 @@ pub(crate) const BUN: ForeignRuntime = ForeignRuntime {
 const ROW: Variant = Variant {
     row: "node",
     class: Class::StacklessTask,
-    without: &[],
+    part: Part::All,
     limits: &[],
     command: &["node", "{source}/peer.mjs"],
     options: default,

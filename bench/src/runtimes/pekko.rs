@@ -9,7 +9,7 @@
 //!   one queue. A thread of a fork-join pool takes no task from outside, such as a timer's, while its own queue has
 //!   any, and the flood always has.
 
-use crate::foreign::{ForeignRuntime, Step, Variant};
+use crate::foreign::{ForeignRuntime, Part, Step, Variant};
 use crate::peer::Class;
 use crate::runtimes::{FAIRNESS, SHAPES, java};
 
@@ -45,7 +45,7 @@ pub(crate) const PEKKO: ForeignRuntime = ForeignRuntime {
         },
         Variant {
             row: "pekko-thread-pool",
-            without: SHAPES,
+            part: Part::Only(FAIRNESS),
             command: &[
                 "{target}/java",
                 "@{target}/options",
@@ -63,7 +63,7 @@ pub(crate) const PEKKO: ForeignRuntime = ForeignRuntime {
 const ROW: Variant = Variant {
     row: "pekko",
     class: Class::Actor,
-    without: FAIRNESS,
+    part: Part::AllBut(FAIRNESS),
     limits: &[],
     // The peer itself sets the dispatcher's parallelism to the number of workers.
     command: &[

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::foreign::{ForeignRuntime, Load, Step, Variant};
+use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
 use crate::limits::{COUNT, Limit, Reason};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, SHAPES, TIMERS};
@@ -39,7 +39,7 @@ pub(crate) const PYTHON: ForeignRuntime = ForeignRuntime {
 const ROW: Variant = Variant {
     row: "python",
     class: Class::StacklessTask,
-    without: &[],
+    part: Part::All,
     limits: &[
         Limit { workloads: &["spawn"], setting: COUNT, most: 500_000, reason: Reason::Time },
         Limit { workloads: &["call"], setting: "callees", most: 100_000, reason: Reason::Time },
