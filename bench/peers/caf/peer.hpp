@@ -68,7 +68,7 @@ public:
                           + std::to_string(expected) + '"');
   }
 
-  /// Records the percentiles of some nanoseconds.
+  /// Records the percentiles and the distribution of some nanoseconds.
   void percentiles(std::vector<uint64_t>& latencies) {
     std::sort(latencies.begin(), latencies.end());
     auto at = [&](double quantile) {
@@ -77,13 +77,18 @@ public:
     };
     metric("p50_ns", at(0.5));
     metric("p99_ns", at(0.99));
+    // The probabilities of the quantiles that a run reports of each distribution.
+    for (double probability : {0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0})
+      append(quantiles_, std::to_string(at(probability)));
   }
 
   std::string line() const {
     auto version = std::to_string(CAF_MAJOR_VERSION) + '.' + std::to_string(CAF_MINOR_VERSION) + '.'
                    + std::to_string(CAF_PATCH_VERSION);
     return "{\"version\":\"CAF " + version + "\",\"workers\":" + std::to_string(setting("workers"))
-           + ",\"metrics\":{" + metrics_ + "},\"failures\":[" + failures_ + "]}";
+           + ",\"metrics\":{" + metrics_ + "},\"failures\":[" + failures_
+           + "],\"quantiles\":{" + (quantiles_.empty() ? "" : "\"latency\":[" + quantiles_ + ']')
+           + "}}";
   }
 
 private:
@@ -95,6 +100,7 @@ private:
   std::map<std::string, std::string> settings_;
   std::string metrics_;
   std::string failures_;
+  std::string quantiles_;
 };
 
 /// 0 + 1 + … + (count − 1).

@@ -24,6 +24,13 @@ defmodule Clock do
   def now, do: System.monotonic_time(:nanosecond)
 end
 
+defmodule Quantiles do
+  @moduledoc "The quantiles that a run reports of each distribution."
+  @probabilities [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0]
+
+  def all(at), do: Enum.map(@probabilities, at)
+end
+
 defmodule Memory do
   @moduledoc "Resident memory of this program, in bytes, as the kernel reports it."
 
@@ -170,13 +177,10 @@ defmodule Calls do
     if GenServer.call(callee, value, time_limit) == value + 1, do: 1, else: 0
   end
 
-  # The probabilities of the quantiles that a run reports of each distribution.
-  @probabilities [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0]
-
   def percentiles(latencies) do
     sorted = latencies |> Enum.sort() |> List.to_tuple()
     at = fn quantile -> elem(sorted, max(1, ceil(quantile * tuple_size(sorted))) - 1) end
-    [p50_ns: at.(0.5), p99_ns: at.(0.99), latency: Enum.map(@probabilities, at)]
+    [p50_ns: at.(0.5), p99_ns: at.(0.99), latency: Quantiles.all(at)]
   end
 
   defp start_callees(count) do

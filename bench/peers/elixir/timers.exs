@@ -45,6 +45,7 @@ defmodule Timers do
        late_p50_ns: at.(0.5),
        late_p99_ns: at.(0.99),
        late_max_ns: at.(1),
+       late: Quantiles.all(at),
        bytes_per_timer: grown / live
      ],
      [

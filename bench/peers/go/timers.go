@@ -75,7 +75,7 @@ func timers(given settings, result *outcome) error {
 		if len(latenesses) == 0 {
 			return 0
 		}
-		return float64(latenesses[int(quantile*float64(len(latenesses)-1))].Nanoseconds())
+		return float64(latenesses[rank(quantile, len(latenesses))].Nanoseconds())
 	}
 	cancels := count - fires
 	var due uint64
@@ -87,6 +87,7 @@ func timers(given settings, result *outcome) error {
 	result.metric("late_p50_ns", at(0.5))
 	result.metric("late_p99_ns", at(0.99))
 	result.metric("late_max_ns", at(1))
+	result.distribution("late", at)
 	result.metric("bytes_per_timer", growth(t.before, t.after)/float64(t.live))
 	result.check("timers that fired", t.fired, fires)
 	result.check("the sum of their numbers", t.sum, due)

@@ -168,6 +168,7 @@ final class Timers {
         peer.metric("late_p50_ns", at(latenesses, 0.5));
         peer.metric("late_p99_ns", at(latenesses, 0.99));
         peer.metric("late_max_ns", at(latenesses, 1));
+        peer.distribution("late", probability -> at(latenesses, probability));
         peer.metric("bytes_per_timer", (double) Math.max(0, resident - residentBefore) / live);
         peer.check("timers that fired", fired, fires);
         peer.check("the sum of their numbers", sum, sumDue);

@@ -78,6 +78,7 @@ export async function timers({ count, live, seconds, longest }, outcome) {
   outcome.metric('late_p50_ns', at(0.5));
   outcome.metric('late_p99_ns', at(0.99));
   outcome.metric('late_max_ns', at(1));
+  outcome.distribution('late', at);
   outcome.metric('bytes_per_timer', Math.max(0, resident - before) / round);
   outcome.check('timers that fired', fired, fires);
   outcome.check('the sum of their numbers', sum, sumDue);

@@ -93,6 +93,7 @@ final class Calls {
         Arrays.sort(latencies);
         peer.metric("p50_ns", quantile(latencies, 0.5));
         peer.metric("p99_ns", quantile(latencies, 0.99));
+        peer.distribution("latency", probability -> quantile(latencies, probability));
     }
 
     private static long quantile(long[] sorted, double quantile) {

@@ -4,6 +4,9 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.DoubleUnaryOperator;
+import java.util.stream.Collectors;
+import java.util.stream.DoubleStream;
 import org.apache.pekko.Done;
 import org.apache.pekko.Version;
 import org.apache.pekko.actor.typed.ActorRef;
@@ -53,6 +56,9 @@ final class Peer {
     private final Map<String, String> settings = new HashMap<>();
     private final List<String> metrics = new ArrayList<>();
     private final List<String> failures = new ArrayList<>();
+    private final List<String> quantiles = new ArrayList<>();
+    /** The probabilities of the quantiles that a run reports of each distribution. */
+    private static final double[] PROBABILITIES = {0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1};
     private final String workload;
 
     public static void main(String[] arguments) throws Exception {
@@ -168,6 +174,13 @@ final class Peer {
         metrics.add('"' + name + "\":" + value);
     }
 
+    /** Records the values of a distribution at all probabilities. */
+    void distribution(String name, DoubleUnaryOperator at) {
+        String values = DoubleStream.of(PROBABILITIES).map(at).mapToObj(Double::toString)
+            .collect(Collectors.joining(","));
+        quantiles.add('"' + name + "\":[" + values + ']');
+    }
+
     /** Records a failure unless the found number is the expected one. */
     void check(String name, long found, long expected) {
         if (found != expected) {
@@ -179,7 +192,8 @@ final class Peer {
         return "{\"version\":\"Pekko " + Version.current() + " on Java " + System.getProperty("java.version")
             + "\",\"workers\":" + setting("workers")
             + ",\"metrics\":{" + String.join(",", metrics)
-            + "},\"failures\":[" + String.join(",", failures) + "]}";
+            + "},\"failures\":[" + String.join(",", failures)
+            + "],\"quantiles\":{" + String.join(",", quantiles) + "}}";
     }
 
     /** 0 + 1 + … + (count − 1). */

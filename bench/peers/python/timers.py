@@ -94,8 +94,14 @@ class _Process:
         late = sorted(after for after in self.late if after >= 0) or [0]
         outcome.metric("start_ns", self.start_ns / self.count)
         outcome.metric("cancel_ns", self.cancel_ns / max(1, self.count - self.fires))
-        for name, quantile in (("p50", 0.5), ("p99", 0.99), ("max", 1)):
-            outcome.metric(f"late_{name}_ns", late[int(quantile * (len(late) - 1))])
+
+        def at(probability):
+            return late[int(probability * (len(late) - 1))]
+
+        outcome.metric("late_p50_ns", at(0.5))
+        outcome.metric("late_p99_ns", at(0.99))
+        outcome.metric("late_max_ns", at(1))
+        outcome.distribution("late", at)
         outcome.metric("bytes_per_timer", max(0, self.resident - self.before) / self.live)
         outcome.check("timers that fired", self.fired, self.fires)
         due = sum(k * SLICE + SLICE - 1 for k in range(self.fires))

@@ -33,7 +33,13 @@ pub(crate) const CAF: ForeignRuntime = ForeignRuntime {
     ],
     variants: &[
         ROW,
-        Variant { row: "caf-max-throughput", part: Part::Only(FAIRNESS), options: limited, ..ROW },
+        Variant {
+            row: "caf-max-throughput",
+            limits: &[],
+            part: Part::Only(FAIRNESS),
+            options: limited,
+            ..ROW
+        },
     ],
 };
 

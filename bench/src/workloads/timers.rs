@@ -292,15 +292,12 @@ async fn measure<F: Future<Output = ()>>(
         }
     }
     let (before, resident) = (bytes(&shared.resident_before)?, bytes(&shared.resident)?);
-    let late = |quantile| latenesses.value_at_quantile(quantile) as f64;
     let cancels = count - fire_count;
     let sum = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64;
     let mut outcome = Outcome::default();
     outcome.metric("start_ns", sum(&shared.start_ns) / count as f64);
     outcome.metric("cancel_ns", sum(&shared.cancel_ns) / cancels.max(1) as f64);
-    outcome.metric("late_p50_ns", late(0.5));
-    outcome.metric("late_p99_ns", late(0.99));
-    outcome.metric("late_max_ns", late(1.0));
+    latency::report(&mut outcome, "late_", "p50 p99 max", &latenesses);
     outcome.metric("bytes_per_timer", resident.saturating_sub(before) as f64 / shared.live as f64);
     outcome.check("ends of the process's work", DONE.count(), 1);
     outcome.check("timers that fired", FIRED.count(), fire_count);
