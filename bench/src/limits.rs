@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use crate::memory;
 use crate::settings::Settings;
 use crate::workloads::Workload;
 
@@ -10,11 +11,12 @@ use crate::workloads::Workload;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     /// Names of the workloads that have the limit.
-    pub(crate) workloads: &'static [&'static str],
+    workloads: &'static [&'static str],
     /// The limited setting: [`COUNT`] or a key that is a number.
-    pub(crate) setting: &'static str,
-    pub(crate) most: u64,
-    pub(crate) reason: Reason,
+    setting: &'static str,
+    /// The setting's greatest value; with [`Reason::Memory`] the bytes that each unit takes.
+    most: u64,
+    reason: Reason,
 }
 
 /// The setting of `--count` in a [`Limit`].
@@ -25,6 +27,7 @@ pub(crate) const COUNT: &str = "count";
 pub(crate) enum Reason {
     Time,
     Threads,
+    Memory,
 }
 
 impl fmt::Display for Reason {
@@ -32,6 +35,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Reason::Time => "a larger run takes a minute or more",
             Reason::Threads => "an operating system holds some 32,000 threads by default",
+            Reason::Memory => "a larger run takes more memory than there is",
         })
     }
 }
@@ -62,6 +66,24 @@ impl Limit {
     ) -> Limit {
         Limit { workloads, setting, most, reason: Reason::Threads }
     }
+
+    /// Creates a limit of `--count` that depends on the machine's memory, given the bytes that each unit
+    /// takes.
+    pub(crate) const fn of_memory(workloads: &'static [&'static str], bytes: u64) -> Limit {
+        Limit { workloads, setting: COUNT, most: bytes, reason: Reason::Memory }
+    }
+
+    /// The limit on this machine.
+    fn here(self) -> Limit {
+        match self.reason {
+            // Without knowledge of the memory a run is tried.
+            Reason::Memory => {
+                let most = memory::available_bytes().map_or(u64::MAX, |bytes| bytes / self.most);
+                Limit { most, ..self }
+            }
+            Reason::Time | Reason::Threads => self,
+        }
+    }
 }
 
 /// Checks that the settings of a workload are within the limits of a row.
@@ -73,7 +95,8 @@ pub(crate) fn check(
     workload: &Workload,
     settings: &Settings,
 ) -> Result<(), Beyond> {
-    for &limit in limits.iter().filter(|limit| limit.workloads.contains(&workload.name)) {
+    let own = limits.iter().filter(|limit| limit.workloads.contains(&workload.name));
+    for limit in own.map(|limit| limit.here()) {
         let value = match limit.setting {
             COUNT => settings.count,
             key => settings.get(key),
@@ -120,5 +143,17 @@ mod tests {
         assert_eq!(beyond.to_string(), sentence);
         settings.set("flooders", Value::Number(1000));
         check(&limits, workload, &settings).expect("this is the limit itself");
+    }
+
+    #[test]
+    fn a_run_that_needs_more_memory_than_there_is_is_beyond_the_limit() {
+        let workload = workloads::find("processes").expect("the workload exists");
+        let settings = Settings::new(1000, 1, workload.keys);
+        let of = |bytes| check(&[Limit::of_memory(&["processes"], bytes)], workload, &settings);
+        assert!(of(1).is_ok());
+        if memory::available_bytes().is_ok() {
+            let beyond = of(1 << 50).expect_err("no machine has an exabyte");
+            assert!(beyond.to_string().ends_with("more memory than there is"), "{beyond}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! behaviours. The flags of both rows are those of [`erlang`].
 
 use crate::foreign::{ForeignRuntime, Part, Step, Variant};
-use crate::limits::{COUNT, Limit, Reason};
+use crate::limits::{COUNT, Limit};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SHAPES, TIMERS, erlang};
 
@@ -20,8 +20,8 @@ const ROW: Variant = Variant {
     class: Class::IsolatedProcess,
     part: Part::All,
     limits: &[
-        Limit { workloads: &["fairness"], setting: "flooders", most: 1000, reason: Reason::Time },
-        Limit { workloads: &["skynet"], setting: COUNT, most: 100_000, reason: Reason::Time },
+        Limit::of_time(&["fairness"], "flooders", 1000),
+        Limit::of_time(&["skynet"], COUNT, 100_000),
     ],
     command: &["elixir", "{source}/peer.exs"],
     options: erlang::default,

@@ -5,6 +5,7 @@
 use std::process::Command;
 
 use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
+use crate::limits::Limit;
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, SOURCES, TIMERS};
 
@@ -24,7 +25,7 @@ const ROW: Variant = Variant {
     row: "erlang",
     class: Class::IsolatedProcess,
     part: Part::All,
-    limits: &[],
+    limits: &[Limit::of_memory(&["processes"], 3000)],
     // All after `-extra` are the peer's arguments.
     command: &["erl", "-noinput", "-pa", "{target}/ebin", "-s", "bench", "main", "-extra"],
     options: default,

@@ -7,7 +7,7 @@
 use std::process::Command;
 
 use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
-use crate::limits::{Limit, Reason};
+use crate::limits::Limit;
 use crate::memory;
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, FAIRNESS, MONITORS, SAVINA, SHAPES, SOURCES, TIMERS};
@@ -39,12 +39,10 @@ const ROW: Variant = Variant {
     row: "go",
     class: Class::GreenThread,
     part: Part::All,
-    limits: &[Limit {
-        workloads: &["fairness"],
-        setting: "flooders",
-        most: 1000,
-        reason: Reason::Time,
-    }],
+    limits: &[
+        Limit::of_time(&["fairness"], "flooders", 1000),
+        Limit::of_memory(&["processes"], 3000),
+    ],
     // The peer itself sets GOMAXPROCS to the number of workers.
     command: &["{target}/peer"],
     options: default,

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use crate::foreign::{ForeignRuntime, Load, Part, Step, Variant};
-use crate::limits::{COUNT, Limit, Reason};
+use crate::limits::{COUNT, Limit};
 use crate::peer::Class;
 use crate::runtimes::{ARTICLE, SHAPES, TIMERS};
 
@@ -41,8 +41,8 @@ const ROW: Variant = Variant {
     class: Class::StacklessTask,
     part: Part::All,
     limits: &[
-        Limit { workloads: &["spawn"], setting: COUNT, most: 500_000, reason: Reason::Time },
-        Limit { workloads: &["call"], setting: "callees", most: 100_000, reason: Reason::Time },
+        Limit::of_time(&["spawn"], COUNT, 500_000),
+        Limit::of_time(&["call"], "callees", 100_000),
     ],
     // Without Python's variables (-E), and without files of bytecode beside the sources (-B).
     command: &["python3", "-E", "-B", "{source}/peer.py"],

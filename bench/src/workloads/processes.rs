@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use super::Workload;
 use super::tally::Tally;
+use crate::limits::Limit;
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes;
@@ -42,10 +43,10 @@ pub(crate) const WORKLOAD: Workload = Workload {
     metrics: "wall_ns cpu_ns",
     processes: |settings| settings.get(MAXIMUM),
     peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::smol::peer(smol::run),
-        runtimes::actix::peer(actix::run),
+        runtimes::throng::peer(throng::run).limited(&[Limit::of_memory(&["processes"], 80)]),
+        runtimes::tokio::peer(tokio::run).limited(&[Limit::of_memory(&["processes"], 1300)]),
+        runtimes::smol::peer(smol::run).limited(&[Limit::of_memory(&["processes"], 1900)]),
+        runtimes::actix::peer(actix::run).limited(&[Limit::of_memory(&["processes"], 1000)]),
         runtimes::threads::peer(threads::run),
     ],
 };
