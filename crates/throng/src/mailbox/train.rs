@@ -49,9 +49,10 @@ use crate::turn::frame::{self, After, Progress};
 use std::alloc::Layout;
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::{self, MaybeUninit};
-use std::ptr::{self, NonNull, fn_addr_eq};
+use std::ptr::{self, NonNull};
 
 /// Number of messages in a row to a process after which a train is made up.
 pub(crate) const STREAK: u32 = 4;
@@ -81,9 +82,45 @@ struct Front {
     seen: u32,
 }
 
-/// Type of a train's messages. A comparison of the functions is enough: equal functions return equal
-/// types.
-type Kind = fn() -> TypeId;
+/// A part of the identity of a streak's type of messages, which leaves the highest bits free.
+///
+/// Two types may have the same kind: a streak that counts both only gets its train earlier. A train has the
+/// whole identity. The address of a generic function would be shorter to compare, but each unit of code
+/// that the compiler makes may have its own.
+#[derive(Clone, Copy)]
+struct Kind(usize);
+
+impl Kind {
+    #[inline(always)]
+    fn of<T: 'static>() -> Kind {
+        // The hash of a type is a constant when this is compiled with optimization.
+        let mut bits = LowBits(0);
+        TypeId::of::<T>().hash(&mut bits);
+        Kind(bits.0 as usize & (usize::MAX >> Following::BITS_TAKEN))
+    }
+}
+
+/// A hasher that returns the last number it was given.
+struct LowBits(u64);
+
+impl Hasher for LowBits {
+    #[inline(always)]
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn write_u64(&mut self, bits: u64) {
+        self.0 = bits;
+    }
+
+    #[inline(always)]
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+}
 
 /// The sender's record of a train. Only the coupling changes while the train is there.
 ///
@@ -93,7 +130,8 @@ struct Rear {
     coupling: Coupling,
     /// Number of cars for which the train has room.
     cars: u32,
-    kind: Kind,
+    /// Type of the messages.
+    of: TypeId,
     outside: &'static OutsidePushes,
     /// Count of the outside pushes before the train was pushed.
     outside_before: usize,
@@ -169,7 +207,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         let rear = Rear {
             coupling: Coupling::new(),
             cars: Self::cars(size),
-            kind: TypeId::of::<T>,
+            of: TypeId::of::<T>(),
             outside,
             outside_before: outside.count(),
             size,
@@ -388,7 +426,7 @@ unsafe fn leave(train: NonNull<Head>) {
 /// | highest bit | other bits |
 /// |---|---|
 /// | 0 | pointer to the train, which the streak must leave; null if there is no streak |
-/// | 1 | number of messages, up to [`STREAK`]; below, the address of the type's function |
+/// | 1 | number of messages, up to [`STREAK`]; below, the type's [`Kind`] |
 #[derive(Clone, Copy)]
 struct Following(*mut Head);
 
@@ -399,15 +437,15 @@ unsafe impl Send for Following {}
 impl Following {
     const NOTHING: Following = Following(ptr::null_mut());
     const IS_NUMBER: usize = 1 << (usize::BITS - 1);
-    const NUMBER_SHIFT: u32 = usize::BITS - 4;
+    const NUMBER_SHIFT: u32 = usize::BITS - Self::BITS_TAKEN;
+    /// Number of bits that a [`Kind`] leaves free.
+    const BITS_TAKEN: u32 = 4;
 
     #[inline(always)]
     fn number(kind: Kind, number: u32) -> Following {
         const { assert!(STREAK < 8, "the number has three bits") };
-        let kind = (kind as *const ()).addr();
-        debug_assert_eq!(kind >> Self::NUMBER_SHIFT, 0, "an address leaves four bits");
         let number = (number as usize) << Self::NUMBER_SHIFT;
-        Following(ptr::without_provenance_mut(kind | number | Self::IS_NUMBER))
+        Following(ptr::without_provenance_mut(kind.0 | number | Self::IS_NUMBER))
     }
 
     /// Returns the number of messages; more than [`STREAK`] if they are of another type.
@@ -633,7 +671,7 @@ impl Streaks {
         to: RawAddress,
         mut message: T,
     ) -> Result<(), SendError<T>> {
-        let kind: Kind = TypeId::of::<T>;
+        let kind = Kind::of::<T>();
         'alone: {
             let latest = self.latest.to.get();
             let following = if latest == Some(to) {
@@ -646,11 +684,10 @@ impl Streaks {
             };
             if let Some(train) = following.train() {
                 // SAFETY: a streak has the sender's end of its train. The train is for this
-                // address, whose process is a `P`, and its messages are of this type if their kinds
-                // are equal.
+                // address, whose process is a `P`.
                 unsafe {
                     let rear = &(*train.as_ptr()).rear;
-                    if fn_addr_eq(rear.kind, kind) && rear.may_add() {
+                    if rear.of == TypeId::of::<T>() && rear.may_add() {
                         match Train::<P, T>::add(train.cast(), message) {
                             Ok(()) => return Ok(()),
                             Err(back) => message = back,
@@ -721,7 +758,7 @@ impl Streaks {
 
     /// Makes up a train if the streak is long enough; otherwise counts the message and returns it.
     fn depart<P: Process, T: Turn<P>>(&self, to: RawAddress, message: T) -> Result<(), T> {
-        let kind: Kind = TypeId::of::<T>;
+        let kind = Kind::of::<T>();
         let table = self.table.borrow();
         let streak =
             if self.latest.to.get() == Some(to) { Some(&self.latest) } else { table.find(to) };
@@ -731,7 +768,7 @@ impl Streaks {
             // SAFETY: the streak has the sender's end of its train.
             let rear = unsafe { &(*train.as_ptr()).rear };
             let added = rear.coupling.added();
-            let before = if !fn_addr_eq(rear.kind, kind) {
+            let before = if rear.of != TypeId::of::<T>() {
                 None
             } else if !rear.may_add() {
                 // If this happens often, trains with few cars would cost more than they save.
