@@ -417,6 +417,61 @@ fn supervised_processes_stand_below_their_supervisor_with_their_names() {
     });
 }
 
+/// A process that waits in a handler until its test lets it go on, while items queue up.
+struct Held;
+
+impl Process for Held {}
+
+struct Hold(oneshot::Sender<()>, oneshot::Receiver<()>);
+impl Message for Hold {
+    type Reply = ();
+}
+
+impl Handle<Hold> for Held {
+    async fn handle(&mut self, Hold(begun, go_on): Hold, _: &mut Context<Self>) {
+        let _ = begun.send(());
+        let _ = go_on.await;
+    }
+}
+
+struct Item(#[expect(dead_code, reason = "only its size counts")] u64);
+impl Message for Item {
+    type Reply = ();
+}
+
+impl Handle<Item> for Held {
+    async fn handle(&mut self, _: Item, _: &mut Context<Self>) {}
+}
+
+struct SendItems(Address<Held>, u64);
+impl Message for SendItems {
+    type Reply = ();
+}
+
+impl Handle<SendItems> for Family {
+    async fn handle(&mut self, SendItems(to, count): SendItems, _: &mut Context<Self>) {
+        (0..count).for_each(|number| to.send(Item(number)).unwrap());
+    }
+}
+
+#[test]
+fn a_flood_from_a_turn_shares_blocks() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let held = runtime.spawn(Held).unwrap();
+        let (begun, begins) = oneshot::channel();
+        let (go_on, receiver) = oneshot::channel();
+        held.send(Hold(begun, receiver)).unwrap();
+        begins.await.unwrap();
+        runtime.spawn(Family).unwrap().call(SendItems(held, 1_000)).await.unwrap();
+        let info = runtime.info(held).await.unwrap();
+        assert_eq!(info.mailbox_len, 1_000);
+        assert!(info.mailbox_bytes < 12 * 1_000, "{} bytes", info.mailbox_bytes);
+        go_on.send(()).unwrap();
+        while runtime.info(held).await.unwrap().state != ProcessState::Idle {}
+    });
+}
+
 #[test]
 fn queued_messages_of_a_bounded_process_are_counted_too() {
     let runtime = runtime();
