@@ -105,9 +105,11 @@ async fn measure<H: ActorHost, A: Actor<H>, R: Default>(
 ) -> (R, Outcome) {
     let (reporter, report) = oneshot::channel();
     let clock = Instant::now();
-    host.start_actor(make(Reporter(Some(reporter))));
+    // An actix actor exits when nobody has its address.
+    let first = host.start_actor(make(Reporter(Some(reporter))));
     let report = tokio::time::timeout(TIMEOUT, report).await;
     let elapsed = clock.elapsed();
+    drop(first);
 
     let report = report.ok().and_then(Result::ok);
     let mut outcome = Outcome::default();

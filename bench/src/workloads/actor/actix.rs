@@ -1,6 +1,10 @@
 //! Actors in actix: `do_send`, which ignores the mailbox's capacity. Where there are several arbiters, each
 //! actor is on the next.
+//!
+//! An actor keeps the addresses of the actors that it has started, because an actix actor exits when nobody has
+//! its address: one on another arbiter perhaps before it has run.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use actix::{Addr, AsyncContext, Context, Handler, Message};
@@ -15,13 +19,15 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 pub(in super::super) struct Inbox<A> {
     actor: A,
     arbiters: Arbiters,
+    started: Vec<Box<dyn Any + Send>>,
 }
 
 impl<A: Actor<Actix>> actix::Actor for Inbox<A> {
     type Context = Context<Self>;
 
     fn started(&mut self, context: &mut Context<Self>) {
-        self.actor.started(&mut Turn { context, arbiters: &self.arbiters });
+        let Inbox { actor, arbiters, started } = self;
+        actor.started(&mut Turn { context, arbiters, started });
     }
 }
 
@@ -33,13 +39,15 @@ impl<A: Actor<Actix>> Handler<Tell<A::Message>> for Inbox<A> {
     type Result = ();
 
     fn handle(&mut self, Tell(message): Tell<A::Message>, context: &mut Context<Self>) {
-        self.actor.handle(message, &mut Turn { context, arbiters: &self.arbiters });
+        let Inbox { actor, arbiters, started } = self;
+        actor.handle(message, &mut Turn { context, arbiters, started });
     }
 }
 
 struct Turn<'a, A: Actor<Actix>> {
     context: &'a mut Context<Inbox<A>>,
     arbiters: &'a Arbiters,
+    started: &'a mut Vec<Box<dyn Any + Send>>,
 }
 
 impl<A: Actor<Actix>> ActorContext<Actix, A> for Turn<'_, A> {
@@ -52,7 +60,9 @@ impl<A: Actor<Actix>> ActorContext<Actix, A> for Turn<'_, A> {
     }
 
     fn start<B: Actor<Actix>>(&mut self, actor: B) -> Addr<Inbox<B>> {
-        start(self.arbiters, actor)
+        let address = start(self.arbiters, actor);
+        self.started.push(Box::new(address.clone()));
+        address
     }
 
     fn stop(&mut self) {
@@ -62,7 +72,7 @@ impl<A: Actor<Actix>> ActorContext<Actix, A> for Turn<'_, A> {
 
 fn start<A: Actor<Actix>>(arbiters: &Arbiters, actor: A) -> Addr<Inbox<A>> {
     let index = STARTED.fetch_add(1, Ordering::Relaxed);
-    arbiters.start(index, Inbox { actor, arbiters: arbiters.clone() })
+    arbiters.start(index, Inbox { actor, arbiters: arbiters.clone(), started: Vec::new() })
 }
 
 impl ActorHost for Actix {
