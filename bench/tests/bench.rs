@@ -21,6 +21,8 @@ const SHAPED_INSIDE: [&str; 10] = [
     "ractor",
     "threads",
 ];
+/// The runtimes whose processes are actors, and tokio.
+const ACTORS_AND_TOKIO: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
 const STORES: [&str; 4] = ["throng", "heed", "redb", "fjall"];
 
 fn bench(arguments: &[&str]) -> Command {
@@ -88,9 +90,12 @@ fn check_on(
     assert_eq!(runtimes, expected);
     for row in &rows {
         let keys: Vec<&String> = row.as_object().expect("a row is an object").keys().collect();
+        let has_quantiles = metrics.iter().any(|(name, _)| name.ends_with("p50_ns"));
         let names = "workload runtime class version commit machine params metrics cpu_s cores_used steal \
-                     max_rss_bytes instructions_per_op runs verified";
-        assert_eq!(keys, names.split_whitespace().collect::<Vec<_>>());
+                     max_rss_bytes instructions_per_op quantiles runs verified";
+        let names = names.split_whitespace().filter(|name| *name != "quantiles" || has_quantiles);
+        assert_eq!(keys, names.collect::<Vec<_>>());
+        check_quantiles(row);
         assert_eq!(row["workload"], workload);
         assert_eq!(row["verified"], true, "{row}");
         assert_eq!(row["params"]["runs"], 2);
@@ -110,6 +115,19 @@ fn check_on(
             assert!(min <= median && median <= max, "{name}: {min} {median} {max}");
             assert!(min >= 0.0, "{name}: {min}");
         }
+    }
+}
+
+/// Checks that the quantiles of a row increase, and that the third of each distribution is its median.
+#[track_caller]
+fn check_quantiles(row: &Value) {
+    for (name, values) in row["quantiles"].as_object().into_iter().flatten() {
+        let values: Vec<f64> =
+            values.as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+        assert_eq!(values.len(), 10, "{row}");
+        assert!(values.is_sorted(), "{name}: {values:?}");
+        let metric = if name == "latency" { "p50_ns" } else { &format!("{name}_p50_ns") };
+        assert_eq!(row["metrics"][metric]["median"], values[2], "{row}");
     }
 }
 
@@ -201,7 +219,10 @@ fn send_cost_is_verified_on_each_runtime() {
     let metrics = [("local_ns", "ns"), ("send_ns", "ns"), ("delivered_ns", "ns")];
     // Numbers; bytes; messages of which a round has few; messages that wait before.
     for settings in ["payload=0", "payload=1", "payload=64", "payload=1000000", "depth=1000"] {
-        check("send-cost", &["--count", "2", "--set", settings], &metrics);
+        for workers in ["1", "2"] {
+            let settings = ["--count", "2", "--set", settings];
+            check_on(&ACTORS_AND_TOKIO, workers, "send-cost", &settings, &metrics);
+        }
     }
 }
 
@@ -626,7 +647,7 @@ fn the_table_has_ratios_to_throng() {
 #[test]
 fn an_error_for_an_unknown_name_lists_the_known_names() {
     for (arguments, known) in [
-        (&["run", "juggle"][..], "processes, spawn, send, call, churn, sleep"),
+        (&["run", "juggle"][..], "processes, spawn, send, send-cost, call, churn, sleep"),
         (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, smol, actix, kameo"),
         (&["run", "call", "--set", "colour=3"], "callees, samples, feature, allocator"),
         (&["run", "send", "--set", "senders=many"], "senders"),
