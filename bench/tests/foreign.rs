@@ -42,7 +42,7 @@ const WORK: &[&str] = &[
 /// Small runs of every workload of Savina, which Erlang, Go and Java have.
 const SAVINA: &[&str] = &[
     "chameneos --count 2000",
-    "chameneos --count 0 --set creatures=2",
+    "chameneos --count 1 --set creatures=2",
     "big --count 100",
     "big --count 10 --set actors=1",
     "dictionary --count 100",
@@ -246,7 +246,7 @@ fn pekko_does_the_same_work_where_it_is_set_up() {
         return;
     }
     let class = "actor";
-    let without = &["fairness", "processes", "tasks"];
+    let without = &["fairness", "processes", "tasks", "send-cost", "monitors", "timers"];
     Rows { names: &["pekko"], class, without, workers: None }.check_work(&["1", "2"], |_| {});
     let tuned = output(&mut bench("run send --count 10 --runs 1 --runtime pekko-tuned"));
     if stderr(&tuned).contains("pekko-tuned: absent: the version that") {
@@ -262,7 +262,7 @@ fn caf_does_the_same_work_where_it_is_set_up() {
     if !is_set_up("caf") {
         return;
     }
-    let without = &["fairness", "processes", "tasks"];
+    let without = &["fairness", "processes", "tasks", "send-cost", "monitors", "timers"];
     let rows = Rows { names: &["caf"], class: "actor", without, workers: None };
     rows.check_work(&["1", "2"], |_| {});
     check_fairness_alone("caf-max-throughput");
