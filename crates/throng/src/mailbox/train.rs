@@ -684,7 +684,8 @@ impl Streaks {
             };
             if let Some(train) = following.train() {
                 // SAFETY: a streak has the sender's end of its train. The train is for this
-                // address, whose process is a `P`.
+                // address, whose process is a `P`, and a car is added only if the train's messages are of
+                // this type.
                 unsafe {
                     let rear = &(*train.as_ptr()).rear;
                     if rear.of == TypeId::of::<T>() && rear.may_add() {
