@@ -16,7 +16,7 @@ use crate::address::call::Call;
 use crate::address::delivery::Delivery;
 use crate::address::recipient::Recipient;
 use crate::cell::Cell;
-use crate::cell::extension::{Watcher, watcher_key};
+use crate::cell::extension::{ExitCallback, callback_key};
 use crate::error::SendError;
 use crate::exit::ExitReason;
 use crate::mailbox::Generation;
@@ -123,9 +123,9 @@ impl Pid {
     /// early.
     pub async fn exited(self) -> ExitReason {
         let (sender, reason) = tokio::sync::oneshot::channel();
-        let watcher: Watcher = Box::new(|reason| drop(sender.send(reason)));
-        let watching = Watching { pid: self, key: watcher_key(&watcher) };
-        signal::send(self, Signal::Watch(watcher));
+        let callback: ExitCallback = Box::new(|reason| drop(sender.send(reason)));
+        let watching = Watching { pid: self, key: callback_key(&callback) };
+        signal::send(self, Signal::Watch(callback));
         // The watcher is dropped uncalled only if the runtime went down with the process in it.
         let reason = reason.await.unwrap_or(ExitReason::Shutdown);
         mem::forget(watching);

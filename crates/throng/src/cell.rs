@@ -26,7 +26,7 @@ pub(crate) mod extension;
 
 mod class;
 mod current;
-mod inspect;
+pub(crate) mod inspect;
 mod queue;
 
 pub(crate) use self::class::{Class, ClassOf};
@@ -710,14 +710,16 @@ impl Token {
         }
         let state_dropped = self.drop_state();
         let attachment = self.if_extension(|own| {
-            own.kept = KeptLoad::default();
             if own.obituary.is_none() {
                 own.obituary = Some(reason.clone());
                 // Links and watchers are popped from the end, so this notifies them in the order in
                 // which they asked.
                 own.links.reverse();
-                own.watchers.processes.reverse();
-                own.watchers.others.reverse();
+                own.watchers.reverse();
+                if let Some(rare) = &mut own.rare {
+                    rare.kept = KeptLoad::default();
+                    rare.callbacks.reverse();
+                }
             }
             own.attachment.take()
         });
@@ -771,9 +773,7 @@ impl Token {
                 self.cell().turn.retract();
             }
             match signal {
-                Some(Signal::Watch(watcher)) => {
-                    signal::add_watcher(self, watcher);
-                }
+                Some(Signal::Watch(callback)) => signal::add_callback(self, callback),
                 // The timer's entry in a wheel is dropped soon, like the entries of timers on the
                 // list.
                 Some(Signal::Tie(tie)) => tie.end(self.class().runtime.scheduler()),

@@ -3,6 +3,7 @@
 
 use crate::address::Pid;
 use crate::exit::ExitReason;
+use crate::signal::monitors::MonitorNumber;
 use crate::turn::context::Context;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -100,11 +101,11 @@ pub struct Exit {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MonitorRef {
     pid: Pid,
-    number: u32,
+    number: MonitorNumber,
 }
 
 impl MonitorRef {
-    pub(crate) fn new(pid: Pid, number: u32) -> MonitorRef {
+    pub(crate) fn new(pid: Pid, number: MonitorNumber) -> MonitorRef {
         MonitorRef { pid, number }
     }
 
@@ -113,7 +114,7 @@ impl MonitorRef {
         self.pid
     }
 
-    pub(crate) fn number(self) -> u32 {
+    pub(crate) fn number(self) -> MonitorNumber {
         self.number
     }
 }
@@ -356,16 +357,29 @@ impl<P: Process> Turn<P> for Stopping {
     }
 }
 
-/// The turn that runs [`Process::down`].
-pub(crate) struct DownTurn(pub(crate) Down);
+/// The turn that runs [`Process::down`]. Without the pid of [`Down`], which the monitor has too, its
+/// message takes the smallest block.
+pub(crate) struct DownTurn {
+    monitor: MonitorRef,
+    reason: ExitReason,
+}
+
+const _: () = assert!(size_of::<DownTurn>() <= 48, "a notification takes one small block");
+
+impl From<Down> for DownTurn {
+    fn from(Down { monitor, pid: _, reason }: Down) -> DownTurn {
+        DownTurn { monitor, reason }
+    }
+}
 
 impl<P: Process> Turn<P> for DownTurn {
     type Reply = ();
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         // False if the process has removed the monitor meanwhile.
-        if cx.forget_monitor(self.0.monitor) {
-            process.down(self.0, cx).await;
+        let DownTurn { monitor, reason } = self;
+        if cx.forget_monitor(monitor) {
+            process.down(Down { monitor, pid: monitor.pid(), reason }, cx).await;
         }
     }
 }

@@ -4,8 +4,11 @@
 //! A signal travels in the mailbox of its target, so it comes after every message that its sender
 //! sent before. But it takes effect as soon as the target's mailbox is looked at, before the
 //! messages that wait, and also while a turn is suspended. It acts under the target's token, so no
-//! lock is needed. No signal is lost: the push of a signal fails if the target has exited, and a
-//! target that is exiting refuses the signals left in its mailbox.
+//! lock is needed. A sender that finds the target at rest takes the token itself for the signals
+//! that only change a list: link, monitor, demonitor.
+//!
+//! No signal is lost: the push of a signal fails if the target has exited, and a target that is
+//! exiting refuses the signals left in its mailbox.
 //!
 //! | signal | effect | answer if the process has exited |
 //! |---|---|---|
@@ -41,19 +44,22 @@
 
 pub(crate) mod group;
 pub(crate) mod links;
+pub(crate) mod monitors;
 pub(crate) mod registry;
 pub(crate) mod small_map;
 
 use crate::address::Pid;
 use crate::address::cycle::Probe;
 use crate::cell::Token;
-use crate::cell::extension::{self, Membership, TellDown, Watcher};
+use crate::cell::extension::{self, ExitCallback, Membership};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::fault::{self, Step};
 use crate::mailbox::Link;
 use crate::mailbox::envelope;
 use crate::process::{Down, Exit, MonitorRef};
 use crate::scheduler;
+use crate::scheduler::worker::Worker;
+use crate::signal::monitors::{MonitorNumber, Watcher};
 use crate::timer::message_timer::{TimerRef, TimerTie};
 use crate::turn::frame::After;
 use std::ptr::NonNull;
@@ -77,17 +83,13 @@ pub(crate) enum Signal {
         by_link: bool,
     },
     Kill,
-    Monitor {
-        by: Pid,
-        number: u32,
-        tell: TellDown,
-    },
+    Monitor(Watcher<Pid>),
     Demonitor {
         by: Pid,
-        number: u32,
+        number: MonitorNumber,
     },
     Probe(Probe),
-    Watch(Watcher),
+    Watch(ExitCallback),
     Unwatch {
         key: usize,
     },
@@ -127,7 +129,33 @@ pub(crate) fn send(to: Pid, signal: Signal) {
 
 /// Sends a signal, and returns it if the process has exited or refuses signals.
 pub(crate) fn try_send(to: Pid, signal: Signal) -> Result<(), Signal> {
-    envelope::send_signal(to, signal)
+    // Messages that this turn has sent before come before the signal, which may become a message
+    // there itself.
+    scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
+    match act_at_once(to, signal) {
+        Some(signal) => envelope::send_signal(to, signal),
+        None => Ok(()),
+    }
+}
+
+/// Has a signal take effect on a process that does nothing at present, and has read all signals
+/// before it; returns the signal if it must be queued.
+///
+/// Only signals that enter something in a list, or take it off, because they run no code of users
+/// and send nothing. It saves the block and the process's run.
+fn act_at_once(to: Pid, signal: Signal) -> Option<Signal> {
+    if !matches!(signal, Signal::Link { .. } | Signal::Monitor(_) | Signal::Demonitor { .. }) {
+        return Some(signal);
+    }
+    let Some(borrowed) = to.raw().borrow() else { return Some(signal) };
+    let left = if borrowed.token().is_signalled() {
+        Some(signal)
+    } else {
+        let _nothing = signal.act(borrowed.token());
+        None
+    };
+    borrowed.give_back();
+    left
 }
 
 /// Sends a signal that only asks, and returns it if the process has exited or has so many signals
@@ -158,33 +186,31 @@ impl Signal {
                 return exit_signal(token, from, reason, by_link);
             }
             Signal::Kill => return Outcome::Exit(After::Kill),
-            Signal::Monitor { by, number, tell } => {
-                token.with_extension(|own| own.watchers.processes.insert((by, number), tell));
-            }
+            Signal::Monitor(watcher) => token.with_extension(|own| own.watchers.insert(watcher)),
             Signal::Demonitor { by, number } => {
-                token.if_extension(|own| own.watchers.processes.remove(&(by, number)));
+                token.if_extension(|own| own.watchers.remove(by, number));
             }
             Signal::Inspect(inspect) => return Outcome::Inspect(inspect),
             // Between two turns a process waits for no call.
             Signal::Probe(_) if token.is_between_turns() => {}
             Signal::Probe(probe) => scheduler::show_probe(probe),
-            Signal::Watch(watcher) => add_watcher(token, watcher),
+            Signal::Watch(callback) => add_callback(token, callback),
             Signal::Unwatch { key } => {
-                let watcher = token.if_extension(|own| own.watchers.others.remove(&key)).flatten();
-                // The watcher holds the waker of the task that watched, whose drop may panic.
-                drop_users(watcher);
+                let callback = token.if_extension(|own| own.rare.as_mut()?.callbacks.remove(&key));
+                // The callback holds the waker of the task that watched, whose drop may panic.
+                drop_users(callback);
             }
             Signal::Join { key, membership } => {
-                token.with_extension(|own| own.memberships.insert(key, membership));
+                token.with_extension(|own| own.rare().memberships.insert(key, membership));
             }
             Signal::Leave { key } => {
-                let left = token.if_extension(|own| own.memberships.remove(&key));
+                let left = token.if_extension(|own| own.rare.as_mut()?.memberships.remove(&key));
                 // The membership may hold the last reference to something whose drop takes time.
                 drop_users(left);
             }
-            Signal::Tie(tie) => token.with_extension(|own| own.timers.insert(tie)),
+            Signal::Tie(tie) => token.with_extension(|own| own.rare().timers.insert(tie)),
             Signal::Untie(timer) => {
-                let tie = token.if_extension(|own| own.timers.remove(timer)).flatten();
+                let tie = token.if_extension(|own| own.remove_timer(timer)).flatten();
                 if let Some(tie) = tie {
                     tie.end(token.class().runtime.scheduler());
                 }
@@ -201,11 +227,11 @@ impl Signal {
                 let reason = ExitReason::NoProcess;
                 tell(from, Signal::Exit { from: Some(gone), reason, by_link: true });
             }
-            Signal::Monitor { by, number, tell } => {
+            Signal::Monitor(Watcher { pid, number, tell }) => {
                 let monitor = MonitorRef::new(gone, number);
-                tell(by, Down { monitor, pid: gone, reason: ExitReason::NoProcess });
+                tell(pid, Down { monitor, pid: gone, reason: ExitReason::NoProcess });
             }
-            Signal::Watch(watcher) => run_users(|| watcher(reason.clone())),
+            Signal::Watch(callback) => run_users(|| callback(reason.clone())),
             // The drop of the closure wakes the inspecting task, by that task's own waker.
             Signal::Inspect(inspect) => drop_users(inspect),
             Signal::Join { membership, .. } => membership.leave(gone),
@@ -224,13 +250,13 @@ impl Signal {
     }
 }
 
-/// Adds a watcher, which is notified when the process has exited.
-pub(crate) fn add_watcher(token: &Token, watcher: Watcher) {
-    let key = extension::watcher_key(&watcher);
-    token.with_extension(|own| own.watchers.others.insert(key, watcher));
+/// Adds a callback, which runs when the process has exited.
+pub(crate) fn add_callback(token: &Token, callback: ExitCallback) {
+    let key = extension::callback_key(&callback);
+    token.with_extension(|own| own.rare().callbacks.insert(key, callback));
 }
 
-/// Runs a watcher's code, which is the user's: a panic of it is caught and dropped.
+/// Runs a callback's code, which is the user's: a panic of it is caught and dropped.
 fn run_users(f: impl FnOnce()) {
     let _ = catch(f);
 }
@@ -264,22 +290,25 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
     for _ in 0..most {
         fault::point(Step::Obituary, token.class().name);
         let next = token.if_extension(|own| {
-            if let Some(timer) = own.timers.pop() {
-                return Some(Notified::Timer(timer));
-            }
-            if let Some((_, membership)) = own.memberships.pop() {
-                return Some(Notified::Membership(membership));
+            if let Some(rare) = &mut own.rare {
+                if let Some(timer) = rare.timers.pop() {
+                    return Some(Notified::Timer(timer));
+                }
+                if let Some((_, membership)) = rare.memberships.pop() {
+                    return Some(Notified::Membership(membership));
+                }
             }
             if let Some(peer) = own.links.pop() {
                 return Some(Notified::Link(peer));
             }
-            if let Some(((by, number), tell)) = own.watchers.processes.pop() {
-                return Some(Notified::Watcher { by, number, tell });
+            if let Some(watcher) = own.watchers.pop() {
+                return Some(Notified::Watcher(watcher));
             }
-            if let Some((_, watcher)) = own.watchers.others.pop() {
-                return Some(Notified::Other(watcher));
+            if let Some((_, callback)) = own.rare.as_mut().and_then(|own| own.callbacks.pop()) {
+                return Some(Notified::Callback(callback));
             }
-            own.monitors.pop().map(|(number, pid)| Notified::Monitored { pid, number })
+            let (number, pid) = own.monitors.as_mut()?.pop()?;
+            Some(Notified::Monitored { pid, number })
         });
         let reason = reason.clone();
         match next.flatten() {
@@ -289,10 +318,10 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
             Some(Notified::Link(peer)) => {
                 tell(peer, Signal::Exit { from: Some(me), reason, by_link: true });
             }
-            Some(Notified::Watcher { by, number, tell }) => {
-                tell(by, Down { monitor: MonitorRef::new(me, number), pid: me, reason });
+            Some(Notified::Watcher(Watcher { pid, number, tell })) => {
+                tell(pid, Down { monitor: MonitorRef::new(me, number), pid: me, reason });
             }
-            Some(Notified::Other(watcher)) => run_users(|| watcher(reason)),
+            Some(Notified::Callback(callback)) => run_users(|| callback(reason)),
             Some(Notified::Monitored { pid, number }) => {
                 tell(pid, Signal::Demonitor { by: me, number })
             }
@@ -305,16 +334,12 @@ enum Notified {
     Timer(TimerTie),
     Membership(Box<dyn Membership>),
     Link(Pid),
-    Watcher {
-        by: Pid,
-        number: u32,
-        tell: TellDown,
-    },
-    Other(Watcher),
+    Watcher(Watcher<Pid>),
+    Callback(ExitCallback),
     /// A process that the dead process monitors; it would keep the monitor until its own end.
     Monitored {
         pid: Pid,
-        number: u32,
+        number: MonitorNumber,
     },
 }
 

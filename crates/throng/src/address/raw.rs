@@ -11,6 +11,7 @@
 //! have exited and the slot may serve another. The mailbox's exchange compares the generation
 //! (invariant 1 of `mailbox`).
 
+use crate::cell::inspect::Borrowed;
 use crate::cell::{Cell, CellRef, Token};
 use crate::mailbox::bounded::{BoundedQueue, Offered, Refusal, Waiter};
 use crate::mailbox::budget::Budget;
@@ -91,6 +92,14 @@ impl RawAddress {
     pub(crate) fn wake(self) -> Option<Token> {
         let (generation, cell) = self.parts();
         cell.wake(generation)
+    }
+
+    /// Takes the token of a process that does nothing at present, without scheduling it; `None` on
+    /// a thread that is no worker of the process's runtime, because that runtime would not wait for
+    /// the thread when it ends.
+    pub(crate) fn borrow(self) -> Option<Borrowed> {
+        let (generation, cell) = self.parts();
+        if slab::budget_of(cell).is_workers() { cell.borrow(generation) } else { None }
     }
 
     /// Whether the process has so many unread signals that it takes no more questions.

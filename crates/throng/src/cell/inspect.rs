@@ -9,6 +9,7 @@
 //! Access follows the table in `cell`: the token's holder reads all of this.
 
 use super::{CellRef, Token};
+use crate::cell::extension::Rare;
 use crate::mailbox::Generation;
 use crate::mailbox::envelope::Load;
 use crate::scheduler;
@@ -77,6 +78,7 @@ impl Token {
         let doomed =
             if self.generation().is_bounded() { self.bounded_queue().add_to(&mut load) } else { 0 };
         self.if_extension(|own| {
+            let Some(own) = &own.rare else { return };
             let kept = own.kept.without(doomed);
             load.messages += kept.messages;
             load.bytes += kept.bytes;
@@ -115,14 +117,14 @@ impl Token {
     /// Records that a turn has kept its worker for this time.
     #[cold]
     pub(crate) fn note_turn(&self, time: Duration) {
+        let note = |own: &mut Rare| own.longest_turn = own.longest_turn.max(time);
         if time >= LONG_TURN {
-            self.with_extension(|own| own.longest_turn = own.longest_turn.max(time));
+            self.with_extension(|own| note(own.rare()));
         } else {
-            self.if_extension(|own| own.longest_turn = own.longest_turn.max(time));
+            self.if_extension(|own| own.rare.as_deref_mut().map(note));
         }
     }
 }
 
-/// Length from which a turn is recorded even for a process without an extension, which then gets an
-/// extension.
+/// Length from which a turn is recorded even for a process without rare data, which then gets it.
 const LONG_TURN: Duration = Duration::from_millis(10);

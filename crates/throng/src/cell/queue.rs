@@ -11,6 +11,7 @@
 //! 3. Signals in a drained list are acted on before any of its messages runs.
 
 use super::Token;
+use crate::cell::extension::Extension;
 use crate::exit::{ExitReason, catch};
 use crate::fault::{self, Step};
 use crate::mailbox::bounded::BoundedQueue;
@@ -246,18 +247,21 @@ impl Token {
             is_first
         });
         if !is_first {
-            self.with_extension(|own| own.backlog.push_back(MessageList(list)));
+            self.with_extension(|own| own.rare().backlog.push_back(MessageList(list)));
         }
     }
 
     fn has_backlog(&self) -> bool {
-        self.if_extension(|own| !own.backlog.is_empty()).unwrap_or(false)
+        let has =
+            |own: &mut Extension| own.rare.as_ref().is_some_and(|own| !own.backlog.is_empty());
+        self.if_extension(has).unwrap_or(false)
     }
 
     /// Next list of messages that were drained while others were pending.
     #[inline(always)]
     pub(super) fn next_backlog(&self) -> Option<*mut Link> {
-        self.if_extension(|own| own.backlog.pop_front()).flatten().map(|list| list.0)
+        let next = |own: &mut Extension| own.rare.as_mut()?.backlog.pop_front();
+        self.if_extension(next).flatten().map(|list| list.0)
     }
 
     /// Puts the message being run back in front, because it holds more messages.

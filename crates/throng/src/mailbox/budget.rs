@@ -103,9 +103,14 @@ impl Budget {
 
     /// Counts the push of a signal if the calling thread is not a worker of this runtime.
     pub(crate) fn note_signal(&self) {
-        if self.with_tally(|tally| tally.is_none()) {
+        if !self.is_workers() {
             self.guests.pushes.note();
         }
+    }
+
+    /// Whether the calling thread is a worker of this budget's runtime.
+    pub(crate) fn is_workers(&self) -> bool {
+        self.with_tally(|tally| tally.is_some())
     }
 
     /// Discharges the bytes of a message that could not be queued or was taken back.

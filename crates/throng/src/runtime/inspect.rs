@@ -293,14 +293,17 @@ impl ProcessInfo {
             ..ProcessInfo::unanswered(token.pid())
         };
         token.if_extension(|own| {
-            info.names = own.memberships.iter().filter_map(|(_, member)| member.name()).collect();
             info.parent = own.parent;
             info.links = own.links.iter().collect();
-            info.monitors = own.monitors.iter().map(|(_, pid)| *pid).collect();
-            info.monitored_by = own.watchers.processes.iter().map(|((by, _), _)| *by).collect();
+            info.monitors = own.monitors.iter().flat_map(|own| own.iter()).collect();
+            info.monitored_by = own.watchers.iter().collect();
             info.traps_exits = own.traps_exits;
             info.turns = Some(own.turns);
-            info.longest_turn = Some(own.longest_turn).filter(|time| !time.is_zero());
+            if let Some(own) = &own.rare {
+                let names = own.memberships.iter().filter_map(|(_, member)| member.name());
+                info.names = names.collect();
+                info.longest_turn = Some(own.longest_turn).filter(|time| !time.is_zero());
+            }
         });
         info
     }

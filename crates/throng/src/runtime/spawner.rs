@@ -11,6 +11,7 @@ use crate::mailbox::bound::MailboxBound;
 use crate::process::{MonitorRef, Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler;
+use crate::signal::monitors::{MonitorNumber, Watcher};
 use crate::turn::context::{Context, tell_down};
 use std::cell::Cell;
 
@@ -121,7 +122,7 @@ impl<P: Process> Context<P> {
         child: Q,
     ) -> Result<(Address<Q>, MonitorRef), SpawnError<Q>> {
         let Spawner { runtime, tie, .. } = self.monitored();
-        let number = Cell::new(0);
+        let number = Cell::default();
         let child = runtime.spawn_process(child, extension(tie, &number), None)?;
         tie_up(tie, child, &number);
         Ok((child, MonitorRef::new(child.pid(), number.get())))
@@ -140,7 +141,7 @@ impl Spawner<'_> {
     /// # Errors
     /// The same as [`RuntimeHandle::spawn`].
     pub fn spawn<P: Process>(self, process: P) -> Result<Address<P>, SpawnError<P>> {
-        let number = Cell::new(0);
+        let number = Cell::default();
         let extension = extension(self.tie, &number);
         let child = self.runtime.spawn_process(process, extension, self.mailbox)?;
         tie_up(self.tie, child, &number);
@@ -160,7 +161,7 @@ impl Spawner<'_> {
         // takes the same locks.
         let mut processes = processes.into_iter().collect::<Vec<_>>().into_iter();
         let mut spawned = Vec::with_capacity(processes.len());
-        let number = Cell::new(0);
+        let number = Cell::default();
         let refused = scheduler::batched(|| {
             self.runtime.spawn_each(
                 &mut processes,
@@ -184,7 +185,7 @@ impl Spawner<'_> {
         process: P,
         first: T,
     ) -> Result<Address<P>, SpawnError<(P, T)>> {
-        let number = Cell::new(0);
+        let number = Cell::default();
         let extension = extension(self.tie, &number);
         let child = self.runtime.spawn_first(process, first, extension, self.mailbox)?;
         tie_up(self.tie, child, &number);
@@ -193,14 +194,15 @@ impl Spawner<'_> {
 }
 
 /// Returns the child's end of a tie. For a monitor, stores its number in `number`.
-fn extension(tie: Option<Tie>, number: &Cell<u32>) -> Option<Box<Extension>> {
+fn extension(tie: Option<Tie>, number: &Cell<MonitorNumber>) -> Option<Box<Extension>> {
     let Tie { mut parent, monitor } = tie?;
     let me = parent.pid();
     let mut extension = Extension { parent: Some(me), ..Extension::default() };
     match monitor {
         Some(tell) => {
-            number.set(parent.with_extension(Extension::number_monitor));
-            extension.watchers.processes.insert((me, number.get()), tell);
+            let next = parent.with_extension(|own| own.monitors().next());
+            number.set(next);
+            extension.watchers.insert(Watcher { pid: me, number: next, tell });
         }
         None => {
             extension.links.on_link(me);
@@ -212,10 +214,13 @@ fn extension(tie: Option<Tie>, number: &Cell<u32>) -> Option<Box<Extension>> {
 
 /// Records the parent's end of a tie. The parent is in its turn and reads no signals until the turn
 /// is over, so a `Down` or an exit of the child cannot be missed.
-fn tie_up<P: Process>(tie: Option<Tie>, child: Address<P>, number: &Cell<u32>) {
+fn tie_up<P: Process>(tie: Option<Tie>, child: Address<P>, number: &Cell<MonitorNumber>) {
     let Some(Tie { mut parent, monitor }) = tie else { return };
     parent.with_extension(|own| match monitor {
-        Some(_) => drop(own.monitors.insert(number.get(), child.pid())),
+        Some(_) => {
+            let given = own.monitors().insert(child.pid());
+            assert_eq!(given, number.get(), "the parent sets no other monitor meanwhile");
+        }
         None => own.links.on_link(child.pid()),
     });
 }

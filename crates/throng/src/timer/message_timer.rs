@@ -66,7 +66,7 @@ const TICK: Duration = Duration::from_millis(1);
 /// in OTP: when that process exits, the message is dropped, whatever time is left.
 ///
 /// Memory: 24 bytes, and a pooled block, of 64 bytes if the message has no more than 32 bytes; for
-/// the first timer of a process without links, monitors and names, about 200 bytes more. A
+/// the first timer of a process without links, monitors and names, about 300 bytes more. A
 /// cancelled timer drops its message at once; its block is freed soon after, as other timers end or
 /// are set, or when its time comes.
 pub struct Timer(NonNull<Head>);
@@ -529,7 +529,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         unsafe {
             let share = Self::take(message);
             let timer = TimerRef(share.0);
-            match token.if_extension(|own| own.timers.remove(timer)).flatten() {
+            match token.if_extension(|own| own.remove_timer(timer)).flatten() {
                 Some(tie) => drop(tie),
                 // In a bounded mailbox a timer set by another thread may ring before its `tie` is
                 // acted on; that `tie` comes before this `untie`.

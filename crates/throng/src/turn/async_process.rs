@@ -470,7 +470,7 @@ fn change_kept<M: Message<Reply = ()>, R>(
     } else {
         worker.account.discharge(bytes(before - after));
     }
-    current.with_extension(|own| own.kept = KeptLoad::new(after, Kept::<M>::BYTES));
+    current.with_extension(|own| own.rare().kept = KeptLoad::new(after, Kept::<M>::BYTES));
     changed
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use throng::prelude::*;
+use throng::{MailboxBound, Overflow};
 
 #[derive(Debug, PartialEq)]
 enum Event {
@@ -498,6 +499,116 @@ fn each_of_many_monitors_fires_once() {
         std::thread::yield_now();
     }
     assert_eq!(DOWNS.load(Ordering::Relaxed), count);
+}
+
+/// Sets a receive timeout, which is reported as message 0.
+struct Patient(Sender<Event>);
+impl Process for Patient {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        cx.receive_timeout(Duration::from_millis(30));
+    }
+    async fn timeout(&mut self, _: &mut Context<Self>) {
+        let _ = self.0.send(GotMessage(0));
+    }
+}
+
+#[test]
+fn a_monitor_and_a_link_hold_whatever_the_other_process_does() {
+    let stage = Stage::new();
+    let other_runtime = Stage::new();
+    let (events, log) = channel();
+    let actor = |events: &Sender<Event>| Actor { events: events.clone(), traps: false };
+    let idle = stage.runtime.spawn(actor(&events)).unwrap();
+    stage.have(idle, |_, _| ());
+    let suspended = stage.runtime.spawn(actor(&events)).unwrap();
+    suspended.send(Hang).unwrap();
+    let bounded = MailboxBound::new(2, Overflow::Reject);
+    let bounded = stage.runtime.spawner().mailbox(bounded).spawn(actor(&events)).unwrap();
+    stage.have(bounded, |_, _| ());
+    let patient = stage.runtime.spawn(Patient(events.clone())).unwrap();
+    let elsewhere = other_runtime.runtime.spawn(actor(&events)).unwrap();
+    let fresh = stage.runtime.spawn(actor(&events)).unwrap();
+    let table = [
+        ("idle", idle.pid()),
+        ("in a suspended turn", suspended.pid()),
+        ("bounded", bounded.pid()),
+        ("waits with a timeout", patient.pid()),
+        ("of another runtime", elsewhere.pid()),
+        ("just spawned", fresh.pid()),
+    ];
+    for (state, target) in table {
+        let (watcher, heard) = stage.actor(true);
+        let (kept, removed) = stage.have(watcher, move |_, cx| {
+            cx.link(target);
+            let kept = cx.monitor(target);
+            let removed = cx.monitor(target);
+            cx.demonitor(removed);
+            (kept, removed)
+        });
+        assert_ne!(kept, removed, "{state}");
+        // Its runtime, and not another, shows a process.
+        if target != elsewhere.pid() {
+            let info = stage.runtime.block_on(async |runtime| runtime.info(target).await).unwrap();
+            assert_eq!(info.monitored_by, [watcher.pid()], "{state}");
+            assert_eq!(info.links, [watcher.pid()], "{state}");
+        }
+        if target == patient.pid() {
+            assert_eq!(next(&log), GotMessage(0), "signals do not stop the timeout");
+        }
+        target.kill();
+        assert_eq!(next(&heard), GotExit(Some(target), ExitReason::Killed), "{state}");
+        assert_eq!(next(&heard), GotDown(kept, target, ExitReason::Killed), "{state}");
+        stage.have(watcher, |_, cx| cx.stop(ExitReason::Normal));
+        assert_eq!(next(&heard), Stopping(ExitReason::Normal), "{state}");
+    }
+    nothing_more(&log);
+}
+
+#[test]
+fn monitors_race_with_messages_and_the_exit_without_loss() {
+    let stage = Stage::new();
+    for round in 0..scaled(300) {
+        let (target, _log) = stage.actor(false);
+        let watchers = [(); 3].map(|()| stage.actor(false));
+        for (watcher, _) in &watchers {
+            // Between two monitors the target is idle, or handles a message of another watcher.
+            let set = move |actor: &mut Actor, cx: &mut Context<Actor>| {
+                for number in 0..20 {
+                    let monitor = cx.monitor(target);
+                    if number % 2 == 0 {
+                        cx.demonitor(monitor);
+                    }
+                    if number % 3 == 0 {
+                        let _ = target.send(Say(number));
+                    }
+                }
+                let _ = actor.events.send(GotMessage(20));
+            };
+            watcher.send(Do(set)).unwrap();
+        }
+        if round % 2 == 0 {
+            target.stop();
+        }
+        for (_, heard) in &watchers {
+            let mut downs = 0;
+            let mut is_set = false;
+            while downs < 10 || !is_set {
+                match next(heard) {
+                    GotDown(_, pid, reason) => {
+                        assert_eq!(pid, target.pid());
+                        assert!([ExitReason::Normal, ExitReason::NoProcess].contains(&reason));
+                        downs += 1;
+                    }
+                    GotMessage(20) => {
+                        is_set = true;
+                        target.stop();
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            nothing_more(heard);
+        }
+    }
 }
 
 #[test]

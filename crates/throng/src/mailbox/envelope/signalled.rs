@@ -10,9 +10,7 @@ use crate::exit::ExitReason;
 use crate::mailbox::budget;
 use crate::mailbox::{Gone, Link};
 use crate::memory::block;
-use crate::scheduler;
 use crate::scheduler::watchdog::TurnTitle;
-use crate::scheduler::worker::Worker;
 use crate::signal::Signal;
 use crate::turn::frame::Progress;
 use std::alloc::Layout;
@@ -36,8 +34,6 @@ pub(crate) unsafe fn take_signal(message: NonNull<Link>) -> Option<Signal> {
 
 /// Queues a signal; it comes back if the process has exited.
 pub(crate) fn send_signal(to: Pid, signal: Signal) -> Result<(), Signal> {
-    // The signal may become a message there, which no later message of this turn may overtake.
-    scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
     let message = Signalled::allocate(signal);
     // SAFETY: the message was just allocated; if it is refused, it is still the caller's.
     unsafe { to.raw().push_signal(message).map_err(|Gone| Signalled::take(message)) }

@@ -73,7 +73,7 @@ fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
     }
     impl Handle<Listed> for Teller {
         async fn handle(&mut self, _: Listed, cx: &mut Context<Self>) -> usize {
-            cx.current().if_extension(|own| own.timers.0.len()).unwrap_or(0)
+            cx.current().if_extension(|own| own.rare().timers.0.len()).unwrap_or(0)
         }
     }
     struct SetAndCancel(u64);
