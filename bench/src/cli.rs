@@ -227,13 +227,18 @@ impl Run {
             self.output.clone().unwrap_or_else(|| results::usual_directory(&origin.machine));
         let mut results = Results::open(&directory, self.continues)?;
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let is_wanted = |peer: &Peer| {
-            self.runtime.is_empty() || self.runtime.iter().any(|name| name == peer.runtime)
+        let is_wanted = |measurement: &Measurement, peer: &Peer| {
+            if self.runtime.is_empty() {
+                measurement.is_of(peer.runtime)
+            } else {
+                self.runtime.iter().any(|name| name == peer.runtime)
+            }
         };
         let (mut measured, mut unverified) = (0, 0);
         for (index, measurement) in SUITE.iter().enumerate() {
             let Some(settings) = measurement.settings(self.quick, cores) else { continue };
-            let peers: Vec<_> = measurement.workload.all_peers().filter(is_wanted).collect();
+            let peers = measurement.workload.all_peers();
+            let peers: Vec<_> = peers.filter(|peer| is_wanted(measurement, peer)).collect();
             if results.has(measurement.name) || peers.is_empty() {
                 continue;
             }
@@ -245,7 +250,7 @@ impl Run {
                 peers,
                 settings,
                 runs,
-                warms_up: !self.quick,
+                warms_up: !self.quick && measurement.warms_up,
                 spares_time: self.runs.is_none(),
                 measurement: Some(measurement.name),
             };

@@ -29,9 +29,9 @@ pub(crate) const RUNS: u64 = 5;
 /// Share of the machine's time that the hypervisor may take in a run.
 const STEAL_MAX: f64 = 0.02;
 
-/// Seconds that a peer's runs may take together, by the time of its warm-up, where time is spared: a
-/// runtime that takes minutes is so far from the others that its figure need not be exact.
-const SPARED_S: f64 = 20.0;
+/// Seconds that a peer's counted runs may take together, by the time of its warm-up, where time is spared: a
+/// runtime that takes longer is so far from the others that its figure need not be exact.
+const SPARED_S: f64 = 6.0;
 
 /// Least number of counted runs where time is spared.
 const RUNS_LEAST: u64 = 2;
@@ -160,8 +160,8 @@ fn run_undisturbed(
 
 /// The number of counted runs, `runs` at most, of a peer whose warm-up took some seconds.
 fn affordable(runs: u64, warm_up_s: f64) -> u64 {
-    // The conversion saturates.
-    let number = (SPARED_S / warm_up_s) as u64;
+    // A counted run has twice the size of the warm-up. The conversion saturates.
+    let number = (SPARED_S / (2.0 * warm_up_s)) as u64;
     number.clamp(RUNS_LEAST.min(runs), runs)
 }
 
@@ -320,9 +320,9 @@ mod tests {
 
     #[test]
     fn a_slow_peer_has_fewer_runs() {
-        let runs = [0.0, 0.1, 4.0, 5.0, 7.0, 30.0].map(|warm_up_s| affordable(5, warm_up_s));
-        assert_eq!(runs, [5, 5, 5, 4, 2, 2]);
-        assert_eq!([affordable(1, 60.0), affordable(3, 60.0), affordable(3, 6.0)], [1, 2, 3]);
+        let runs = [0.0, 0.1, 0.6, 0.7, 1.0, 30.0].map(|warm_up_s| affordable(5, warm_up_s));
+        assert_eq!(runs, [5, 5, 5, 4, 3, 2]);
+        assert_eq!([affordable(1, 60.0), affordable(3, 60.0), affordable(3, 1.0)], [1, 2, 3]);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The suite: the measurements that `bench run all` makes, in the groups of the report.
 //!
 //! A measurement is a workload with its settings. Those with one worker stand beside the same with a
-//! worker for each core, because a runtime may win by one and lose by the other. `--quick` makes a smaller
-//! selection with small counts: it shows that everything works, and its figures are rough.
+//! worker for each core, because a runtime may win by one and lose by the other. Measurements that vary
+//! another leave some runtimes out ([`ASIDE`]), so that all of the suite takes little more than an hour.
+//! `--quick` makes a smaller selection with small counts: it shows that everything works, and its figures are
+//! rough.
 
 use std::fmt;
 
@@ -71,6 +73,10 @@ pub(crate) struct Measurement {
     quick: Option<u64>,
     /// Number of counted runs per runtime.
     runs: u64,
+    /// Whether a run that does not count comes first.
+    pub(crate) warms_up: bool,
+    /// Whether the runtimes of [`ASIDE`] are left out.
+    is_variant: bool,
     /// Values of further settings with `--quick`.
     set_quick: &'static [(&'static str, &'static str)],
 }
@@ -92,6 +98,8 @@ const fn of(
         set: &[],
         quick: Some(quick),
         runs: RUNS,
+        warms_up: true,
+        is_variant: false,
         set_quick: &[],
     }
 }
@@ -107,7 +115,12 @@ impl Measurement {
 
     /// The same with one worker, left out with `--quick`.
     const fn alone(self) -> Measurement {
-        Measurement { workers: Some(1), quick: None, ..self }
+        Measurement { workers: Some(1), ..self.variant() }
+    }
+
+    /// A variant of another measurement, left out with `--quick`.
+    const fn variant(self) -> Measurement {
+        Measurement { is_variant: true, quick: None, ..self }
     }
 
     /// The same with a count of its own, as a part of a series.
@@ -124,9 +137,10 @@ impl Measurement {
         Measurement { series, ..self }
     }
 
-    /// The same with fewer runs: for measurements that take long, and whose metrics hardly vary.
+    /// The same with fewer runs, and none before: for measurements that take long, and whose metrics hardly
+    /// vary.
     const fn few_runs(self) -> Measurement {
-        Measurement { runs: 3, ..self }
+        Measurement { runs: 2, warms_up: false, ..self }
     }
 
     /// The same with a count of its own.
@@ -141,6 +155,11 @@ impl Measurement {
     /// Number of counted runs per runtime.
     pub(crate) fn runs(&self, quick: bool) -> u64 {
         if quick { 1 } else { self.runs }
+    }
+
+    /// Whether the measurement is made of a runtime, unless runtimes are named.
+    pub(crate) fn is_of(&self, runtime: &str) -> bool {
+        !(self.is_variant && ASIDE.contains(&runtime))
     }
 
     /// The settings; `None` if the measurement is left out.
@@ -161,6 +180,31 @@ impl Measurement {
         Some(settings)
     }
 }
+
+/// Runtimes that measurements leave out if they vary another: those that are several times slower than
+/// others of their kind, those with one thread in any case, and those beside a tuned row.
+const ASIDE: &[&str] = &[
+    "bun",
+    "caf",
+    "caf-max-throughput",
+    "elixir",
+    "elixir-tuned",
+    "erlang",
+    "go",
+    "java-threads",
+    "java-virtual",
+    "kameo",
+    "node",
+    "pekko",
+    "pekko-thread-pool",
+    "pekko-tuned",
+    "python",
+    "python-uvloop",
+    "ractor",
+    "smol",
+    "tellus",
+    "threads",
+];
 
 use Group::{Messages, Processes, Savina, Shapes, Store, Tasks};
 
@@ -197,12 +241,12 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("spawn-1", Processes, &spawn::WORKLOAD, 0).alone(),
     of("spawn-mimalloc", Processes, &spawn::WORKLOAD, 0)
         .with(&[("allocator", "mimalloc")])
-        .unhurried(),
+        .variant(),
     of("churn", Processes, &churn::WORKLOAD, 20_000).quick_with(&[("warmup", "1000")]),
     of("churn-1", Processes, &churn::WORKLOAD, 0).alone(),
     of("churn-mimalloc", Processes, &churn::WORKLOAD, 0)
         .with(&[("allocator", "mimalloc")])
-        .unhurried(),
+        .variant(),
     of("sleep-1", Tasks, &sleep::WORKLOAD, 0)
         .part_of(&SLEEPING, 1)
         .with(&[("seconds", "2")])
@@ -242,9 +286,7 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("store-scan", Store, &store_scan::WORKLOAD, 20_000),
     of("send", Messages, &send::WORKLOAD, 200_000),
     of("send-1", Messages, &send::WORKLOAD, 0).alone(),
-    of("send-mimalloc", Messages, &send::WORKLOAD, 0)
-        .with(&[("allocator", "mimalloc")])
-        .unhurried(),
+    of("send-mimalloc", Messages, &send::WORKLOAD, 0).with(&[("allocator", "mimalloc")]).variant(),
     of("send-100-senders", Messages, &send::WORKLOAD, 200_000).with(&[("senders", "100")]),
     of("send-cost", Messages, &send_cost::WORKLOAD, 20)
         .part_of(&SENDING_FOR, 500)
@@ -254,7 +296,7 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("send-cost-64", Messages, &send_cost::WORKLOAD, 0)
         .with(&[("payload", "64")])
         .within(&SENDING_BYTES)
-        .unhurried(),
+        .variant(),
     of("send-cost-1k", Messages, &send_cost::WORKLOAD, 20)
         .with(&[("payload", "1024")])
         .within(&SENDING_BYTES),
@@ -262,26 +304,24 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("send-cost-64k", Messages, &send_cost::WORKLOAD, 0)
         .with(&[("payload", "65536")])
         .within(&SENDING_BYTES)
-        .unhurried(),
+        .variant(),
     of("send-cost-depth-1", Messages, &send_cost::WORKLOAD, 20)
         .with(&[("depth", "1")])
         .part_of(&SENDING_BEHIND, 100),
     of("send-cost-depth-1k", Messages, &send_cost::WORKLOAD, 0)
         .with(&[("depth", "1000")])
         .part_of(&SENDING_BEHIND, 100)
-        .unhurried(),
+        .variant(),
     of("send-cost-depth-1m", Messages, &send_cost::WORKLOAD, 20)
         .with(&[("depth", "1000000")])
         .part_of(&SENDING_BEHIND, 100)
         .quick_with(&[("depth", "10000")]),
     of("call", Shapes, &call::WORKLOAD, 50_000).quick_with(&[("samples", "1000")]),
     of("call-1", Shapes, &call::WORKLOAD, 0).alone(),
-    of("call-1m-callees", Shapes, &call::WORKLOAD, 0).with(&[("callees", "1000000")]).unhurried(),
+    of("call-1m-callees", Shapes, &call::WORKLOAD, 0).with(&[("callees", "1000000")]).variant(),
     of("calls", Shapes, &calls::WORKLOAD, 50_000).quick_with(&[("samples", "1000")]),
     of("calls-1", Shapes, &calls::WORKLOAD, 0).alone(),
-    of("calls-mimalloc", Shapes, &calls::WORKLOAD, 0)
-        .with(&[("allocator", "mimalloc")])
-        .unhurried(),
+    of("calls-mimalloc", Shapes, &calls::WORKLOAD, 0).with(&[("allocator", "mimalloc")]).variant(),
     of("calls-64-to-1", Shapes, &calls::WORKLOAD, 50_000)
         .with(&[("callers", "64"), ("callees", "1")])
         .quick_with(&[("samples", "1000")]),
@@ -315,10 +355,7 @@ pub(crate) const SUITE: &[Measurement] = &[
         .quick_with(&[("settle", "0")])
         .few_runs(),
     of("fan-100-1", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "100")]).alone().few_runs(),
-    of("fan-10000", Shapes, &fan::WORKLOAD, 0)
-        .with(&[("receivers", "10000")])
-        .unhurried()
-        .few_runs(),
+    of("fan-10000", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "10000")]).variant().few_runs(),
     of("burst", Shapes, &burst::WORKLOAD, 20_000).quick_with(&[("settle", "0")]).few_runs(),
     of("fairness", Shapes, &fairness::WORKLOAD, 5).quick_with(&[("flooders", "1000")]),
     of("skynet", Shapes, &skynet::WORKLOAD, 10_000),
@@ -367,6 +404,18 @@ mod tests {
             assert_eq!(full.count, measurement.count.unwrap_or(measurement.workload.count));
             let quick = measurement.settings(true, 2);
             assert!(quick.is_none_or(|settings| (1..=full.count).contains(&settings.count)));
+        }
+    }
+
+    #[test]
+    fn a_variant_leaves_out_runtimes_that_other_measurements_have() {
+        let of =
+            |name| SUITE.iter().find(|measurement| measurement.name == name).expect("is there");
+        assert!(of("send").is_of("kameo") && !of("send-1").is_of("kameo"));
+        assert!(of("send-1").is_of("erlang-tuned"));
+        for runtime in ASIDE {
+            let has = |measurement: &Measurement| measurement.workload.peer(runtime).is_some();
+            assert!(SUITE.iter().any(|measurement| !measurement.is_variant && has(measurement)));
         }
     }
 
