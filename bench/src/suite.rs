@@ -235,6 +235,7 @@ pub(crate) const SUITE: &[Measurement] = &[
         .few_runs(),
     of("processes-100m", Processes, &processes::WORKLOAD, 1_000_000)
         .part_of(&SPAWNING, 100_000_000)
+        .with(&[("maximum", "100000000")])
         .few_runs()
         .unhurried(),
     of("spawn", Processes, &spawn::WORKLOAD, 50_000),
