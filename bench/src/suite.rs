@@ -2,7 +2,7 @@
 //!
 //! A measurement is a workload with its settings. Those with one worker stand beside the same with a
 //! worker for each core, because a runtime may win by one and lose by the other. Measurements that vary
-//! another leave some runtimes out ([`ASIDE`]), so that all of the suite takes little more than an hour.
+//! another leave some runtimes out ([`ASIDE`]), because all of the suite takes hours.
 //! `--quick` makes a smaller selection with small counts: it shows that everything works, and its figures are
 //! rough.
 
@@ -138,7 +138,7 @@ impl Measurement {
     }
 
     /// The same with fewer runs, and none before: for measurements that take long, and whose metrics hardly
-    /// vary.
+    /// vary. Without a warm-up the instructions of an operation are not counted.
     const fn few_runs(self) -> Measurement {
         Measurement { runs: 2, warms_up: false, ..self }
     }

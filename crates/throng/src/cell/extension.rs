@@ -81,8 +81,8 @@ pub(crate) struct Rare {
     pub(crate) longest_turn: Duration,
 }
 
-/// Number of messages that an async process keeps, all of one size. Every process that has an
-/// extension pays for the size of this type.
+/// Number of messages that an async process keeps, all of one size. Every process that has rare
+/// data pays for the size of this type.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeptLoad {
     messages: u32,

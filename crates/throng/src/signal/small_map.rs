@@ -1,5 +1,5 @@
 //! A map that costs nothing while it is empty, and no allocation for a single entry: few processes
-//! have more than a single link or monitor.
+//! have more than a single link or name.
 //!
 //! The order of iteration depends on the operations alone, never on hashes or addresses: a
 //! simulated run must repeat exactly.

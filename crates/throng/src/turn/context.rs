@@ -206,8 +206,9 @@ impl<P: Process> Context<P> {
     /// already, the signal comes at once, with [`ExitReason::NoProcess`]. Two processes have a
     /// single link or none.
     ///
-    /// Cost: an entry in a list of each process; a message to the other process if it is not idle.
-    /// The first link or monitor of a process allocates about 160 bytes for all of these.
+    /// Cost: an entry in a list of each process, and a message to the other process if it runs, has
+    /// messages, or is of another runtime. The first link or monitor of a process allocates about
+    /// 160 bytes for all of these.
     pub fn link(&mut self, other: impl Into<Pid>) {
         let (me, other) = (self.pid(), other.into());
         if me != other && self.current.with_extension(|own| own.links.link(other)) {
