@@ -10,6 +10,7 @@ use std::thread;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::claims::{ClaimError, Ledger};
 use crate::compare::{self, Comparison};
 use crate::harness::{self, RUNS, Request};
 use crate::origin::Origin;
@@ -58,6 +59,9 @@ enum Command {
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
     },
+    /// Write the numbers that README.md states, from the rows that `claims.toml` names; exit status 1 if
+    /// a text has a number that nothing explains
+    Claims,
     /// List the workloads with their settings, metrics and runtimes
     List,
     /// Install and build the runtimes in other languages
@@ -163,6 +167,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
         Command::Run(run) if run.work.workload == SUITE_NAME => run.measure_suite(),
         Command::Run(run) => run.request().map(|request| measure(&request, run.json)),
         Command::Report { results, again, output } => Ok(report_results(results, again, output)),
+        Command::Claims => Ok(write_claims().unwrap_or_else(|error| failed(&error))),
         Command::Compare { before, after } => Ok(compare_results(&before, &after)),
         Command::List => {
             list();
@@ -379,6 +384,16 @@ fn report_results(
         }
         Err(error) => failed(&*error),
     }
+}
+
+fn write_claims() -> Result<ExitCode, ClaimError> {
+    let ledger = Ledger::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))?;
+    for file in ledger.write()? {
+        println!("{file}");
+    }
+    let unexplained = ledger.unexplained()?;
+    unexplained.iter().for_each(|number| eprintln!("{number}"));
+    Ok(if unexplained.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Prints an error with its sources.

@@ -4,7 +4,7 @@
 //! cli ── run ─→ harness ─ one child process per run ─→ peer ─→ workloads/W/R.rs (bench peer W R)
 //!  │               │                                      └──→ peers/…          (another language)
 //!  │               └─→ table, or row (a line of JSON) ─→ results (a directory per run of the suite)
-//!  └─ compare, report ◀────────────────────────────────────────┘
+//!  └─ compare, report, claims ◀────────────────────────────────┘
 //!  └─ setup ─→ setup ─→ peers/target (what `foreign` declares is installed and built)
 //! ```
 //!
@@ -19,6 +19,7 @@
 
 #![deny(unsafe_code)] // opening LMDB is unsafe, in `stores/heed.rs` and nowhere else
 
+mod claims;
 mod cli;
 mod compare;
 mod counter;

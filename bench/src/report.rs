@@ -52,6 +52,16 @@ pub(crate) fn write(rows: &[Row], again: &[Row], directory: &Path) -> io::Result
     Ok(())
 }
 
+/// Draws the figure of a name, as a file of its own; `None` if the rows have no such figure.
+pub(crate) fn figure(rows: &[Row], name: &str) -> Option<String> {
+    let measured = measured(rows);
+    let of_series = in_series(&measured, |_| true);
+    let mut of_series = of_series.iter().flat_map(|(series, rows)| figures_over(series, rows));
+    let of_series = of_series.find(|figure| figure.name == name);
+    let found = of_series.or_else(|| measured.iter().flat_map(figures).find(|of| of.name == name));
+    found.map(|figure| standing_alone(&figure.svg))
+}
+
 /// A figure and its name, which no other figure of the page has.
 struct Figure {
     name: String,

@@ -1,0 +1,419 @@
+//! `bench claims`: the numbers of speed and memory that the project's texts state, written from measured rows.
+//!
+//! ```text
+//! claims.toml ─┬─ tables, sentences, figures ─┐
+//!              │                              ├─→ the blocks of README.md and other texts; figures/NAME.svg
+//! results ─────┴─ rows.jsonl ─────────────────┘
+//! texts ─→ coverage ─→ numbers that neither a block, nor a citation, nor `claims.toml` explains
+//! ```
+//!
+//! - A block is the text between the lines `<!-- claims: NAME -->` and `<!-- /claims -->`. Nobody edits it.
+//! - A block of a row that is missing or not verified cannot be written.
+//! - A test writes all blocks into memory, compares them with the texts, and looks for numbers outside.
+
+mod coverage;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::report;
+use crate::results::{self, ResultsError};
+use crate::row::{Row, SUBJECT};
+use crate::table::number;
+
+/// Name of the file with all claims, in the directory of bench.
+const CLAIMS: &str = "claims.toml";
+
+/// The line after a block.
+const END: &str = "<!-- /claims -->";
+
+/// A claim that no row supports, or a text that cannot hold it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    #[error("{}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{CLAIMS}")]
+    Garbled(#[from] toml::de::Error),
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    #[error("{runtime} has no verified row with {metric} of {measurement}")]
+    NoRow { measurement: String, metric: String, runtime: String },
+    #[error("{file} has no block `{block}`: the lines `<!-- claims: {block} -->` and `{END}`")]
+    NoBlock { file: String, block: String },
+    #[error("the sentence `{text}` has no value for `{{{index}}}`")]
+    NoValue { text: String, index: usize },
+}
+
+/// The contents of `claims.toml`.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Claims {
+    /// The directory in `results` with the rows that the texts state.
+    results: String,
+    /// Texts whose numbers must be explained, as paths in the repository; a directory stands for its Markdown
+    /// files.
+    texts: Vec<String>,
+    #[serde(default)]
+    table: Vec<Table>,
+    #[serde(default)]
+    sentence: Vec<Sentence>,
+    #[serde(default)]
+    figure: Vec<Figure>,
+    #[serde(default)]
+    stated: Vec<Stated>,
+}
+
+/// A table with a column per runtime.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    file: String,
+    block: String,
+    runtimes: Vec<String>,
+    row: Vec<TableRow>,
+}
+
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct TableRow {
+    text: String,
+    measurement: String,
+    metric: String,
+}
+
+/// A text with values in place of `{0}`, `{1}` and so on.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Sentence {
+    file: String,
+    block: String,
+    text: String,
+    value: Vec<Value>,
+}
+
+/// A median, or the ratio of two.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Value {
+    measurement: String,
+    metric: String,
+    #[serde(default = "subject")]
+    runtime: String,
+    /// The runtime whose median the value is divided by.
+    over: Option<String>,
+    /// A factor, for another unit.
+    factor: Option<f64>,
+}
+
+fn subject() -> String {
+    SUBJECT.to_owned()
+}
+
+/// A figure of the report.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Figure {
+    file: String,
+    block: String,
+    /// Name of the figure in the report.
+    figure: String,
+    /// Description for readers who do not see it.
+    alt: String,
+}
+
+/// A number that no row of the suite has.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+struct Stated {
+    file: String,
+    /// A part of the text that holds the number.
+    text: String,
+    /// The command that measured it, or the test that asserts it.
+    by: String,
+}
+
+/// All claims with the rows that they are about.
+pub(crate) struct Ledger {
+    root: PathBuf,
+    claims: Claims,
+    rows: Vec<Row>,
+}
+
+/// Files with their new contents, by their paths in the repository.
+pub(crate) type Texts = BTreeMap<String, String>;
+
+impl Ledger {
+    /// Reads the claims of the repository in `root`, and their rows.
+    ///
+    /// # Errors
+    /// If a file can not be read or is garbled.
+    pub(crate) fn read(root: &Path) -> Result<Ledger, ClaimError> {
+        let bench = root.join("bench");
+        let path = bench.join(CLAIMS);
+        let text = fs::read_to_string(&path).map_err(|source| ClaimError::Io { path, source })?;
+        let claims: Claims = toml::from_str(&text)?;
+        let rows = results::read(&bench.join("results").join(&claims.results))?;
+        Ok(Ledger { root: root.to_owned(), claims, rows })
+    }
+
+    /// The files that have blocks, with the blocks written anew, and the figures that they show.
+    ///
+    /// # Errors
+    /// If a claim has no row, or a text has no block for it.
+    pub(crate) fn texts(&self) -> Result<Texts, ClaimError> {
+        let mut texts = Texts::new();
+        let Claims { table, sentence, figure, .. } = &self.claims;
+        for of in table {
+            self.put(&mut texts, &of.file, &of.block, &self.table(of)?)?;
+        }
+        for of in sentence {
+            self.put(&mut texts, &of.file, &of.block, &self.sentence(of)?)?;
+        }
+        for of in figure {
+            let drawn = report::figure(&self.rows, &of.figure);
+            let drawn = drawn.ok_or_else(|| no_row(&of.figure, "a figure", "any"))?;
+            let path = format!("bench/figures/{}.svg", of.figure);
+            self.put(&mut texts, &of.file, &of.block, &format!("![{}]({path})\n", of.alt))?;
+            texts.insert(path, drawn);
+        }
+        Ok(texts)
+    }
+
+    /// Writes all texts whose blocks differ, and returns their paths.
+    ///
+    /// # Errors
+    /// As for [`texts`](Self::texts), or if a file can not be written.
+    pub(crate) fn write(&self) -> Result<Vec<String>, ClaimError> {
+        let mut written = Vec::new();
+        for (file, text) in self.texts()? {
+            let path = self.root.join(&file);
+            if fs::read_to_string(&path).is_ok_and(|before| before == text) {
+                continue;
+            }
+            let failed = |source| ClaimError::Io { path: path.clone(), source };
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(failed)?;
+            }
+            fs::write(&path, text).map_err(failed)?;
+            written.push(file);
+        }
+        Ok(written)
+    }
+
+    /// The numbers that nothing explains, each with its file and paragraph; and the entries of `claims.toml`
+    /// that explain none.
+    ///
+    /// # Errors
+    /// If a text can not be read.
+    pub(crate) fn unexplained(&self) -> Result<Vec<String>, ClaimError> {
+        coverage::unexplained(&self.root, &self.claims.texts, &self.claims.stated)
+    }
+
+    fn table(&self, of: &Table) -> Result<String, ClaimError> {
+        let Some(first) = of.row.first() else { return Ok(String::new()) };
+        let mut text = "|".to_owned();
+        for runtime in &of.runtimes {
+            let row = self.row(&first.measurement, &first.metric, runtime)?;
+            let version = row.version.as_deref().unwrap_or_default();
+            text += &match runtime.as_str() {
+                SUBJECT => format!(" | {runtime}"),
+                _ => format!(" | {runtime} {}", short(version, runtime)),
+            };
+        }
+        text += &format!(" |\n|{}\n", "---|".repeat(of.runtimes.len() + 1));
+        for TableRow { text: what, measurement, metric } in &of.row {
+            text += &format!("| {what} (`{measurement}`: `{metric}`)");
+            for runtime in &of.runtimes {
+                // A runtime may lack a workload; throng has all that a text is about.
+                let median = self.median(measurement, metric, runtime);
+                text += &match median {
+                    Err(error) if runtime == SUBJECT => return Err(error),
+                    Err(_) => " | –".to_owned(),
+                    Ok(median) => format!(" | {}", number(median)),
+                };
+            }
+            text += " |\n";
+        }
+        Ok(text)
+    }
+
+    fn sentence(&self, of: &Sentence) -> Result<String, ClaimError> {
+        let mut text = of.text.clone();
+        for (index, value) in of.value.iter().enumerate() {
+            let Value { measurement, metric, runtime, over, factor } = value;
+            let mut number_of = self.median(measurement, metric, runtime)?;
+            if let Some(over) = over {
+                number_of /= self.median(measurement, metric, over)?;
+            }
+            let place = format!("{{{index}}}");
+            if !text.contains(&place) {
+                return Err(ClaimError::NoValue { text: of.text.clone(), index });
+            }
+            text = text.replace(&place, &number(number_of * factor.unwrap_or(1.0)));
+        }
+        Ok(text + "\n")
+    }
+
+    fn row(&self, measurement: &str, metric: &str, runtime: &str) -> Result<&Row, ClaimError> {
+        let found = self.rows.iter().find(|row| {
+            row.verified
+                && row.runtime == runtime
+                && row.measurement.as_deref() == Some(measurement)
+                && row.median(metric).is_some()
+        });
+        found.ok_or_else(|| no_row(measurement, metric, runtime))
+    }
+
+    fn median(&self, measurement: &str, metric: &str, runtime: &str) -> Result<f64, ClaimError> {
+        let row = self.row(measurement, metric, runtime)?;
+        row.median(metric).ok_or_else(|| no_row(measurement, metric, runtime))
+    }
+
+    /// Puts a block into a file, whose text is read when the first of its blocks is written.
+    fn put(
+        &self,
+        texts: &mut Texts,
+        file: &str,
+        block: &str,
+        contents: &str,
+    ) -> Result<(), ClaimError> {
+        if !texts.contains_key(file) {
+            let path = self.root.join(file);
+            let text = fs::read_to_string(&path);
+            let text = text.map_err(|source| ClaimError::Io { path, source })?;
+            texts.insert(file.to_owned(), text);
+        }
+        let text = texts.get_mut(file).and_then(|text| {
+            let start = format!("<!-- claims: {block} -->\n");
+            let from = text.find(&start)? + start.len();
+            let to = from + text[from..].find(END)?;
+            text.replace_range(from..to, contents);
+            Some(())
+        });
+        text.ok_or_else(|| ClaimError::NoBlock { file: file.to_owned(), block: block.to_owned() })
+    }
+}
+
+fn no_row(measurement: &str, metric: &str, runtime: &str) -> ClaimError {
+    ClaimError::NoRow {
+        measurement: measurement.to_owned(),
+        metric: metric.to_owned(),
+        runtime: runtime.to_owned(),
+    }
+}
+
+/// The first two numbers of a version, without the runtime's name in front of them.
+fn short<'v>(version: &'v str, runtime: &str) -> &'v str {
+    let named = version.split_once(' ').filter(|(name, _)| name.eq_ignore_ascii_case(runtime));
+    let version = named.map_or(version, |(_, number)| number);
+    let mut dots = version.match_indices('.').map(|(at, _)| at);
+    let end = dots.nth(1).unwrap_or(version.len());
+    &version[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+    fn row(runtime: &str, median: f64) -> String {
+        format!(
+            r#"{{"measurement":"send","workload":"send","runtime":"{runtime}","class":"actor","version":"1.2.3","commit":null,"machine":"m","params":{{}},"metrics":{{"send_ns":{{"median":{median}}}}},"cpu_s":null,"cores_used":null,"steal":null,"max_rss_bytes":null,"instructions_per_op":null,"runs":[],"verified":true}}"#
+        ) + "\n"
+    }
+
+    const ONE_OF_EACH: &str = r#"
+        results = "now"
+        texts = ["README.md"]
+        [[table]]
+        file = "README.md"
+        block = "costs"
+        runtimes = ["throng", "tokio", "go"]
+        row = [{ text = "a send", measurement = "send", metric = "send_ns" }]
+        [[sentence]]
+        file = "README.md"
+        block = "times"
+        text = "A send takes {0} ns, {1} times less than tokio's."
+        value = [
+            { measurement = "send", metric = "send_ns" },
+            { measurement = "send", metric = "send_ns", runtime = "tokio", over = "throng" },
+        ]
+        [[figure]]
+        file = "README.md"
+        block = "picture"
+        figure = "send-send_ns"
+        alt = "Sends"
+    "#;
+
+    const BLOCKS: &str = "A\n<!-- claims: costs -->\nold\n<!-- /claims -->\nB\n\
+                          <!-- claims: times -->\n<!-- /claims -->\n<!-- claims: picture -->\n<!-- /claims -->\n";
+
+    fn ledger(claims: &str, readme: &str) -> (tempfile::TempDir, Ledger) {
+        let root = tempfile::tempdir().expect("there is room for a directory");
+        let results = root.path().join("bench/results/now");
+        fs::create_dir_all(&results).expect("it can be made");
+        let go = row("go", 12.0).replace("1.2.3", "Go 1.2.3");
+        let rows = [row("throng", 10.0), row("tokio", 25.0), go].concat();
+        for (path, text) in [
+            (results.join("rows.jsonl"), rows.as_str()),
+            (root.path().join("bench").join(CLAIMS), claims),
+            (root.path().join("README.md"), readme),
+        ] {
+            fs::write(path, text).expect("it can be written");
+        }
+        let ledger = Ledger::read(root.path()).expect("it is complete");
+        (root, ledger)
+    }
+
+    #[test]
+    fn blocks_are_written_from_the_rows() {
+        let (root, ledger) = ledger(ONE_OF_EACH, BLOCKS);
+        assert_eq!(
+            ledger.write().expect("all blocks are there"),
+            ["README.md", "bench/figures/send-send_ns.svg"]
+        );
+        let text = fs::read_to_string(root.path().join("README.md")).expect("it is there");
+        assert_eq!(
+            text,
+            "A\n<!-- claims: costs -->\n\
+             | | throng | tokio 1.2 | go 1.2 |\n|---|---|---|---|\n\
+             | a send (`send`: `send_ns`) | 10.0 | 25.0 | 12.0 |\n<!-- /claims -->\nB\n\
+             <!-- claims: times -->\nA send takes 10.0 ns, 2.5 times less than tokio's.\n<!-- /claims -->\n\
+             <!-- claims: picture -->\n![Sends](bench/figures/send-send_ns.svg)\n<!-- /claims -->\n"
+        );
+        assert!(ledger.write().expect("all blocks are there").is_empty());
+        assert!(ledger.unexplained().expect("the text is there").is_empty());
+    }
+
+    #[test]
+    fn a_claim_without_a_row_or_a_block_is_an_error() {
+        let unknown = ONE_OF_EACH.replace("metric = \"send_ns\" }]", "metric = \"lost_ns\" }]");
+        let (_root, no_row) = ledger(&unknown, BLOCKS);
+        assert!(matches!(no_row.texts(), Err(ClaimError::NoRow { .. })));
+        let (_root, no_block) = ledger(ONE_OF_EACH, "A text.\n");
+        assert!(matches!(no_block.texts(), Err(ClaimError::NoBlock { .. })));
+        let (_root, no_value) = ledger(&ONE_OF_EACH.replace("{1} times", "much"), BLOCKS);
+        assert!(matches!(no_value.texts(), Err(ClaimError::NoValue { index: 1, .. })));
+    }
+
+    #[test]
+    fn the_texts_of_the_repository_state_what_was_measured() {
+        let ledger = Ledger::read(Path::new(ROOT)).expect("the claims have results");
+        for (file, text) in ledger.texts().expect("each claim has a row") {
+            let found = fs::read_to_string(Path::new(ROOT).join(&file));
+            assert!(found.is_ok_and(|found| found == text), "{file}: run `bench claims`");
+        }
+    }
+
+    #[test]
+    fn every_number_in_the_texts_of_the_repository_is_explained() {
+        let ledger = Ledger::read(Path::new(ROOT)).expect("the claims have results");
+        let unexplained = ledger.unexplained().expect("the texts are there");
+        assert!(unexplained.is_empty(), "{}", unexplained.join("\n"));
+    }
+}
