@@ -153,14 +153,12 @@ impl Ledger {
     /// If a file can not be read or is garbled.
     pub(crate) fn read(root: &Path) -> Result<Ledger, ClaimError> {
         let bench = root.join("bench");
-        let path = bench.join(CLAIMS);
-        let text = fs::read_to_string(&path).map_err(|source| ClaimError::Io { path, source })?;
-        let claims: Claims = toml::from_str(&text)?;
+        let claims: Claims = toml::from_str(&read_text(bench.join(CLAIMS))?)?;
         let rows = results::read(&bench.join("results").join(&claims.results))?;
         Ok(Ledger { root: root.to_owned(), claims, rows })
     }
 
-    /// The files that have blocks, with the blocks written anew, and the figures that they show.
+    /// The files that have blocks, with the blocks filled from the rows, and the figures that they show.
     ///
     /// # Errors
     /// If a claim has no row, or a text has no block for it.
@@ -186,7 +184,7 @@ impl Ledger {
     /// Writes all texts whose blocks differ, and returns their paths.
     ///
     /// # Errors
-    /// As for [`texts`](Self::texts), or if a file can not be written.
+    /// An error of [`texts`](Self::texts), or a file that cannot be written.
     pub(crate) fn write(&self) -> Result<Vec<String>, ClaimError> {
         let mut written = Vec::new();
         for (file, text) in self.texts()? {
@@ -282,10 +280,7 @@ impl Ledger {
         contents: &str,
     ) -> Result<(), ClaimError> {
         if !texts.contains_key(file) {
-            let path = self.root.join(file);
-            let text = fs::read_to_string(&path);
-            let text = text.map_err(|source| ClaimError::Io { path, source })?;
-            texts.insert(file.to_owned(), text);
+            texts.insert(file.to_owned(), read_text(self.root.join(file))?);
         }
         let text = texts.get_mut(file).and_then(|text| {
             let start = format!("<!-- claims: {block} -->\n");
@@ -296,6 +291,10 @@ impl Ledger {
         });
         text.ok_or_else(|| ClaimError::NoBlock { file: file.to_owned(), block: block.to_owned() })
     }
+}
+
+fn read_text(path: PathBuf) -> Result<String, ClaimError> {
+    fs::read_to_string(&path).map_err(|source| ClaimError::Io { path, source })
 }
 
 fn no_row(measurement: &str, metric: &str, runtime: &str) -> ClaimError {

@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{ClaimError, END, Stated};
+use super::{ClaimError, END, Stated, read_text};
 
 /// Units of speed and memory.
 const UNITS: &[&str] = &["ns", "µs", "ms", "bytes", "MB", "GB", "%", "times", "instructions"];
@@ -26,9 +26,7 @@ pub(super) fn unexplained(
     let mut found = Vec::new();
     let mut used = vec![false; stated.len()];
     for file in files(root, texts)? {
-        let path = root.join(&file);
-        let text = fs::read_to_string(&path);
-        let text = text.map_err(|source| ClaimError::Io { path, source })?;
+        let text = read_text(root.join(&file))?;
         for paragraph in paragraphs(&text) {
             let own = |(at, stated): (usize, &Stated)| {
                 (stated.file == file && paragraph.contains(&stated.text)).then_some(at)
