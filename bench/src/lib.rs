@@ -22,6 +22,7 @@
 mod claims;
 mod cli;
 mod compare;
+mod cores;
 mod counter;
 mod foreign;
 mod harness;

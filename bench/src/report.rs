@@ -266,8 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn a_row_whose_cores_moved_is_marked() {
+        let far = |ns: [f64; 2]| {
+            let mut row = row("throng", 1.0, true);
+            let run = |ns| json!({"wall_s": 1.0, "core_to_core_ns": ns});
+            row.runs = ns.iter().filter_map(|ns| run(ns).as_object().cloned()).collect();
+            row
+        };
+        let (page, _) = written(&[far([40.0, 90.0])]);
+        assert!(page.contains(">40.0–90.0</td>") && page.contains(">cores moved</td>"), "{page}");
+        assert!(page.contains("In 1 of the rows"), "{page}");
+        let (page, _) = written(&[far([40.0, 70.0])]);
+        assert!(!page.contains("cores moved"), "{page}");
+    }
+
+    #[test]
     fn a_row_whose_checks_failed_is_named_and_not_drawn() {
-        let (page, names) = written(&[row("throng", 2.0, true), row("tokio", 1.0, false)]);
+        let mut failed = row("tokio", 1.0, false);
+        failed.failures = vec!["3 answers instead of 4".to_owned()];
+        let (page, names) = written(&[row("throng", 2.0, true), failed]);
+        assert!(page.contains("3 answers instead of 4"), "{page}");
         assert_eq!(names, [PAGE, "ring-wall_s.svg"]);
         assert!(page.contains("tokio: a check failed") && page.contains("of which 1 failed"));
         assert!(page.contains("Nowhere in these rows."), "{page}");

@@ -42,6 +42,9 @@ pub(crate) struct Row {
     /// The counted runs, in order: each run's metrics and its use of the machine.
     pub(crate) runs: Vec<Map<String, Value>>,
     pub(crate) verified: bool,
+    /// Descriptions of the failed checks; empty in a verified row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failures: Vec<String>,
 }
 
 /// An interval that contains the median of all possible runs with a probability.
@@ -55,6 +58,14 @@ pub(crate) struct Interval {
 
 /// The parameter with the number of counted runs, on which the figures do not depend otherwise.
 pub(crate) const RUNS: &str = "runs";
+
+/// The field of a run with the time in which a value went from one core to another, before the run.
+const CORE_TO_CORE: &str = "core_to_core_ns";
+
+/// Number of times by which the cores must have been farther apart in one run of a row than in another for its
+/// figures to be those of two machines: a value takes 20 to 60 ns where cores share a cache, and some 100 to 200
+/// where they do not.
+const MOVED: f64 = 2.0;
 
 /// The probability that an interval aims at.
 const CONFIDENCE: f64 = 0.95;
@@ -85,6 +96,7 @@ impl Row {
             quantiles: row.quantiles.clone(),
             runs: row.runs.iter().map(run).collect(),
             verified: row.failures.is_empty(),
+            failures: row.failures.clone(),
         }
     }
 
@@ -104,6 +116,20 @@ impl Row {
         interval(values.collect())
     }
 
+    /// The least and the greatest distance of the cores among the runs; `None` if no run has it.
+    pub(crate) fn core_distances(&self) -> Option<(f64, f64)> {
+        let distances = self.runs.iter().filter_map(|run| run.get(CORE_TO_CORE)?.as_f64());
+        distances.fold(None, |range, ns| {
+            let (least, greatest) = range.unwrap_or((ns, ns));
+            Some((least.min(ns), greatest.max(ns)))
+        })
+    }
+
+    /// Whether the cores were near each other in some runs and far in others.
+    pub(crate) fn cores_moved(&self) -> bool {
+        self.core_distances().is_some_and(|(least, greatest)| greatest > MOVED * least)
+    }
+
     /// Whether the intervals of a metric's medians overlap in two rows.
     pub(crate) fn overlaps(&self, other: &Row, metric: &str) -> bool {
         match (self.interval(metric), other.interval(metric)) {
@@ -116,7 +142,8 @@ impl Row {
 /// Formats a run: its metrics and its use of the machine.
 fn run(run: &CountedRun) -> Map<String, Value> {
     let mut fields = run.metrics.clone();
-    let Usage { elapsed_s, cpu_s, cores_used, steal, max_rss_bytes, instructions } = run.usage;
+    let Usage { elapsed_s, cpu_s, cores_used, steal, max_rss_bytes, instructions, core_to_core_ns } =
+        run.usage;
     for (name, value) in [
         ("elapsed_s", Some(elapsed_s)),
         ("cpu_s", cpu_s),
@@ -124,6 +151,7 @@ fn run(run: &CountedRun) -> Map<String, Value> {
         ("steal", steal),
         ("max_rss_bytes", max_rss_bytes),
         ("instructions", instructions),
+        (CORE_TO_CORE, core_to_core_ns),
     ] {
         fields.insert(name.to_owned(), value.into());
     }

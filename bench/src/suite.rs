@@ -306,6 +306,12 @@ pub(crate) const SUITE: &[Measurement] = &[
         .with(&[("payload", "65536")])
         .within(&SENDING_BYTES)
         .variant(),
+    of("send-cost-1k-mimalloc", Messages, &send_cost::WORKLOAD, 0)
+        .with(&[("payload", "1024"), ("allocator", "mimalloc")])
+        .variant(),
+    of("send-cost-64k-mimalloc", Messages, &send_cost::WORKLOAD, 0)
+        .with(&[("payload", "65536"), ("allocator", "mimalloc")])
+        .variant(),
     of("send-cost-depth-1", Messages, &send_cost::WORKLOAD, 20)
         .with(&[("depth", "1")])
         .part_of(&SENDING_BEHIND, 100),

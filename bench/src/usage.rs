@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use wait4::ResourceUsage;
 
+use crate::cores;
 use crate::counter::Counter;
 use crate::memory;
 
@@ -38,6 +39,8 @@ pub(crate) struct Usage {
     /// Instructions in user mode of the run's process, its threads and its children; a few of the
     /// parent are included.
     pub(crate) instructions: Option<f64>,
+    /// Time in which a value went from one core to another, before the run.
+    pub(crate) core_to_core_ns: Option<f64>,
 }
 
 /// Processor time of all threads of this process so far, in nanoseconds.
@@ -51,12 +54,19 @@ pub(crate) struct Meter {
     begun: Instant,
     machine: Option<Machine>,
     instructions: Option<Counter>,
+    core_to_core_ns: Option<f64>,
 }
 
 impl Meter {
     /// Starts to measure, before the same thread starts the run's process.
     pub(crate) fn start() -> Meter {
-        Meter { begun: Instant::now(), machine: machine_ticks(), instructions: Counter::start() }
+        let core_to_core_ns = cores::core_to_core_ns();
+        Meter {
+            begun: Instant::now(),
+            machine: machine_ticks(),
+            instructions: Counter::start(),
+            core_to_core_ns,
+        }
     }
 
     /// Returns the use since the start, after the run's process has ended.
@@ -74,6 +84,7 @@ impl Meter {
             steal,
             max_rss_bytes: (used.maxrss > 0).then_some(used.maxrss as f64),
             instructions: self.instructions.and_then(Counter::stop).map(|count| count as f64),
+            core_to_core_ns: self.core_to_core_ns,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::thread;
 
 use serde_json::Value;
 
@@ -147,6 +148,8 @@ fn check_runs(row: &Value, metrics: &[(&str, &str)]) {
                 assert!(run[name].as_f64().is_some_and(|value| value >= 0.0), "{name}: {row}");
             }
             assert!(run["max_rss_bytes"].as_f64().is_some_and(|bytes| bytes > 1e6), "{row}");
+            let has_cores = thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+            assert_eq!(run["core_to_core_ns"].is_f64(), has_cores, "{row}");
         }
     }
 }

@@ -115,6 +115,14 @@ fn origin(rows: &[Row]) -> Markup {
             "median, the thin line reaches from the lowest run to the highest. Times of different machines or hours "
             "can not be compared; ratios within a measurement can."
         }
+        @let moved = rows.iter().filter(|row| row.cores_moved()).count();
+        @if moved > 0 {
+            p {
+                "The cores of a virtual machine may share a cache at one time and not at another, which changes the "
+                "times of work that two workers share. In " (moved) " of the rows the time from core to core differs "
+                "between the runs by more than a factor of two; their tables say \"cores moved\"."
+            }
+        }
     }
 }
 
@@ -206,6 +214,9 @@ fn usage(row: &Row) -> Markup {
         td.number { (row.params.get("workers").map(ToString::to_string).unwrap_or_default()) }
         td.number { (row.runs.len()) } td.number { (shown(row.cores_used)) }
         td.number { (shown(row.max_rss_bytes)) } td.number { (shown(row.instructions_per_op)) }
+        td.number { @if let Some((least, greatest)) = row.core_distances() {
+            (number(least)) "–" (number(greatest))
+        } }
     } }
 }
 
@@ -238,13 +249,15 @@ impl Page<'_> {
                     table {
                         thead { tr {
                             th { "runtime" } th { "version" } th { "class" } th { "threads" } th { "runs" } th { "cores used" }
-                            th { "peak memory, bytes" } th { "instructions per operation" }
+                            th { "peak memory, bytes" } th { "instructions per operation" } th { "core to core, ns" }
                         } }
                         tbody { @for row in &of.verified { (usage(row)) } }
                     }
                 }
                 @for row in &of.unverified {
-                    p.failed { (row.runtime) ": a check failed, so the row is not shown." }
+                    p.failed {
+                        (row.runtime) ": a check failed, so the row is not shown. " (row.failures.join("; "))
+                    }
                 }
             }
         }
@@ -260,7 +273,10 @@ impl Page<'_> {
                     (number(interval.low)) "–" (number(interval.high))
                 }
                 td.number { (ratio(median, subject)) }
-                td { @if let Some(again) = self.again(row, metric) { "noisy: " (format!("{:.2}", again.is)) } }
+                td {
+                    @if let Some(again) = self.again(row, metric) { "noisy: " (format!("{:.2}", again.is)) " " }
+                    @if row.cores_moved() { "cores moved" }
+                }
             } }
         }
     }
