@@ -280,7 +280,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     /// [`ReadError`] if the engine fails.
     pub fn cursor<'s>(&self, snapshot: &'s Snapshot) -> Result<Cursor<'s, K, V>, ReadError> {
         self.check(snapshot)?;
-        Cursor::new(snapshot, self.table_ref)
+        Cursor::new(Source::Snapshot(snapshot), self.table_ref)
     }
 
     /// Returns the number of entries; each of several values under a key counts.

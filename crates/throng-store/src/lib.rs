@@ -74,6 +74,7 @@ mod codec;
 mod database;
 mod disk;
 mod error;
+mod memtable;
 mod options;
 mod read;
 mod store;
@@ -92,7 +93,6 @@ pub use crate::write::batch::{Batch, Change};
 pub use crate::write::queue::QueueRoom;
 pub use crate::write::ticket::{Cancel, Ticket};
 pub use crate::write::update::{Update, Updating};
-pub use crate::write::update_range::{UpdateCursor, UpdateRange};
 
 // Reading.
 pub use crate::read::children::{Child, Children, Matches};

@@ -4,6 +4,7 @@
 
 pub(crate) mod children;
 pub(crate) mod cursor;
+pub(crate) mod merge;
 pub(crate) mod pool;
 pub(crate) mod range;
 pub(crate) mod reader;

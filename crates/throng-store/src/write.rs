@@ -15,5 +15,4 @@ pub(crate) mod planner;
 pub(crate) mod queue;
 pub(crate) mod ticket;
 pub(crate) mod update;
-pub(crate) mod update_range;
 pub(crate) mod writer;

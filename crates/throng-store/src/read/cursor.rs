@@ -7,11 +7,13 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use crate::database::{Kind, TableRef};
-use crate::disk::lmdb::{self, Entry, Move};
+use crate::disk::lmdb::{Entry, Move};
+use crate::read::merge;
 use crate::read::range::{Source, decode};
-use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
+use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError};
 
-/// A position in a database of a [`Snapshot`]: at an entry, before the first, or after the last.
+/// A position in a database of a [`Snapshot`](crate::Snapshot) or of an [`Update`](crate::Update): at an
+/// entry, before the first, or after the last. In an update its own writes are included.
 ///
 /// Each method moves the cursor and returns the entry at its new position. A move costs one move of
 /// a tree cursor.
@@ -30,10 +32,10 @@ use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Cursor<'s, K: Codec = Bytes, V: Codec = Bytes> {
-    snapshot: &'s Snapshot,
+    source: Source<'s>,
     table_ref: TableRef,
-    /// The engine's cursor; `None` if the database was created after the snapshot.
-    cursor: Option<lmdb::Cursor<'s>>,
+    /// `None` if the database was created after the snapshot.
+    cursor: Option<merge::Cursor<'s>>,
     stands: Stands,
     codecs: PhantomData<fn() -> (K, V)>,
 }
@@ -52,9 +54,10 @@ type Decoded<'s, K, V> =
 // A cursor is not an iterator: it moves both ways, and a move can fail.
 #[allow(clippy::should_implement_trait)]
 impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
-    pub(crate) fn new(snapshot: &'s Snapshot, table_ref: TableRef) -> Result<Self, ReadError> {
-        let cursor = snapshot.cursor_in(table_ref)?;
-        Ok(Cursor { snapshot, table_ref, cursor, stands: Stands::Before, codecs: PhantomData })
+    pub(crate) fn new(source: Source<'s>, table_ref: TableRef) -> Result<Self, ReadError> {
+        source.check()?;
+        let cursor = source.cursor(table_ref)?;
+        Ok(Cursor { source, table_ref, cursor, stands: Stands::Before, codecs: PhantomData })
     }
 
     /// Moves to the first entry.
@@ -164,7 +167,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     ///
     /// [`ReadError`] if the entry cannot be read.
     pub fn values(&mut self) -> Result<u64, ReadError> {
-        self.snapshot.check()?;
+        self.source.check()?;
         match &mut self.cursor {
             Some(cursor) if self.stands == Stands::At => {
                 if self.table_ref.kind == Kind::Duplicates {
@@ -212,7 +215,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     ///
     /// [`ReadError`] if the entry cannot be read.
     pub fn seek_value_range(&mut self, key: &K::Item, value: &V::Item) -> Decoded<'s, K, V> {
-        let (snapshot, table_ref) = (self.snapshot, self.table_ref);
+        let (source, table_ref) = (self.source, self.table_ref);
         let entry = K::encode(key, |key| {
             V::encode(value, |value| {
                 let Some(cursor) = self.ready()?.filter(|_| !key.is_empty()) else {
@@ -222,7 +225,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
                     return cursor.seek_pair_range(key, value).map_err(ReadError::from_engine);
                 }
                 match cursor.seek(key).map_err(ReadError::from_engine)? {
-                    Some((key, stored)) if snapshot.value(table_ref, key, stored)? >= value => {
+                    Some((key, stored)) if source.value(table_ref, key, stored)? >= value => {
                         Ok(Some((key, stored)))
                     }
                     _ => Ok(None),
@@ -277,15 +280,15 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         self.arrive(entry, otherwise)
     }
 
-    fn ready(&mut self) -> Result<Option<&mut lmdb::Cursor<'s>>, ReadError> {
-        self.snapshot.check()?;
+    fn ready(&mut self) -> Result<Option<&mut merge::Cursor<'s>>, ReadError> {
+        self.source.check()?;
         Ok(self.cursor.as_mut())
     }
 
     fn arrive(&mut self, entry: Option<Entry<'s>>, otherwise: Stands) -> Decoded<'s, K, V> {
         self.stands = if entry.is_some() { Stands::At } else { otherwise };
         let Some((key, stored)) = entry else { return Ok(None) };
-        decode::<K, V>(Source::Snapshot(self.snapshot), self.table_ref, key, stored).map(Some)
+        decode::<K, V>(self.source, self.table_ref, key, stored).map(Some)
     }
 }
 

@@ -8,19 +8,21 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use crate::database::{Kind, TableRef};
-use crate::disk::lmdb::{self, Entry, Move, WriteTxn};
-use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
+use crate::disk::lmdb::{Entry, Move};
+use crate::read::merge;
+use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot, Update};
 
 /// Source of the entries.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'s> {
     Snapshot(&'s Snapshot),
-    /// The commit in progress, on the writer thread.
-    Update(&'s WriteTxn<'s>),
+    /// The commit in progress, on the writer thread, with the update's own writes.
+    Update(&'s Update<'s>),
 }
 
-/// Iterator over entries of a [`Snapshot`] in byte order of their keys; `.rev()` or
-/// [`next_back`](DoubleEndedIterator::next_back) takes them from the other end.
+/// Iterator over entries of a [`Snapshot`] or of an [`Update`] in byte order of their keys; `.rev()` or
+/// [`next_back`](DoubleEndedIterator::next_back) takes them from the other end. In an update its own
+/// writes are included.
 ///
 /// Yields `Err` for an entry that cannot be read, and continues after it if only that entry is
 /// damaged. A step costs one move of a tree cursor.
@@ -40,7 +42,7 @@ pub struct Range<'s, K: Codec = Bytes, V: Codec = Bytes> {
 /// An end of a range: its cursor, once used, and the entry at its position.
 #[derive(Default)]
 struct End<'s> {
-    cursor: Option<lmdb::Cursor<'s>>,
+    cursor: Option<merge::Cursor<'s>>,
     at: Option<Entry<'s>>,
 }
 
@@ -194,24 +196,27 @@ impl<K: Codec, V: Codec> fmt::Debug for Range<'_, K, V> {
 }
 
 impl<'s> Source<'s> {
-    /// Opens the engine's cursor; `None` if the database was created after the snapshot.
-    fn cursor(self, table_ref: TableRef) -> Result<Option<lmdb::Cursor<'s>>, ReadError> {
+    /// Opens a cursor; `None` if the database was created after the snapshot.
+    pub(crate) fn cursor(
+        self,
+        table_ref: TableRef,
+    ) -> Result<Option<merge::Cursor<'s>>, ReadError> {
         match self {
-            Source::Snapshot(snapshot) => snapshot.cursor_in(table_ref),
-            Source::Update(txn) => {
-                txn.cursor(table_ref.table).map(Some).map_err(ReadError::from_engine)
+            Source::Snapshot(snapshot) => {
+                Ok(snapshot.cursor_in(table_ref)?.map(merge::Cursor::Plain))
             }
+            Source::Update(update) => update.open_cursor(table_ref).map(Some),
         }
     }
 
-    fn check(self) -> Result<(), ReadError> {
+    pub(crate) fn check(self) -> Result<(), ReadError> {
         match self {
             Source::Snapshot(snapshot) => snapshot.check(),
             Source::Update(_) => Ok(()),
         }
     }
 
-    fn value<'v>(
+    pub(crate) fn value<'v>(
         self,
         table_ref: TableRef,
         key: &[u8],

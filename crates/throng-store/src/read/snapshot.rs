@@ -147,7 +147,7 @@ impl Snapshot {
     ///
     /// [`ReadError`] if the engine fails.
     pub fn cursor(&self) -> Result<Cursor<'_, Bytes, Bytes>, ReadError> {
-        Cursor::new(self, self.environment.entries())
+        Cursor::new(Source::Snapshot(self), self.environment.entries())
     }
 
     /// Returns the number of entries.

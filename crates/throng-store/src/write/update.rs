@@ -1,7 +1,8 @@
 //! [`Update`]: reading and writing in a single transaction, on the writer thread.
 //!
-//! The writes of a closure are kept beside the transaction until it has returned. So a closure that
-//! fails or panics leaves no trace in its group, and costs the other requests nothing.
+//! The writes of a closure are kept in memory until it has returned, over the transaction that it reads
+//! (see `memtable.rs`). So a closure that fails or panics leaves no trace in its group, and costs the
+//! other requests nothing.
 
 use std::fmt;
 use std::future::Future;
@@ -11,14 +12,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use crate::database::{TableRef, encode_bounds};
+use crate::database::{Kind, TableRef, encode_bounds};
 use crate::disk::environment::Environment;
 use crate::disk::lmdb::WriteTxn;
-use crate::read::range::prefix_bounds;
+use crate::memtable::change::{Change, Operation};
+use crate::memtable::{Found, Layers};
+use crate::read::merge;
+use crate::read::range::{OwnedBounds, Source, borrow, prefix_bounds};
 use crate::write::foreign;
-use crate::write::update_range::{UpdateCursor, UpdateRange, Written};
 use crate::{
-    Batch, Bytes, Codec, Database, KEY_BYTES_MAX, ReadError, Ticket, UpdateError, WriteError,
+    Batch, Bytes, Codec, Cursor, Database, KEY_BYTES_MAX, Range, ReadError, Ticket, UpdateError,
+    WriteError,
 };
 
 /// The argument of a closure of [`Store::update`](crate::Store::update): the store as it is at that
@@ -31,12 +35,12 @@ pub struct Update<'t> {
     environment: &'t Environment,
     batch: Batch,
     /// The closure's writes, for its own reads.
-    written: Written,
+    written: Layers,
 }
 
 impl<'t> Update<'t> {
     pub(crate) fn new(environment: &'t Environment, txn: &'t WriteTxn<'t>) -> Update<'t> {
-        Update { txn, environment, batch: Batch::new(), written: Written::default() }
+        Update { txn, environment, batch: Batch::new(), written: Layers::default() }
     }
 
     /// Returns the value under `key` in the default database.
@@ -50,18 +54,21 @@ impl<'t> Update<'t> {
 
     /// Sets `key` to `value` in the default database.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.batch = mem::take(&mut self.batch).put(key, value);
-        self.written.insert(self.environment.entries(), key, Some(value));
+        let entries = self.environment.entries();
+        if self.add(|batch| batch.put(key, value)) {
+            self.write(Operation::Put, entries, key, value);
+        }
     }
 
     /// Removes `key` from the default database.
     pub fn delete(&mut self, key: &[u8]) {
-        self.batch = mem::take(&mut self.batch).delete(key);
-        self.written.insert(self.environment.entries(), key, None);
+        let entries = self.environment.entries();
+        if self.add(|batch| batch.delete(key)) {
+            self.write(Operation::Delete, entries, key, &[]);
+        }
     }
 
-    /// Returns the value under `key` in `database`; the first, if there are several, without the
-    /// values that this update has written.
+    /// Returns the value under `key` in `database`; the first, if there are several.
     ///
     /// # Errors
     ///
@@ -83,17 +90,21 @@ impl<'t> Update<'t> {
         key: &K::Item,
         value: &V::Item,
     ) {
-        self.batch = mem::take(&mut self.batch).put_in(database, key, value);
-        // A key or value without an encoding is in the batch as a rejection.
-        let _ = K::encode(key, |key| {
-            V::encode(value, |value| self.written.insert(database.table_ref(), key, Some(value)))
-        });
+        let table_ref = database.table_ref();
+        let several = table_ref.kind == Kind::Duplicates;
+        let operation = if several { Operation::PutValue } else { Operation::Put };
+        if self.add(|batch| batch.put_in(database, key, value)) {
+            self.write_in(operation, database, key, Some(value));
+        }
     }
 
     /// Removes `key` from `database`, with all its values.
     pub fn delete_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>, key: &K::Item) {
-        self.batch = mem::take(&mut self.batch).delete_in(database, key);
-        let _ = K::encode(key, |key| self.written.insert(database.table_ref(), key, None));
+        let several = database.table_ref().kind == Kind::Duplicates;
+        let operation = if several { Operation::DeleteAll } else { Operation::Delete };
+        if self.add(|batch| batch.delete_in(database, key)) {
+            self.write_in(operation, database, key, None);
+        }
     }
 
     /// Removes this value of the key, in a database with several values under a key.
@@ -103,7 +114,34 @@ impl<'t> Update<'t> {
         key: &K::Item,
         value: &V::Item,
     ) {
-        self.batch = mem::take(&mut self.batch).delete_value_in(database, key, value);
+        if self.add(|batch| batch.delete_value_in(database, key, value)) {
+            self.write_in(Operation::DeleteValue, database, key, Some(value));
+        }
+    }
+
+    /// Removes all entries of `database`. LMDB calls it `mdb_drop`.
+    ///
+    /// ```
+    /// # use throng_store::{ReadError, Store, Str, U64};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let seats = store.database::<Str, U64>("seats")?;
+    /// seats.put("ada", &1).wait()?;
+    /// let taken = store.update({
+    ///     let seats = seats.clone();
+    ///     move |update| {
+    ///         update.clear_in(&seats);
+    ///         update.put_in(&seats, "alan", &1);
+    ///         Ok::<_, ReadError>(update.range_in(&seats, ..).count())
+    ///     }
+    /// });
+    /// assert_eq!(taken.wait()?, 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn clear_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>) {
+        if self.add(|batch| batch.clear_in(database)) {
+            self.write(Operation::Clear, database.table_ref(), &[], &[]);
+        }
     }
 
     /// Iterates over the entries of the default database whose keys lie within the bounds, from
@@ -126,21 +164,23 @@ impl<'t> Update<'t> {
     /// assert_eq!(taken.wait()?, Some(b"a".to_vec()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn range<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> UpdateRange<'_> {
-        let bounds = encode_bounds::<Bytes>(bounds);
-        UpdateRange::new(self.txn, &self.written, self.environment.entries(), bounds)
+    pub fn range<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Range<'_> {
+        self.range_of(self.environment.entries(), encode_bounds::<Bytes>(bounds))
     }
 
     /// Iterates over the entries of the default database whose keys begin with `prefix`, from
     /// either end.
-    pub fn prefix(&self, prefix: &[u8]) -> UpdateRange<'_> {
-        let bounds = prefix_bounds(prefix);
-        UpdateRange::new(self.txn, &self.written, self.environment.entries(), Ok(bounds))
+    pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
+        self.range_of(self.environment.entries(), Ok(prefix_bounds(prefix)))
     }
 
     /// Opens a cursor over the default database, positioned before the first entry.
-    pub fn cursor(&self) -> UpdateCursor<'_> {
-        UpdateCursor::new(self.txn, &self.written, self.environment.entries())
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the engine fails.
+    pub fn cursor(&self) -> Result<Cursor<'_>, ReadError> {
+        Cursor::new(Source::Update(self), self.environment.entries())
     }
 
     /// Iterates over the entries of `database` whose keys lie within the bounds, from either end.
@@ -148,12 +188,12 @@ impl<'t> Update<'t> {
         &self,
         database: &Database<K, V>,
         bounds: impl RangeBounds<&'k K::Item>,
-    ) -> UpdateRange<'_, K, V>
+    ) -> Range<'_, K, V>
     where
         K::Item: 'k,
     {
         let bounds = self.check(database).and_then(|()| encode_bounds::<K>(bounds));
-        UpdateRange::new(self.txn, &self.written, database.table_ref(), bounds)
+        self.range_of(database.table_ref(), bounds)
     }
 
     /// Iterates over the entries of `database` whose encoded keys begin with `prefix`, from either
@@ -162,9 +202,9 @@ impl<'t> Update<'t> {
         &self,
         database: &Database<K, V>,
         prefix: &[u8],
-    ) -> UpdateRange<'_, K, V> {
+    ) -> Range<'_, K, V> {
         let bounds = self.check(database).map(|()| prefix_bounds(prefix));
-        UpdateRange::new(self.txn, &self.written, database.table_ref(), bounds)
+        self.range_of(database.table_ref(), bounds)
     }
 
     /// Opens a cursor over `database`, positioned before the first entry.
@@ -175,9 +215,9 @@ impl<'t> Update<'t> {
     pub fn cursor_in<K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
-    ) -> Result<UpdateCursor<'_, K, V>, ReadError> {
+    ) -> Result<Cursor<'_, K, V>, ReadError> {
         self.check(database)?;
-        Ok(UpdateCursor::new(self.txn, &self.written, database.table_ref()))
+        Cursor::new(Source::Update(self), database.table_ref())
     }
 
     /// Returns the writes of the closure.
@@ -185,15 +225,75 @@ impl<'t> Update<'t> {
         self.batch
     }
 
+    /// Opens a cursor over a table, with the closure's writes.
+    pub(crate) fn open_cursor(&self, table_ref: TableRef) -> Result<merge::Cursor<'_>, ReadError> {
+        let stored = || self.txn.cursor(table_ref.table);
+        merge::Cursor::new(table_ref, self.written.walk(table_ref.table), stored)
+            .map_err(ReadError::from_engine)
+    }
+
+    fn range_of<K: Codec, V: Codec>(
+        &self,
+        table_ref: TableRef,
+        bounds: Result<OwnedBounds, ReadError>,
+    ) -> Range<'_, K, V> {
+        let source = Source::Update(self);
+        match bounds {
+            Ok((start, end)) => Range::new(source, table_ref, (borrow(&start), borrow(&end))),
+            Err(error) => Range::failed(source, table_ref, error),
+        }
+    }
+
     fn read(&self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        if let Some(written) = self.written.get(table_ref.table, key) {
-            return Ok(written);
-        }
-        let stored = self.txn.get(table_ref.table, key).map_err(ReadError::from_engine)?;
+        let stored = if table_ref.kind == Kind::Duplicates {
+            let mut cursor = self.open_cursor(table_ref)?;
+            cursor.seek(key).map(|found| found.map(|(_, value)| value))
+        } else {
+            match self.written.get(table_ref.table, key) {
+                Found::Value(stored) => Ok(Some(stored)),
+                Found::Deleted => Ok(None),
+                Found::Unchanged => self.txn.get(table_ref.table, key),
+            }
+        };
+        let stored = stored.map_err(ReadError::from_engine)?;
         stored.map(|stored| table_ref.value(key, stored)).transpose()
+    }
+
+    /// Adds an operation to the batch; returns whether it can be stored.
+    fn add(&mut self, add: impl FnOnce(Batch) -> Batch) -> bool {
+        let before = self.batch.len();
+        self.batch = add(mem::take(&mut self.batch));
+        self.batch.len() > before
+    }
+
+    /// Keeps a write that the batch has, for the closure's own reads.
+    fn write_in<K: Codec, V: Codec>(
+        &mut self,
+        operation: Operation,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: Option<&V::Item>,
+    ) {
+        let table_ref = database.table_ref();
+        // The batch has encoded them, so they have encodings.
+        let _ = K::encode(key, |key| match value {
+            Some(value) => V::encode(value, |value| self.write(operation, table_ref, key, value)),
+            None => {
+                self.write(operation, table_ref, key, &[]);
+                Ok(())
+            }
+        });
+    }
+
+    fn write(&mut self, operation: Operation, table_ref: TableRef, key: &[u8], value: &[u8]) {
+        // A value without bytes is never among several.
+        if operation != Operation::DeleteValue || !value.is_empty() {
+            let change = Change { operation, table: table_ref.table, key, value };
+            self.written.add(change, table_ref.kind == Kind::Checked);
+        }
     }
 
     fn check<K: Codec, V: Codec>(&self, database: &Database<K, V>) -> Result<(), ReadError> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use throng_store::{Batch, DatabaseOptions, ReadError, Store, Str, U64};
+use throng_store::{Batch, DatabaseOptions, ReadError, Store, Str, U32, U64};
 
 fn store_of<'k>(keys: impl IntoIterator<Item = &'k Vec<u8>>) -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
@@ -143,7 +143,7 @@ proptest! {
                 }
             }
             let all: Vec<_> = model.iter().map(|(key, value)| (key.as_slice(), *value)).collect();
-            let mut cursor = update.cursor();
+            let mut cursor = update.cursor()?;
             for entry in &all {
                 assert_eq!(cursor.next()?, Some(*entry));
                 assert_eq!(cursor.current()?, Some(*entry));
@@ -267,27 +267,180 @@ fn a_scan_continues_after_commits_and_finds_later_keys() {
     assert!(numbers.len() > 100, "the scan finds new keys behind a chunk");
 }
 
-#[test]
-fn an_update_reads_several_values_without_its_own_writes() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
-    let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates());
-    let tags = tags.unwrap();
-    let batch = [("a", 1), ("a", 2), ("b", 3)]
-        .iter()
-        .fold(Batch::new(), |batch, (tag, post)| batch.put_in(&tags, tag, post));
-    store.write(batch).wait().unwrap();
-    let own = tags.clone();
-    let outcome = store.update(move |update| {
-        update.put_in(&own, "a", &9);
-        let found: Vec<_> = update.range_in(&own, ..).collect::<Result<_, _>>()?;
-        assert_eq!(found, [("a", 1), ("a", 2), ("b", 3)]);
-        assert_eq!(update.prefix_in(&own, b"b").next_back().transpose()?, Some(("b", 3)));
-        let mut cursor = update.cursor_in(&own)?;
-        assert_eq!(cursor.last()?, Some(("b", 3)));
-        assert_eq!(cursor.prev()?, Some(("a", 1)));
-        Ok::<_, ReadError>(())
-    });
-    outcome.wait().unwrap();
-    assert_eq!(tags.values(&store.snapshot().unwrap(), "a").count(), 3);
+/// A write of an update to a database with several values under a key.
+#[derive(Clone, Debug)]
+enum Write {
+    Put(u8, u8),
+    DeleteValue(u8, u8),
+    Delete(u8),
+    Clear,
+}
+
+fn write() -> impl Strategy<Value = Write> {
+    let (key, value) = (|| 0..5u8, || 0..4u8);
+    prop_oneof![
+        8 => (key(), value()).prop_map(|(key, value)| Write::Put(key, value)),
+        4 => (key(), value()).prop_map(|(key, value)| Write::DeleteValue(key, value)),
+        2 => key().prop_map(Write::Delete),
+        1 => Just(Write::Clear),
+    ]
+}
+
+/// Moves of a cursor among pairs, as LMDB defines them.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Next,
+    Prev,
+    NextKey,
+    PrevKey,
+    NextValue,
+    PrevValue,
+    FirstValue,
+    LastValue,
+    Seek(u8, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        Just(Step::Next),
+        Just(Step::Prev),
+        Just(Step::NextKey),
+        Just(Step::PrevKey),
+        Just(Step::NextValue),
+        Just(Step::PrevValue),
+        Just(Step::FirstValue),
+        Just(Step::LastValue),
+        (0..5u8, 0..4u8).prop_map(|(key, value)| Step::Seek(key, value)),
+    ]
+}
+
+/// The position of a cursor: at a pair, before the first, or after the last.
+fn moved(pairs: &[(u32, u64)], at: isize, step: Step) -> isize {
+    let pair = usize::try_from(at).ok().and_then(|at| pairs.get(at)).copied();
+    let end = pairs.len() as isize;
+    let find = |is_it: &dyn Fn(&(u32, u64)) -> bool| {
+        pairs.iter().position(is_it).map(|found| found as isize)
+    };
+    let last = |is_it: &dyn Fn(&(u32, u64)) -> bool| {
+        pairs.iter().rposition(is_it).map(|found| found as isize)
+    };
+    match (step, pair) {
+        (Step::Next | Step::NextKey, None) => {
+            if at < 0 {
+                0
+            } else {
+                end
+            }
+        }
+        (Step::Prev | Step::PrevKey, None) => {
+            if at < 0 {
+                -1
+            } else {
+                end - 1
+            }
+        }
+        (Step::Next, _) => at + 1,
+        (Step::Prev, _) => at - 1,
+        (Step::NextKey, Some((key, _))) => find(&|pair| pair.0 > key).unwrap_or(end),
+        (Step::PrevKey, Some((key, _))) => last(&|pair| pair.0 < key).unwrap_or(-1),
+        (Step::Seek(key, value), _) => {
+            let (key, value) = (u32::from(key), u64::from(value));
+            find(&|pair| pair.0 == key && pair.1 >= value).unwrap_or(end)
+        }
+        (_, None) => at,
+        (Step::NextValue, Some((key, value))) => {
+            find(&|pair| pair.0 == key && pair.1 > value).unwrap_or(at)
+        }
+        (Step::PrevValue, Some((key, value))) => {
+            last(&|pair| pair.0 == key && pair.1 < value).unwrap_or(at)
+        }
+        (Step::FirstValue, Some((key, _))) => find(&|pair| pair.0 == key).unwrap_or(at),
+        (Step::LastValue, Some((key, _))) => last(&|pair| pair.0 == key).unwrap_or(at),
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn an_update_sees_its_own_writes_among_several_values(
+        there in prop::collection::btree_set((0..5u32, 0..4u64), 0..12),
+        writes in prop::collection::vec(write(), 0..12),
+        steps in prop::collection::vec(step(), 0..20),
+        directions in prop::collection::vec(any::<bool>(), 1..6),
+    ) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let several = DatabaseOptions::new().duplicates();
+        let many = store.database_with::<U32, U64>("many", &several).unwrap();
+        let batch = there.iter().fold(Batch::new(), |batch, (k, v)| batch.put_in(&many, k, v));
+        store.write(batch).wait().unwrap();
+        let mut model = there;
+        for write in &writes {
+            match *write {
+                Write::Put(key, value) => drop(model.insert((key.into(), value.into()))),
+                Write::DeleteValue(key, value) => {
+                    model.remove(&(u32::from(key), u64::from(value)));
+                }
+                Write::Delete(key) => model.retain(|pair| pair.0 != u32::from(key)),
+                Write::Clear => model.clear(),
+            }
+        }
+        let pairs: Vec<_> = model.into_iter().collect();
+        let (own, expected) = (many.clone(), pairs.clone());
+        let outcome = store.update(move |update| {
+            for write in &writes {
+                match *write {
+                    Write::Put(key, value) => update.put_in(&own, &key.into(), &value.into()),
+                    Write::DeleteValue(key, value) => {
+                        update.delete_value_in(&own, &key.into(), &value.into());
+                    }
+                    Write::Delete(key) => update.delete_in(&own, &key.into()),
+                    Write::Clear => update.clear_in(&own),
+                }
+            }
+            for key in 0..5 {
+                let first = pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1);
+                assert_eq!(update.get_in(&own, &key)?, first);
+            }
+            let mut expected = pairs.iter().copied();
+            let mut range = update.range_in(&own, ..);
+            for forward in directions.iter().cycle().take(pairs.len() + 2) {
+                if *forward {
+                    assert_eq!(range.next().transpose()?, expected.next());
+                } else {
+                    assert_eq!(range.next_back().transpose()?, expected.next_back());
+                }
+            }
+            let (mut cursor, mut at) = (update.cursor_in(&own)?, -1);
+            for step in &steps {
+                let before = at;
+                at = moved(&pairs, at, *step);
+                let found = match *step {
+                    Step::Next => cursor.next(),
+                    Step::Prev => cursor.prev(),
+                    Step::NextKey => cursor.next_key(),
+                    Step::PrevKey => cursor.prev_key(),
+                    Step::NextValue => cursor.next_value(),
+                    Step::PrevValue => cursor.prev_value(),
+                    Step::FirstValue => cursor.first_value(),
+                    Step::LastValue => cursor.last_value(),
+                    Step::Seek(key, value) => {
+                        cursor.seek_value_range(&key.into(), &value.into())
+                    }
+                }?;
+                let pair = usize::try_from(at).ok().and_then(|at| pairs.get(at)).copied();
+                // A cursor that finds no other value of its key stays, and says so.
+                let stays = matches!(step, Step::NextValue | Step::PrevValue) && at == before;
+                assert_eq!(found, pair.filter(|_| !stays), "{step:?} of {pairs:?}");
+                assert_eq!(cursor.current()?, pair);
+                let values = pair.map_or(0, |at| pairs.iter().filter(|pair| pair.0 == at.0).count());
+                assert_eq!(cursor.values()?, values as u64);
+            }
+            Ok::<_, ReadError>(())
+        });
+        prop_assert!(outcome.wait().is_ok());
+        let snapshot = store.snapshot().unwrap();
+        let stored: Vec<_> = many.range(&snapshot, ..).collect::<Result<_, _>>().unwrap();
+        prop_assert_eq!(stored, expected);
+    }
 }

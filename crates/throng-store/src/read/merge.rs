@@ -1,0 +1,331 @@
+//! [`Merged`]: a cursor over a table as the changes in memory and LMDB have it together.
+//!
+//! ```text
+//! memory │     b put │ c deleted │         │ e put │          b  d  e
+//! LMDB   │ a   b     │ c         │ d       │       │   ──▶  a b  d  e
+//! ```
+//!
+//! The cursor steps through both in the order of their sort keys: key by key, and value by value where a key may
+//! have several. A change in memory hides the entry of LMDB with its sort key. It moves like LMDB's own
+//! cursor, so all that reads uses either in the same way, and a table without changes in memory is
+//! read by LMDB's.
+
+use crate::database::{Kind, TableRef};
+use crate::disk::lmdb::{self, Entry, Error, Move};
+use crate::memtable::Walk;
+use crate::memtable::change::Change;
+
+/// A position in a table of a snapshot; see the file's head.
+pub(crate) enum Cursor<'s> {
+    /// Only LMDB has entries.
+    Plain(lmdb::Cursor<'s>),
+    Merged(Box<Merged<'s>>),
+}
+
+/// A cursor over the changes in memory and over LMDB.
+pub(crate) struct Merged<'s> {
+    memory: Walk<'s>,
+    /// `None` if all that LMDB has was removed.
+    engine: Option<lmdb::Cursor<'s>>,
+    has_values: bool,
+    /// The next change in memory, and the next entry of LMDB, in the direction of the last move.
+    next: (Option<Change<'s>>, Option<Entry<'s>>),
+    /// Direction of the last move; `None` if the next entries are not known.
+    direction: Option<Direction>,
+    at: Option<Entry<'s>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A gap between two sort keys, where a move begins.
+#[derive(Clone, Copy)]
+enum Gap<'k> {
+    Start,
+    /// Before the first sort key that is not below this key and value.
+    Before(&'k [u8], &'k [u8]),
+    /// Behind this key and value.
+    Behind(&'k [u8], &'k [u8]),
+    /// Behind all values of this key.
+    BehindKey(&'k [u8]),
+    End,
+}
+
+type Found<'s> = Result<Option<Entry<'s>>, Error>;
+
+impl<'s> Cursor<'s> {
+    /// Makes a cursor without a position, over the changes of a table and LMDB's cursor of it.
+    pub(crate) fn new(
+        table_ref: TableRef,
+        memory: Walk<'s>,
+        engine: impl FnOnce() -> Result<lmdb::Cursor<'s>, Error>,
+    ) -> Result<Cursor<'s>, Error> {
+        if memory.is_empty() {
+            return engine().map(Cursor::Plain);
+        }
+        let engine = if memory.is_cleared() { None } else { Some(engine()?) };
+        Ok(Cursor::Merged(Box::new(Merged {
+            memory,
+            engine,
+            has_values: table_ref.kind == Kind::Duplicates,
+            next: (None, None),
+            direction: None,
+            at: None,
+        })))
+    }
+
+    /// Moves; `None` if there is no entry. A cursor without a position has no current entry.
+    pub(crate) fn step(&mut self, to: Move) -> Found<'s> {
+        match self {
+            Cursor::Plain(cursor) => cursor.step(to),
+            Cursor::Merged(cursor) => cursor.step(to),
+        }
+    }
+
+    /// Moves to the key, and to the first of its values.
+    pub(crate) fn seek(&mut self, key: &[u8]) -> Found<'s> {
+        match self {
+            Cursor::Plain(cursor) => cursor.seek(key),
+            Cursor::Merged(cursor) => cursor.seek(key),
+        }
+    }
+
+    /// Moves to the first key that is not below this one.
+    pub(crate) fn seek_range(&mut self, key: &[u8]) -> Found<'s> {
+        match self {
+            Cursor::Plain(cursor) => cursor.seek_range(key),
+            Cursor::Merged(cursor) => cursor.forward_from(Gap::Before(key, &[])),
+        }
+    }
+
+    /// Moves to the first value of the key that is not below this one.
+    pub(crate) fn seek_pair_range(&mut self, key: &[u8], value: &[u8]) -> Found<'s> {
+        match self {
+            Cursor::Plain(cursor) => cursor.seek_pair_range(key, value),
+            Cursor::Merged(cursor) => {
+                let found = cursor.forward_from(Gap::Before(key, value))?;
+                Ok(found.filter(|(found, _)| *found == key))
+            }
+        }
+    }
+
+    /// Returns the number of values of the current key.
+    pub(crate) fn values(&mut self) -> Result<u64, Error> {
+        match self {
+            Cursor::Plain(cursor) => cursor.values(),
+            Cursor::Merged(cursor) => cursor.values(),
+        }
+    }
+}
+
+impl<'s> Merged<'s> {
+    fn step(&mut self, to: Move) -> Found<'s> {
+        let has_values = self.has_values;
+        match (to, self.at) {
+            (Move::First, _) | (Move::Next | Move::NextKey, None) => self.forward_from(Gap::Start),
+            (Move::Last, _) | (Move::Prev | Move::PrevKey, None) => self.backward_from(Gap::End),
+            (_, None) => Ok(None),
+            (Move::Current, at) => Ok(at),
+            (Move::NextKey, Some((key, _))) if has_values => self.forward_from(Gap::BehindKey(key)),
+            (Move::PrevKey, Some((key, _))) if has_values => {
+                self.backward_from(Gap::Before(key, &[]))
+            }
+            (Move::Next | Move::NextKey, Some(at)) => self.next(at),
+            (Move::Prev | Move::PrevKey, Some(at)) => self.prev(at),
+            (Move::FirstValue, Some((key, _))) => self.forward_from(Gap::Before(key, &[])),
+            (Move::LastValue, Some((key, _))) => self.backward_from(Gap::BehindKey(key)),
+            (Move::NextValue | Move::PrevValue, Some(at)) => {
+                let moved = if to == Move::NextValue { self.next(at) } else { self.prev(at) }?;
+                let found = moved.filter(|(key, _)| *key == at.0);
+                if found.is_none() {
+                    // The cursor stays, and the next entries are those behind the other key's.
+                    (self.at, self.direction) = (Some(at), None);
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    fn seek(&mut self, key: &[u8]) -> Found<'s> {
+        if key.is_empty() {
+            return Ok(None);
+        }
+        let found = self.forward_from(Gap::Before(key, &[]))?;
+        Ok(found.filter(|(found, _)| *found == key))
+    }
+
+    fn values(&mut self) -> Result<u64, Error> {
+        let Some(at) = self.at else { return Ok(0) };
+        if !self.has_values {
+            return Ok(1);
+        }
+        let mut values = 0;
+        let mut found = self.step(Move::FirstValue)?;
+        while found.is_some() {
+            values += 1;
+            found = self.step(Move::NextValue)?;
+        }
+        (self.at, self.direction) = (Some(at), None);
+        Ok(values)
+    }
+
+    fn next(&mut self, at: Entry<'s>) -> Found<'s> {
+        match self.direction {
+            Some(Direction::Forward) => self.forward(),
+            _ => self.forward_from(Gap::Behind(at.0, self.sorted_by(at))),
+        }
+    }
+
+    fn prev(&mut self, at: Entry<'s>) -> Found<'s> {
+        match self.direction {
+            Some(Direction::Backward) => self.backward(),
+            _ => self.backward_from(Gap::Before(at.0, self.sorted_by(at))),
+        }
+    }
+
+    /// The value of an entry as a part of its sort key.
+    fn sorted_by<'e>(&self, (_, value): Entry<'e>) -> &'e [u8] {
+        if self.has_values { value } else { &[] }
+    }
+
+    fn forward_from(&mut self, gap: Gap<'_>) -> Found<'s> {
+        match gap {
+            Gap::Start => self.memory.go_first(),
+            Gap::Before(key, value) | Gap::Behind(key, value) => self.memory.seek(key, value),
+            Gap::BehindKey(key) => self.memory.seek(&successor(key), &[]),
+            Gap::End => self.memory.go_last(),
+        }
+        let mut change = self.memory.step();
+        if let Gap::Behind(key, value) = gap
+            && change.is_some_and(|change| is_at(change, key, value))
+        {
+            change = self.memory.step();
+        }
+        let entry = match &mut self.engine {
+            Some(engine) => first_behind(engine, gap)?,
+            None => None,
+        };
+        (self.next, self.direction) = ((change, entry), Some(Direction::Forward));
+        self.forward()
+    }
+
+    fn backward_from(&mut self, gap: Gap<'_>) -> Found<'s> {
+        match gap {
+            Gap::Start => self.memory.go_first(),
+            Gap::Before(key, value) | Gap::Behind(key, value) => self.memory.seek_back(key, value),
+            Gap::BehindKey(key) => self.memory.seek_back(&successor(key), &[]),
+            Gap::End => self.memory.go_last(),
+        }
+        let change = self.memory.step();
+        let entry = match &mut self.engine {
+            // No entry behind the gap: the last one is before it.
+            Some(engine) => match first_behind(engine, gap)? {
+                Some(_) => engine.step(Move::Prev)?,
+                None => engine.step(Move::Last)?,
+            },
+            None => None,
+        };
+        (self.next, self.direction) = ((change, entry), Some(Direction::Backward));
+        self.backward()
+    }
+
+    fn forward(&mut self) -> Found<'s> {
+        self.advance(Move::Next, Move::NextKey, |change, entry| change <= entry)
+    }
+
+    fn backward(&mut self) -> Found<'s> {
+        self.advance(Move::Prev, Move::PrevKey, |change, entry| change >= entry)
+    }
+
+    /// Takes the next entry that counts. `is_due` tells whether a change comes with or before an entry of
+    /// LMDB, by their keys and values.
+    fn advance(
+        &mut self,
+        step: Move,
+        step_key: Move,
+        is_due: impl Fn((&[u8], &[u8]), (&[u8], &[u8])) -> bool,
+    ) -> Found<'s> {
+        loop {
+            let (change, entry) = self.next;
+            let entry_key = entry.map(|entry| (entry.0, self.sorted_by(entry)));
+            let change_key = change.map(|change| {
+                let (_, key, value) = change.sort_key();
+                (key, value)
+            });
+            let takes_change = match (change_key, entry_key) {
+                (None, None) => {
+                    self.at = None;
+                    return Ok(None);
+                }
+                (Some(change), Some(entry)) => is_due(change, entry),
+                (change, _) => change.is_some(),
+            };
+            if takes_change {
+                if change_key == entry_key {
+                    self.next.1 = self.step_engine(step)?;
+                }
+                self.next.0 = self.memory.step();
+                if let Some(change) = change.filter(|change| change.operation.puts()) {
+                    self.at = Some((change.key, change.value));
+                    return Ok(self.at);
+                }
+            } else if let Some((key, _)) = entry {
+                if self.has_values && self.memory.hides_older(key) {
+                    self.next.1 = self.step_engine(step_key)?;
+                    continue;
+                }
+                self.next.1 = self.step_engine(step)?;
+                self.at = entry;
+                return Ok(entry);
+            }
+        }
+    }
+
+    fn step_engine(&mut self, to: Move) -> Found<'s> {
+        self.engine.as_mut().map_or(Ok(None), |engine| engine.step(to))
+    }
+}
+
+/// Moves LMDB's cursor to the first entry behind a gap.
+fn first_behind<'s>(engine: &mut lmdb::Cursor<'s>, gap: Gap<'_>) -> Found<'s> {
+    let first_of = |engine: &mut lmdb::Cursor<'s>, key: &[u8], value: &[u8]| {
+        if !value.is_empty()
+            && let Some(found) = engine.seek_pair_range(key, value)?
+        {
+            return Ok(Some(found));
+        }
+        match engine.seek_range(key)? {
+            // All values of the key are below.
+            Some((found, _)) if found == key && !value.is_empty() => engine.step(Move::NextKey),
+            found => Ok(found),
+        }
+    };
+    match gap {
+        Gap::Start => engine.step(Move::First),
+        Gap::End => Ok(None),
+        Gap::Before(key, value) => first_of(engine, key, value),
+        Gap::Behind(key, value) => match first_of(engine, key, value)? {
+            Some(found) if found.0 == key && (value.is_empty() || found.1 == value) => {
+                engine.step(Move::Next)
+            }
+            found => Ok(found),
+        },
+        Gap::BehindKey(key) => match engine.seek_range(key)? {
+            Some((found, _)) if found == key => engine.step(Move::NextKey),
+            found => Ok(found),
+        },
+    }
+}
+
+/// The first key above a key, which may be longer than keys are.
+fn successor(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+fn is_at(change: Change<'_>, key: &[u8], value: &[u8]) -> bool {
+    let (_, found_key, found_value) = change.sort_key();
+    (found_key, found_value) == (key, value)
+}
