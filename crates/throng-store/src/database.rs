@@ -4,6 +4,7 @@
 //! databases it names, so it cannot write into another store; a handle does not read snapshots of
 //! another store.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
@@ -11,7 +12,8 @@ use std::ops::{Bound, RangeBounds};
 use crate::disk::lmdb::Table;
 use crate::read::range::{OwnedBounds, Source, borrow, prefix_bounds};
 use crate::{
-    Batch, Bytes, Children, Codec, Cursor, Matches, Range, ReadError, Scan, Snapshot, Store, Ticket,
+    Batch, Bytes, Children, Codec, Cursor, LoadError, Matches, Range, ReadError, Scan, Snapshot,
+    Store, Ticket,
 };
 
 /// A named database of a [`Store`]: an ordered map beside others, written in the same batches.
@@ -162,6 +164,38 @@ impl<K: Codec, V: Codec> Database<K, V> {
     /// Removes all entries. The database itself stays, empty. LMDB calls it `mdb_drop`.
     pub fn clear(&self) -> Ticket {
         self.store.write(Batch::new().clear_in(self))
+    }
+
+    /// Stores entries whose encoded keys ascend, and returns their number: a bulk load, which goes straight
+    /// into LMDB and fills its pages.
+    ///
+    /// The entries need neither the queue nor the journal. They are stored in chunks of up to 8 MiB and
+    /// 65,536 entries, each as durable as the store when the next one begins; other writers wait for a
+    /// chunk at a time. A load is not atomic: readers see the chunks that are stored, and after a crash
+    /// the first chunks are there. A key that exists gets the new value. Where a key may have several
+    /// values, these ascend within their key, and are added to those that exist.
+    ///
+    /// ```
+    /// # use throng_store::{LoadFailure, Store, Str, U64};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let born = store.database::<Str, U64>("born")?;
+    /// assert_eq!(born.load([("ada", 1815), ("alan", 1912)])?, 2);
+    /// let ended = born.load([("grace", 1906), ("barbara", 1939)]).unwrap_err();
+    /// assert!(ended.loaded == 1 && matches!(ended.failure, LoadFailure::Order));
+    /// assert_eq!(born.get(&store.snapshot()?, "grace")?, Some(1906));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] with the number of entries that are stored, which are those before the first that
+    /// is not.
+    pub fn load(
+        &self,
+        entries: impl IntoIterator<Item = (impl Borrow<K::Item>, impl Borrow<V::Item>)>,
+    ) -> Result<u64, LoadError> {
+        self.store.load_into::<K, V>(self.table_ref, entries)
     }
 
     /// Returns the value under the key; the first value, if there are several.

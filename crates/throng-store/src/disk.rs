@@ -1,5 +1,6 @@
 //! The files of a store: the data file through LMDB, the journal, and the claim on their directory.
 
+pub(crate) mod apply;
 pub(crate) mod claim;
 pub(crate) mod commit;
 pub(crate) mod environment;

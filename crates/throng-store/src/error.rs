@@ -301,6 +301,47 @@ pub enum UpdateError<E> {
     Write(WriteError),
 }
 
+/// Error of a bulk load. All entries before a certain one are stored, and no other.
+#[derive(Debug, thiserror::Error)]
+#[error("the load ended after {loaded} entries, which are stored: {failure}")]
+#[non_exhaustive]
+pub struct LoadError {
+    /// Number of entries that are stored: load the others, once the reason is gone.
+    pub loaded: u64,
+    /// Reason why the next entry is not stored.
+    #[source]
+    pub failure: LoadFailure,
+}
+
+/// Reason why a bulk load ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadFailure {
+    /// The key is not above the key before it, or the value not above the value before it under the same
+    /// key: sort the entries, or put them in batches.
+    #[error("the next entry is not above the one before it")]
+    Order,
+    /// The entry can never be stored: change it.
+    #[error("the next entry cannot be stored: {0}")]
+    Rejected(Rejection),
+    /// The disk, quota or map is full: free some space and load the other entries.
+    #[error("no space is left: {0}")]
+    Full(#[source] io::Error),
+    /// An error of the operating system or the engine: another attempt may succeed.
+    #[error("the entries could not be written: {0}")]
+    Failed(#[source] io::Error),
+    /// The store was opened read-only.
+    #[error("the store was opened read-only")]
+    ReadOnly,
+    /// The store recovers from a commit whose outcome is unknown: drop older snapshots and try again
+    /// later.
+    #[error("the store is recovering from a failed commit; drop older snapshots and try again")]
+    Recovering,
+    /// The store is closed.
+    #[error("the store is closed")]
+    Closed,
+}
+
 /// Error of a read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

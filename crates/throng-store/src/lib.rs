@@ -84,7 +84,9 @@ mod write;
 pub mod elmdb {}
 
 // A store: opening it, and errors.
-pub use crate::error::{DatabaseError, OpenError, ReadError, Rejection, UpdateError, WriteError};
+pub use crate::error::{
+    DatabaseError, LoadError, LoadFailure, OpenError, ReadError, Rejection, UpdateError, WriteError,
+};
 pub use crate::options::{Durability, Options};
 pub use crate::store::{DatabaseStat, Stat, Store};
 

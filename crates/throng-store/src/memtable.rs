@@ -22,7 +22,7 @@ use std::ops::Range;
 use crate::disk::lmdb::Table;
 use crate::disk::record;
 use change::{Change, Operation};
-use run::{Builder, Run};
+pub(crate) use run::{Builder, Run};
 pub(crate) use walk::Walk;
 use walk::merge;
 

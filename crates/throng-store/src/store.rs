@@ -1,5 +1,6 @@
 //! [`Store`]: the handle of an open data directory.
 
+use std::borrow::Borrow;
 use std::io;
 use std::ops::RangeBounds;
 use std::path::Path;
@@ -7,16 +8,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use crate::database::{DatabaseOptions, encode_bounds};
+use crate::database::{DatabaseOptions, TableRef, encode_bounds};
 use crate::disk::environment::Environment;
 use crate::read::range::prefix_bounds;
+use crate::write::load::load;
 use crate::write::queue::{Queue, QueueRoom};
 use crate::write::ticket::Work;
 use crate::write::update::{Update, Updating};
 use crate::write::writer::{self, Counters};
 use crate::{
-    Batch, Bytes, CheckReport, Codec, Database, DatabaseError, OpenError, Options, ReadError,
-    Reader, Scan, Snapshot, Ticket,
+    Batch, Bytes, CheckReport, Codec, Database, DatabaseError, LoadError, LoadFailure, OpenError,
+    Options, ReadError, Reader, Scan, Snapshot, Ticket,
 };
 
 /// An open data directory. Cheap to clone; all clones are the same store.
@@ -173,6 +175,39 @@ impl Store {
         E: Send + 'static,
     {
         Updating::new(closure, |job| self.0.queue.push_work(Work::Update(job), UPDATE_BYTES))
+    }
+
+    /// Stores entries in the default database whose keys ascend, and returns their number; see
+    /// [`Database::load`].
+    ///
+    /// # Errors
+    ///
+    /// [`LoadError`] with the number of entries that are stored, which are those before the first that
+    /// is not.
+    pub fn load(
+        &self,
+        entries: impl IntoIterator<Item = (impl AsRef<[u8]>, impl AsRef<[u8]>)>,
+    ) -> Result<u64, LoadError> {
+        struct Of<T>(T);
+        impl<T: AsRef<[u8]>> Borrow<[u8]> for Of<T> {
+            fn borrow(&self) -> &[u8] {
+                self.0.as_ref()
+            }
+        }
+        let entries = entries.into_iter().map(|(key, value)| (Of(key), Of(value)));
+        self.load_into::<Bytes, Bytes>(self.0.environment.entries(), entries)
+    }
+
+    pub(crate) fn load_into<K: Codec, V: Codec>(
+        &self,
+        table_ref: TableRef,
+        entries: impl IntoIterator<Item = (impl Borrow<K::Item>, impl Borrow<V::Item>)>,
+    ) -> Result<u64, LoadError> {
+        let Shared { environment, queue, .. } = &*self.0;
+        if queue.is_closed() && !environment.is_read_only() {
+            return Err(LoadError { loaded: 0, failure: LoadFailure::Closed });
+        }
+        load::<K, V>(environment, table_ref, entries)
     }
 
     /// Returns a [`Ticket`] that resolves when everything queued before is on the disk, also in a

@@ -11,6 +11,7 @@ pub(crate) mod batch;
 pub(crate) mod deferred;
 pub(crate) mod foreign;
 pub(crate) mod group_delay;
+pub(crate) mod load;
 pub(crate) mod planner;
 pub(crate) mod queue;
 pub(crate) mod ticket;

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::database::{Kind, TableRef};
+use crate::disk::apply::apply;
 use crate::disk::claim::Claim;
 use crate::disk::commit::Commit;
 use crate::disk::format;
@@ -40,9 +41,10 @@ use crate::disk::lmdb::{self, Closed, Env, ReadTxn, Settings, Table};
 use crate::disk::pages::{self, Damage};
 use crate::disk::pins::Pins;
 use crate::disk::private;
+use crate::memtable::Run;
 use crate::read::pool::{Pool, Pooled};
 use crate::write::deferred::Deferred;
-use crate::{CheckReport, DatabaseError, OpenError, Options, ReadError};
+use crate::{CheckReport, DatabaseError, LoadFailure, OpenError, Options, ReadError};
 
 /// Name that the engine gives to its data file.
 const DATA_FILE: &str = "data.mdb";
@@ -345,6 +347,27 @@ impl Environment {
         }
         self.named().insert(name.into(), table_ref);
         Ok(table_ref)
+    }
+
+    /// Stores a run of changes beside the writer, as durably as the store is.
+    pub(crate) fn load(&self, run: &Run) -> Result<(), LoadFailure> {
+        if self.is_read_only() {
+            return Err(LoadFailure::ReadOnly);
+        }
+        // The writer keeps the lock as long as groups are deferred.
+        let _suspension = self.deferred.suspend();
+        self.deferred.wait().map_err(|_| LoadFailure::Recovering)?;
+        let mut journal = self.journal();
+        let (Some(journal), Some(env)) = (&mut *journal, self.env()) else {
+            return Err(LoadFailure::Recovering);
+        };
+        let mut txn = env.begin_write().map_err(LoadFailure::from_engine)?;
+        let stored = apply(run, &mut txn).and_then(|()| txn.commit());
+        stored.map_err(LoadFailure::from_engine)?;
+        // The changes have no record.
+        journal.checkpoint(&env).map_err(LoadFailure::from_io)?;
+        self.committed(&env);
+        Ok(())
     }
 
     /// Begins a commit, which excludes all others.

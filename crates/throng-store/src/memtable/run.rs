@@ -47,6 +47,11 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
+    /// Number of bytes so far.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Makes room for this many changes of this many bytes together.
     pub(crate) fn reserve(&mut self, changes: usize, bytes: usize) {
         self.offsets.reserve(changes);

@@ -12,6 +12,7 @@ mod deferred;
 mod foreign;
 mod full;
 mod history;
+mod load;
 mod model;
 #[cfg(unix)]
 mod modes;

@@ -1,0 +1,120 @@
+//! [`Loader`]: a bulk load, which goes straight into LMDB.
+//!
+//! Entries that come in order need neither the queue nor the journal: they are appended to LMDB's tree in
+//! chunks, and each chunk is as durable as the store is when the next one begins.
+
+use std::borrow::Borrow;
+use std::io;
+
+use crate::database::{Kind, TableRef};
+use crate::disk::environment::Environment;
+use crate::disk::lmdb;
+use crate::disk::record;
+use crate::error::is_lack_of_room;
+use crate::memtable::Builder;
+use crate::memtable::change::Operation;
+use crate::write::batch::{check_key, check_value};
+use crate::{Codec, LoadError, LoadFailure, Rejection};
+
+/// Bytes of a chunk, and most entries: what a writer waits for, if it comes meanwhile.
+const CHUNK_BYTES: usize = 8 << 20;
+const CHUNK_ENTRIES: usize = 64 << 10;
+
+/// A load under way.
+struct Loader<'e> {
+    environment: &'e Environment,
+    table_ref: TableRef,
+    chunk: Builder,
+    /// Number of entries in the chunk.
+    entries: u64,
+    /// Number of entries that are stored.
+    loaded: u64,
+    /// The last key, and the last value if a key may have several.
+    last: (Vec<u8>, Vec<u8>),
+}
+
+/// Stores entries, whose keys ascend, and returns their number.
+pub(crate) fn load<K: Codec, V: Codec>(
+    environment: &Environment,
+    table_ref: TableRef,
+    entries: impl IntoIterator<Item = (impl Borrow<K::Item>, impl Borrow<V::Item>)>,
+) -> Result<u64, LoadError> {
+    let mut loader = Loader {
+        environment,
+        table_ref,
+        chunk: Builder::default(),
+        entries: 0,
+        loaded: 0,
+        last: (Vec::new(), Vec::new()),
+    };
+    for (key, value) in entries {
+        let added = K::encode(key.borrow(), |key| {
+            V::encode(value.borrow(), |value| loader.add(key, value))
+        });
+        let refused = match added {
+            Ok(Ok(Ok(()))) => continue,
+            Ok(Ok(Err(failure))) => failure,
+            Ok(Err(error)) | Err(error) => LoadFailure::Rejected(Rejection::Encoding(error)),
+        };
+        loader.store()?;
+        return Err(LoadError { loaded: loader.loaded, failure: refused });
+    }
+    loader.store()?;
+    Ok(loader.loaded)
+}
+
+impl Loader<'_> {
+    /// Adds an entry to the chunk, and stores the chunk before if it is full.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadFailure> {
+        let TableRef { table, kind } = self.table_ref;
+        let several = kind == Kind::Duplicates;
+        check_key(key).and_then(|()| check_value(kind, value)).map_err(LoadFailure::Rejected)?;
+        if several && value.is_empty() {
+            return Err(LoadFailure::Rejected(Rejection::ValueEmpty));
+        }
+        let sorted_by = if several { value } else { &[] };
+        // Every key is above the empty one, with which a load begins.
+        if (self.last.0.as_slice(), self.last.1.as_slice()) >= (key, sorted_by) {
+            return Err(LoadFailure::Order);
+        }
+        if self.chunk.bytes() >= CHUNK_BYTES || self.entries >= CHUNK_ENTRIES as u64 {
+            self.store().map_err(|error| error.failure)?;
+        }
+        self.last.0.clear();
+        self.last.0.extend_from_slice(key);
+        self.last.1.clear();
+        self.last.1.extend_from_slice(sorted_by);
+        let header = (kind == Kind::Checked).then(|| record::header(key, value));
+        let header = header.as_deref().unwrap_or_default();
+        let operation = if several { Operation::PutValue } else { Operation::Put };
+        self.chunk.push(operation, table, key, [header, value]);
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// Stores the chunk.
+    fn store(&mut self) -> Result<(), LoadError> {
+        if self.entries == 0 {
+            return Ok(());
+        }
+        let chunk = std::mem::take(&mut self.chunk).finish();
+        let entries = std::mem::take(&mut self.entries);
+        let stored = self.environment.load(&chunk);
+        stored.map_err(|failure| LoadError { loaded: self.loaded, failure })?;
+        self.loaded += entries;
+        Ok(())
+    }
+}
+
+impl LoadFailure {
+    pub(crate) fn from_engine(error: lmdb::Error) -> LoadFailure {
+        match error {
+            lmdb::Error::Panic => LoadFailure::Recovering,
+            error => LoadFailure::from_io(error.into_io()),
+        }
+    }
+
+    pub(crate) fn from_io(error: io::Error) -> LoadFailure {
+        if is_lack_of_room(&error) { LoadFailure::Full(error) } else { LoadFailure::Failed(error) }
+    }
+}
