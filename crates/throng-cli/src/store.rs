@@ -1,8 +1,8 @@
-//! `throng store`: inspects, verifies and copies a store.
+//! `throng store`: inspects, verifies, copies and imports a store.
 //!
 //! Invariants:
 //! * A store is opened read-only, so all commands work while a node writes to it. No store is
-//!   created. A store that was not closed cleanly is recovered first, as its next node would do.
+//!   created, except by an import. A store that was not closed cleanly is recovered first, as its next node would do.
 //! * Results go to standard output. Progress goes to standard error, only on a terminal.
 //! * A damaged file that crashes its reader crashes a child process, and the parent reports it.
 
@@ -24,7 +24,7 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use show::ByteFormat;
 use throng_server::{KeyError, Signer};
-use throng_store::{Bytes, Database, DatabaseStat, OpenError, ReadError, Scan};
+use throng_store::{Bytes, Database, DatabaseStat, ImportError, OpenError, ReadError, Scan, Store};
 
 use crate::serve::KEY_FILE;
 
@@ -43,6 +43,8 @@ enum StoreCommand {
     Verify(VerifyArgs),
     /// Write a compact, durable copy into a directory, with the key that signs logins if there is one
     Backup(BackupArgs),
+    /// Copy a directory that plain LMDB or a library over it has written into a new store
+    Import(ImportArgs),
     /// Print the value or values of a key
     Get(GetArgs),
     /// Print entries in key order, one per line: key, tab, value
@@ -79,6 +81,19 @@ struct BackupArgs {
     path: PathBuf,
 
     /// Directory for the copy; it must not contain a store
+    to: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ImportArgs {
+    /// Directory with LMDB's `data.mdb`
+    from: PathBuf,
+
+    /// Directory for the store; it must not contain a store
     to: PathBuf,
 
     /// Print JSON
@@ -163,6 +178,10 @@ pub(crate) enum StoreError {
     Child(#[source] io::Error),
     #[error("cannot write the copy into {}", path.display())]
     Backup { path: PathBuf, source: io::Error },
+    #[error("{} contains a store already", .0.display())]
+    IsStore(PathBuf),
+    #[error("{source}{}", incomplete(left.as_deref()))]
+    Import { left: Option<PathBuf>, source: Box<ImportError> },
     #[error("cannot copy the key that signs logins; no copy was made")]
     Key(#[from] KeyError),
     #[error("cannot write {}", path.display())]
@@ -181,6 +200,7 @@ impl StoreArgs {
             StoreCommand::Stat(stat) => stat.run()?,
             StoreCommand::Verify(verify) => return verify.run(),
             StoreCommand::Backup(backup) => backup.run()?,
+            StoreCommand::Import(import) => import.run()?,
             StoreCommand::Get(get) => get.run()?,
             StoreCommand::Scan(walk) => walk.run()?,
         }
@@ -310,20 +330,7 @@ impl BackupArgs {
         let copy = self.to.join(DATA_FILE);
         // The key comes first, so that a copy with a data file also has its key.
         let with_key = self.copy_key()?;
-        let copied = thread::scope(|scope| {
-            let (done, wait) = mpsc::channel::<()>();
-            let copying = scope.spawn(|| {
-                let copied = store.backup(&self.to);
-                drop(done);
-                copied
-            });
-            // The size of the file is the only measure of progress.
-            while wait.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                bar.set_position(fs::metadata(&copy).map_or(0, |copy| copy.len()));
-            }
-            copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        bar.finish_and_clear();
+        let copied = while_growing(&copy, &bar, || store.backup(&self.to));
         let written = copied
             .and_then(|()| fs::metadata(&copy))
             .map_err(|source| StoreError::Backup { path: self.to.clone(), source })?;
@@ -360,6 +367,65 @@ impl BackupArgs {
             copied => copied.map(|()| true).map_err(Into::into),
         }
     }
+}
+
+impl ImportArgs {
+    fn run(self) -> Result<(), StoreError> {
+        let file = self.to.join(DATA_FILE);
+        if file.exists() {
+            return Err(StoreError::IsStore(self.to));
+        }
+        let bytes = fs::metadata(self.from.join(DATA_FILE)).map_or(0, |from| from.len());
+        let was_there = self.to.exists();
+        let options = Store::options().databases_max(DATABASES_MAX);
+        let store = options.open(&self.to).map_err(StoreError::Open)?;
+        let bar = bar(ProgressBar::new(bytes), BYTES_BAR);
+        let imported = while_growing(&file, &bar, || store.import(&self.from));
+        drop(store);
+        let databases = imported.map_err(|source| {
+            // Part of the entries are of no use. If they cannot be removed, the error says where they are.
+            let is_gone = !was_there && fs::remove_dir_all(&self.to).is_ok();
+            StoreError::Import { left: (!is_gone).then_some(self.to), source: source.into() }
+        })?;
+        if self.json {
+            let databases: Vec<_> = databases
+                .iter()
+                .map(|database| json!({ "name": database.name, "entries": database.entries }))
+                .collect();
+            return print(&format!("{}\n", json!({ "databases": databases })));
+        }
+        let lines = databases.iter().map(|database| {
+            let name = database.name.as_deref().unwrap_or("(default)");
+            format!("{}: {} entries\n", name.escape_debug(), database.entries)
+        });
+        print(&lines.collect::<String>())
+    }
+}
+
+/// Describes what an import that failed has left.
+fn incomplete(left: Option<&Path>) -> String {
+    left.map_or(String::new(), |left| {
+        format!("; the store in {} is incomplete, so remove it", left.display())
+    })
+}
+
+/// Runs `work` on a thread of its own, and shows meanwhile how the file grows, the only measure of its
+/// progress.
+fn while_growing<T: Send>(file: &Path, bar: &ProgressBar, work: impl FnOnce() -> T + Send) -> T {
+    let result = thread::scope(|scope| {
+        let (done, wait) = mpsc::channel::<()>();
+        let working = scope.spawn(|| {
+            let result = work();
+            drop(done);
+            result
+        });
+        while wait.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            bar.set_position(fs::metadata(file).map_or(0, |file| file.len()));
+        }
+        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    });
+    bar.finish_and_clear();
+    result
 }
 
 impl GetArgs {

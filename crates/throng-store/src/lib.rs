@@ -63,10 +63,11 @@
 //! | a consistent view of the whole store | [`Store::snapshot`], [`Snapshot::range`], [`Cursor`] |
 //! | types instead of bytes, several values under a key | [`Store::database_with`], [`Codec`] |
 //! | reading and writing in one transaction | [`Store::update`] |
+//! | many sorted entries at once | [`Store::load`], [`Database::load`] |
 //! | keys that are paths | [`Snapshot::children`], [`Snapshot::matching`] |
 //! | all entries of a store that is being written | [`Store::scan`] |
 //! | backup, integrity check, statistics | [`Store::backup`], [`Store::verify`], [`Store::stat`] |
-//! | coming from elmdb | [`elmdb`] |
+//! | coming from elmdb, or from plain LMDB | [`elmdb`], [`Store::import`] |
 //!
 //! The crate depends on no processes and no async runtime: a ticket is a plain future.
 
@@ -74,6 +75,7 @@ mod codec;
 mod database;
 mod disk;
 mod error;
+mod import;
 mod memtable;
 mod options;
 mod read;
@@ -87,6 +89,7 @@ pub mod elmdb {}
 pub use crate::error::{
     DatabaseError, LoadError, LoadFailure, OpenError, ReadError, Rejection, UpdateError, WriteError,
 };
+pub use crate::import::{ImportError, Imported};
 pub use crate::options::{Durability, Options};
 pub use crate::store::{DatabaseStat, Stat, Store};
 

@@ -211,3 +211,37 @@ async fn all_of_it_works_beside_a_running_node() {
     let following = second.client().get("/api/v1/following", &ada).await;
     assert_eq!(following.status, 200, "who was logged in still is: {following:?}");
 }
+
+/// The file is of `mdb_load` of LMDB 0.9.24.
+#[cfg(all(target_endian = "little", target_pointer_width = "64"))]
+#[test]
+fn a_directory_of_lmdb_is_imported_and_other_directories_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (from, to) = (path("from"), path("to"));
+    fs::create_dir(&from).unwrap();
+    let nothing = complaint(1, &["import", &from, &to]);
+    assert_eq!(nothing, format!("throng: there is no `data.mdb` of LMDB in {from}\n"));
+    assert!(!Path::new(&to).exists(), "no store was made");
+
+    let fixture = "../throng-store/tests/fixtures/lmdb-0.9.24/data.mdb";
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture);
+    fs::copy(fixture, Path::new(&from).join("data.mdb")).unwrap();
+    let counts = "(default): 2 entries\nnumbers: 7 entries\ntags: 3 entries\nusers: 3 entries\n";
+    assert_eq!(said(&["import", &from, &to]), counts);
+    assert_eq!(said(&["get", &to, "about"]), "written by mdb_load of LMDB 0.9.24\n");
+    assert_eq!(said(&["get", &to, "x", "--database", "tags"]), "1\n2\n");
+    let square =
+        said(&["get", &to, "\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00", "--database", "numbers"]);
+    assert_eq!(square, "65536\n");
+    assert_eq!(said(&["verify", &to]), "sound: 15 entries verified\n");
+
+    let again = complaint(1, &["import", &from, &to]);
+    assert_eq!(again, format!("throng: {to} contains a store already\n"));
+    let other = path("other");
+    let own = complaint(1, &["import", &to, &other]);
+    assert_eq!(own, format!("throng: {to} is a store already; copy it by a backup\n"));
+    assert!(!Path::new(&other).exists(), "no store was made");
+    let imported = json(&said(&["import", &from, &other, "--json"]));
+    assert_eq!(imported["databases"][3], json!({ "name": "users", "entries": 3 }));
+}

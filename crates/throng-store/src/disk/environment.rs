@@ -47,7 +47,7 @@ use crate::write::deferred::Deferred;
 use crate::{CheckReport, DatabaseError, LoadFailure, OpenError, Options, ReadError};
 
 /// Name that the engine gives to its data file.
-const DATA_FILE: &str = "data.mdb";
+pub(crate) const DATA_FILE: &str = "data.mdb";
 
 /// An open environment. The fields are dropped in order: the engine is closed before the claim
 /// ends.

@@ -135,6 +135,16 @@ pub(crate) fn open_databases(
     Ok(Databases { entries, named })
 }
 
+/// Whether an environment, which has tables or not, is that of a store.
+pub(crate) fn is_ours(env: &Arc<Env>) -> Result<bool, lmdb::Error> {
+    let format = match env.open_table(FORMAT) {
+        Err(lmdb::Error::Incompatible) => None,
+        format => format?,
+    };
+    let Some(format) = format else { return Ok(false) };
+    Ok(env.begin_read()?.get(format, VERSION_KEY)?.is_some())
+}
+
 /// Returns the content of the table of that name: a database of some kind, or `Some(None)` for the
 /// format. `None` if the table is foreign.
 pub(crate) fn kind(stored: &str) -> Option<Option<Kind>> {

@@ -31,7 +31,7 @@ mod txn;
 pub(crate) use cursor::{Cursor, Entry, Move, Put, WriteCursor};
 pub(crate) use env::{Closed, Env, Make, Settings};
 pub(crate) use error::Error;
-pub(crate) use txn::{IdleTxn, ReadTxn, WriteTxn};
+pub(crate) use txn::{IdleTxn, Order, ReadTxn, WriteTxn};
 
 /// Number of an open table; valid in every transaction begun after it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +39,10 @@ pub(crate) struct Table(pub(crate) u32);
 
 /// The table with the names of all other tables.
 pub(crate) const ROOT: Table = Table(1);
+
+/// Number of bytes by which LMDB describes a named table in the table of names: of 64-bit systems four
+/// small numbers in eight bytes, and five words.
+pub(crate) const DESCRIPTION_BYTES: usize = 8 + 5 * size_of::<usize>();
 
 /// Returns a pointer to bytes, as LMDB expects it.
 fn borrowed(bytes: &[u8]) -> lmdb_master_sys::MDB_val {

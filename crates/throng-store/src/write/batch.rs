@@ -206,6 +206,13 @@ impl Batch {
         self
     }
 
+    /// Adds an operation that sets `key` to `value` in a table, or adds the value where a key may have
+    /// several.
+    pub(crate) fn put_at(mut self, table_ref: TableRef, key: &[u8], value: &[u8]) -> Batch {
+        self.push(Code::Put, table_ref, key, value);
+        self
+    }
+
     /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.operations

@@ -17,6 +17,15 @@ use super::{Cursor, Env, Error, Make, Table, WriteCursor, blank, borrowed};
 #[derive(Debug)]
 pub(crate) struct ReadTxn(Reader);
 
+/// Order of a table's entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    /// Whether a key may have several values.
+    pub(crate) duplicates: bool,
+    /// Whether keys and values are compared as bytes.
+    pub(crate) is_bytewise: bool,
+}
+
 /// A reset [`ReadTxn`]: it sees nothing and retains no pages, but keeps its slot, so renewing it
 /// takes no lock.
 #[derive(Debug)]
@@ -80,6 +89,22 @@ impl ReadTxn {
         // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
         // 1).
         unsafe { stat(self.0.txn.as_ptr(), table) }.map(|stat| stat.ms_entries as u64)
+    }
+
+    /// Returns how the table orders its entries.
+    pub(crate) fn order(&self, table: Table) -> Result<Order, Error> {
+        let mut flags: c_uint = 0;
+        // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
+        // 1); LMDB stores the result in `flags`.
+        let code =
+            unsafe { ffi::mdb_dbi_flags(self.0.txn.as_ptr(), table.0 as c_uint, &mut flags) };
+        Error::check(code).map_err(Error::of_table)?;
+        let other_order =
+            ffi::MDB_INTEGERKEY | ffi::MDB_REVERSEKEY | ffi::MDB_INTEGERDUP | ffi::MDB_REVERSEDUP;
+        Ok(Order {
+            duplicates: flags & ffi::MDB_DUPSORT != 0,
+            is_bytewise: flags & other_order == 0,
+        })
     }
 
     /// Returns the size of the table's pages, in bytes.
