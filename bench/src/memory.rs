@@ -56,6 +56,17 @@ pub(crate) fn anonymous_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "RssAnon:")
 }
 
+/// Bytes that this process has caused to be sent to the disk so far: pages count when they become dirty.
+///
+/// # Errors
+/// If there is no `/proc/self/io`, as outside Linux.
+pub(crate) fn disk_written_bytes() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/self/io")?;
+    let bytes =
+        text.lines().find_map(|line| line.strip_prefix("write_bytes:")?.trim().parse().ok());
+    bytes.ok_or_else(|| io::Error::other("/proc/self/io has no written bytes"))
+}
+
 /// Memory of the machine that programs could still use without swapping, in bytes.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::workloads::{
     Workload, burst, call, calls, children, churn, fairness, fan, http, monitors, outside, pairs,
     processes, ring, savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega,
-    store_put, store_scan, tasks, timers,
+    store_put, store_scan, store_update, tasks, timers,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -285,6 +285,7 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("store-put", Store, &store_put::WORKLOAD, 20_000),
     of("store-get", Store, &store_get::WORKLOAD, 20_000),
     of("store-scan", Store, &store_scan::WORKLOAD, 20_000),
+    of("store-update", Store, &store_update::WORKLOAD, 20_000).quick_with(&[("keys", "20000")]),
     of("send", Messages, &send::WORKLOAD, 200_000),
     of("send-1", Messages, &send::WORKLOAD, 0).alone(),
     of("send-mimalloc", Messages, &send::WORKLOAD, 0).with(&[("allocator", "mimalloc")]).variant(),

@@ -40,6 +40,7 @@ pub(crate) mod store_put;
 mod store_read;
 pub(crate) mod store_rest;
 pub(crate) mod store_scan;
+pub(crate) mod store_update;
 pub(crate) mod tally;
 pub(crate) mod tasks;
 pub(crate) mod timers;
@@ -123,6 +124,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &store_put::WORKLOAD,
     &store_get::WORKLOAD,
     &store_scan::WORKLOAD,
+    &store_update::WORKLOAD,
     &store_rest::WORKLOAD,
 ];
 

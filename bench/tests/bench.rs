@@ -580,6 +580,16 @@ fn store_rest_is_verified_on_each_store() {
 }
 
 #[test]
+fn store_update_is_verified_on_each_store() {
+    let mut metrics = vec![("wall_s", "s"), ("puts_per_s", "1/s")];
+    metrics.extend(percentiles(&["put"]));
+    metrics.extend([("written_bytes_per_put", "bytes"), ("bytes_per_entry", "bytes")]);
+    // Few keys, so that a key has several puts in a transaction.
+    let small = ["--count", "20000", "--set", "keys=500"];
+    check_stores("store-update", &small, &metrics);
+}
+
+#[test]
 fn a_store_is_in_the_given_directory_and_removed_afterwards() {
     let place = tempfile::tempdir().expect("there is room for a directory");
     let dir = format!("dir={}", place.path().display());
@@ -688,6 +698,7 @@ fn the_list_names_every_workload_key_and_runtime() {
         "erlang-tuned",
         "receivers=100",
         "store-mega",
+        "store-update",
         "store-rest",
         "volatile|durable",
         "dir=TEXT",
