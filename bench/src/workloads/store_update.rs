@@ -51,7 +51,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
 /// Number of entries of a transaction of the load.
 const LOADED_AT_ONCE: usize = 10_000;
 
-/// What every key is to have: the number of its last put, or 0.
+/// The entries that are due: of each key the number of its last put, or 0.
 struct Expected {
     turns: Vec<u64>,
     random: Random,
