@@ -171,8 +171,8 @@ impl<K: Codec, V: Codec> Database<K, V> {
     ///
     /// The entries need neither the queue nor the journal. They are stored in chunks of up to 8 MiB and
     /// 65,536 entries, each as durable as the store when the next one begins; other writers wait for a
-    /// chunk at a time. A load is not atomic: readers see the chunks that are stored, and after a crash
-    /// the first chunks are there. A key that exists gets the new value. Where a key may have several
+    /// chunk at a time. A load is not atomic: readers see each chunk just before it is durable, and after
+    /// a crash the first chunks are there. A key that exists gets the new value. Where a key may have several
     /// values, these ascend within their key, and are added to those that exist.
     ///
     /// ```

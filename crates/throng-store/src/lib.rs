@@ -45,8 +45,9 @@
 //!   holds [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit whose outcome is unknown, the store recovers by itself.
 //! - Readers never see a write that is not durable, unless the store is volatile: changes are
-//!   flushed to a journal before they are visible. After a crash, the next opening for writing
-//!   applies the changes that the data file lacks.
+//!   flushed to a journal before they are visible. A bulk load, whose chunks are flushed just after
+//!   they are visible, is the exception. After a crash, the next opening for writing applies the
+//!   changes that the data file lacks.
 //! - Once a ticket has resolved, every later read sees its write (external consistency).
 //! - A new data file gets its name only when it is complete. After a crash, the data file is
 //!   complete together with the journal beside it. So copy both, or make a

@@ -121,9 +121,8 @@ impl Layers {
 /// Makes a run of changes in the order in which they take effect.
 fn plan(mut bytes: &[u8]) -> Run {
     let changes: Vec<Change<'_>> = std::iter::from_fn(|| Change::take(&mut bytes)).collect();
-    // A number of four bytes counts the bytes of a batch, and so its changes.
-    let mut order: Vec<u32> = (0..changes.len() as u32).collect();
-    let at = |index: u32| &changes[index as usize];
+    let mut order: Vec<usize> = (0..changes.len()).collect();
+    let at = |index: usize| &changes[index];
     order.sort_unstable_by(|one, other| {
         at(*one).sort_key().cmp(&at(*other).sort_key()).then(one.cmp(other))
     });
@@ -133,7 +132,7 @@ fn plan(mut bytes: &[u8]) -> Run {
     for same in order.chunk_by(|one, other| at(*one).sort_key() == at(*other).sort_key()) {
         let Some(&last) = same.last() else { continue };
         let Change { operation, table, key, value } = *at(last);
-        let hides = |hiding: Option<(Table, &[u8], u32)>, key: &[u8]| {
+        let hides = |hiding: Option<(Table, &[u8], usize)>, key: &[u8]| {
             hiding.is_some_and(|(of, all, at)| (of, all) == (table, key) && last < at)
         };
         if hides(cleared, &[]) || hides(reset, key) {

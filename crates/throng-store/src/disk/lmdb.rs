@@ -40,8 +40,8 @@ pub(crate) struct Table(pub(crate) u32);
 /// The table with the names of all other tables.
 pub(crate) const ROOT: Table = Table(1);
 
-/// Number of bytes by which LMDB describes a named table in the table of names: of 64-bit systems four
-/// small numbers in eight bytes, and five words.
+/// Length of LMDB's description of a named table, which is the value under its name, in bytes: eight for
+/// small numbers, then five words.
 pub(crate) const DESCRIPTION_BYTES: usize = 8 + 5 * size_of::<usize>();
 
 /// Returns a pointer to bytes, as LMDB expects it.

@@ -20,7 +20,7 @@ use crate::memtable::filter::{Filter, hash};
 /// A sorted sequence of changes; see the file's head.
 pub(crate) struct Run {
     bytes: Box<[u8]>,
-    offsets: Box<[u32]>,
+    offsets: Box<[usize]>,
     heads: Box<[u64]>,
     sections: Box<[Section]>,
     filter: Filter,
@@ -43,7 +43,7 @@ pub(crate) struct Section {
 #[derive(Default)]
 pub(crate) struct Builder {
     bytes: Vec<u8>,
-    offsets: Vec<u32>,
+    offsets: Vec<usize>,
 }
 
 impl Builder {
@@ -66,8 +66,7 @@ impl Builder {
         key: &[u8],
         value: [&[u8]; 2],
     ) {
-        // The offset fits: the queue bounds the bytes of a batch, and so those of an update.
-        self.offsets.push(self.bytes.len() as u32);
+        self.offsets.push(self.bytes.len());
         change::write(&mut self.bytes, operation, table, key, value);
     }
 
@@ -78,7 +77,7 @@ impl Builder {
 
 impl Run {
     /// Makes the index of the changes at the offsets.
-    fn index(bytes: Box<[u8]>, offsets: Box<[u32]>) -> Run {
+    fn index(bytes: Box<[u8]>, offsets: Box<[usize]>) -> Run {
         let mut run = Run {
             bytes,
             heads: vec![0; offsets.len()].into(),
@@ -131,7 +130,7 @@ impl Run {
     /// Number of bytes of memory.
     pub(crate) fn memory(&self) -> usize {
         self.bytes.len()
-            + self.offsets.len() * (size_of::<u32>() + size_of::<u64>())
+            + self.offsets.len() * (size_of::<usize>() + size_of::<u64>())
             + self.filter.bytes()
     }
 
@@ -142,7 +141,7 @@ impl Run {
 
     /// Returns the change at an index.
     pub(crate) fn change(&self, index: usize) -> Change<'_> {
-        let mut bytes = &self.bytes[self.offsets[index] as usize..];
+        let mut bytes = &self.bytes[self.offsets[index]..];
         match Change::take(&mut bytes) {
             Some(change) => change,
             None => unreachable!("the offsets are those of changes"),
@@ -185,7 +184,7 @@ impl Run {
         };
         let (low, high) = (start + low, start + low + equal);
         low + self.offsets[low..high].partition_point(|offset| {
-            let mut bytes = &self.bytes[*offset as usize..];
+            let mut bytes = &self.bytes[*offset..];
             Change::take(&mut bytes).is_some_and(|change| {
                 let (_, other_key, other_value) = change.sort_key();
                 (other_key, other_value) < (key, value)

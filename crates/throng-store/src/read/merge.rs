@@ -5,10 +5,9 @@
 //! LMDB   │ a   b     │ c         │ d       │       │   ──▶  a b  d  e
 //! ```
 //!
-//! The cursor steps through both in the order of their sort keys: key by key, and value by value where a key may
-//! have several. A change in memory hides the entry of LMDB with its sort key. It moves like LMDB's own
-//! cursor, so all that reads uses either in the same way, and a table without changes in memory is
-//! read by LMDB's.
+//! The cursor steps through both in the order of their sort keys: key by key, and value by value where a
+//! key may have several. A change in memory hides the entry of LMDB with its sort key. The cursor moves
+//! like LMDB's own, which reads a table without changes in memory.
 
 use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Entry, Error, Move};
