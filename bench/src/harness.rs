@@ -29,8 +29,8 @@ pub(crate) const RUNS: u64 = 5;
 /// Share of the machine's time that the hypervisor may take in a run.
 const STEAL_MAX: f64 = 0.02;
 
-/// Seconds that a peer's counted runs may take together, by the time of its warm-up, where time is spared: a
-/// runtime that takes longer is so far from the others that its figure need not be exact.
+/// Seconds that a peer's counted runs may take together, by the time of the runs so far, where time is spared:
+/// a runtime that takes longer is so far from the others that its figure need not be exact.
 const SPARED_S: f64 = 6.0;
 
 /// Least number of counted runs where time is spared.
@@ -110,8 +110,11 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
                     .and_then(|()| run_undisturbed(&peer_runs.peer, request.workload, settings));
                 match ran {
                     Ok((line, usage)) => {
-                        if round == 0 && request.spares_time {
-                            peer_runs.due = affordable(request.runs, usage.elapsed_s);
+                        if request.spares_time {
+                            // A counted run has twice the size of the warm-up, and takes twice the time
+                            // or less.
+                            let run_s = usage.elapsed_s * if round == 0 { 2.0 } else { 1.0 };
+                            peer_runs.due = peer_runs.due.min(affordable(request.runs, run_s));
                         }
                         peer_runs.note(line, usage, round > 0);
                     }
@@ -158,10 +161,10 @@ fn run_undisturbed(
     }
 }
 
-/// The number of counted runs, `runs` at most, of a peer whose warm-up took some seconds.
-fn affordable(runs: u64, warm_up_s: f64) -> u64 {
-    // A counted run has twice the size of the warm-up. The conversion saturates.
-    let number = (SPARED_S / (2.0 * warm_up_s)) as u64;
+/// The number of counted runs, `runs` at most, of a peer whose run takes some seconds.
+fn affordable(runs: u64, run_s: f64) -> u64 {
+    // The conversion saturates.
+    let number = (SPARED_S / run_s) as u64;
     number.clamp(RUNS_LEAST.min(runs), runs)
 }
 
@@ -320,9 +323,9 @@ mod tests {
 
     #[test]
     fn a_slow_peer_has_fewer_runs() {
-        let runs = [0.0, 0.1, 0.6, 0.7, 1.0, 30.0].map(|warm_up_s| affordable(5, warm_up_s));
+        let runs = [0.0, 0.2, 1.2, 1.4, 2.0, 60.0].map(|run_s| affordable(5, run_s));
         assert_eq!(runs, [5, 5, 5, 4, 3, 2]);
-        assert_eq!([affordable(1, 60.0), affordable(3, 60.0), affordable(3, 1.0)], [1, 2, 3]);
+        assert_eq!([affordable(1, 60.0), affordable(3, 60.0), affordable(3, 2.0)], [1, 2, 3]);
     }
 
     #[test]

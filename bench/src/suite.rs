@@ -365,7 +365,7 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("fan-100-1", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "100")]).alone().few_runs(),
     of("fan-10000", Shapes, &fan::WORKLOAD, 0).with(&[("receivers", "10000")]).variant().few_runs(),
     of("burst", Shapes, &burst::WORKLOAD, 20_000).quick_with(&[("settle", "0")]).few_runs(),
-    of("fairness", Shapes, &fairness::WORKLOAD, 5).quick_with(&[("flooders", "1000")]),
+    of("fairness", Shapes, &fairness::WORKLOAD, 5).quick_with(&[("flooders", "1000")]).few_runs(),
     of("skynet", Shapes, &skynet::WORKLOAD, 10_000),
     of("skynet-1", Shapes, &skynet::WORKLOAD, 0).alone(),
     of("monitors", Shapes, &monitors::WORKLOAD, 5_000),
