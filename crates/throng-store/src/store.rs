@@ -149,7 +149,8 @@ impl Store {
     /// The writes of the closure are applied if it returns `Ok`, and are durable when the future
     /// resolves. The closure blocks all other writers, so keep it short. The closure may run more
     /// than once (if its commit is retried), so its side effects must be idempotent. Reading at
-    /// length beforehand, in a snapshot, is cheaper.
+    /// length beforehand, in a snapshot, is cheaper. The closure must not wait for the store: a ticket, a
+    /// load and a new database wait for the writer thread, which runs the closure.
     ///
     /// ```
     /// # use throng_store::{Batch, ReadError, Store};

@@ -1,7 +1,7 @@
 //! [`Filter`]: tells without a search that a run has no change of a key.
 //!
 //! A Bloom filter whose bits of a key lie in one word, so that a question costs one access to memory:
-//! ten bits for each key, of which four are set. It answers "perhaps" for some 3 % of the keys that are
+//! ten bits for each key, of which four are set. It answers "perhaps" for some 2 % of the keys that are
 //! not there.
 
 use crate::disk::lmdb::Table;
@@ -85,7 +85,8 @@ mod tests {
             (0..keys).for_each(|key| filter.insert(of(key)));
             assert!((0..keys).all(|key| filter.may_have(of(key))));
             let others = (keys..2 * keys).filter(|key| filter.may_have(of(*key))).count();
-            assert!(keys < 100 || others * 16 < keys as usize, "{others} of {keys}");
+            let most = if keys < 100_000 { keys / 16 } else { keys / 40 };
+            assert!(keys < 100 || others < most as usize, "{others} of {keys}");
         }
     }
 

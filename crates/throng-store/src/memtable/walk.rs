@@ -6,9 +6,9 @@
 //! oldest │ a=0 b=2 │     │ d=0       │
 //! ```
 //!
-//! Of several changes with a sort key the newest counts. A change of all values of a key hides the older
-//! changes of its values, and a change of a whole table the older changes of its keys; neither hides
-//! those in its own run, which were made after it.
+//! The newest of several changes with one sort key counts. A change of all values of a key hides the
+//! older changes of its values, and a change of a whole table hides the older changes of its keys; neither
+//! hides those in its own run, which were made after it.
 
 use crate::disk::lmdb::Table;
 use crate::memtable::change::{Change, Operation};
@@ -67,14 +67,10 @@ impl<'r> Walk<'r> {
         self.position(false, |source| source.section.changes().end);
     }
 
-    /// Goes before the first change that is not below this key and value, to walk forward.
-    pub(crate) fn seek(&mut self, key: &[u8], value: &[u8]) {
-        self.position(true, |source| source.run.seek(source.section, key, value));
-    }
-
-    /// Goes behind the last change that is below this key and value, to walk backward.
-    pub(crate) fn seek_back(&mut self, key: &[u8], value: &[u8]) {
-        self.position(false, |source| source.run.seek(source.section, key, value));
+    /// Goes between the changes that are below this key and value and those that are not, to walk forward
+    /// or backward.
+    pub(crate) fn seek(&mut self, key: &[u8], value: &[u8], is_forward: bool) {
+        self.position(is_forward, |source| source.run.seek(source.section, key, value));
     }
 
     fn position(&mut self, is_forward: bool, at: impl Fn(&Source<'r>) -> usize) {
@@ -299,9 +295,9 @@ mod tests {
                 prop_assert_eq!(&forward, &backward);
                 for (index, change) in forward.iter().enumerate() {
                     let (_, key, value) = change.sort_key();
-                    walk.seek(key, value);
+                    walk.seek(key, value, true);
                     prop_assert_eq!(walk.step(), Some(*change));
-                    walk.seek_back(key, value);
+                    walk.seek(key, value, false);
                     prop_assert_eq!(walk.step(), index.checked_sub(1).map(|before| forward[before]));
                 }
             }

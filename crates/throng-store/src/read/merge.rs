@@ -173,14 +173,14 @@ impl<'s> Merged<'s> {
 
     fn next(&mut self, at: Entry<'s>) -> Found<'s> {
         match self.direction {
-            Some(Direction::Forward) => self.forward(),
+            Some(Direction::Forward) => self.advance(Direction::Forward),
             _ => self.forward_from(Gap::Behind(at.0, self.sorted_by(at))),
         }
     }
 
     fn prev(&mut self, at: Entry<'s>) -> Found<'s> {
         match self.direction {
-            Some(Direction::Backward) => self.backward(),
+            Some(Direction::Backward) => self.advance(Direction::Backward),
             _ => self.backward_from(Gap::Before(at.0, self.sorted_by(at))),
         }
     }
@@ -191,10 +191,22 @@ impl<'s> Merged<'s> {
     }
 
     fn forward_from(&mut self, gap: Gap<'_>) -> Found<'s> {
+        self.go_from(gap, Direction::Forward)
+    }
+
+    fn backward_from(&mut self, gap: Gap<'_>) -> Found<'s> {
+        self.go_from(gap, Direction::Backward)
+    }
+
+    /// Moves from a gap to the first entry in a direction.
+    fn go_from(&mut self, gap: Gap<'_>, direction: Direction) -> Found<'s> {
+        let is_forward = direction == Direction::Forward;
         match gap {
             Gap::Start => self.memory.go_first(),
-            Gap::Before(key, value) | Gap::Behind(key, value) => self.memory.seek(key, value),
-            Gap::BehindKey(key) => self.memory.seek(&successor(key), &[]),
+            Gap::Before(key, value) | Gap::Behind(key, value) => {
+                self.memory.seek(key, value, is_forward);
+            }
+            Gap::BehindKey(key) => self.memory.seek(&successor(key), &[], is_forward),
             Gap::End => self.memory.go_last(),
         }
         let mut change = self.memory.step();
@@ -204,49 +216,24 @@ impl<'s> Merged<'s> {
             change = self.memory.step();
         }
         let entry = match &mut self.engine {
-            Some(engine) => first_behind(engine, gap)?,
-            None => None,
-        };
-        (self.next, self.direction) = ((change, entry), Some(Direction::Forward));
-        self.forward()
-    }
-
-    fn backward_from(&mut self, gap: Gap<'_>) -> Found<'s> {
-        match gap {
-            Gap::Start => self.memory.go_first(),
-            Gap::Before(key, value) | Gap::Behind(key, value) => self.memory.seek_back(key, value),
-            Gap::BehindKey(key) => self.memory.seek_back(&successor(key), &[]),
-            Gap::End => self.memory.go_last(),
-        }
-        let change = self.memory.step();
-        let entry = match &mut self.engine {
-            // No entry behind the gap: the last one is before it.
             Some(engine) => match first_behind(engine, gap)? {
+                found if is_forward => found,
                 Some(_) => engine.step(Move::Prev)?,
+                // No entry behind the gap: the last one is before it.
                 None => engine.step(Move::Last)?,
             },
             None => None,
         };
-        (self.next, self.direction) = ((change, entry), Some(Direction::Backward));
-        self.backward()
+        (self.next, self.direction) = ((change, entry), Some(direction));
+        self.advance(direction)
     }
 
-    fn forward(&mut self) -> Found<'s> {
-        self.advance(Move::Next, Move::NextKey, |change, entry| change <= entry)
-    }
-
-    fn backward(&mut self) -> Found<'s> {
-        self.advance(Move::Prev, Move::PrevKey, |change, entry| change >= entry)
-    }
-
-    /// Takes the next entry that counts. `is_due` tells whether a change comes with or before an entry of
-    /// LMDB, by their keys and values.
-    fn advance(
-        &mut self,
-        step: Move,
-        step_key: Move,
-        is_due: impl Fn((&[u8], &[u8]), (&[u8], &[u8])) -> bool,
-    ) -> Found<'s> {
+    /// Takes the next entry that counts in the direction of the last move.
+    fn advance(&mut self, direction: Direction) -> Found<'s> {
+        let (step, step_key) = match direction {
+            Direction::Forward => (Move::Next, Move::NextKey),
+            Direction::Backward => (Move::Prev, Move::PrevKey),
+        };
         loop {
             let (change, entry) = self.next;
             let entry_key = entry.map(|entry| (entry.0, self.sorted_by(entry)));
@@ -259,7 +246,10 @@ impl<'s> Merged<'s> {
                     self.at = None;
                     return Ok(None);
                 }
-                (Some(change), Some(entry)) => is_due(change, entry),
+                (Some(change), Some(entry)) => match direction {
+                    Direction::Forward => change <= entry,
+                    Direction::Backward => change >= entry,
+                },
                 (change, _) => change.is_some(),
             };
             if takes_change {

@@ -108,6 +108,28 @@ fn a_full_map_ends_a_load_and_keeps_what_is_stored() {
 }
 
 #[test]
+fn a_load_during_which_the_store_is_closed_keeps_what_it_counts() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let entries = (0..MANY).map(|number| {
+        if number == MANY / 2 {
+            store.close();
+        }
+        entry(number)
+    });
+    let loaded = match store.load(entries) {
+        Ok(loaded) => loaded,
+        Err(ended) => {
+            assert!(matches!(ended.failure, LoadFailure::Closed), "{ended}");
+            ended.loaded
+        }
+    };
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    assert!(loaded > 0 && store.verify().unwrap() == loaded);
+}
+
+#[test]
 fn a_load_beside_writers_and_readers_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
