@@ -2,7 +2,7 @@
 //!
 //! The cores of a virtual machine may have a cache in common or not, and the hypervisor may move them while the
 //! machine runs. Work that two workers share then takes several times longer, and work of one thread does not.
-//! So the distance is measured before each run and is part of it.
+//! The harness therefore measures the distance before each run, and stores it with the run.
 
 #[cfg(target_os = "linux")]
 mod linux {
@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_machine_with_two_cores_has_a_distance() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // A quota may grant less time than these cores have, which is no matter here.
+        let cores = rustix::thread::sched_getaffinity(None).expect("Linux tells it").count();
         let distance = core_to_core_ns();
         assert_eq!(distance.is_some(), cores > 1, "{distance:?}");
         // Light takes longer than a tenth of a nanosecond from core to core.
