@@ -130,8 +130,7 @@ impl Environment {
         if !options.read_only {
             env.clear_stale_readers().map_err(|error| OpenError::from_engine(error, directory))?;
         }
-        let databases =
-            format::open_databases(&env, directory, options.read_only, &BTreeMap::new())?;
+        let databases = format::open_databases(&env, directory, options.read_only)?;
         let mut journal = None;
         let journal_config = options.journal_config();
         if let Some(journal_config) = journal_config {
@@ -480,7 +479,7 @@ impl Environment {
         }
         let (env, closed) = Env::open(&self.claim, &self.settings).ok()?;
         let known = self.named().clone();
-        let databases = format::open_databases(&env, self.claim.path(), false, &known).ok()?;
+        let databases = format::open_databases(&env, self.claim.path(), false).ok()?;
         // Handles hold the numbers, so their meaning must not change.
         let same = databases.entries == self.entries
             && known.iter().all(|(name, table_ref)| databases.named.get(name) == Some(table_ref));
@@ -659,7 +658,7 @@ fn make_data_file(claim: &Claim, directory: &Path, options: &Options) -> Result<
     let settings = Settings { no_sync: false, write_map: false, ..options.settings() };
     let (env, _) = Env::open(&claim_draft, &settings)
         .map_err(|error| OpenError::from_engine(error, directory))?;
-    format::open_databases(&env, directory, false, &BTreeMap::new())?;
+    format::open_databases(&env, directory, false)?;
     drop((env, claim_draft));
     let path = draft.join(DATA_FILE);
     File::open(&path)

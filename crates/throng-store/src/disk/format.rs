@@ -1,14 +1,17 @@
 //! The version of the layout on disk, the check that refuses any other version, and the stored
-//! names of databases.
+//! names and numbers of databases.
 //!
-//! The table `format` holds two entries, little endian:
+//! The table `format` holds these entries, little endian:
 //!
 //! | key       | value                                                                   |
 //! |-----------|-------------------------------------------------------------------------|
 //! | `version` | the layout's version, `u32`                                             |
 //! | `names`   | CRC-32 of the names of all tables, each followed by a zero              |
+//! | `store`   | the store's random id, `u64`, which its log has as well                 |
+//! | `applied` | position up to which all changes are here, `u64`; chain checksum of the log's last record up to there, `u32` |
+//! | `tables`  | the names of the databases besides `entries`, in the order in which they were made, each followed by a zero |
 //!
-//! Without the second entry, a database whose name was damaged would disappear unnoticed.
+//! Without `names`, a database whose name was damaged would disappear unnoticed.
 //!
 //! The other tables:
 //!
@@ -19,13 +22,21 @@
 //! | `-name`   | the same without checksums: values as they are                          |
 //! | `*name`   | the same with several values under a key, in order, without checksums   |
 //!
+//! The records of the log name a table by its number, so a table has the same number at each
+//! opening. LMDB numbers tables in the order in which they are opened:
+//!
+//! ```text
+//! 0, 1         2        3         4, 5, 6 …
+//! LMDB's own   format   entries   the databases, in the order of `tables`
+//! ```
+//!
 //! A checksum in front of a value would order the values of a key by their checksums, and a
 //! checksum after a value would change their order as well, so ordered values have none.
 //!
 //! The version changes with any change to data that older programs would misread: the databases,
 //! the records, the meaning of a key. A changed layout comes with a migration from the version
-//! before, if that version was ever released; version 1, which had only long checksums and no
-//! `names`, was not.
+//! before, if that version was ever released; versions 1, which had only long checksums and no
+//! `names`, and 2, which had no log, were not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,23 +44,32 @@ use std::sync::Arc;
 
 use crate::OpenError;
 use crate::database::{Kind, TableRef};
-use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, Table, WriteTxn};
+use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, ReadTxn, Table, WriteTxn};
 
 /// Layout version that this program reads and writes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Number of tables besides the named databases.
 pub(crate) const OWN_TABLES: u32 = 2;
+
+/// Number of the first table, which is `format`; the lower numbers are LMDB's own.
+const FIRST_TABLE: u32 = ROOT.0 + 1;
 
 const FORMAT: &str = "format";
 /// Name of the table of the default database.
 pub(crate) const ENTRIES: &str = "entries";
 const VERSION_KEY: &[u8] = b"version";
 pub(crate) const NAMES_KEY: &[u8] = b"names";
+const STORE_KEY: &[u8] = b"store";
+const APPLIED_KEY: &[u8] = b"applied";
+pub(crate) const TABLES_KEY: &[u8] = b"tables";
 
 /// Databases of an environment.
 #[derive(Debug)]
 pub(crate) struct Databases {
+    pub(crate) format: Table,
+    /// Random id of the store.
+    pub(crate) store: u64,
     pub(crate) entries: TableRef,
     pub(crate) named: BTreeMap<String, TableRef>,
 }
@@ -70,19 +90,17 @@ pub(crate) fn stored_name(name: &str, kind: Kind) -> String {
     format!("{}{name}", kind.mark())
 }
 
-/// Opens all databases after checking the layout; creates the default database in an empty
-/// environment.
-///
-/// Tables are numbered as they are opened, so the tables `known` from before come first, in the
-/// order of their numbers.
+/// Opens all databases after checking the layout, each under its number; creates the default
+/// database in an empty environment.
 pub(crate) fn open_databases(
     env: &Arc<Env>,
     directory: &Path,
     read_only: bool,
-    known: &BTreeMap<String, TableRef>,
 ) -> Result<Databases, OpenError> {
     let engine = |error| OpenError::from_engine(error, directory);
     let foreign = || OpenError::Foreign { path: directory.into() };
+    let corrupt =
+        |reason: &str| OpenError::Corrupt { path: directory.into(), reason: reason.into() };
     let is_new = env
         .begin_read()
         .and_then(|txn| Ok(txn.cursor(ROOT)?.step(Move::First)?.is_none()))
@@ -91,7 +109,7 @@ pub(crate) fn open_databases(
         if read_only {
             return Err(foreign());
         }
-        return make(env).map_err(engine);
+        make(env).map_err(engine)?;
     }
 
     let format = match env.open_table(FORMAT) {
@@ -111,28 +129,92 @@ pub(crate) fn open_databases(
         },
         Some(Err(_)) | None => return Err(foreign()),
     }
-    let mut names = txn.cursor(ROOT).and_then(names).map_err(engine)?;
+    let names = txn.cursor(ROOT).and_then(names).map_err(engine)?;
     let stored_sum = txn.get(format, NAMES_KEY).map_err(engine)?;
     if stored_sum != Some(&names_sum(&names)) {
-        let reason = NAMES_DAMAGED.into();
-        return Err(OpenError::Corrupt { path: directory.into(), reason });
+        return Err(corrupt(NAMES_DAMAGED));
     }
+    let list = txn.get(format, TABLES_KEY).map_err(engine)?.unwrap_or_default();
+    let listed = listed(list, &names).ok_or_else(|| corrupt(LIST_DAMAGED))?;
+    let store = txn.get(format, STORE_KEY).map_err(engine)?.map(<[u8; 8]>::try_from);
+    let Some(Ok(store)) = store else {
+        return Err(corrupt("it has no id"));
+    };
     drop(txn);
-    names.sort_by_key(|stored| {
-        let known = Kind::of(stored).and_then(|(_, name)| known.get(name));
-        known.map_or(u32::MAX, |table_ref| table_ref.table.0)
-    });
 
-    let entries = env.open_table(ENTRIES).map_err(engine)?.ok_or_else(foreign)?;
-    let entries = TableRef { table: entries, kind: Kind::Checked };
+    let tables = open_all(env, &listed).map_err(engine)?;
     let mut named = BTreeMap::new();
-    for stored in &names {
-        if let Some((kind, name)) = Kind::of(stored) {
-            let table = env.open_table(stored).map_err(engine)?.ok_or_else(foreign)?;
-            named.insert(name.into(), TableRef { table, kind });
-        }
+    for (stored, table) in listed.iter().zip(tables) {
+        let (kind, name) = Kind::of(stored).ok_or_else(foreign)?;
+        named.insert(name.into(), TableRef { table, kind });
     }
-    Ok(Databases { entries, named })
+    let entries = TableRef { table: Table(FIRST_TABLE + 1), kind: Kind::Checked };
+    Ok(Databases { format, store: u64::from_le_bytes(store), entries, named })
+}
+
+/// Opens the store's own tables and these databases, in this order, and returns the databases.
+fn open_all(env: &Env, listed: &[String]) -> Result<Vec<Table>, lmdb::Error> {
+    let mut tables = Vec::with_capacity(listed.len());
+    let own = [FORMAT, ENTRIES].into_iter();
+    for (stored, number) in own.chain(listed.iter().map(String::as_str)).zip(FIRST_TABLE..) {
+        let table = env.open_table(stored)?;
+        if table != Some(Table(number)) {
+            return Err(misnumbered());
+        }
+        tables.extend(table);
+    }
+    Ok(tables.split_off(OWN_TABLES as usize))
+}
+
+fn misnumbered() -> lmdb::Error {
+    lmdb::Error::Corrupt("a database has another number than before".into())
+}
+
+/// Returns the stored names of the databases in the order of the list; `None` unless these and the
+/// store's own tables are the `names`, which are in order.
+pub(crate) fn listed(list: &[u8], names: &[String]) -> Option<Vec<String>> {
+    let listed = split(list)?;
+    let own = [FORMAT.to_owned(), ENTRIES.to_owned()];
+    let mut all = [&own, &listed[..]].concat();
+    all.sort_unstable();
+    (all == names).then_some(listed)
+}
+
+/// Splits the list of the databases.
+fn split(list: &[u8]) -> Option<Vec<String>> {
+    let list = std::str::from_utf8(list).ok()?;
+    Some(list.split_terminator('\0').map(str::to_owned).collect())
+}
+
+/// Error text for a list of the databases that differs from their names.
+pub(crate) const LIST_DAMAGED: &str = "the list of its databases differs from their names";
+
+/// Reads the position up to which all changes are in LMDB, and the chain checksum of the log's last
+/// record up to there.
+pub(crate) fn read_applied(
+    txn: &ReadTxn,
+    format: Table,
+) -> Result<Option<(u64, u32)>, lmdb::Error> {
+    let Some(bytes) = txn.get(format, APPLIED_KEY)? else { return Ok(None) };
+    match bytes.split_first_chunk().map(|(position, chain)| (*position, chain.try_into())) {
+        Some((position, Ok(chain))) => {
+            Ok(Some((u64::from_le_bytes(position), u32::from_le_bytes(chain))))
+        }
+        _ => Err(lmdb::Error::Corrupt("its applied point has another length".into())),
+    }
+}
+
+/// Stores the applied point, in the transaction that has all changes up to there.
+pub(crate) fn put_applied(
+    txn: &mut WriteTxn<'_>,
+    format: Table,
+    position: u64,
+    chain: u32,
+) -> Result<(), lmdb::Error> {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&position.to_le_bytes());
+    bytes[8..].copy_from_slice(&chain.to_le_bytes());
+    txn.cursor_mut(format)?.put(APPLIED_KEY, &bytes, Put::Over)
 }
 
 /// Whether an environment, which has tables or not, is that of a store.
@@ -157,32 +239,52 @@ pub(crate) fn kind(stored: &str) -> Option<Option<Kind>> {
 
 /// Opens a database by its name, and creates it if `make` is true.
 pub(crate) fn open_database(
-    env: &Env,
+    env: &Arc<Env>,
     name: &str,
     kind: Kind,
     make: bool,
 ) -> Result<Option<TableRef>, lmdb::Error> {
     let stored = stored_name(name, kind);
-    let mut table = env.open_table(&stored)?;
-    if table.is_none() && make {
+    let format = env.open_table(FORMAT)?.ok_or_else(unmade)?;
+    let txn = env.begin_read()?;
+    let list = txn.get(format, TABLES_KEY)?.unwrap_or_default().to_vec();
+    drop(txn);
+    let listed = split(&list).ok_or_else(|| lmdb::Error::Corrupt(LIST_DAMAGED.into()))?;
+    let table = if let Some(index) = listed.iter().position(|listed| *listed == stored) {
+        // Another process has made it, and perhaps others before.
+        open_all(env, &listed)?.get(index).copied()
+    } else if make {
+        let number = FIRST_TABLE + OWN_TABLES + listed.len() as u32;
+        let list = [&list, stored.as_bytes(), &[0]].concat();
         let make = Make { duplicates: kind == Kind::Duplicates };
-        table = Some(env.make_table(&stored, make, |txn| {
-            let format = txn.open_table(FORMAT, None)?.ok_or_else(unmade)?;
+        Some(env.make_table(&stored, make, |txn| {
+            if txn.open_table(&stored, None)? != Some(Table(number)) {
+                return Err(misnumbered());
+            }
+            txn.cursor_mut(format)?.put(TABLES_KEY, &list, Put::Over)?;
             put_names_sum(txn, format)
-        })?);
-    }
+        })?)
+    } else {
+        None
+    };
     Ok(table.map(|table| TableRef { table, kind }))
 }
 
-fn make(env: &Env) -> Result<Databases, lmdb::Error> {
+/// Creates the store's own tables.
+fn make(env: &Env) -> Result<(), lmdb::Error> {
+    let store = getrandom::u64().map_err(|error| lmdb::Error::Other(error.to_string()))?;
     let make = Make { duplicates: false };
-    let entries = env.make_table(ENTRIES, make, |txn| {
-        let format = txn.open_table(FORMAT, Some(make))?.ok_or_else(unmade)?;
-        txn.cursor_mut(format)?.put(VERSION_KEY, &VERSION.to_le_bytes(), Put::Over)?;
+    env.make_table(FORMAT, make, |txn| {
+        let format = txn.open_table(FORMAT, None)?.ok_or_else(unmade)?;
+        txn.open_table(ENTRIES, Some(make))?;
+        let mut cursor = txn.cursor_mut(format)?;
+        cursor.put(VERSION_KEY, &VERSION.to_le_bytes(), Put::Over)?;
+        cursor.put(STORE_KEY, &store.to_le_bytes(), Put::Over)?;
+        drop(cursor);
+        put_applied(txn, format, 0, 0)?;
         put_names_sum(txn, format)
     })?;
-    let entries = TableRef { table: entries, kind: Kind::Checked };
-    Ok(Databases { entries, named: BTreeMap::new() })
+    Ok(())
 }
 
 fn unmade() -> lmdb::Error {
@@ -247,20 +349,19 @@ mod tests {
     fn a_new_environment_opens_again() {
         let directory = tempfile::tempdir().unwrap();
         let (env, _claim) = open_bare(directory.path());
-        let first = open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap();
-        let again = open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap();
-        assert_eq!(first.entries, again.entries);
+        let first = open_databases(&env, directory.path(), false).unwrap();
+        let again = open_databases(&env, directory.path(), false).unwrap();
+        assert_eq!((first.store, first.entries), (again.store, again.entries));
     }
 
     #[test]
     fn another_version_is_refused_with_both_numbers() {
         let directory = tempfile::tempdir().unwrap();
         let (env, _claim) = open_bare(directory.path());
-        open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap();
+        open_databases(&env, directory.path(), false).unwrap();
         for version in [0, VERSION + 1, u32::MAX] {
             put(&env, Some(FORMAT), VERSION_KEY, &version.to_le_bytes());
-            let refusal =
-                open_databases(&env, directory.path(), false, &BTreeMap::new()).unwrap_err();
+            let refusal = open_databases(&env, directory.path(), false).unwrap_err();
             assert!(
                 matches!(refusal, OpenError::Format { found, known: VERSION, .. } if found == version)
             );
@@ -272,15 +373,82 @@ mod tests {
         let named = tempfile::tempdir().unwrap();
         let (env, _claim) = open_bare(named.path());
         put(&env, Some("theirs"), b"key", b"value");
-        let refusal = open_databases(&env, named.path(), false, &BTreeMap::new());
+        let refusal = open_databases(&env, named.path(), false);
         assert!(matches!(refusal, Err(OpenError::Foreign { .. })));
 
         for key in [&b"key"[..], b"format"] {
             let unnamed = tempfile::tempdir().unwrap();
             let (env, _claim) = open_bare(unnamed.path());
             put(&env, None, key, b"value");
-            let refusal = open_databases(&env, unnamed.path(), false, &BTreeMap::new());
+            let refusal = open_databases(&env, unnamed.path(), false);
             assert!(matches!(refusal, Err(OpenError::Foreign { .. })), "{refusal:?}");
         }
+    }
+
+    #[test]
+    fn databases_keep_their_numbers_in_the_order_of_their_creation() {
+        let directory = tempfile::tempdir().unwrap();
+        let (env, claim) = open_bare(directory.path());
+        let first = open_databases(&env, directory.path(), false).unwrap();
+        // A name that does not exist takes no number.
+        assert_eq!(open_database(&env, "missing", Kind::Plain, false).unwrap(), None);
+        let made = [("z", Kind::Checked), ("a", Kind::Duplicates), ("m", Kind::Plain)]
+            .map(|(name, kind)| (name, open_database(&env, name, kind, true).unwrap().unwrap()));
+        let numbers = made.map(|(_, made)| made.table.0);
+        assert_eq!((first.format.0, first.entries.table.0, numbers), (2, 3, [4, 5, 6]));
+        // Its list is longer than a node.
+        for number in 0..60 {
+            let name = format!("{number:060}");
+            let made = open_database(&env, &name, Kind::Checked, true).unwrap().unwrap();
+            assert_eq!(made.table, Table(7 + number));
+        }
+        drop((env, claim));
+        crate::Store::check(directory.path()).unwrap();
+
+        let (env, _claim) = open_bare(directory.path());
+        let again = open_databases(&env, directory.path(), false).unwrap();
+        assert_eq!(again.store, first.store);
+        for (name, made) in made {
+            assert_eq!(again.named.get(name), Some(&made));
+            assert_eq!(open_database(&env, name, made.kind, false).unwrap(), Some(made));
+        }
+    }
+
+    #[test]
+    fn a_wrong_list_or_a_wrong_number_is_corrupt() {
+        let directory = tempfile::tempdir().unwrap();
+        let (env, claim) = open_bare(directory.path());
+        open_databases(&env, directory.path(), false).unwrap();
+        open_database(&env, "one", Kind::Checked, true).unwrap().unwrap();
+        open_database(&env, "two", Kind::Checked, true).unwrap().unwrap();
+        for list in [&b"+one\0"[..], b"+one\0+two\0+two\0", b"+one\0-two\0", b"\xFF"] {
+            put(&env, Some(FORMAT), TABLES_KEY, list);
+            let refusal = open_databases(&env, directory.path(), false);
+            assert!(matches!(refusal, Err(OpenError::Corrupt { .. })), "{refusal:?}");
+        }
+        // The engine has numbered them in the other order.
+        put(&env, Some(FORMAT), TABLES_KEY, b"+two\0+one\0");
+        let refusal = open_databases(&env, directory.path(), false);
+        assert!(matches!(refusal, Err(OpenError::Corrupt { .. })), "{refusal:?}");
+        put(&env, Some(FORMAT), TABLES_KEY, b"+one\0");
+        drop((env, claim));
+        let checked = crate::Store::check(directory.path());
+        assert!(matches!(checked, Err(OpenError::Corrupt { .. })), "{checked:?}");
+    }
+
+    #[test]
+    fn the_applied_point_is_stored_with_its_transaction() {
+        let directory = tempfile::tempdir().unwrap();
+        let (env, _claim) = open_bare(directory.path());
+        let format = open_databases(&env, directory.path(), false).unwrap().format;
+        let applied = || read_applied(&env.begin_read().unwrap(), format);
+        assert_eq!(applied().unwrap(), Some((0, 0)));
+        let mut txn = env.begin_write().unwrap();
+        put_applied(&mut txn, format, u64::MAX - 1, 0xFEDC_BA98).unwrap();
+        assert_eq!(applied().unwrap(), Some((0, 0)));
+        txn.commit().unwrap();
+        assert_eq!(applied().unwrap(), Some((u64::MAX - 1, 0xFEDC_BA98)));
+        put(&env, Some(FORMAT), APPLIED_KEY, &[0; 11]);
+        assert!(matches!(applied(), Err(lmdb::Error::Corrupt(_))));
     }
 }

@@ -105,6 +105,7 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport,
         newest_free: None,
         names: Vec::new(),
         stored_names_sum: Vec::new(),
+        stored_list: Vec::new(),
     };
     walk.take(0, 2)?;
     walk.pages_used = 2;
@@ -112,6 +113,9 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport,
     let entries = walk.tree(&newest.names, Content::Names)?;
     if walk.stored_names_sum != format::names_sum(&walk.names) {
         return Err(found(format::NAMES_DAMAGED));
+    }
+    if format::listed(&walk.stored_list, &walk.names).is_none() {
+        return Err(found(format::LIST_DAMAGED));
     }
 
     // Each commit but the first replaces pages, and so lists some as free under its own number.
@@ -354,6 +358,8 @@ struct Walk {
     names: Vec<String>,
     /// Stored checksum of the names.
     stored_names_sum: Vec<u8>,
+    /// Stored list of the databases, in the order of their creation.
+    stored_list: Vec<u8>,
 }
 
 impl Walk {
@@ -469,7 +475,7 @@ impl Walk {
             (Content::Free | Content::Format | Content::Checked | Content::Plain, 0) => {
                 self.value(node.key, node.value, content)?;
             }
-            (Content::Free | Content::Checked | Content::Plain, BIG) => {
+            (Content::Free | Content::Format | Content::Checked | Content::Plain, BIG) => {
                 let (value, pages) = self.overflow(node)?;
                 seen.overflows += pages;
                 self.value(node.key, &value, content)?;
@@ -524,6 +530,10 @@ impl Walk {
             Content::Free => self.list(key, value),
             Content::Format if key == format::NAMES_KEY => {
                 self.stored_names_sum = value.to_vec();
+                Ok(())
+            }
+            Content::Format if key == format::TABLES_KEY => {
+                self.stored_list = value.to_vec();
                 Ok(())
             }
             Content::Checked => match record::value(key, value) {
