@@ -1,39 +1,69 @@
-//! A layer between the store and the disk: it notes each write and flush of the store's files in
-//! their order, and builds the files that a disk may hold after a power cut.
+//! A layer between the store and the disk: it notes each change of the store's files and names in
+//! their order, and builds the directories that a disk may hold after a power cut.
+//!
+//! ```text
+//!  store, engine ──▶ functions of libc below ──▶ system calls
+//!                          │ events
+//!                          ▼
+//!                  Disk: names, contents ──▶ a directory after a power cut
+//! ```
 //!
 //! The engine is C code, linked into this test binary. The binary's functions take precedence over
-//! the C library's, so the engine calls the functions below. They perform writes by system call, so
-//! the files have the right content, and omit flushes, whose effect no test here needs. Rust's
-//! standard library calls them, too, and also for other files, which are not noted.
+//! the C library's, so the engine calls the functions below. They perform everything by system
+//! call, so the files have the right content, but omit flushes, whose effect no test here needs.
+//! Rust's standard library calls them, too, and also for other files, which are not noted. A change
+//! that bypasses them is noticed: the length of a file is compared at each of its events, and the
+//! test compares all files at its end.
 //!
-//! The content of a disk is drawn by sectors of 512 bytes, the most that a disk writes atomically:
-//! each sector holds any of the contents that were written to it since the last flush, or none of
-//! them, in any order. The same holds for the length of the file. A write to a descriptor with
-//! `O_DSYNC` has its sectors on the disk when it returns.
+//! A file or directory is a *node*, whatever its names. Each part of a disk is drawn by itself:
+//!
+//! - Contents by sectors of 512 bytes, the most that a disk writes atomically: each sector holds any
+//!   of the contents that were written to it since the last flush of the file, or none of them. The
+//!   same holds for the length of the file. A write to a descriptor with `O_DSYNC` has its sectors
+//!   on the disk when it returns.
+//! - Names by directories: of the changes since the last flush of a directory, the first few have
+//!   happened. A name that moves to another directory is never lost: it moves if either directory
+//!   has it so.
+//!
+//! A flush includes the changes before its begin, and is effective at its end.
 
-use std::collections::BTreeMap;
-use std::ffi::{c_int, c_long, c_void};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// An event of the trace.
+/// An event of the trace. Files and directories are named by the number of their node.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
+    Rename(Rename),
     Write {
-        file: usize,
+        node: usize,
         offset: u64,
         bytes: Vec<u8>,
         is_flushed: bool,
     },
-    Flush(usize),
     Length(usize, u64),
-    /// The file was renamed to its final name.
-    Named(usize),
+    /// End of a flush that began before the event of this number.
+    Flush(usize, usize),
     /// A note of the test itself.
     Mark(Mark),
 }
+
+/// A change of names: a node is made, moved, or removed.
+#[derive(Clone, Debug)]
+pub(crate) struct Rename {
+    node: usize,
+    is_directory: bool,
+    from: Option<Name>,
+    to: Option<Name>,
+}
+
+/// A directory's node, and a name in it.
+type Name = (usize, String);
 
 /// A note of the test about its own progress.
 #[derive(Clone, Copy, Debug)]
@@ -44,37 +74,44 @@ pub(crate) enum Mark {
     Acknowledged(usize),
 }
 
+/// Files that a store needs only while it is open; they are not noted.
+pub(crate) const LOCKS: [&str; 2] = ["LOCK", "lock.mdb"];
+
+/// Name of the data file.
+pub(crate) const DATA_FILE: &str = "data.mdb";
+
+/// Duration of a flush of the data file, so that other threads have time to write meanwhile.
+const DATA_FLUSH: Duration = Duration::from_millis(2);
+
+/// Duration of any other flush.
+const OTHER_FLUSH: Duration = Duration::from_micros(50);
+
+/// Node of the store's directory.
+const ROOT: usize = 0;
+
 struct Trace {
     directory: PathBuf,
+    /// Nodes by the device and number of their inodes.
+    nodes: HashMap<(u64, u64), usize>,
+    /// By node: the length of the file.
+    lengths: Vec<u64>,
     events: Vec<Event>,
 }
 
 static TRACE: Mutex<Option<Trace>> = Mutex::new(None);
 
-/// Names of the files; events refer to a file by its index in this table.
-pub(crate) const FILES: [&str; 3] = ["data.mdb", "journal.0", "journal.1"];
-
-/// Index of the data file.
-pub(crate) const DATA: usize = 0;
-
-/// Duration of a flush of the data file, so that other threads have time to write meanwhile.
-const DATA_FLUSH: Duration = Duration::from_millis(2);
-
-/// Index of a file by its final name, which a draft does not have yet.
-fn file_of(path: &Path) -> Option<usize> {
-    let name = path.file_name()?.to_str()?;
-    let name = if name == "journal.draft" { "journal.0" } else { name };
-    FILES.iter().position(|file| *file == name)
-}
-
+/// Locks the trace. Each call below holds the lock, so events are in the order of their effects.
 fn trace() -> MutexGuard<'static, Option<Trace>> {
     TRACE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to note the events of files in this directory and below it.
+/// Begins to note the events in this directory, which is empty.
 pub(crate) fn begin(directory: &Path) {
-    let directory = std::fs::canonicalize(directory).unwrap();
-    let previous = trace().replace(Trace { directory, events: Vec::new() });
+    let directory = fs::canonicalize(directory).unwrap();
+    let root = inode(&directory).unwrap();
+    let nodes = HashMap::from([(root, ROOT)]);
+    let new = Trace { directory, nodes, lengths: vec![0], events: Vec::new() };
+    let previous = trace().replace(new);
     assert!(previous.is_none(), "only one trace at a time");
 }
 
@@ -87,25 +124,216 @@ pub(crate) fn end() -> Vec<Event> {
     trace().take().unwrap().events
 }
 
-/// Notes an event of an open file if the file belongs to the store.
-fn note(descriptor: c_int, event: impl FnOnce(usize, bool) -> Event) {
-    let mut trace = trace();
-    let Some(trace) = trace.as_mut() else { return };
-    let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{descriptor}")) else { return };
-    if path.starts_with(&trace.directory)
-        && let Some(file) = file_of(&path)
-    {
-        // SAFETY: `F_GETFL` touches no memory, and the caller has the descriptor open.
-        let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
-        trace.events.push(event(file, flags & libc::O_DSYNC != 0));
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+/// Path by which an open file can be examined.
+fn path_of(descriptor: c_int) -> PathBuf {
+    format!("/proc/self/fd/{descriptor}").into()
+}
+
+impl Trace {
+    fn node(&self, path: &Path) -> Option<usize> {
+        self.nodes.get(&inode(path)?).copied()
+    }
+
+    /// Returns the name at this path if it is of the store, whether it exists or not.
+    fn name(&self, path: &Path) -> Option<Name> {
+        let name = path.file_name()?.to_str()?;
+        let directory = self.node(&fs::canonicalize(path.parent()?).ok()?)?;
+        (!LOCKS.contains(&name)).then(|| (directory, name.to_owned()))
+    }
+
+    /// Notes that the name at this path is new, with its file or directory.
+    fn make(&mut self, path: &Path) -> Option<usize> {
+        let inode = inode(path)?;
+        // The number of an inode that is gone may be in use again.
+        self.nodes.remove(&inode);
+        let to = Some(self.name(path)?);
+        let node = self.lengths.len();
+        self.lengths.push(0);
+        self.nodes.insert(inode, node);
+        let is_directory = path.is_dir();
+        self.events.push(Event::Rename(Rename { node, is_directory, from: None, to }));
+        Some(node)
+    }
+
+    /// Returns the node of an open file of the store.
+    fn opened(&mut self, descriptor: c_int) -> Option<usize> {
+        let metadata = fs::metadata(path_of(descriptor)).ok()?;
+        if let Some(node) = self.nodes.get(&(metadata.dev(), metadata.ino())) {
+            return Some(*node);
+        }
+        let path = fs::read_link(path_of(descriptor)).ok()?;
+        // A file that was made by another function.
+        if path.starts_with(&self.directory) && metadata.nlink() > 0 {
+            return self.make(&path);
+        }
+        None
+    }
+
+    /// Notes the length of a file if it has changed, by whatever function.
+    fn measure(&mut self, node: usize, descriptor: c_int) {
+        let Ok(metadata) = fs::metadata(path_of(descriptor)) else { return };
+        if metadata.is_file() && self.lengths[node] != metadata.len() {
+            self.lengths[node] = metadata.len();
+            self.events.push(Event::Length(node, metadata.len()));
+        }
     }
 }
 
-fn note_write(descriptor: c_int, offset: u64, bytes: &[u8]) {
-    note(descriptor, |file, is_flushed| {
-        let bytes = bytes.to_vec();
-        Event::Write { file, offset, bytes, is_flushed }
+fn note_write(trace: Option<&mut Trace>, descriptor: c_int, offset: u64, bytes: Vec<u8>) {
+    let Some(trace) = trace else { return };
+    let Some(node) = trace.opened(descriptor) else { return };
+    // SAFETY: `F_GETFL` touches no memory, and the caller has the descriptor open.
+    let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+    let is_flushed = flags & libc::O_DSYNC != 0;
+    trace.lengths[node] = trace.lengths[node].max(offset + bytes.len() as u64);
+    trace.events.push(Event::Write { node, offset, bytes, is_flushed });
+    trace.measure(node, descriptor);
+}
+
+fn note_length(trace: Option<&mut Trace>, descriptor: c_int) {
+    if let Some(trace) = trace
+        && let Some(node) = trace.opened(descriptor)
+    {
+        trace.measure(node, descriptor);
+    }
+}
+
+/// Returns a path, which may be relative to an open directory.
+///
+/// # Safety
+///
+/// `path` points to a text that ends in a zero byte.
+unsafe fn path_at(directory: c_int, path: *const c_char) -> PathBuf {
+    // SAFETY: the caller promises a text that ends in a zero byte.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned();
+    if directory == libc::AT_FDCWD { path.into() } else { path_of(directory).join(path) }
+}
+
+/// Performs and notes the C library's `open`, whose last argument has a meaning only if the file is
+/// created.
+///
+/// # Safety
+///
+/// `path` points to a text that ends in a zero byte.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    let mut trace = trace();
+    let here = libc::AT_FDCWD;
+    // SAFETY: the caller promises that `path` ends in a zero byte.
+    let noted = trace.as_ref().map(|_| unsafe { path_at(here, path) });
+    let is_new = flags & libc::O_CREAT != 0 && noted.as_deref().and_then(inode).is_none();
+    // SAFETY: the caller promises that `path` ends in a zero byte.
+    let descriptor = unsafe { libc::syscall(libc::SYS_openat, here, path, flags, mode) } as c_int;
+    if descriptor >= 0
+        && let (Some(trace), Some(path)) = (trace.as_mut(), noted)
+    {
+        if is_new {
+            trace.make(&path);
+        } else if let Some(node) = trace.node(&path) {
+            trace.measure(node, descriptor);
+        }
+    }
+    descriptor
+}
+
+/// Performs and notes the C library's `open64`, which Rust's standard library calls.
+///
+/// # Safety
+///
+/// The same as for `open`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
+    // SAFETY: the caller promises the same.
+    unsafe { open(path, flags, mode) }
+}
+
+/// Performs and notes the C library's `mkdir`.
+///
+/// # Safety
+///
+/// `path` points to a text that ends in a zero byte.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mkdir(path: *const c_char, mode: c_uint) -> c_int {
+    let mut trace = trace();
+    // SAFETY: the caller promises that `path` ends in a zero byte.
+    let code = unsafe { libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, path, mode) };
+    if code == 0
+        && let Some(trace) = trace.as_mut()
+    {
+        // SAFETY: the caller promises that `path` ends in a zero byte.
+        trace.make(&unsafe { path_at(libc::AT_FDCWD, path) });
+    }
+    code as c_int
+}
+
+/// Performs and notes the C library's `unlinkat`.
+///
+/// # Safety
+///
+/// `path` points to a text that ends in a zero byte.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    let mut trace = trace();
+    // SAFETY: the caller promises that `path` ends in a zero byte.
+    let found = trace.as_ref().map(|_| unsafe { path_at(directory, path) });
+    let gone = trace.as_ref().zip(found).and_then(|(trace, path)| {
+        Some(Event::Rename(Rename {
+            node: trace.node(&path)?,
+            is_directory: flags & libc::AT_REMOVEDIR != 0,
+            from: Some(trace.name(&path)?),
+            to: None,
+        }))
     });
+    // SAFETY: the caller promises that `path` ends in a zero byte.
+    let code = unsafe { libc::syscall(libc::SYS_unlinkat, directory, path, flags) };
+    if code == 0
+        && let Some(trace) = trace.as_mut()
+    {
+        trace.events.extend(gone);
+    }
+    code as c_int
+}
+
+/// Performs and notes the C library's `unlink`.
+///
+/// # Safety
+///
+/// The same as for `unlinkat`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    // SAFETY: the caller promises the same.
+    unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
+}
+
+/// Performs and notes the C library's `rename`.
+///
+/// # Safety
+///
+/// `old` and `new` point to texts that end in a zero byte.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+    let mut trace = trace();
+    let here = libc::AT_FDCWD;
+    // SAFETY: the caller promises that `old` ends in a zero byte.
+    let before = trace.as_ref().map(|_| unsafe { path_at(here, old) });
+    let moved = trace.as_ref().zip(before).and_then(|(trace, path)| {
+        let is_directory = path.is_dir();
+        // SAFETY: the caller promises that `new` ends in a zero byte.
+        let to = trace.name(&unsafe { path_at(here, new) });
+        Some(Rename { node: trace.node(&path)?, is_directory, from: trace.name(&path), to })
+    });
+    // SAFETY: the caller promises that both paths end in a zero byte.
+    let code = unsafe { libc::syscall(libc::SYS_renameat2, here, old, here, new, 0) };
+    if code == 0
+        && let Some(trace) = trace.as_mut()
+    {
+        trace.events.extend(moved.map(Event::Rename));
+    }
+    code as c_int
 }
 
 /// Performs and notes the C library's `pwrite`.
@@ -120,12 +348,13 @@ unsafe extern "C" fn pwrite(
     length: usize,
     offset: i64,
 ) -> isize {
+    let mut trace = trace();
     // SAFETY: the caller promises `length` readable bytes at `bytes`.
     let written = unsafe { libc::syscall(libc::SYS_pwrite64, descriptor, bytes, length, offset) };
-    if written > 0 {
+    if trace.is_some() && written > 0 {
         // SAFETY: the caller promises `length` readable bytes, and `written` is not more.
         let bytes = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), written as usize) };
-        note_write(descriptor, offset as u64, bytes);
+        note_write(trace.as_mut(), descriptor, offset as u64, bytes.to_vec());
     }
     written as isize
 }
@@ -134,7 +363,7 @@ unsafe extern "C" fn pwrite(
 ///
 /// # Safety
 ///
-/// `bytes` points to `length` bytes that can be read.
+/// The same as for `pwrite`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn pwrite64(
     descriptor: c_int,
@@ -142,7 +371,7 @@ unsafe extern "C" fn pwrite64(
     length: usize,
     offset: i64,
 ) -> isize {
-    // SAFETY: the caller promises `length` readable bytes at `bytes`, as `pwrite` requires.
+    // SAFETY: the caller promises the same.
     unsafe { pwrite(descriptor, bytes, length, offset) }
 }
 
@@ -153,11 +382,12 @@ unsafe extern "C" fn pwrite64(
 /// `parts` points to `count` parts, each of which points to as many readable bytes as it states.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(descriptor: c_int, parts: *const libc::iovec, count: c_int) -> isize {
+    let mut trace = trace();
     // SAFETY: `lseek` touches no memory. It fails for a pipe, which has no position.
     let offset = unsafe { libc::syscall(libc::SYS_lseek, descriptor, 0i64, libc::SEEK_CUR) };
     // SAFETY: the caller promises `count` parts with readable bytes.
     let written = unsafe { libc::syscall(libc::SYS_writev, descriptor, parts, count) };
-    if offset >= 0 && written > 0 {
+    if trace.is_some() && offset >= 0 && written > 0 {
         // SAFETY: the caller promises `count` parts at `parts`; the successful call has read them.
         let parts = unsafe { slice::from_raw_parts(parts, count as usize) };
         let mut all = Vec::new();
@@ -167,21 +397,26 @@ unsafe extern "C" fn writev(descriptor: c_int, parts: *const libc::iovec, count:
                 slice::from_raw_parts(part.iov_base.cast::<u8>(), part.iov_len)
             });
         }
-        note_write(descriptor, offset as u64, &all[..written as usize]);
+        all.truncate(written as usize);
+        note_write(trace.as_mut(), descriptor, offset as u64, all);
     }
     written as isize
 }
 
+/// Notes a flush of a file or a directory, and takes some time.
 #[unsafe(no_mangle)]
 extern "C" fn fdatasync(descriptor: c_int) -> c_int {
-    let mut is_data = false;
-    note(descriptor, |file, _| {
-        is_data = file == DATA;
-        Event::Flush(file)
-    });
-    if is_data {
-        // Writes of other threads during the flush may be on the disk or not.
-        std::thread::sleep(DATA_FLUSH);
+    let mut trace_now = trace();
+    let Some(node) = trace_now.as_mut().and_then(|trace| trace.opened(descriptor)) else {
+        return 0;
+    };
+    note_length(trace_now.as_mut(), descriptor);
+    let begun = trace_now.as_ref().map_or(0, |trace| trace.events.len());
+    drop(trace_now);
+    let path = fs::read_link(path_of(descriptor)).unwrap_or_default();
+    std::thread::sleep(if path.ends_with(DATA_FILE) { DATA_FLUSH } else { OTHER_FLUSH });
+    if let Some(trace) = trace().as_mut() {
+        trace.events.push(Event::Flush(node, begun));
     }
     0
 }
@@ -193,33 +428,16 @@ extern "C" fn fsync(descriptor: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn ftruncate(descriptor: c_int, length: i64) -> c_int {
+    let mut trace = trace();
     // SAFETY: `ftruncate` touches no memory.
-    let code: c_long = unsafe { libc::syscall(libc::SYS_ftruncate, descriptor, length) };
-    if code == 0 {
-        note(descriptor, |file, _| Event::Length(file, length as u64));
-    }
+    let code = unsafe { libc::syscall(libc::SYS_ftruncate, descriptor, length) };
+    note_length(trace.as_mut(), descriptor);
     code as c_int
 }
 
-/// Performs and notes the C library's `rename`.
-///
-/// # Safety
-///
-/// `old` and `new` point to texts that end in a zero byte.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn rename(old: *const libc::c_char, new: *const libc::c_char) -> c_int {
-    // SAFETY: the caller promises that both paths end in a zero byte.
-    let code: c_long =
-        unsafe { libc::syscall(libc::SYS_renameat2, libc::AT_FDCWD, old, libc::AT_FDCWD, new, 0) };
-    // SAFETY: the caller promises that `new` ends in a zero byte.
-    let name = unsafe { std::ffi::CStr::from_ptr(new) };
-    if code == 0
-        && let Some(file) = file_of(Path::new(&*name.to_string_lossy()))
-        && let Some(trace) = trace().as_mut()
-    {
-        trace.events.push(Event::Named(file));
-    }
-    code as c_int
+extern "C" fn ftruncate64(descriptor: c_int, length: i64) -> c_int {
+    ftruncate(descriptor, length)
 }
 
 /// Size of the largest write that a disk performs atomically.
@@ -227,17 +445,7 @@ const SECTOR_BYTES: usize = 512;
 
 type Sector = [u8; SECTOR_BYTES];
 
-/// A file on a disk, and the writes to it since the last flush.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Disk {
-    flushed: Vec<Sector>,
-    flushed_bytes: u64,
-    /// By sector: the contents written to it since the last flush, in order.
-    pending: BTreeMap<usize, Vec<Sector>>,
-    pending_bytes: u64,
-}
-
-/// The part of the unflushed writes that a power cut loses.
+/// The part of the unflushed changes that a power cut loses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Loss {
     Everything,
@@ -252,8 +460,187 @@ pub(crate) enum Loss {
     Most,
 }
 
+impl Loss {
+    /// Returns the loss of a single file or directory: the same, everything, or nothing.
+    fn of_one(self, random: &mut fastrand::Rng) -> Loss {
+        let losses = [self, Loss::Everything, Loss::Nothing];
+        losses[random.usize(..6).saturating_sub(3)]
+    }
+}
+
+/// A directory on a disk, and the changes in it since the last flushes.
+#[derive(Debug, Default)]
+pub(crate) struct Disk {
+    /// Contents of the nodes; those of directories are empty.
+    contents: Vec<Content>,
+    are_directories: Vec<bool>,
+    names: BTreeMap<Name, usize>,
+    /// Changes of names since the last flush, each with the number of its event.
+    pending: Vec<(usize, Rename)>,
+}
+
+/// The files, by their paths, as the beginnings of their contents and their lengths; `None` for a
+/// directory.
+pub(crate) type Tree = BTreeMap<PathBuf, Option<(Vec<u8>, u64)>>;
+
+impl Rename {
+    fn apply(&self, names: &mut BTreeMap<Name, usize>) {
+        if let Some(from) = &self.from
+            && names.get(from) == Some(&self.node)
+        {
+            names.remove(from);
+        }
+        if let Some(to) = &self.to {
+            names.insert(to.clone(), self.node);
+        }
+    }
+
+    fn directories(&self) -> BTreeSet<usize> {
+        [&self.from, &self.to].into_iter().flatten().map(|(directory, _)| *directory).collect()
+    }
+
+    /// Returns the node if this gives it the name, anywhere.
+    pub(crate) fn node_named(&self, name: &str) -> Option<usize> {
+        self.to.as_ref().is_some_and(|(_, to)| to == name).then_some(self.node)
+    }
+}
+
 impl Disk {
-    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+    /// Makes a change, which a power cut may lose.
+    pub(crate) fn change(&mut self, number: usize, event: &Event) {
+        match event {
+            Event::Rename(rename) => {
+                let nodes = self.contents.len().max(rename.node + 1);
+                self.contents.resize_with(nodes, Content::default);
+                self.are_directories.resize(nodes, false);
+                self.are_directories[rename.node] = rename.is_directory;
+                self.pending.push((number, rename.clone()));
+            }
+            Event::Write { node, offset, bytes, .. } => {
+                self.contents[*node].write(number, *offset, bytes);
+            }
+            Event::Length(node, bytes) => self.contents[*node].set_length(number, *bytes),
+            Event::Flush(..) | Event::Mark(_) => {}
+        }
+    }
+
+    /// Puts on the disk what the event has flushed.
+    pub(crate) fn flush(&mut self, number: usize, event: &Event) {
+        match event {
+            Event::Flush(ROOT, begun) => self.flush_names(ROOT, *begun),
+            Event::Flush(node, begun) if self.are_directories[*node] => {
+                self.flush_names(*node, *begun);
+            }
+            Event::Flush(node, begun) => self.contents[*node].flush(*begun),
+            Event::Write { node, offset, bytes, is_flushed: true } => {
+                self.contents[*node].flush_write(number + 1, *offset, bytes.len());
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts the changes of a directory's names on the disk, and with each the changes before it of
+    /// the same file.
+    fn flush_names(&mut self, directory: usize, begun: usize) {
+        let mut nodes = BTreeSet::new();
+        let mut flushed = Vec::new();
+        let mut pending = std::mem::take(&mut self.pending);
+        for (number, rename) in pending.drain(..).rev() {
+            let is_here = number < begun && rename.directories().contains(&directory);
+            if is_here || nodes.contains(&rename.node) {
+                nodes.insert(rename.node);
+                flushed.push(rename);
+            } else {
+                self.pending.push((number, rename));
+            }
+        }
+        self.pending.reverse();
+        flushed.iter().rev().for_each(|rename| rename.apply(&mut self.names));
+    }
+
+    /// Puts everything on the disk.
+    pub(crate) fn flush_all(&mut self) {
+        self.pending.drain(..).for_each(|(_, rename)| rename.apply(&mut self.names));
+        self.contents.iter_mut().for_each(|content| content.flush(usize::MAX));
+    }
+
+    /// Returns whether a power cut would lose nothing.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.pending.is_empty() && self.contents.iter().all(Content::is_flushed)
+    }
+
+    /// Returns the files as they may be found after a power cut at this moment.
+    pub(crate) fn after_power_cut(&self, loss: Loss, random: &mut fastrand::Rng) -> Tree {
+        let names = self.names_after_power_cut(loss, random);
+        let mut images = BTreeMap::new();
+        let mut tree = Tree::new();
+        let mut directories = vec![(ROOT, PathBuf::new())];
+        while let Some((directory, path)) = directories.pop() {
+            let inside = names.range((directory, String::new())..(directory + 1, String::new()));
+            for ((_, name), node) in inside {
+                let path = path.join(name);
+                if self.are_directories[*node] {
+                    tree.insert(path.clone(), None);
+                    directories.push((*node, path));
+                } else {
+                    // A file with two names has one content.
+                    let image = images.entry(*node).or_insert_with(|| {
+                        self.contents[*node].after_power_cut(loss.of_one(random), random)
+                    });
+                    tree.insert(path, Some(image.clone()));
+                }
+            }
+        }
+        tree
+    }
+
+    fn names_after_power_cut(
+        &self,
+        loss: Loss,
+        random: &mut fastrand::Rng,
+    ) -> BTreeMap<Name, usize> {
+        // By directory: the number of its changes that have happened.
+        let mut happened = BTreeMap::<usize, usize>::new();
+        for directory in self.pending.iter().flat_map(|(_, rename)| rename.directories()) {
+            *happened.entry(directory).or_default() += 1;
+        }
+        for changes in happened.values_mut() {
+            *changes = match loss.of_one(random) {
+                Loss::Everything => 0,
+                Loss::Nothing => *changes,
+                _ => random.usize(..=*changes),
+            };
+        }
+        let mut names = self.names.clone();
+        for (_, rename) in &self.pending {
+            let mut has_happened = false;
+            for directory in rename.directories() {
+                let left = happened.entry(directory).or_default();
+                has_happened |= *left > 0;
+                *left = left.saturating_sub(1);
+            }
+            if has_happened {
+                rename.apply(&mut names);
+            }
+        }
+        names
+    }
+}
+
+/// The content of a file on a disk, and the writes to it since the last flush. Each pending change
+/// has the number of its event.
+#[derive(Debug, Default)]
+struct Content {
+    flushed: Vec<Sector>,
+    flushed_bytes: u64,
+    /// By sector: the contents written to it since the last flush, in order.
+    pending: BTreeMap<usize, Vec<(usize, Sector)>>,
+    /// The lengths since the last flush, in order.
+    pending_bytes: Vec<(usize, u64)>,
+}
+
+impl Content {
+    fn write(&mut self, number: usize, offset: u64, bytes: &[u8]) {
         let mut offset = offset as usize;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -261,50 +648,70 @@ impl Disk {
             let taken = rest.len().min(SECTOR_BYTES - start);
             let mut sector = self.latest(index);
             sector[start..start + taken].copy_from_slice(&rest[..taken]);
-            self.pending.entry(index).or_default().push(sector);
+            self.pending.entry(index).or_default().push((number, sector));
             offset += taken;
             rest = &rest[taken..];
         }
-        self.pending_bytes = self.pending_bytes.max(offset as u64);
+        if offset as u64 > self.bytes() {
+            self.pending_bytes.push((number, offset as u64));
+        }
     }
 
-    /// Puts all writes so far on the disk.
-    pub(crate) fn flush(&mut self) {
-        self.flush_to(0..usize::MAX);
-        self.flushed_bytes = self.pending_bytes;
+    fn set_length(&mut self, number: usize, bytes: u64) {
+        // Zeros come back if the file grows again.
+        for index in bytes as usize / SECTOR_BYTES..self.bytes().div_ceil(512) as usize {
+            let mut sector = self.latest(index);
+            let kept = (bytes as usize).saturating_sub(index * SECTOR_BYTES);
+            sector[kept.min(SECTOR_BYTES)..].fill(0);
+            self.pending.entry(index).or_default().push((number, sector));
+        }
+        self.pending_bytes.push((number, bytes));
+    }
+
+    /// Returns the present length.
+    fn bytes(&self) -> u64 {
+        self.pending_bytes.last().map_or(self.flushed_bytes, |(_, bytes)| *bytes)
+    }
+
+    /// Puts all writes before the event of this number on the disk.
+    fn flush(&mut self, begun: usize) {
+        self.flush_to(begun, 0..usize::MAX);
+        let flushed = self.pending_bytes.partition_point(|(number, _)| *number < begun);
+        if let Some((_, bytes)) = self.pending_bytes.drain(..flushed).next_back() {
+            self.flushed_bytes = bytes;
+        }
     }
 
     /// Puts the sectors of a write on the disk, and makes the file long enough for them.
-    pub(crate) fn flush_write(&mut self, offset: u64, bytes: usize) {
+    fn flush_write(&mut self, begun: usize, offset: u64, bytes: usize) {
         let (start, end) = (offset as usize, offset as usize + bytes);
-        self.flush_to(start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
+        self.flush_to(begun, start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
         self.flushed_bytes = self.flushed_bytes.max(end as u64);
     }
 
-    pub(crate) fn set_length(&mut self, bytes: u64) {
-        self.pending_bytes = bytes;
+    fn is_flushed(&self) -> bool {
+        self.pending.is_empty() && self.pending_bytes.is_empty()
     }
 
-    /// Returns whether a power cut would lose no write.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.pending.is_empty() && self.flushed_bytes == self.pending_bytes
-    }
-
-    /// Returns the file as it may be found after a power cut at this moment.
-    pub(crate) fn after_power_cut(&self, loss: Loss, random: &mut fastrand::Rng) -> Vec<u8> {
-        let shortest = self.flushed_bytes.min(self.pending_bytes);
-        let longest = self.flushed_bytes.max(self.pending_bytes);
+    /// Returns the beginning of the file as it may be found after a power cut, and its length.
+    fn after_power_cut(&self, loss: Loss, random: &mut fastrand::Rng) -> (Vec<u8>, u64) {
+        let lengths = || self.pending_bytes.iter().map(|(_, bytes)| *bytes);
+        let shortest = lengths().fold(self.flushed_bytes, u64::min);
+        let longest = lengths().fold(self.flushed_bytes, u64::max);
         let length = match loss {
             Loss::Everything => self.flushed_bytes,
-            Loss::Nothing => self.pending_bytes,
+            Loss::Nothing => self.bytes(),
             _ => match random.u8(..4) {
                 0 => shortest,
                 1 => random.u64(shortest..=longest),
                 _ => longest,
             },
         };
+        // Most of a long file may never have been written.
+        let pending = self.pending.last_key_value().map_or(0, |(index, _)| index + 1);
+        let written = self.flushed.len().max(pending) * SECTOR_BYTES;
         let mut image: Vec<u8> = self.flushed.as_flattened().to_vec();
-        image.resize(length as usize, 0);
+        image.resize(written.min(length as usize), 0);
         let mut page = (usize::MAX, false);
         for (&index, contents) in &self.pending {
             let is_there = match loss {
@@ -328,26 +735,28 @@ impl Disk {
             let start = index * SECTOR_BYTES;
             if is_there && start < image.len() {
                 let end = image.len().min(start + SECTOR_BYTES);
-                image[start..end].copy_from_slice(&contents[chosen][..end - start]);
+                image[start..end].copy_from_slice(&contents[chosen].1[..end - start]);
             }
         }
-        image
+        (image, length)
     }
 
     fn latest(&self, index: usize) -> Sector {
         let pending = self.pending.get(&index).and_then(|contents| contents.last());
-        *pending.or_else(|| self.flushed.get(index)).unwrap_or(&[0; SECTOR_BYTES])
+        let latest = pending.map(|(_, sector)| sector).or_else(|| self.flushed.get(index));
+        *latest.unwrap_or(&[0; SECTOR_BYTES])
     }
 
-    fn flush_to(&mut self, range: std::ops::Range<usize>) {
-        let mut later = self.pending.split_off(&range.start);
-        let mut after = later.split_off(&range.end);
-        for (index, contents) in later {
-            if self.flushed.len() <= index {
-                self.flushed.resize(index + 1, [0; SECTOR_BYTES]);
+    fn flush_to(&mut self, begun: usize, range: std::ops::Range<usize>) {
+        for (index, contents) in self.pending.range_mut(range) {
+            let flushed = contents.partition_point(|(number, _)| *number < begun);
+            if let Some((_, sector)) = contents.drain(..flushed).next_back() {
+                if self.flushed.len() <= *index {
+                    self.flushed.resize(index + 1, [0; SECTOR_BYTES]);
+                }
+                self.flushed[*index] = sector;
             }
-            self.flushed[index] = *contents.last().unwrap();
         }
-        self.pending.append(&mut after);
+        self.pending.retain(|_, contents| !contents.is_empty());
     }
 }

@@ -1,11 +1,12 @@
 //! Power cuts at any moment keep every acknowledged batch, and each batch whole.
 //!
-//! A store works while `disk.rs` notes all its writes and flushes. Then, for each moment of that
-//! time, the test builds files that a disk might hold if the power failed there, and opens them.
-//! They must hold exactly the state after some batch: not before the last acknowledged batch, nor
-//! after the last batch that was given to the store.
+//! A store is made, works, and is closed, while `disk.rs` notes all its changes of files and names,
+//! and all flushes. Then, for each moment of that time, the test builds directories that a disk
+//! might hold if the power failed there, and opens them. They must hold exactly the state after some
+//! batch: not before the last acknowledged batch, nor after the last batch that was given to the
+//! store.
 //!
-//! `THRONG_STORE_CUTS` is the least number of sets of files, `THRONG_STORE_SEED` the seed of them.
+//! `THRONG_STORE_CUTS` is the least number of directories, `THRONG_STORE_SEED` the seed of them.
 
 // Clippy grants this to tests by itself, but not to the functions they share.
 #![allow(clippy::unwrap_used)]
@@ -20,7 +21,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use disk::{DATA, Disk, Event, FILES, Loss, Mark};
+use disk::{DATA_FILE, Disk, Event, LOCKS, Loss, Mark, Tree};
 use throng_store::{
     Batch, Bytes, Database, DatabaseOptions, Durability, ReadError, Snapshot, Store, Str, Ticket,
 };
@@ -161,8 +162,54 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
         }
     }
     assert_eq!(databases.digest(&store.snapshot().unwrap()).unwrap(), model.digest());
+    drop((databases, store));
     let events = disk::end();
+    if durability == Durability::Durable {
+        assert_complete(&events, directory.path());
+    }
     Work { events, states }
+}
+
+/// Checks that the events lead to the files that are there: that none was missed.
+fn assert_complete(events: &[Event], directory: &Path) {
+    let mut disk = Disk::default();
+    events.iter().enumerate().for_each(|(number, event)| disk.change(number, event));
+    disk.flush_all();
+    let tree = disk.after_power_cut(Loss::Nothing, &mut fastrand::Rng::new());
+    for (path, file) in &tree {
+        let there = directory.join(path);
+        let Some((bytes, length)) = file else {
+            assert!(there.is_dir(), "{} is missing", path.display());
+            continue;
+        };
+        let content = fs::read(&there).unwrap();
+        assert_eq!(content.len() as u64, *length, "the length of {}", path.display());
+        let (written, rest) = content.split_at(bytes.len());
+        assert!(written == bytes && rest.iter().all(|byte| *byte == 0), "{}", path.display());
+    }
+    let directories = tree.iter().filter(|(_, file)| file.is_none()).map(|(path, _)| &**path);
+    for parent in directories.chain([Path::new("")]) {
+        for entry in fs::read_dir(directory.join(parent)).unwrap() {
+            let name = entry.unwrap().file_name();
+            let is_known = tree.contains_key(&parent.join(&name));
+            assert!(is_known || LOCKS.iter().any(|lock| name == *lock), "{name:?} was missed");
+        }
+    }
+}
+
+/// Makes the files in a new directory.
+fn put(tree: Tree, directory: &Path) {
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir(directory).unwrap();
+    for (path, file) in tree {
+        let path = directory.join(path);
+        let Some((bytes, length)) = file else {
+            fs::create_dir(path).unwrap();
+            continue;
+        };
+        fs::write(&path, bytes).unwrap();
+        fs::OpenOptions::new().write(true).open(path).unwrap().set_len(length).unwrap();
+    }
 }
 
 /// Opens the files that the power cut left, and returns their state or their fault.
@@ -197,45 +244,29 @@ struct Cuts {
 fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) -> Cuts {
     let mut random = fastrand::Rng::with_seed(seed);
     // The cuts are simulated, so the files may lie in memory.
-    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let directory = parent.path().join("store");
     let mut cuts = Cuts::default();
-    let mut disks: [Disk; FILES.len()] = Default::default();
-    let mut are_named = [false; FILES.len()];
+    let mut disk = Disk::default();
     let (mut given, mut acknowledged) = (0, 0);
     for (moment, event) in work.events.iter().enumerate() {
+        disk.change(moment, event);
         match event {
-            Event::Write { file, offset, bytes, .. } => disks[*file].write(*offset, bytes),
-            Event::Length(file, bytes) => disks[*file].set_length(*bytes),
-            Event::Named(file) => are_named[*file] = true,
             Event::Mark(Mark::Given(batches)) => given = *batches,
             Event::Mark(Mark::Acknowledged(batches)) => acknowledged = *batches,
-            // Writes before the flush may still be lost at this moment; it takes effect below.
-            Event::Flush(_) => {}
+            _ => {}
         }
-        // Without its name the data file would not be opened.
-        if are_named[DATA] && !matches!(event, Event::Mark(Mark::Given(_))) {
+        if !matches!(event, Event::Mark(Mark::Given(_))) {
             cuts.moments += 1;
             let mut losses = vec![Loss::Nothing];
-            if !disks.iter().all(Disk::is_flushed) {
+            if !disk.is_flushed() {
                 losses.push(Loss::Everything);
                 let others = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most];
                 losses.extend((0..per_moment).map(|_| others[random.usize(..others.len())]));
             }
             for loss in losses {
-                for ((disk, name), is_named) in disks.iter().zip(FILES).zip(are_named) {
-                    let path = directory.path().join(name);
-                    // `journal.1` is made under its own name, the other files are renamed.
-                    if is_named || name == "journal.1" {
-                        // A file loses as much as the other files, everything, or nothing.
-                        let losses = [loss, Loss::Everything, Loss::Nothing];
-                        let loss = losses[random.usize(..6).saturating_sub(3)];
-                        let image = disk.after_power_cut(loss, &mut random);
-                        fs::write(path, image).unwrap();
-                    } else {
-                        let _ = fs::remove_file(path);
-                    }
-                }
-                let found = reopen(directory.path(), cuts.files % 8 == 0);
+                put(disk.after_power_cut(loss, &mut random), &directory);
+                let found = reopen(&directory, cuts.files % 8 == 0);
                 cuts.files += 1;
                 let fitting = &work.states[acknowledged..=given];
                 if !found.as_ref().is_ok_and(|found| fitting.contains(found)) {
@@ -251,15 +282,21 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
                 }
             }
         }
-        match event {
-            Event::Flush(file) => disks[*file].flush(),
-            Event::Write { file, offset, bytes, is_flushed: true } => {
-                disks[*file].flush_write(*offset, bytes.len());
-            }
-            _ => {}
-        }
+        // Until here a power cut could lose what the event has flushed.
+        disk.flush(moment, event);
     }
     cuts
+}
+
+/// Returns the number of flushes of the data file since the first batch.
+fn data_flushes(events: &[Event]) -> usize {
+    let named = |event: &Event| match event {
+        Event::Rename(rename) => rename.node_named(DATA_FILE),
+        _ => None,
+    };
+    let data = events.iter().find_map(named).unwrap();
+    let working = events.iter().skip_while(|event| !matches!(event, Event::Mark(_)));
+    working.filter(|event| matches!(event, Event::Flush(node, _) if *node == data)).count()
 }
 
 fn number_or(variable: &str, otherwise: u64) -> u64 {
@@ -276,10 +313,12 @@ fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
     for seed in seed.. {
         let work = work(70, Durability::Durable, seed);
         let cuts = cut_everywhere(&work, 3, seed, 10);
-        let is_head = |event: &&Event| matches!(event, Event::Write { file: 1.., offset: 0, .. });
-        let heads = work.events.iter().filter(is_head).count();
-        println!("{} files at {} moments, {heads} heads, seed {seed}", cuts.files, cuts.moments);
-        assert!(heads > 10, "too few checkpoints: {heads} heads");
+        let flushes = data_flushes(&work.events);
+        println!(
+            "{} files at {} moments, {flushes} flushes, seed {seed}",
+            cuts.files, cuts.moments
+        );
+        assert!(flushes >= 10, "too few checkpoints: {flushes} flushes of the data file");
         assert!(cuts.faults.is_empty(), "seed {seed}: {:#?}", cuts.faults);
         done += cuts.files;
         if done >= files {
