@@ -120,7 +120,12 @@ impl PermissionChanges {
         for name in FILES {
             self.make_private(directory, name, &path.join(name));
         }
-        for name in subdirectories(directory) {
+        if let Some(log) = self.make_private(directory, LOG, &path.join(LOG)) {
+            for name in names(&log, FileType::RegularFile).into_iter().flatten() {
+                self.make_private(&log, &name, &path.join(LOG).join(&name));
+            }
+        }
+        for name in names(directory, FileType::Directory) {
             let name = match name {
                 Ok(name) => name,
                 Err(error) => return self.failed.push((path.to_owned(), error.into())),
@@ -174,8 +179,8 @@ impl PermissionChanges {
     }
 }
 
-/// Returns the names of the subdirectories.
-fn subdirectories(directory: &OwnedFd) -> Vec<Result<PathBuf, Errno>> {
+/// Returns the names of the entries of a kind.
+fn names(directory: &OwnedFd, wanted: FileType) -> Vec<Result<PathBuf, Errno>> {
     let entries = match Dir::read_from(directory) {
         Ok(entries) => entries,
         Err(error) => return vec![Err(error)],
@@ -184,8 +189,7 @@ fn subdirectories(directory: &OwnedFd) -> Vec<Result<PathBuf, Errno>> {
         Ok(entry) => {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             let kind = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?.st_mode;
-            let is_inside =
-                FileType::from_raw_mode(kind) == FileType::Directory && name != "." && name != "..";
+            let is_inside = FileType::from_raw_mode(kind) == wanted && name != "." && name != "..";
             is_inside.then(|| Ok(name.into()))
         }
         Err(error) => Some(Err(error)),
@@ -195,16 +199,10 @@ fn subdirectories(directory: &OwnedFd) -> Vec<Result<PathBuf, Errno>> {
 
 /// Files of a store and of a node, except for the signing key and the admin socket, which each
 /// start creates.
-const FILES: [&str; 8] = [
-    DATA_FILE,
-    "lock.mdb",
-    "LOCK",
-    "journal.0",
-    "journal.1",
-    "journal.draft",
-    "data.draft",
-    "draft",
-];
+const FILES: [&str; 4] = [DATA_FILE, "lock.mdb", "LOCK", "draft"];
+
+/// Directory of a store's log, which has files of its own.
+const LOG: &str = "log";
 
 #[cfg(test)]
 mod tests {
@@ -249,15 +247,15 @@ mod tests {
 
         let copy = data.join("copy");
         fs::create_dir(&copy).unwrap();
-        for name in ["data.mdb", "journal.0", "copy/data.mdb", "signing.key"] {
+        for name in ["data.mdb", "lock.mdb", "copy/data.mdb", "signing.key"] {
             write_with_mode(&data.join(name), 0o664);
         }
-        symlink(&linked, data.join("journal.1")).unwrap();
+        symlink(&linked, data.join("draft")).unwrap();
         data_directory(&data).unwrap();
         for directory in [&data, &copy] {
             assert_mode(directory, 0o700);
         }
-        for name in ["LOCK", "data.mdb", "journal.0", "copy/data.mdb"] {
+        for name in ["LOCK", "data.mdb", "lock.mdb", "copy/data.mdb"] {
             assert_mode(&data.join(name), 0o600);
         }
         assert_mode(&data.join("letter"), 0o644);
@@ -282,19 +280,19 @@ mod tests {
     fn a_file_of_another_user_keeps_its_mode() {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path();
-        for name in ["data.mdb", "journal.0"] {
+        for name in ["data.mdb", "lock.mdb"] {
             write_with_mode(&data.join(name), 0o644);
         }
         if !geteuid().is_root() {
             return;
         }
-        chown(data.join("journal.0"), Some(65_534), None).unwrap();
+        chown(data.join("lock.mdb"), Some(65_534), None).unwrap();
         let mut changes = PermissionChanges::default();
         changes.make_directory_private(data);
         assert_mode(&data.join("data.mdb"), 0o600);
-        assert_mode(&data.join("journal.0"), 0o644);
+        assert_mode(&data.join("lock.mdb"), 0o644);
         let failed: Vec<_> = changes.failed.iter().map(|(path, _)| path.as_path()).collect();
-        assert_eq!(failed, [data.join("journal.0")]);
+        assert_eq!(failed, [data.join("lock.mdb")]);
     }
 
     /// Under root this test is weaker, because root may read the copy regardless of its mode.

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! * A store is opened read-only, so all commands work while a node writes to it. No store is
-//!   created, except by an import. A store that was not closed cleanly is recovered first, as its next node would do.
+//!   created, except by an import. A store that was not closed cleanly is read as it is, with its log.
 //! * Results go to standard output. Progress goes to standard error, only on a terminal.
 //! * A damaged file that crashes its reader crashes a child process, and the parent reports it.
 
@@ -220,18 +220,19 @@ impl StatArgs {
                 json!({
                     "file_bytes": stat.file_bytes,
                     "used_bytes": stat.used_bytes,
-                    "journal_bytes": stat.journal_bytes,
+                    "log_bytes": stat.log_bytes,
+                    "memory_bytes": stat.memory_bytes,
                     "snapshot_lag_commits": stat.snapshot_lag_commits,
                     "databases": databases,
                 })
             ));
         }
         let mut text = format!(
-            "file  {} ({} of it ever in use), journal {}\n\
+            "file  {} ({} of it ever in use), log {}\n\
              oldest snapshot  {} commits behind\n\n",
             HumanBytes(stat.file_bytes),
             HumanBytes(stat.used_bytes),
-            HumanBytes(stat.journal_bytes),
+            HumanBytes(stat.log_bytes),
             stat.snapshot_lag_commits
         );
         let width = databases.iter().map(|database| name(database).len()).max().unwrap_or(0).max(8);
@@ -547,18 +548,7 @@ fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
         return Err(StoreError::NoStore(path.into()));
     }
     let options = throng_store::Store::options().databases_max(DATABASES_MAX);
-    let to_read = options.clone().read_only(true);
-    match to_read.open(path) {
-        Err(OpenError::Unrecovered { .. }) => {}
-        other => return other.map_err(StoreError::Open),
-    }
-    match options.open(path) {
-        Ok(recovered) => drop(recovered),
-        // A node has opened the store in the meantime.
-        Err(OpenError::InUse { .. }) => {}
-        Err(error) => return Err(StoreError::Open(error)),
-    }
-    to_read.open(path).map_err(StoreError::Open)
+    options.read_only(true).open(path).map_err(StoreError::Open)
 }
 
 /// Opens the database `name`, with the options that it was created with.

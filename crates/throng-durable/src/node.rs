@@ -140,7 +140,12 @@ impl NodeStat {
         let store = &self.store;
         text.gauge("throng_store_entries", "Keys in the store.", store.entries);
         text.gauge("throng_store_file_bytes", "Size of the data file.", store.file_bytes);
-        text.gauge("throng_store_journal_bytes", "Size of the journal.", store.journal_bytes);
+        text.gauge("throng_store_log_bytes", "Size of the log.", store.log_bytes);
+        text.gauge(
+            "throng_store_memory_bytes",
+            "Memory of the changes since the last checkpoint.",
+            store.memory_bytes,
+        );
         text.gauge("throng_store_map_bytes", "Size limit of the data file.", store.map_bytes);
         text.counter("throng_store_batches_total", "Batches made durable.", store.batches);
         text.counter(

@@ -169,7 +169,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     /// Stores entries whose encoded keys ascend, and returns their number: a bulk load, which goes straight
     /// into LMDB and fills its pages.
     ///
-    /// The entries need neither the queue nor the journal. They are stored in chunks of up to 8 MiB and
+    /// The entries need neither the queue nor the log. They are stored in chunks of up to 8 MiB and
     /// 65,536 entries, each as durable as the store when the next one begins; other writers wait for a
     /// chunk at a time. A load is not atomic: readers see each chunk just before it is durable, and after
     /// a crash the first chunks are there. A key that exists gets the new value. Where a key may have several

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::disk::lmdb;
+use crate::disk::pages::Damage;
 use crate::{Batch, CodecError, KEY_BYTES_MAX, Ticket};
 
 /// Error of opening a store.
@@ -55,23 +56,13 @@ pub enum OpenError {
         /// The requested directory.
         path: PathBuf,
     },
-    /// The data file or its journal is damaged: restore a backup.
+    /// The data file or the log is damaged, missing, or from another store: restore a backup.
     #[error("the store in {} is damaged: {reason}", path.display())]
     Corrupt {
         /// The requested directory.
         path: PathBuf,
         /// Description of the damage.
         reason: String,
-    },
-    /// The store was not closed cleanly and cannot be opened read-only. Open it once for writing to
-    /// replay its journal.
-    #[error(
-        "the store in {} was not closed cleanly; open it once for writing to replay its journal",
-        path.display()
-    )]
-    Unrecovered {
-        /// The requested directory.
-        path: PathBuf,
     },
     /// Any other error of the operating system or the engine.
     #[error("cannot open the data directory {}: {source}", path.display())]
@@ -382,6 +373,13 @@ impl ReadError {
             lmdb::Error::Panic => ReadError::Recovering,
             lmdb::Error::Corrupt(reason) => ReadError::Corrupt(reason),
             other => ReadError::Io(other.into_io()),
+        }
+    }
+
+    pub(crate) fn from_damage(damage: Damage) -> ReadError {
+        match damage {
+            Damage::Found(reason) => ReadError::Corrupt(reason),
+            damage => ReadError::Io(damage.into_io()),
         }
     }
 }

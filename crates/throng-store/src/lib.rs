@@ -1,19 +1,17 @@
 //! An ordered key-value store on disk for many concurrent writers.
 //!
-//! The engine is LMDB: a memory-mapped B+tree with any number of readers and a single writer. This
-//! crate turns that single writer into group commit: ten thousand processes that each need a small
-//! durable write cost a handful of disk flushes instead of ten thousand.
+//! LMDB, a memory-mapped B+tree with any number of readers and a single writer, holds the data as of the
+//! last checkpoint. A log holds the changes since then, and a table in memory makes them visible. The single
+//! writer becomes group commit: ten thousand processes that each need a small durable write cost a
+//! handful of disk flushes instead of ten thousand.
 //!
 //! ```text
-//!  write(Batch) ──► bounded queue ──► writer thread: drain all, sort by key, one flush of the
-//!      │                                             journal; apply, commit when asked
+//!  write(Batch) ──► bounded queue ──► writer thread: take all, one record, one flush of the log,
+//!      │                                             then into memory
 //!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ──┘
-//!  snapshot() ──► Snapshot: a frozen, zero-copy view that blocks no writer
+//!                                              memory ── checkpoint thread ──► LMDB
+//!  snapshot() ──► Snapshot: a frozen, zero-copy view of memory over LMDB
 //! ```
-//!
-//! A small write is durable once it is in the journal, before it is committed in the engine.
-//! Several groups of small writes share a commit, which follows about ten milliseconds later, or at
-//! once when a reader needs it.
 //!
 //! ```
 //! use throng_store::{Batch, Store};
@@ -44,14 +42,14 @@
 //!   unless the database was created [without](DatabaseOptions::without_checksums) checksums or
 //!   holds [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit whose outcome is unknown, the store recovers by itself.
-//! - Readers never see a write that is not durable, unless the store is volatile: changes are
-//!   flushed to a journal before they are visible. A bulk load, whose chunks are flushed just after
-//!   they are visible, is the exception. After a crash, the next opening for writing applies the
-//!   changes that the data file lacks.
+//! - Readers never see a write that is not durable, unless the store is volatile.
+//! - Readers and writers never wait for each other. Writers wait for a checkpoint if the memory for changes
+//!   is full.
 //! - Once a ticket has resolved, every later read sees its write (external consistency).
-//! - A new data file gets its name only when it is complete. After a crash, the data file is
-//!   complete together with the journal beside it. So copy both, or make a
-//!   [`backup`](Store::backup), which needs no journal.
+//! - A new data file gets its name only when it is complete. The data file is complete together with the
+//!   directory `log` beside it. So copy both, of a store that nobody writes, or make a
+//!   [`backup`](Store::backup).
+//! - Files that do not belong together are refused: another store's, older, missing, cut or damaged ones.
 //! - [`Store::check`], and opening a store with [`Options::check`], detect a damaged data file
 //!   before the engine reads it. The engine itself trusts its file.
 //!
@@ -72,11 +70,13 @@
 //!
 //! The crate depends on no processes and no async runtime: a ticket is a plain future.
 
+mod checkpoint;
 mod codec;
 mod database;
 mod disk;
 mod error;
 mod import;
+mod log;
 mod memtable;
 mod options;
 mod read;

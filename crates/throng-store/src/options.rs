@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use crate::disk::environment::RESERVED;
 use crate::disk::format::OWN_TABLES;
-use crate::disk::journal::{self, JournalConfig};
 use crate::disk::lmdb::Settings;
 use crate::{OpenError, Store};
 
@@ -21,7 +21,7 @@ pub struct Options {
     pub(crate) map_bytes: usize,
     pub(crate) databases_max: u32,
     pub(crate) durability: Durability,
-    pub(crate) checkpoint_bytes: u64,
+    pub(crate) checkpoint_bytes: usize,
     pub(crate) write_map: bool,
     pub(crate) read_ahead: bool,
     pub(crate) read_only: bool,
@@ -38,7 +38,7 @@ pub struct Options {
 #[non_exhaustive]
 pub enum Durability {
     /// The write is on the disk: it survives a power failure. A group of writes costs one flush of
-    /// the journal; the files `journal.0` and `journal.1` belong to the data file.
+    /// the log; the directory `log` belongs to the data file.
     #[default]
     Durable,
     /// The write has reached the operating system: it survives the end of this process, however it
@@ -58,7 +58,7 @@ impl Default for Options {
             map_bytes: 512 << 20,
             databases_max: 128,
             durability: Durability::Durable,
-            checkpoint_bytes: 16 << 20,
+            checkpoint_bytes: 128 << 20,
             write_map: false,
             read_ahead: true,
             read_only: false,
@@ -104,18 +104,17 @@ impl Options {
         self
     }
 
-    /// Sets the number of journal bytes after which the data file is flushed, in the background, so
-    /// that the journal can be reused. 16 MiB by default, and never more than a quarter of
-    /// [`map_bytes`](Options::map_bytes). The journal takes about twice as much, up to sixteen
-    /// times while the disk lags behind, and next to nothing once the store is closed.
+    /// Sets the bytes of memory after which the changes in memory are written to the data file, in the
+    /// background. 128 MiB by default, and never more than a quarter of [`map_bytes`](Options::map_bytes).
     ///
-    /// Between two of these checkpoints no page of the data file is reused, so the file may grow by
-    /// a few times this size: a change of a few bytes takes a page. A larger value means less work
-    /// for the disk, if the same keys change again and again, and a longer recovery when a store
-    /// that was not closed is opened. A volatile store does not flush, and restarts its journal
-    /// after each mebibyte.
+    /// While a checkpoint is in progress, writes go on in memory until they take as much again; then
+    /// writers wait for the checkpoint. So a store takes twice this memory at most, and the records of a
+    /// group of writes. The log takes about as much room on the disk, and keeps a segment for reuse. A
+    /// larger value means less work for the disk, if the same keys or neighbours change again and again,
+    /// and a longer recovery when a store that was not closed is opened: about a second for a million
+    /// changes.
     #[must_use]
-    pub fn checkpoint_bytes(mut self, bytes: u64) -> Options {
+    pub fn checkpoint_bytes(mut self, bytes: usize) -> Options {
         self.checkpoint_bytes = bytes;
         self
     }
@@ -220,30 +219,23 @@ impl Options {
         Store::open_with(path.as_ref(), self)
     }
 
-    /// Returns the configuration of the journal; `None` for a read-only store.
-    pub(crate) fn journal_config(&self) -> Option<JournalConfig> {
-        let is_durable = self.durability == Durability::Durable;
-        let asked = match self.durability {
-            Durability::Durable => self.checkpoint_bytes,
-            // A checkpoint costs next to nothing here, and a short journal stays in the CPU's
-            // caches.
-            Durability::Volatile => self.checkpoint_bytes.min(VOLATILE_CHECKPOINT_BYTES),
-        };
-        // A store with a small map has a small journal.
-        let checkpoint_bytes = asked.min(self.map_bytes_rounded() as u64 / 4);
-        (!self.read_only).then_some(JournalConfig { checkpoint_bytes, is_durable })
+    /// Returns the size of a memtable after which a checkpoint begins.
+    pub(crate) fn checkpoint_bytes_bounded(&self) -> usize {
+        self.checkpoint_bytes.min(self.map_bytes_rounded() / 4)
+    }
+
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durability == Durability::Durable
     }
 
     /// Returns the settings of the engine.
     pub(crate) fn settings(&self) -> Settings {
-        let volatile = self.durability == Durability::Volatile;
-        let pins = self.journal_config().map_or(0, |_| journal::PINS);
+        let volatile = !self.is_durable();
         Settings {
             map_bytes: self.map_bytes_rounded(),
-            readers_max: self.snapshots_max.saturating_add(pins),
+            readers_max: self.snapshots_max.saturating_add(RESERVED),
             tables_max: self.databases_max.saturating_add(OWN_TABLES),
-            // The journal is flushed instead.
-            no_sync: true,
+            no_sync: volatile,
             write_map: volatile && self.write_map,
             no_read_ahead: !self.read_ahead,
         }
@@ -255,9 +247,6 @@ impl Options {
         self.map_bytes.max(UNIT).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT)
     }
 }
-
-/// Journal bytes between two checkpoints of a volatile store, which do not flush.
-const VOLATILE_CHECKPOINT_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

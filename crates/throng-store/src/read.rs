@@ -4,9 +4,12 @@
 
 pub(crate) mod children;
 pub(crate) mod cursor;
+pub(crate) mod follower;
 pub(crate) mod merge;
 pub(crate) mod pool;
 pub(crate) mod range;
 pub(crate) mod reader;
 pub(crate) mod scan;
 pub(crate) mod snapshot;
+pub(crate) mod state;
+pub(crate) mod view;

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
+use crate::checkpoint;
 use crate::database::{DatabaseOptions, TableRef, encode_bounds};
 use crate::disk::environment::Environment;
 use crate::read::range::prefix_bounds;
@@ -36,8 +37,8 @@ struct Shared {
     environment: Arc<Environment>,
     queue: Arc<Queue>,
     counters: Arc<Counters>,
-    /// The writer thread. Taken by the thread that joins it.
-    writer: Mutex<Option<JoinHandle<()>>>,
+    /// The checkpoint thread, then the writer thread. Taken by the thread that joins them.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Statistics of a store, from [`Store::stat`].
@@ -53,8 +54,10 @@ pub struct Stat {
     /// Bytes of the data file that were ever in use. Free pages among them are reused before the
     /// file grows.
     pub used_bytes: u64,
-    /// Size of the journal, in bytes; see [`Options::checkpoint_bytes`].
-    pub journal_bytes: u64,
+    /// Size of the log, in bytes; see [`Options::checkpoint_bytes`].
+    pub log_bytes: u64,
+    /// Memory that the changes since the last checkpoint take, in bytes.
+    pub memory_bytes: u64,
     /// Maximum size of the data file, in bytes.
     pub map_bytes: u64,
     /// Number of batches made durable since the store was opened.
@@ -115,23 +118,14 @@ impl Store {
 
     pub(crate) fn open_with(path: &Path, options: &Options) -> Result<Store, OpenError> {
         let environment = Arc::new(Environment::open(path, options)?);
-        let writer_waker = environment.deferred().writer_waker().clone();
-        let queue = Arc::new(Queue::new(options, environment.id(), writer_waker));
+        let queue = Arc::new(Queue::new(options, environment.id()));
         let counters = Arc::new(Counters::default());
-        if environment.is_read_only() {
-            let writer = Mutex::new(None);
-            return Ok(Store(Arc::new(Shared { environment, queue, counters, writer })));
+        let shared = Shared { environment, queue, counters, threads: Mutex::default() };
+        if !shared.environment.is_read_only() {
+            // If a thread cannot be started, dropping `shared` ends the other.
+            shared.start().map_err(|source| OpenError::Io { path: path.into(), source })?;
         }
-        let writer = thread::Builder::new()
-            .name("throng-store".into())
-            .spawn({
-                let (environment, queue, counters) =
-                    (environment.clone(), queue.clone(), counters.clone());
-                move || writer::run(&environment, &queue, &counters)
-            })
-            .map_err(|source| OpenError::Io { path: path.into(), source })?;
-        let writer = Mutex::new(Some(writer));
-        Ok(Store(Arc::new(Shared { environment, queue, counters, writer })))
+        Ok(Store(Arc::new(shared)))
     }
 
     /// Queues a batch for the next commit. Never waits, neither for the disk nor for room in the
@@ -320,12 +314,9 @@ impl Store {
 
     /// Returns a frozen view of everything whose ticket has resolved.
     ///
-    /// Costs some tens of nanoseconds, because threads keep their snapshots for reuse. If the
-    /// latest writes are durable but not yet committed to LMDB, this waits for that commit: at most
-    /// 1,024 keys, plus a disk flush if one is in progress. If readers keep causing such waits, the
-    /// writer switches to committing every group immediately. A [`Reader`] that gets single keys
-    /// need not wait for other keys. Pages that a snapshot can see are not reused while it lives,
-    /// so a long-lived snapshot makes the file grow under writes; beyond
+    /// Costs about a hundred nanoseconds, because threads keep their snapshots for reuse, and never waits
+    /// for a write. Pages that a snapshot can see are not reused while it lives, and changes in memory
+    /// stay there, so a long-lived snapshot makes file and memory grow under writes; beyond
     /// [`Options::snapshot_age_max`] it can no longer be read.
     ///
     /// # Errors
@@ -365,7 +356,8 @@ impl Store {
             databases: environment.databases().len() as u64,
             file_bytes: environment.file_bytes()?,
             used_bytes: env.used_bytes(),
-            journal_bytes: environment.journal_bytes()?,
+            log_bytes: environment.log_bytes()?,
+            memory_bytes: environment.memory_bytes(),
             map_bytes: env.map_bytes(),
             snapshots: u64::from(environment.readers(&env)),
             snapshot_lag_commits: environment.snapshot_lag(&env)?,
@@ -441,7 +433,7 @@ impl Store {
     /// created and must not hold a store yet. The copy is compact, and opens as a store. Its files
     /// and the directories created for it have the modes 0600 and 0700.
     ///
-    /// Runs at the speed of the disk. Writers are not blocked, but the file grows under them as
+    /// Runs at the speed of the disk. Writers are not blocked, but the file and the log grow under them as
     /// under a [`snapshot`](Store::snapshot) held for as long.
     ///
     /// # Errors
@@ -476,20 +468,34 @@ impl Store {
 const UPDATE_BYTES: usize = 256;
 
 impl Shared {
+    /// Starts the threads of a store that writes.
+    fn start(&self) -> io::Result<()> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = |name: &str| thread::Builder::new().name(name.into());
+        let environment = self.environment.clone();
+        threads.push(named("throng-checkpoint").spawn(move || checkpoint::run(&environment))?);
+        let (environment, queue) = (self.environment.clone(), self.queue.clone());
+        let counters = self.counters.clone();
+        let write = move || writer::run(&environment, &queue, &counters);
+        threads.push(named("throng-store").spawn(write)?);
+        Ok(())
+    }
+
     fn close(&self) {
         self.queue.close();
         // Held while joining, so that a second `close` also returns only when everything is
         // written.
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // A waker may drop the last store on the writer thread itself, which cannot join itself and
         // ends after this call.
-        if writer.as_ref().is_some_and(|writer| writer.thread().id() == thread::current().id()) {
-            return;
+        let own = thread::current().id();
+        // The writer may wait for a checkpoint, so it ends first. If a thread died of a panic, its
+        // tickets have resolved as unknown.
+        while let Some(last) = threads.pop_if(|last| last.thread().id() != own) {
+            let _ = last.join();
+            self.environment.checkpoints().end();
         }
-        if let Some(writer) = writer.take() {
-            // If the thread died of a panic, its tickets have resolved as unknown.
-            let _ = writer.join();
-        }
+        self.environment.checkpoints().end();
     }
 }
 
@@ -535,6 +541,8 @@ mod tests {
         assert!(store.is_writable());
 
         leave_a_commit_half_done(&store);
+        let refused = store.database::<crate::Str, crate::Str>("new");
+        assert_eq!(refused.unwrap_err(), DatabaseError::Recovering);
         let batch = Batch::new().put("late", "value");
         let refused = store.write(batch.clone()).wait();
         assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
@@ -569,6 +577,7 @@ mod tests {
         let store = Store::open(directory.path()).unwrap();
         let held = store.snapshot().unwrap();
         leave_a_commit_half_done(&store);
+        assert!(store.database::<crate::Str, crate::Str>("new").is_err());
         assert!(store.write(Batch::new().put("key", "value")).wait().is_err());
         store.close();
         let refused = store.write(Batch::new().put("key", "value")).wait();

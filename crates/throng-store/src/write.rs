@@ -1,14 +1,14 @@
 //! The path of a write: from the caller's thread to the writer thread, and in a group to the disk.
 //!
 //! ```text
-//! Batch, Update ─► queue ─► writer ─► planner ─► journal and LMDB (see `disk`)
-//!      ▲                      │ group_delay, deferred, backoff
+//! Batch, Update ─► queue ─► writer ─► planner ─► commit ─► log, memtable
+//!      ▲                      │ group_delay, backoff
 //!      └─────── Ticket ◄──────┘
 //! ```
 
 pub(crate) mod backoff;
 pub(crate) mod batch;
-pub(crate) mod deferred;
+pub(crate) mod commit;
 pub(crate) mod foreign;
 pub(crate) mod group_delay;
 pub(crate) mod load;

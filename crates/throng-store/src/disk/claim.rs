@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::OpenError;
-use crate::disk::pins::Pins;
 use crate::disk::private;
 
 /// Name of the lock file within the data directory.
@@ -42,8 +41,7 @@ impl Claim {
     pub(crate) fn to_write(directory: &Path) -> Result<Claim, OpenError> {
         let refused = |source| OpenError::from_io(source, directory);
         let mut claim = Claim::to_read(directory)?;
-        // Nothing depends on the content of the file (see `pins.rs`), so a leftover file serves as
-        // well.
+        // The file has no content, so a leftover file serves as well.
         let file = private::open_file(&claim.path.join(FILE_NAME)).map_err(refused)?;
         match file.try_lock() {
             Ok(()) => claim.file = Some(file),
@@ -84,8 +82,7 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Whether a store has claimed the directory for writing and has recovered it. The caller holds
-    /// the shared lock of the journal's first file.
+    /// Whether a store has claimed the directory for writing.
     pub(crate) fn is_written(directory: &Path) -> io::Result<bool> {
         let file = match File::open(directory.join(FILE_NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -102,12 +99,6 @@ impl Claim {
     pub(crate) fn share(&mut self) {
         // If this fails, closing the file must suffice.
         let _ = self.alone.take().map(|file| file.unlock());
-    }
-
-    /// Returns the part of the lock file in which a writer publishes its pins; a reader publishes
-    /// nothing.
-    pub(crate) fn pins(&self) -> Pins {
-        Pins::new(self.file.as_ref().and_then(|file| file.try_clone().ok()))
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -1,76 +1,89 @@
-//! [`Environment`]: the open engine and the claim on its directory. It also reopens the engine.
+//! [`Environment`]: the open files of a store, and the claim on their directory.
 //!
 //! A data directory holds:
 //!
 //! | file       | content                                                        |
 //! |------------|----------------------------------------------------------------|
-//! | `LOCK`     | locked while a store writes there (`claim.rs`, `pins.rs`)      |
-//! | `data.mdb` | LMDB: the tables in `format.rs`                                |
-//! | `journal.0`, `journal.1` | changes that `data.mdb` may lack after a crash (see `journal.rs`) |
+//! | `LOCK`     | locked while a store writes there (`claim.rs`)                 |
+//! | `data.mdb` | LMDB: the tables in `format.rs`, as of the last checkpoint     |
+//! | `log/`     | changes since the last checkpoint (see `log.rs`)               |
 //! | `lock.mdb` | LMDB's table of readers                                        |
-//! | `draft`    | a directory in which `data.mdb` is created, before it has its name |
-//! | `data.draft` | a copy that is not complete yet                               |
+//! | `draft/`   | a new store before it is complete (`draft.rs`)                 |
 //!
 //! The map is as large as the file may ever become: addresses are cheap, and a map of fixed size
 //! need not wait for its readers before it grows. So the file grows by itself up to the quota. If
 //! that much address space is not available, the map is the largest half, quarter, and so on, that
 //! is.
 //!
-//! When a commit fails half-way, the engine refuses everything until it is reopened. Reopening must
+//! When a commit of LMDB fails half-way, LMDB refuses everything until it is reopened. Reopening must
 //! wait until nothing reads from the old map: snapshots hold the engine by `Arc`, the pool releases
-//! its transactions, and the engine signals when it is closed. See [`reopen`].
+//! its transactions, and the engine signals when it is closed. See [`reopen`]. The log and the
+//! memtables have everything since the last checkpoint meanwhile.
+//!
+//! Lock order: the log, then `writing`, then the memtables of the view; `named` comes last.
 //!
 //! [`reopen`]: Environment::reopen
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
+use crate::checkpoint::{self, Checkpoints};
 use crate::database::{Kind, TableRef};
-use crate::disk::apply::apply;
 use crate::disk::claim::Claim;
-use crate::disk::commit::Commit;
-use crate::disk::format;
-use crate::disk::journal::{self, Journal, JournalConfig, Log, Recovery};
-use crate::disk::lmdb::{self, Closed, Env, ReadTxn, Settings, Table};
+use crate::disk::draft;
+use crate::disk::format::{self, Databases};
+use crate::disk::lmdb::{self, Closed, Env, IdleTxn, ReadTxn, Settings, Table};
 use crate::disk::pages::{self, Damage};
-use crate::disk::pins::Pins;
 use crate::disk::private;
-use crate::memtable::Run;
+use crate::log::{self, Access, Archive, Location, Log, Point, Replay, ReplayError};
+use crate::memtable::change::Change;
+use crate::memtable::{Layers, Memtable};
+use crate::read::follower::Follower;
 use crate::read::pool::{Pool, Pooled};
-use crate::write::deferred::Deferred;
+use crate::read::view::View;
+use crate::write::commit::room_for;
 use crate::{CheckReport, DatabaseError, LoadFailure, OpenError, Options, ReadError};
 
 /// Name that the engine gives to its data file.
 pub(crate) const DATA_FILE: &str = "data.mdb";
+/// Name of the directory of the log.
+pub(crate) const LOG: &str = "log";
 
-/// An open environment. The fields are dropped in order: the engine is closed before the claim
+/// The open files of a store. The fields are dropped in order: the engine is closed before the claim
 /// ends.
-///
-/// Lock order of a commit: the journal, then the engine, then `named`.
 #[derive(Debug)]
 pub(crate) struct Environment {
     pool: Pool,
-    /// The journal; `None` in a read-only store, and while the engine is reopened.
-    journal: Mutex<Option<Journal>>,
-    /// Configuration of the journal; `None` if the store is read-only.
-    journal_config: Option<JournalConfig>,
-    deferred: Deferred,
-    /// Shared lock of a read-only store, by which a process that recovers knows that the store is
-    /// read.
-    _reads: Option<File>,
+    /// Transaction of the writer, which never lacks a reader slot; `None` while it is in use.
+    reserved: Mutex<Option<IdleTxn>>,
+    view: View,
     /// The open engine; `None` while it is reopened.
     current: RwLock<Option<Arc<Env>>>,
     /// Signals when the engine of `current` is closed. Only `reopen` uses it.
     closed: Mutex<Closed>,
+    /// Whether the engine refuses everything until it is reopened.
+    is_engine_broken: AtomicBool,
+    /// The log of a store that writes, or the view of a store that reads.
+    role: Role,
+    /// Held while LMDB is written.
+    writing: Mutex<()>,
+    checkpoints: Checkpoints,
+    /// Number of the table of the format.
+    format: Table,
+    /// Random id of the files.
+    store: u64,
     entries: TableRef,
     named: Mutex<BTreeMap<String, TableRef>>,
     settings: Settings,
+    checkpoint_bytes: usize,
+    /// Bytes and changes in memory for which there was room in LMDB.
+    room: [AtomicUsize; 2],
     /// Id by which the handles of databases know their store.
     id: u64,
     verify_reads: bool,
@@ -83,15 +96,25 @@ pub(crate) struct Environment {
     claim: Claim,
 }
 
+#[derive(Debug)]
+enum Role {
+    Writes { log: Mutex<Log>, archive: Arc<Archive> },
+    Reads(Mutex<Follower>),
+}
+
+/// The engine and the log of a store that was opened.
+struct Opened {
+    env: Arc<Env>,
+    closed: Closed,
+    databases: Databases,
+}
+
 impl Environment {
     /// Opens the environment in `directory`, and creates both if they do not exist.
     pub(crate) fn open(directory: &Path, options: &Options) -> Result<Environment, OpenError> {
         let refused = |source| OpenError::Io { path: directory.into(), source };
-        if options.read_only {
-            // The engine would create its table of readers before it found that there is no data.
-            fs::metadata(directory.join(DATA_FILE)).map_err(refused)?;
-        }
-        let (mut claim, mut recovery) = enter(directory, options)?;
+        let damaged = |damage: Damage| damage.into_open_error(directory);
+        let mut claim = enter(directory, options)?;
         let data_file = claim.path().join(DATA_FILE);
         match fs::metadata(&data_file) {
             Ok(metadata) if metadata.len() == 0 => {
@@ -102,54 +125,62 @@ impl Environment {
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound && !options.read_only => {
-                make_data_file(&claim, directory, options)?;
+                draft::make_store(&claim, directory, options)?;
             }
-            // The engine reports the same error.
-            Err(_) => {}
-        }
-        let damaged = |damage: Damage| damage.into_open_error(directory);
-        let mut reads = None;
-        if options.read_only {
-            reads = recovery
-                .take()
-                .map(|recovery| read_beside(recovery, &data_file, directory))
-                .transpose()?;
-        } else if let Some(recovery) = &mut recovery {
-            recovery.inspect(&data_file).map_err(damaged)?;
-            recovery.put_back(&data_file).map_err(refused)?;
+            Err(error) => return Err(refused(error)),
         }
         if options.check {
-            pages::check(&data_file, None).map_err(damaged)?;
+            pages::check(&data_file).map_err(damaged)?;
             claim.share();
         }
         let settings = options.settings();
-        let (env, closed) = Env::open(&claim, &settings)
-            .map_err(|error| OpenError::from_engine(error, directory))?;
-        // The slots of killed readers would pin old pages for ever. An environment on a read-only
-        // file system has no slots.
-        if !options.read_only {
-            env.clear_stale_readers().map_err(|error| OpenError::from_engine(error, directory))?;
+        let Opened { env, closed, databases } = open_engine(&claim, &settings, directory)?;
+        let location = Location {
+            directory: claim.path().join(LOG),
+            store: databases.store,
+            is_durable: options.is_durable(),
+        };
+        let tables = tables_of(&settings);
+        let checkpoint_bytes = options.checkpoint_bytes_bounded();
+        let (role, view);
+        if options.read_only {
+            let is_written = Claim::is_written(claim.path()).map_err(refused)?;
+            let mut follower =
+                Follower::new(location, databases.format, is_written, tables, checkpoint_bytes);
+            let begin = || env.begin_read().map_err(ReadError::from_engine);
+            follower.begin(begin).map_err(|error| match error {
+                ReadError::Corrupt(reason) => OpenError::Corrupt { path: directory.into(), reason },
+                ReadError::Io(source) => OpenError::Io { path: directory.into(), source },
+                other => refused(io::Error::other(other)),
+            })?;
+            role = Role::Reads(Mutex::new(follower));
+            view = View::new(Memtable::new(tables, 0), 0);
+        } else {
+            let (log, memtable) =
+                recover(&env, databases.format, &location, tables, checkpoint_bytes)
+                    .map_err(damaged)?;
+            view = View::new(memtable, log.point().position);
+            role = Role::Writes { archive: log.archive(), log: Mutex::new(log) };
         }
-        let databases = format::open_databases(&env, directory, options.read_only)?;
-        let mut journal = None;
-        let journal_config = options.journal_config();
-        if let Some(journal_config) = journal_config {
-            let table = |name: &str| databases.table(name);
-            let begun = journal_of(&env, &claim, recovery, journal_config, table);
-            journal = Some(begun.map_err(damaged)?);
-            sync_names(claim.path()).map_err(refused)?;
-        }
+        let reserved =
+            env.begin_read().map_err(|error| OpenError::from_engine(error, directory))?;
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let environment = Environment {
             pool: Pool::default(),
-            journal: Mutex::new(journal),
-            journal_config,
-            deferred: Deferred::new(Arc::default()),
-            _reads: reads,
+            reserved: Mutex::new(Some(reserved.reset())),
+            view,
             closed: Mutex::new(closed),
+            is_engine_broken: AtomicBool::new(false),
+            role,
+            writing: Mutex::new(()),
+            checkpoints: Checkpoints::default(),
+            format: databases.format,
+            store: databases.store,
             entries: databases.entries,
             named: Mutex::new(databases.named),
             settings,
+            checkpoint_bytes,
+            room: [AtomicUsize::new(0), AtomicUsize::new(0)],
             // Relaxed: the id only has to be unique.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             verify_reads: options.verify_reads,
@@ -165,19 +196,19 @@ impl Environment {
         Ok(environment)
     }
 
-    /// Checks the data file in `directory` without opening it.
+    /// Checks the files in `directory` without opening the store.
     pub(crate) fn check(directory: &Path) -> Result<CheckReport, OpenError> {
         let damaged = |damage: Damage| damage.into_open_error(directory);
         let options = Options { read_only: true, check: true, ..Options::default() };
-        let (claim, mut recovery) = enter(directory, &options)?;
-        let data_file = claim.path().join(DATA_FILE);
-        if let Some(recovery) = &mut recovery {
-            recovery.inspect(&data_file).map_err(damaged)?;
-        }
-        // The state that recovery would restore is checked. The claim alone keeps writers out; they
-        // get an error instead of waiting for the journal's lock.
-        let metas = recovery.and_then(Recovery::into_metas);
-        pages::check(&data_file, metas.as_ref()).map_err(damaged)
+        let claim = enter(directory, &options)?;
+        let checked = pages::check(&claim.path().join(DATA_FILE)).map_err(damaged)?;
+        let (report, store, applied) = checked;
+        let location = Location { directory: claim.path().join(LOG), store, is_durable: false };
+        let mut replay = Replay::open(&location, applied, Access::ReadAll).map_err(damaged)?;
+        while let Some(_record) =
+            replay.next(applied.position).map_err(|error| damaged(error.into_damage()))?
+        {}
+        Ok(report)
     }
 
     pub(crate) fn entries(&self) -> TableRef {
@@ -189,16 +220,42 @@ impl Environment {
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
-        self.claim.is_read_only()
+        matches!(self.role, Role::Reads(_))
     }
 
     pub(crate) fn verify_reads(&self) -> bool {
         self.verify_reads
     }
 
-    /// Groups that are acknowledged, but not yet visible to readers.
-    pub(crate) fn deferred(&self) -> &Deferred {
-        &self.deferred
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub(crate) fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
+    }
+
+    pub(crate) fn checkpoint_bytes(&self) -> usize {
+        self.checkpoint_bytes
+    }
+
+    /// Returns a number above all numbers of tables.
+    pub(crate) fn tables_max(&self) -> usize {
+        tables_of(&self.settings)
+    }
+
+    /// Whether the engine refuses everything until it is reopened.
+    pub(crate) fn is_engine_broken(&self) -> bool {
+        // Acquire: pairs with the store in `reopen`.
+        self.is_engine_broken.load(Ordering::Acquire)
+    }
+
+    /// Locks the log; `None` if the store is read-only.
+    pub(crate) fn log(&self) -> Option<MutexGuard<'_, Log>> {
+        match &self.role {
+            Role::Writes { log, .. } => Some(log.lock().unwrap_or_else(PoisonError::into_inner)),
+            Role::Reads(_) => None,
+        }
     }
 
     /// Returns the engine, unless it is being reopened.
@@ -206,27 +263,45 @@ impl Environment {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins a read transaction that sees everything committed so far.
+    /// Begins to read everything that is visible at this moment.
     ///
     /// The caller keeps `self` alive as well, for the claim.
-    pub(crate) fn begin_read(&self) -> Result<ReadTxn, ReadError> {
+    pub(crate) fn begin(&self) -> Result<(ReadTxn, Layers), ReadError> {
+        match &self.role {
+            Role::Writes { .. } => self.view.begin(|| self.begin_read()),
+            Role::Reads(follower) => {
+                let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
+                follower.begin(|| self.begin_read())
+            }
+        }
+    }
+
+    /// Begins to read on behalf of the writer, for which a slot is reserved.
+    pub(crate) fn begin_reserved(&self) -> Result<(ReadTxn, Layers), ReadError> {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        self.view.begin(|| match reserved.take() {
+            Some(idle) if !idle.env().is_retired() => idle.renew().map_err(ReadError::from_engine),
+            _ => self.begin_new(),
+        })
+    }
+
+    /// Ends a read that began with [`begin_reserved`](Environment::begin_reserved).
+    pub(crate) fn end_reserved(&self, txn: ReadTxn) {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        *reserved = (!txn.env().is_retired()).then(|| txn.reset());
+    }
+
+    fn begin_read(&self) -> Result<ReadTxn, ReadError> {
         match self.pool.take() {
             Some(Pooled::Fresh(txn)) => Ok(txn),
-            Some(Pooled::Idle(idle)) => self.renew(idle),
-            None => self.begin_anew(),
+            Some(Pooled::Idle(idle)) if !idle.env().is_retired() => {
+                idle.renew().map_err(ReadError::from_engine)
+            }
+            Some(Pooled::Idle(_)) | None => self.begin_new(),
         }
     }
 
-    /// Renews a transaction, so that it sees everything committed so far.
-    pub(crate) fn renew(&self, idle: lmdb::IdleTxn) -> Result<ReadTxn, ReadError> {
-        if idle.env().is_retired() {
-            drop(idle);
-            return self.begin_anew();
-        }
-        idle.renew().map_err(ReadError::from_engine)
-    }
-
-    fn begin_anew(&self) -> Result<ReadTxn, ReadError> {
+    fn begin_new(&self) -> Result<ReadTxn, ReadError> {
         let env = self.env().ok_or(ReadError::Recovering)?;
         match env.begin_read() {
             Err(lmdb::Error::ReadersFull) => {}
@@ -240,11 +315,14 @@ impl Environment {
         env.begin_read().map_err(ReadError::from_engine)
     }
 
-    /// Whether a transaction sees everything committed so far.
-    pub(crate) fn is_fresh(&self, txn: &ReadTxn) -> bool {
-        let committed =
-            if self.is_read_only() { txn.env().last_txn() } else { self.pool.committed() };
-        txn.id() == committed && !txn.env().is_retired()
+    /// Whether a snapshot with this transaction, which shows the changes up to a position, shows
+    /// everything.
+    pub(crate) fn is_fresh(&self, txn: &ReadTxn, upto: u64) -> bool {
+        // A process that reads would have to look at the log, as a new snapshot does.
+        !self.is_read_only()
+            && upto == self.view.position()
+            && txn.id() == self.pool.committed()
+            && !txn.env().is_retired()
     }
 
     /// Keeps a transaction for the next reader.
@@ -254,9 +332,20 @@ impl Environment {
         self.pool.give(txn, !self.is_read_only());
     }
 
-    /// Records a commit: updates the pool, and frees the slots of dead readers from time to time.
-    pub(crate) fn committed(&self, env: &Env) {
-        let now = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    /// Makes the changes up to a position visible.
+    pub(crate) fn publish(&self, position: u64) {
+        self.view.publish(position);
+        // Relaxed: a snapshot that expires a moment later does no harm.
+        self.last_commit.store(self.now(), Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Records a commit of LMDB: updates the pool, and frees the slots of dead readers from time to time.
+    fn committed(&self, env: &Env) {
+        let now = self.now();
         // Relaxed: a snapshot that expires a moment later does no harm.
         self.last_commit.store(now, Ordering::Relaxed);
         self.pool.sweep(env.last_txn());
@@ -283,23 +372,17 @@ impl Environment {
     }
 
     /// Decides expiry where the last commit may be another process's, whose time is not known: an
-    /// old snapshot that does not show the last commit has expired.
+    /// old snapshot that does not show the last commit of LMDB has expired.
     #[cold]
     fn is_outdated(&self, txn: &ReadTxn, expiry: u64) -> bool {
         !self.is_read_only()
             || (txn.id() != txn.env().last_txn() && self.began.elapsed().as_nanos() > expiry.into())
     }
 
-    /// Returns the number of commits since the oldest snapshot, here and in other processes.
+    /// Returns the number of LMDB's commits since the oldest snapshot, here and in other processes.
     pub(crate) fn snapshot_lag(&self, env: &Env) -> Result<u64, ReadError> {
-        let last = env.last_txn();
-        let mut pins = Pins::read(self.claim.path()).to_vec();
-        let readers = env.reader_txns().map_err(ReadError::from_engine)?;
-        let snapshots = readers.into_iter().filter(|reader| {
-            let pin = pins.iter().position(|pin| pin == reader);
-            pin.map(|at| pins.swap_remove(at)).is_none()
-        });
-        Ok(snapshots.min().map_or(0, |oldest| last.saturating_sub(oldest)))
+        let oldest = env.reader_txns().map_err(ReadError::from_engine)?.into_iter().min();
+        Ok(oldest.map_or(0, |oldest| env.last_txn().saturating_sub(oldest)))
     }
 
     /// Opens a named database, and creates it if it does not exist; creation waits for a commit.
@@ -320,98 +403,136 @@ impl Environment {
         if let Some(table_ref) = known() {
             return fits(table_ref);
         }
-        // The writer keeps the lock as long as groups are deferred.
-        let _suspension = self.deferred.suspend();
-        self.deferred.wait().map_err(|_| DatabaseError::Recovering)?;
-        let mut journal = self.journal();
+        let _writing = self.writing();
         // Another thread may have created it while this thread waited for the lock.
         if let Some(table_ref) = known() {
             return fits(table_ref);
         }
         let env = self.env().ok_or(DatabaseError::Recovering)?;
-        if journal.is_none() && !self.is_read_only() {
-            return Err(DatabaseError::Recovering);
-        }
         let make = make && !self.is_read_only();
         let missing = || DatabaseError::Missing { name: name.into() };
-        let table_ref = format::open_database(&env, name, kind, make)
-            .map_err(DatabaseError::from_engine)?
-            .ok_or_else(missing)?;
-        // Records name tables, so each table is on the disk before the first record that may name
-        // it.
-        if let Some(journal) = &mut *journal {
-            let failed = |error: io::Error| DatabaseError::Failed(error.to_string());
-            journal.checkpoint(&env).map_err(failed)?;
-            self.committed(&env);
-        }
+        let opened = format::open_database(&env, name, kind, make);
+        let table_ref = self.examined(&env, opened).map_err(DatabaseError::from_engine)?;
+        let table_ref = table_ref.ok_or_else(missing)?;
+        self.committed(&env);
         self.named().insert(name.into(), table_ref);
         Ok(table_ref)
     }
 
-    /// Stores a run of changes beside the writer, as durably as the store is.
-    pub(crate) fn load(&self, run: &Run) -> Result<(), LoadFailure> {
-        if self.is_read_only() {
-            return Err(LoadFailure::ReadOnly);
-        }
-        // The writer keeps the lock as long as groups are deferred.
-        let _suspension = self.deferred.suspend();
-        self.deferred.wait().map_err(|_| LoadFailure::Recovering)?;
-        let mut journal = self.journal();
-        let (Some(journal), Some(env)) = (&mut *journal, self.env()) else {
-            return Err(LoadFailure::Recovering);
-        };
-        let mut txn = env.begin_write().map_err(LoadFailure::from_engine)?;
-        let stored = apply(run, &mut txn).and_then(|()| txn.commit());
-        stored.map_err(LoadFailure::from_engine)?;
-        // The changes have no record.
-        journal.checkpoint(&env).map_err(LoadFailure::from_io)?;
+    /// Stores changes of a table beside the writer, as durably as the store is. The changes come in the
+    /// order of their sort keys.
+    pub(crate) fn load(&self, table: Table, mut changes: &[u8]) -> Result<(), LoadFailure> {
+        let log = self.log().ok_or(LoadFailure::ReadOnly)?;
+        // A change in memory would lie over the loaded entries.
+        self.drain(&log).map_err(LoadFailure::from_engine)?;
+        let _writing = self.writing();
+        let env = self.env().ok_or(LoadFailure::Recovering)?;
+        let stored = env.begin_write().and_then(|mut txn| {
+            let next = || Change::take(&mut changes);
+            checkpoint::apply(&mut txn, table, next, (usize::MAX, usize::MAX))?;
+            txn.commit()
+        });
+        self.examined(&env, stored).map_err(LoadFailure::from_engine)?;
         self.committed(&env);
         Ok(())
     }
 
-    /// Begins a commit, which excludes all others.
-    pub(crate) fn commit<'e>(&'e self, env: &'e Arc<Env>) -> Result<Commit<'e>, lmdb::Error> {
-        let mut journal = self.journal();
-        let txn = env.begin_write()?;
-        let log = journal.as_mut().map_or_else(Log::default, Journal::take_log);
-        let (last, reader_gate) = (None, None);
-        Ok(Commit { environment: self, env, txn, log, last, reader_gate, journal })
+    /// Freezes the active memtable for the next checkpoint. There is no frozen memtable.
+    pub(crate) fn freeze(&self, log: &Log) {
+        let expected = self.view.memtables()[0].changes();
+        self.view.freeze(Memtable::new(self.tables_max(), expected), log.point());
+        self.checkpoints.ask();
     }
 
-    /// Whether acknowledged writes are on the disk.
-    pub(crate) fn is_durable(&self) -> bool {
-        self.journal_config.is_some_and(|journal_config| journal_config.is_durable)
-    }
-
-    /// Flushes everything committed to the disk, also in a volatile store.
-    pub(crate) fn sync(&self, env: &Arc<Env>) -> io::Result<()> {
-        match &mut *self.journal() {
-            Some(journal) => journal.sync(env),
-            None => Err(io::Error::other(ReadError::Recovering.to_string())),
+    /// Freezes the active memtable if it has changes and no commit is in progress.
+    pub(crate) fn freeze_if_free(&self) {
+        let Role::Writes { log, .. } = &self.role else { return };
+        let log = match log.try_lock() {
+            Ok(log) => log,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if self.view.memtables()[0].changes() > 0 && self.view.frozen().is_none() {
+            self.freeze(&log);
         }
     }
 
-    /// Releases the pages pinned by the last checkpoint. Returns whether there were any.
-    pub(crate) fn free_pages(&self, env: &Arc<Env>) -> bool {
-        self.journal().as_mut().is_some_and(|journal| journal.free_pages(env))
+    /// Writes the frozen memtable to LMDB, if there is one.
+    pub(crate) fn checkpoint(&self) -> Result<(), lmdb::Error> {
+        let _writing = self.writing();
+        let env = self.env().ok_or(lmdb::Error::Panic)?;
+        self.write_frozen(&env)
+    }
+
+    /// Writes everything in memory to LMDB. The caller holds the log.
+    pub(crate) fn drain(&self, log: &Log) -> Result<(), lmdb::Error> {
+        let _writing = self.writing();
+        let env = self.env().ok_or(lmdb::Error::Panic)?;
+        self.write_frozen(&env)?;
+        if self.view.memtables()[0].changes() > 0 {
+            self.freeze(log);
+            self.write_frozen(&env)?;
+        }
+        Ok(())
+    }
+
+    fn write_frozen(&self, env: &Env) -> Result<(), lmdb::Error> {
+        let Some((memtable, at)) = self.view.frozen() else { return Ok(()) };
+        let written = checkpoint::write(env, self.format, memtable, at, true);
+        // Asked again, because the room has changed. Relaxed: the writer may use the old answer once more.
+        self.room.iter().for_each(|room| room.store(0, Ordering::Relaxed));
+        self.examined(env, written)?;
+        self.committed(env);
+        self.view.drop_frozen();
+        if let Role::Writes { archive, .. } = &self.role {
+            archive.release(at.position);
+        }
+        Ok(())
+    }
+
+    /// Writes a memtable to LMDB in a single transaction.
+    pub(crate) fn write_at_once(&self, memtable: Memtable, at: Point) -> Result<(), lmdb::Error> {
+        let _writing = self.writing();
+        let env = self.env().ok_or(lmdb::Error::Panic)?;
+        let written = checkpoint::write(&env, self.format, Arc::new(memtable), at, false);
+        self.examined(&env, written)?;
+        self.committed(&env);
+        Ok(())
+    }
+
+    /// Makes the checkpoint thread reopen the engine after an error that calls for it.
+    fn examined<T>(&self, env: &Env, result: Result<T, lmdb::Error>) -> Result<T, lmdb::Error> {
+        if result.is_err() && matches!(env.begin_write(), Err(lmdb::Error::Panic)) {
+            self.is_engine_broken.store(true, Ordering::Release);
+            self.checkpoints.ask();
+        }
+        result
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Flushes everything to the disk, also in a volatile store. The caller holds the log.
+    pub(crate) fn sync(&self, log: &mut Log) -> io::Result<()> {
+        if self.settings.no_sync {
+            self.drain(log).map_err(lmdb::Error::into_io)?;
+            let env = self.env().ok_or_else(|| lmdb::Error::Panic.into_io())?;
+            env.sync().map_err(lmdb::Error::into_io)?;
+        }
+        log.sync()
     }
 
     /// Returns the number of reader slots taken by snapshots, here and in other processes.
     pub(crate) fn readers(&self, env: &Env) -> u32 {
-        env.readers().saturating_sub(self.journal_config.map_or(0, |_| journal::PINS))
+        env.readers().saturating_sub(RESERVED)
     }
 
-    /// Makes the data file complete by itself, after the last commit. If that fails, the file is
-    /// complete together with the journal.
-    pub(crate) fn close_journal(&self) {
-        // The journal stays, and keeps its reader slots, which are not for snapshots.
-        if let (Some(journal), Some(env)) = (&mut *self.journal(), self.env()) {
-            let _ = journal.close(&env);
+    /// Writes everything in memory to LMDB at the end of a store. If that fails, the log has it.
+    pub(crate) fn close(&self) {
+        if let Some(log) = self.log() {
+            let _ = self.drain(&log);
         }
-    }
-
-    fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the named databases, in order.
@@ -419,51 +540,37 @@ impl Environment {
         self.named().iter().map(|(name, table_ref)| (name.clone(), *table_ref)).collect()
     }
 
-    /// Returns the name of the table in the engine.
-    pub(super) fn stored_name(&self, table: Table) -> Option<String> {
-        if table == self.entries.table {
-            return Some(format::ENTRIES.into());
-        }
-        let named = self.named();
-        let (name, table_ref) = named.iter().find(|(_, table_ref)| table_ref.table == table)?;
-        Some(format::stored_name(name, table_ref.kind))
-    }
-
     fn named(&self) -> MutexGuard<'_, BTreeMap<String, TableRef>> {
         self.named.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the engine refuses everything, including reads, until it is reopened.
-    pub(crate) fn needs_recovery(env: &Env) -> bool {
-        matches!(env.begin_write(), Err(lmdb::Error::Panic))
-    }
-
     /// Closes the engine and reopens it once the last snapshot is dropped; meanwhile nothing can be
-    /// read. Polls `go_on`, and returns `false` if that is false.
-    pub(crate) fn reopen(&self, go_on: impl Fn() -> bool) -> bool {
-        // The journal holds the engine.
-        drop(self.journal().take());
+    /// read. Polls `go_on`, and gives up if that is false.
+    pub(crate) fn reopen(&self, go_on: impl Fn() -> bool) {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(env) = self.set_current(None) {
             env.retire();
             self.pool.clear();
+            drop(self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take());
             drop(env);
         }
         loop {
             match closed.recv_timeout(REOPEN_INTERVAL) {
                 Err(RecvTimeoutError::Disconnected) => {}
                 Err(RecvTimeoutError::Timeout) if go_on() => continue,
-                Err(RecvTimeoutError::Timeout) => return false,
+                Err(RecvTimeoutError::Timeout) => return,
                 Ok(never) => match never {},
             }
             if let Some((env, new_closed)) = self.open_again() {
                 *closed = new_closed;
                 self.pool.sweep(env.last_txn());
                 self.set_current(Some(env));
-                return true;
+                // Release: a thread that sees the engine whole also finds it in `current`.
+                self.is_engine_broken.store(false, Ordering::Release);
+                return;
             }
             if !go_on() {
-                return false;
+                return;
             }
             std::thread::sleep(REOPEN_INTERVAL);
         }
@@ -471,25 +578,19 @@ impl Environment {
 
     /// Opens the engine again, with the same tables under the same numbers; `None` if that fails.
     fn open_again(&self) -> Option<(Arc<Env>, Closed)> {
-        let data_file = self.claim.path().join(DATA_FILE);
-        let mut recovery = Recovery::to_write(self.claim.path()).ok()?;
-        if let Some(recovery) = &mut recovery {
-            recovery.inspect(&data_file).ok()?;
-            recovery.put_back(&data_file).ok()?;
+        let path = self.claim.path();
+        let Opened { env, closed, databases } =
+            open_engine(&self.claim, &self.settings, path).ok()?;
+        let txn = env.begin_read().ok()?;
+        let applied = format::applied(&txn, databases.format).ok()?;
+        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(txn.reset());
+        // A commit without a record may have ended before its error did.
+        let mut log = self.log()?;
+        if applied.position > log.point().position {
+            log.skip_to(applied.position);
+            self.view.publish(applied.position);
         }
-        let (env, closed) = Env::open(&self.claim, &self.settings).ok()?;
-        let known = self.named().clone();
-        let databases = format::open_databases(&env, self.claim.path(), false).ok()?;
-        // Handles hold the numbers, so their meaning must not change.
-        let same = databases.entries == self.entries
-            && known.iter().all(|(name, table_ref)| databases.named.get(name) == Some(table_ref));
-        if !same {
-            return None;
-        }
-        let table = |name: &str| databases.table(name);
-        *self.journal() =
-            Some(journal_of(&env, &self.claim, recovery, self.journal_config?, table).ok()?);
-        self.named().extend(databases.named);
+        *self.named() = databases.named;
         Some((env, closed))
     }
 
@@ -498,37 +599,53 @@ impl Environment {
         std::mem::replace(&mut *current, env)
     }
 
-    /// Copies the current state into a data file in `directory`, durably. The copy has its name
-    /// only when it is complete.
+    /// Copies the current state into a new store in `directory`, durably.
     pub(crate) fn copy_to(&self, directory: &Path) -> io::Result<()> {
-        let recovering = |error: ReadError| io::Error::other(error.to_string());
-        let there = || io::Error::from(io::ErrorKind::AlreadyExists);
-        self.deferred.wait().map_err(recovering)?;
-        let env = self.env().ok_or_else(|| recovering(ReadError::Recovering))?;
-        private::create_directory(directory)?;
-        // Two concurrent copies into the same directory would spoil each other.
-        let claim = Claim::to_write(directory).map_err(|error| match error {
-            OpenError::Io { source, .. } | OpenError::ReadOnly { source, .. } => source,
-            OpenError::InUse { .. } => there(),
-            other => io::Error::other(other),
-        })?;
-        let path = directory.join(DATA_FILE);
-        if path.try_exists()? {
-            return Err(there());
+        let (_retention, access) = match &self.role {
+            Role::Writes { archive, .. } => (Some(archive.hold()), Access::Read),
+            Role::Reads(_) if Claim::is_written(self.claim.path())? => (None, Access::Read),
+            Role::Reads(_) => (None, Access::ReadAll),
+        };
+        if let Some(log) = self.log() {
+            // The copy is compact if LMDB has everything; otherwise the log has the rest.
+            let _ = self.drain(&log);
         }
-        let draft = directory.join(COPY_DRAFT);
-        let file = private::create_file(&draft)?;
-        let copied = env
-            .copy_to(&file, true)
-            .map_err(lmdb::Error::into_io)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| fs::rename(&draft, &path))
-            .and_then(|()| sync_names(claim.path()));
-        if copied.is_err() {
-            // The error of the copy matters, not this one.
-            let _ = fs::remove_file(&draft);
+        let recovering = || io::Error::other(ReadError::Recovering.to_string());
+        let env = self.env().ok_or_else(recovering)?;
+        let log = self.location();
+        draft::copy_store(&env, (&log, access), &self.settings, self.checkpoint_bytes, directory)
+    }
+
+    fn location(&self) -> Location {
+        let directory = self.claim.path().join(LOG);
+        Location { directory, store: self.store, is_durable: !self.settings.no_sync }
+    }
+
+    /// Whether LMDB has room for everything in memory and these changes.
+    pub(crate) fn has_room(&self, bytes: usize, changes: usize) -> bool {
+        let memtables = self.view.memtables();
+        let bytes = bytes + memtables.iter().map(|memtable| memtable.bytes()).sum::<usize>();
+        let changes = changes + memtables.iter().map(|memtable| memtable.changes()).sum::<usize>();
+        // Relaxed: only the writer asks.
+        let [bytes_asked, changes_asked] = &self.room;
+        if bytes <= bytes_asked.load(Ordering::Relaxed)
+            && changes <= changes_asked.load(Ordering::Relaxed)
+        {
+            return true;
         }
-        copied
+        let Some(env) = self.env() else { return true };
+        let has_room = |bytes, changes| {
+            let need = room_for(bytes, changes, env.page_bytes(), env.used_bytes());
+            env.used_bytes().saturating_add(need) <= env.map_bytes() && !self.lacks_room(need)
+        };
+        // Asked for a little more, so that not each group asks.
+        let ahead = (bytes + ROOM_AHEAD.0, changes + ROOM_AHEAD.1);
+        if has_room(ahead.0, ahead.1) {
+            bytes_asked.store(ahead.0, Ordering::Relaxed);
+            changes_asked.store(ahead.1, Ordering::Relaxed);
+            return true;
+        }
+        has_room(bytes, changes)
     }
 
     /// Whether the disk reports less free space than `bytes`, or the file size limit is lower.
@@ -549,9 +666,20 @@ impl Environment {
         false
     }
 
-    /// Returns the size of the journal, in bytes; 0 if there is none.
-    pub(crate) fn journal_bytes(&self) -> Result<u64, ReadError> {
-        journal::bytes(self.claim.path()).map_err(ReadError::Io)
+    /// Returns the size of the log, in bytes.
+    pub(crate) fn log_bytes(&self) -> Result<u64, ReadError> {
+        log::bytes(&self.claim.path().join(LOG)).map_err(ReadError::Io)
+    }
+
+    /// Returns the memory of the changes since the last checkpoint, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let memtables = match &self.role {
+            Role::Writes { .. } => self.view.memtables(),
+            Role::Reads(follower) => {
+                follower.lock().unwrap_or_else(PoisonError::into_inner).memtables().clone()
+            }
+        };
+        memtables.iter().map(|memtable| memtable.bytes() as u64).sum()
     }
 
     /// Returns the size of the data file, in bytes.
@@ -561,79 +689,92 @@ impl Environment {
     }
 }
 
-/// Name of the directory in which a new data file is created.
-const DRAFT: &str = "draft";
-
-/// Name of a copy before it is complete.
-const COPY_DRAFT: &str = "data.draft";
-
 /// Longest name of a database, in bytes.
 const DATABASE_NAME_BYTES_MAX: usize = 500;
-
 /// Time between two searches for readers of dead processes.
 const STALE_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Time between two polls of `go_on` while the writer waits for snapshots to end.
+/// Time between two polls of `go_on` while the checkpoint thread waits for snapshots to end.
 const REOPEN_INTERVAL: Duration = Duration::from_millis(20);
+/// Number of reader slots that are reserved for the writer.
+pub(crate) const RESERVED: u32 = 1;
+/// Bytes and changes between two questions for room.
+const ROOM_AHEAD: (usize, usize) = (64 << 10, 512);
 
-/// Claims the directory, and locks the journal if there is one.
-fn enter(directory: &Path, options: &Options) -> Result<(Claim, Option<Recovery>), OpenError> {
+/// Returns a number above all numbers of tables: LMDB has two of its own.
+pub(crate) fn tables_of(settings: &Settings) -> usize {
+    settings.tables_max as usize + 2
+}
+
+/// Claims the directory.
+fn enter(directory: &Path, options: &Options) -> Result<Claim, OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
-    if !options.read_only {
-        private::create_directory(directory).map_err(refused)?;
-    }
-    loop {
-        let recovery = match options.read_only {
-            false => Recovery::to_write(directory),
-            true => Recovery::to_read(directory),
-        };
-        let recovery = recovery.map_err(|source| OpenError::from_io(source, directory))?;
-        let claim = match options {
-            Options { read_only: false, .. } => Claim::to_write(directory)?,
+    match options {
+        Options { read_only: false, .. } => {
+            private::create_directory(directory)
+                .map_err(|source| OpenError::from_io(source, directory))?;
+            Claim::to_write(directory)
+        }
+        Options { check, .. } => {
+            // The engine would create its table of readers before it found that there is no data.
+            fs::metadata(directory.join(DATA_FILE)).map_err(|error| {
+                let is_missing = error.kind() == io::ErrorKind::NotFound;
+                match is_missing && directory.join(LOG).exists() {
+                    true => OpenError::Corrupt { path: directory.into(), reason: draft::lost() },
+                    false => refused(error),
+                }
+            })?;
             // Pages written during the check would look damaged.
-            Options { check: true, .. } => Claim::to_read_alone(directory)?,
-            _ => Claim::to_read(directory)?,
-        };
-        // Otherwise the journal was created in between.
-        if recovery.is_some() || !Recovery::exists(directory) {
-            return Ok((claim, recovery));
+            if *check { Claim::to_read_alone(directory) } else { Claim::to_read(directory) }
         }
     }
 }
 
-/// Enters as a reader, if no recovery is needed or a writer has recovered the store.
-fn read_beside(
-    mut recovery: Recovery,
-    data_file: &Path,
-    directory: &Path,
-) -> Result<File, OpenError> {
-    let refused = |source| OpenError::Io { path: directory.into(), source };
-    if !Claim::is_written(directory).map_err(refused)? {
-        recovery.inspect(data_file).map_err(|damage| damage.into_open_error(directory))?;
-        if recovery.is_needed() {
-            return Err(OpenError::Unrecovered { path: directory.into() });
-        }
+/// Opens the engine and its tables.
+fn open_engine(claim: &Claim, settings: &Settings, directory: &Path) -> Result<Opened, OpenError> {
+    let engine = |error| OpenError::from_engine(error, directory);
+    let (env, closed) = Env::open(claim, settings).map_err(engine)?;
+    // The slots of killed readers would pin old pages for ever. An environment on a read-only
+    // file system has no slots.
+    if !claim.is_read_only() {
+        env.clear_stale_readers().map_err(engine)?;
     }
-    recovery.into_reader_gate().map_err(refused)
+    let databases = format::open_databases(&env, directory, claim.is_read_only())?;
+    Ok(Opened { env, closed, databases })
 }
 
-/// Replays the journal, and starts it again.
-fn journal_of(
+/// Replays what LMDB lacks of the log, and goes on with the log. The memtable has the changes that are not
+/// in LMDB afterwards; their memory is bounded.
+pub(crate) fn recover(
     env: &Arc<Env>,
-    claim: &Claim,
-    mut recovery: Option<Recovery>,
-    journal_config: JournalConfig,
-    table: impl Fn(&str) -> Option<Table>,
-) -> Result<Journal, Damage> {
-    let data_file = claim.path().join(DATA_FILE);
-    if let Some(recovery) = &mut recovery {
-        recovery.apply(env, &data_file, table)?;
+    format: Table,
+    location: &Location,
+    tables: usize,
+    checkpoint_bytes: usize,
+) -> Result<(Log, Memtable), Damage> {
+    let engine = |error: lmdb::Error| Damage::Io(error.into_io());
+    let txn = env.begin_read().map_err(engine)?;
+    let applied = format::applied(&txn, format).map_err(engine)?;
+    drop(txn);
+    let mut replay = Replay::open(location, applied, Access::Write)?;
+    let mut memtable = Memtable::new(tables, 0);
+    while let Some(record) = replay.next(applied.position).map_err(ReplayError::into_damage)? {
+        memtable.add(record.first, record.changes.into());
+        if memtable.bytes() >= checkpoint_bytes {
+            // LMDB must not have changes that the log might lose.
+            replay.settle()?;
+            let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
+            checkpoint::write(env, format, full, replay.point(), true).map_err(engine)?;
+        }
     }
-    Journal::start(env, claim, &data_file, recovery, journal_config)
+    let mut log = Log::go_on(replay)?;
+    if log.point().position < applied.position {
+        log.skip_to(applied.position);
+    }
+    Ok((log, memtable))
 }
 
 impl Damage {
-    fn into_open_error(self, directory: &Path) -> OpenError {
+    pub(crate) fn into_open_error(self, directory: &Path) -> OpenError {
         let path = directory.into();
         match self {
             Damage::Foreign => OpenError::Foreign { path },
@@ -641,50 +782,4 @@ impl Damage {
             Damage::Io(source) => OpenError::Io { path, source },
         }
     }
-}
-
-/// Creates the data file, which has its name only once it is complete and on the disk: the engine
-/// could not open a partial file.
-fn make_data_file(claim: &Claim, directory: &Path, options: &Options) -> Result<(), OpenError> {
-    let refused = |source| OpenError::Io { path: directory.into(), source };
-    let draft = claim.path().join(DRAFT);
-    let remove_draft = || match fs::remove_dir_all(&draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    };
-    // A crash may have left a draft.
-    remove_draft().and_then(|()| private::create_directory(&draft)).map_err(refused)?;
-    let claim_draft = Claim::to_write(&draft)?;
-    let settings = Settings { no_sync: false, write_map: false, ..options.settings() };
-    let (env, _) = Env::open(&claim_draft, &settings)
-        .map_err(|error| OpenError::from_engine(error, directory))?;
-    format::open_databases(&env, directory, false)?;
-    drop((env, claim_draft));
-    let path = draft.join(DATA_FILE);
-    File::open(&path)
-        .and_then(|file| file.sync_all())
-        .and_then(|()| fs::rename(&path, claim.path().join(DATA_FILE)))
-        .and_then(|()| remove_draft())
-        .map_err(refused)
-}
-
-/// Makes the names of new files durable, and the name of the directory itself: the engine flushes
-/// only the contents of the files.
-#[cfg(unix)]
-fn sync_names(directory: &Path) -> io::Result<()> {
-    for directory in [Some(directory), directory.parent()].into_iter().flatten() {
-        match File::open(directory).and_then(|directory| directory.sync_all()) {
-            // A parent directory without read permission was not created by this store.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
-            other => other?,
-        }
-    }
-    Ok(())
-}
-
-/// Does nothing: where directories cannot be flushed, the file system makes names durable by
-/// itself.
-#[cfg(not(unix))]
-fn sync_names(_: &Path) -> io::Result<()> {
-    Ok(())
 }

@@ -6,7 +6,7 @@
 //! | key       | value                                                                   |
 //! |-----------|-------------------------------------------------------------------------|
 //! | `version` | the layout's version, `u32`                                             |
-//! | `names`   | CRC-32 of the names of all tables, each followed by a zero              |
+//! | `names`   | CRC-32 of the names of all tables, each followed by a zero, and of `tables` |
 //! | `store`   | the store's random id, `u64`, which its log has as well                 |
 //! | `applied` | position up to which all changes are here, `u64`; chain checksum of the log's last record up to there, `u32` |
 //! | `tables`  | the names of the databases besides `entries`, in the order in which they were made, each followed by a zero |
@@ -45,6 +45,7 @@ use std::sync::Arc;
 use crate::OpenError;
 use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, ReadTxn, Table, WriteTxn};
+use crate::log::Point;
 
 /// Layout version that this program reads and writes.
 const VERSION: u32 = 3;
@@ -57,11 +58,11 @@ const FIRST_TABLE: u32 = ROOT.0 + 1;
 
 const FORMAT: &str = "format";
 /// Name of the table of the default database.
-pub(crate) const ENTRIES: &str = "entries";
+const ENTRIES: &str = "entries";
 const VERSION_KEY: &[u8] = b"version";
 pub(crate) const NAMES_KEY: &[u8] = b"names";
-const STORE_KEY: &[u8] = b"store";
-const APPLIED_KEY: &[u8] = b"applied";
+pub(crate) const STORE_KEY: &[u8] = b"store";
+pub(crate) const APPLIED_KEY: &[u8] = b"applied";
 pub(crate) const TABLES_KEY: &[u8] = b"tables";
 
 /// Databases of an environment.
@@ -74,19 +75,8 @@ pub(crate) struct Databases {
     pub(crate) named: BTreeMap<String, TableRef>,
 }
 
-impl Databases {
-    /// Returns the table with this name in the engine.
-    pub(crate) fn table(&self, stored: &str) -> Option<Table> {
-        if stored == ENTRIES {
-            return Some(self.entries.table);
-        }
-        let (_, name) = Kind::of(stored)?;
-        self.named.get(name).map(|table_ref| table_ref.table)
-    }
-}
-
 /// Returns the name of a database's table in the engine.
-pub(crate) fn stored_name(name: &str, kind: Kind) -> String {
+fn stored_name(name: &str, kind: Kind) -> String {
     format!("{}{name}", kind.mark())
 }
 
@@ -130,16 +120,14 @@ pub(crate) fn open_databases(
         Some(Err(_)) | None => return Err(foreign()),
     }
     let names = txn.cursor(ROOT).and_then(names).map_err(engine)?;
+    let list = txn.get(format, TABLES_KEY).map_err(engine)?.unwrap_or_default();
     let stored_sum = txn.get(format, NAMES_KEY).map_err(engine)?;
-    if stored_sum != Some(&names_sum(&names)) {
+    if stored_sum != Some(&names_sum(&names, list)) {
         return Err(corrupt(NAMES_DAMAGED));
     }
-    let list = txn.get(format, TABLES_KEY).map_err(engine)?.unwrap_or_default();
     let listed = listed(list, &names).ok_or_else(|| corrupt(LIST_DAMAGED))?;
-    let store = txn.get(format, STORE_KEY).map_err(engine)?.map(<[u8; 8]>::try_from);
-    let Some(Ok(store)) = store else {
-        return Err(corrupt("it has no id"));
-    };
+    let store = parse_store(txn.get(format, STORE_KEY).map_err(engine)?);
+    let store = store.ok_or_else(|| corrupt(POINT_DAMAGED))?;
     drop(txn);
 
     let tables = open_all(env, &listed).map_err(engine)?;
@@ -149,7 +137,7 @@ pub(crate) fn open_databases(
         named.insert(name.into(), TableRef { table, kind });
     }
     let entries = TableRef { table: Table(FIRST_TABLE + 1), kind: Kind::Checked };
-    Ok(Databases { format, store: u64::from_le_bytes(store), entries, named })
+    Ok(Databases { format, store, entries, named })
 }
 
 /// Opens the store's own tables and these databases, in this order, and returns the databases.
@@ -189,32 +177,51 @@ fn split(list: &[u8]) -> Option<Vec<String>> {
 /// Error text for a list of the databases that differs from their names.
 pub(crate) const LIST_DAMAGED: &str = "the list of its databases differs from their names";
 
-/// Reads the position up to which all changes are in LMDB, and the chain checksum of the log's last
-/// record up to there.
-pub(crate) fn read_applied(
-    txn: &ReadTxn,
-    format: Table,
-) -> Result<Option<(u64, u32)>, lmdb::Error> {
-    let Some(bytes) = txn.get(format, APPLIED_KEY)? else { return Ok(None) };
-    match bytes.split_first_chunk().map(|(position, chain)| (*position, chain.try_into())) {
-        Some((position, Ok(chain))) => {
-            Ok(Some((u64::from_le_bytes(position), u32::from_le_bytes(chain))))
-        }
-        _ => Err(lmdb::Error::Corrupt("its applied point has another length".into())),
-    }
+/// Reads the point of the log up to which LMDB has all changes.
+pub(crate) fn applied(txn: &ReadTxn, format: Table) -> Result<Point, lmdb::Error> {
+    let applied = parse_applied(txn.get(format, APPLIED_KEY)?);
+    applied.ok_or_else(|| lmdb::Error::Corrupt(POINT_DAMAGED.into()))
 }
+
+/// Reads a stored point of the log.
+pub(crate) fn parse_applied(stored: Option<&[u8]>) -> Option<Point> {
+    let (position, chain) = stored?.split_first_chunk()?;
+    let chain = u32::from_le_bytes(chain.try_into().ok()?);
+    Some(Point { position: u64::from_le_bytes(*position), chain })
+}
+
+/// Reads the stored id of a store.
+pub(crate) fn parse_store(stored: Option<&[u8]>) -> Option<u64> {
+    stored?.try_into().ok().map(u64::from_le_bytes)
+}
+
+/// Error text for an id or a point of the log that is missing or malformed.
+pub(crate) const POINT_DAMAGED: &str = "its id or its point of the log is missing";
 
 /// Stores the applied point, in the transaction that has all changes up to there.
 pub(crate) fn put_applied(
     txn: &mut WriteTxn<'_>,
     format: Table,
-    position: u64,
-    chain: u32,
+    at: Point,
 ) -> Result<(), lmdb::Error> {
     let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&position.to_le_bytes());
-    bytes[8..].copy_from_slice(&chain.to_le_bytes());
+    bytes[..8].copy_from_slice(&at.position.to_le_bytes());
+    bytes[8..].copy_from_slice(&at.chain.to_le_bytes());
     txn.cursor_mut(format)?.put(APPLIED_KEY, &bytes, Put::Over)
+}
+
+/// Gives a copied store an id of its own, and a log that begins at a point. Returns the id.
+pub(crate) fn rename_store(env: &Env, format: Table, at: Point) -> Result<u64, lmdb::Error> {
+    let store = random_id()?;
+    let mut txn = env.begin_write()?;
+    txn.cursor_mut(format)?.put(STORE_KEY, &store.to_le_bytes(), Put::Over)?;
+    put_applied(&mut txn, format, at)?;
+    txn.commit()?;
+    Ok(store)
+}
+
+fn random_id() -> Result<u64, lmdb::Error> {
+    getrandom::u64().map_err(|error| lmdb::Error::Other(error.to_string()))
 }
 
 /// Whether an environment, which has tables or not, is that of a store.
@@ -262,7 +269,7 @@ pub(crate) fn open_database(
                 return Err(misnumbered());
             }
             txn.cursor_mut(format)?.put(TABLES_KEY, &list, Put::Over)?;
-            put_names_sum(txn, format)
+            put_names_sum(txn, format, &list)
         })?)
     } else {
         None
@@ -272,7 +279,7 @@ pub(crate) fn open_database(
 
 /// Creates the store's own tables.
 fn make(env: &Env) -> Result<(), lmdb::Error> {
-    let store = getrandom::u64().map_err(|error| lmdb::Error::Other(error.to_string()))?;
+    let store = random_id()?;
     let make = Make { duplicates: false };
     env.make_table(FORMAT, make, |txn| {
         let format = txn.open_table(FORMAT, None)?.ok_or_else(unmade)?;
@@ -281,8 +288,8 @@ fn make(env: &Env) -> Result<(), lmdb::Error> {
         cursor.put(VERSION_KEY, &VERSION.to_le_bytes(), Put::Over)?;
         cursor.put(STORE_KEY, &store.to_le_bytes(), Put::Over)?;
         drop(cursor);
-        put_applied(txn, format, 0, 0)?;
-        put_names_sum(txn, format)
+        put_applied(txn, format, Point { position: 0, chain: 0 })?;
+        put_names_sum(txn, format, &[])
     })?;
     Ok(())
 }
@@ -291,19 +298,20 @@ fn unmade() -> lmdb::Error {
     lmdb::Error::Other("the engine made no database".into())
 }
 
-/// Stores the checksum of the current names of all tables.
-fn put_names_sum(txn: &mut WriteTxn<'_>, format: Table) -> Result<(), lmdb::Error> {
-    let sum = names_sum(&names(txn.cursor(ROOT)?)?);
+/// Stores the checksum of the current names of all tables, and of the list of the databases.
+fn put_names_sum(txn: &mut WriteTxn<'_>, format: Table, list: &[u8]) -> Result<(), lmdb::Error> {
+    let sum = names_sum(&names(txn.cursor(ROOT)?)?, list);
     txn.cursor_mut(format)?.put(NAMES_KEY, &sum, Put::Over)
 }
 
-/// Returns the checksum of the names of all tables, in their order.
-pub(crate) fn names_sum(names: &[String]) -> [u8; 4] {
+/// Returns the checksum of the names of all tables, in their order, and of the list of the databases.
+pub(crate) fn names_sum(names: &[String], list: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
     for name in names {
         hasher.update(name.as_bytes());
         hasher.update(&[0]);
     }
+    hasher.update(list);
     hasher.finalize().to_le_bytes()
 }
 
@@ -403,7 +411,7 @@ mod tests {
             assert_eq!(made.table, Table(7 + number));
         }
         drop((env, claim));
-        crate::Store::check(directory.path()).unwrap();
+        crate::disk::pages::check(&directory.path().join("data.mdb")).unwrap();
 
         let (env, _claim) = open_bare(directory.path());
         let again = open_databases(&env, directory.path(), false).unwrap();
@@ -432,8 +440,8 @@ mod tests {
         assert!(matches!(refusal, Err(OpenError::Corrupt { .. })), "{refusal:?}");
         put(&env, Some(FORMAT), TABLES_KEY, b"+one\0");
         drop((env, claim));
-        let checked = crate::Store::check(directory.path());
-        assert!(matches!(checked, Err(OpenError::Corrupt { .. })), "{checked:?}");
+        let checked = crate::disk::pages::check(&directory.path().join("data.mdb"));
+        assert!(matches!(checked, Err(crate::disk::pages::Damage::Found(_))), "{checked:?}");
     }
 
     #[test]
@@ -441,14 +449,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (env, _claim) = open_bare(directory.path());
         let format = open_databases(&env, directory.path(), false).unwrap().format;
-        let applied = || read_applied(&env.begin_read().unwrap(), format);
-        assert_eq!(applied().unwrap(), Some((0, 0)));
+        let found = || applied(&env.begin_read().unwrap(), format);
+        let [start, later] = [(0, 0), (u64::MAX - 1, 0xFEDC_BA98)]
+            .map(|(position, chain)| Point { position, chain });
+        assert_eq!(found().unwrap(), start);
         let mut txn = env.begin_write().unwrap();
-        put_applied(&mut txn, format, u64::MAX - 1, 0xFEDC_BA98).unwrap();
-        assert_eq!(applied().unwrap(), Some((0, 0)));
+        put_applied(&mut txn, format, later).unwrap();
+        assert_eq!(found().unwrap(), start);
         txn.commit().unwrap();
-        assert_eq!(applied().unwrap(), Some((u64::MAX - 1, 0xFEDC_BA98)));
+        assert_eq!(found().unwrap(), later);
         put(&env, Some(FORMAT), APPLIED_KEY, &[0; 11]);
-        assert!(matches!(applied(), Err(lmdb::Error::Corrupt(_))));
+        assert!(matches!(found(), Err(lmdb::Error::Corrupt(_))));
     }
 }

@@ -25,7 +25,7 @@
 //! leave the order intact, and a length that is wrong by one, because an odd length takes as much
 //! room as the next even length; and a whole file restored to an earlier state.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -34,6 +34,7 @@ use crate::KEY_BYTES_MAX;
 use crate::database::Kind;
 use crate::disk::format;
 use crate::disk::record;
+use crate::log::Point;
 
 /// Result of a check of the data file, from [`Store::check`](crate::Store::check).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,14 +86,11 @@ pub(crate) fn found(what: impl Into<String>) -> Damage {
     Damage::Found(what.into())
 }
 
-/// Checks the whole file, to which no process may write meanwhile; with the meta pages `instead` of
-/// its own, if they are given.
-pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport, Damage> {
+/// Checks the whole file, to which no process may write meanwhile. Also returns the id of the store, and the
+/// point of the log up to which the file has all changes.
+pub(crate) fn check(path: &Path) -> Result<(CheckReport, u64, Point), Damage> {
     let mut file = File::open(path)?;
-    let newest = match instead {
-        Some(metas) => metas.newest()?,
-        None => Metas::read(&mut file)?.newest()?,
-    };
+    let newest = newest_meta(&mut file)?;
     let file_pages = (file.metadata()?.len() as usize).div_ceil(newest.page_bytes);
     let mut walk = Walk {
         file,
@@ -104,19 +102,25 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport,
         pages_used: 2,
         newest_free: None,
         names: Vec::new(),
-        stored_names_sum: Vec::new(),
-        stored_list: Vec::new(),
+        format: BTreeMap::new(),
     };
     walk.take(0, 2)?;
     walk.pages_used = 2;
     walk.tree(&newest.free, Content::Free)?;
     let entries = walk.tree(&newest.names, Content::Names)?;
-    if walk.stored_names_sum != format::names_sum(&walk.names) {
+    let stored = |key: &[u8]| walk.format.get(key).map(Vec::as_slice);
+    let list = stored(format::TABLES_KEY).unwrap_or_default();
+    if stored(format::NAMES_KEY) != Some(&format::names_sum(&walk.names, list)) {
         return Err(found(format::NAMES_DAMAGED));
     }
-    if format::listed(&walk.stored_list, &walk.names).is_none() {
+    if format::listed(list, &walk.names).is_none() {
         return Err(found(format::LIST_DAMAGED));
     }
+    let store = format::parse_store(stored(format::STORE_KEY));
+    let applied = format::parse_applied(stored(format::APPLIED_KEY));
+    let (Some(store), Some(applied)) = (store, applied) else {
+        return Err(found(format::POINT_DAMAGED));
+    };
 
     // Each commit but the first replaces pages, and so lists some as free under its own number.
     if newest.commit > 1 && walk.newest_free != Some(newest.commit) {
@@ -127,21 +131,21 @@ pub(crate) fn check(path: &Path, instead: Option<&Metas>) -> Result<CheckReport,
     if newest.page_last > 1 && !walk.is_known(newest.page_last) || known > pages {
         return Err(found("the last page is not the last page in use"));
     }
-    Ok(CheckReport {
+    let report = CheckReport {
         commit: newest.commit as u64,
         entries,
         pages_used: walk.pages_used as u64,
         pages_free: walk.free.len() as u64,
         pages_lost: (pages - known) as u64,
-    })
+    };
+    Ok((report, store, applied))
 }
 
 const WORD_BYTES: usize = size_of::<usize>();
 const HEADER_BYTES: usize = WORD_BYTES + 8;
 const NODE_BYTES: usize = 8;
 const TREE_BYTES: usize = 8 + 5 * WORD_BYTES;
-pub(crate) const META_BYTES: usize =
-    HEADER_BYTES + 8 + 2 * WORD_BYTES + 2 * TREE_BYTES + 2 * WORD_BYTES;
+const META_BYTES: usize = HEADER_BYTES + 8 + 2 * WORD_BYTES + 2 * TREE_BYTES + 2 * WORD_BYTES;
 
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
@@ -238,55 +242,28 @@ struct Meta {
     commit: usize,
 }
 
-/// The beginnings of the two meta pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Metas {
-    pub(crate) page_bytes: usize,
-    pub(crate) pages: [[u8; META_BYTES]; 2],
-}
-
-impl Metas {
-    /// Reads the meta pages from the file, whether they agree or not.
-    pub(crate) fn read(file: &mut File) -> Result<Metas, Damage> {
-        let mut read = |start: usize| {
-            let mut bytes = [0; META_BYTES];
-            file.seek(SeekFrom::Start(start as u64))?;
-            file.read_exact(&mut bytes)?;
-            Ok::<_, Damage>(bytes)
-        };
-        let first = read(0)?;
-        let page_bytes = meta(Piece(&first), 0)?.page_bytes;
-        Ok(Metas { page_bytes, pages: [first, read(page_bytes)?] })
+/// Reads both meta pages and returns the newer, if the two agree with each other.
+fn newest_meta(file: &mut File) -> Result<Meta, Damage> {
+    let mut read = |number: usize, start: usize| {
+        let mut bytes = [0; META_BYTES];
+        file.seek(SeekFrom::Start(start as u64))?;
+        file.read_exact(&mut bytes)?;
+        meta(Piece(&bytes), number)
+    };
+    let first = read(0, 0)?;
+    let second = read(1, first.page_bytes)?;
+    if second.page_bytes != first.page_bytes {
+        return Err(found("the meta pages have different page sizes"));
     }
-
-    /// Returns the newest commit of either meta page, whether they agree or not.
-    pub(crate) fn commit_last(&self) -> u64 {
-        let both = [0, 1].map(|number| meta(Piece(&self.pages[number]), number));
-        both.into_iter().flatten().map(|meta| meta.commit as u64).max().unwrap_or(0)
+    let is_new = first.commit == 0 && second.commit == 0;
+    if !is_new
+        && (first.commit.abs_diff(second.commit) != 1
+            || !first.commit.is_multiple_of(2)
+            || second.commit.is_multiple_of(2))
+    {
+        return Err(found("the meta pages do not belong to consecutive commits"));
     }
-
-    /// Returns the number of the commit that the meta pages show.
-    pub(crate) fn commit(&self) -> Result<u64, Damage> {
-        Ok(self.newest()?.commit as u64)
-    }
-
-    /// Returns the newer meta page, if the two agree with each other.
-    fn newest(&self) -> Result<Meta, Damage> {
-        let [first, second] = [0, 1].map(|number| meta(Piece(&self.pages[number]), number));
-        let (first, second) = (first?, second?);
-        if second.page_bytes != first.page_bytes {
-            return Err(found("the meta pages have different page sizes"));
-        }
-        let is_new = first.commit == 0 && second.commit == 0;
-        if !is_new
-            && (first.commit.abs_diff(second.commit) != 1
-                || !first.commit.is_multiple_of(2)
-                || second.commit.is_multiple_of(2))
-        {
-            return Err(found("the meta pages do not belong to consecutive commits"));
-        }
-        Ok(if second.commit > first.commit { second } else { first })
-    }
+    Ok(if second.commit > first.commit { second } else { first })
 }
 
 fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
@@ -356,10 +333,8 @@ struct Walk {
     newest_free: Option<usize>,
     /// Names of the databases, in order.
     names: Vec<String>,
-    /// Stored checksum of the names.
-    stored_names_sum: Vec<u8>,
-    /// Stored list of the databases, in the order of their creation.
-    stored_list: Vec<u8>,
+    /// The store's format entries.
+    format: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Walk {
@@ -528,12 +503,8 @@ impl Walk {
     fn value(&mut self, key: &[u8], value: &[u8], content: Content) -> Result<(), Damage> {
         match content {
             Content::Free => self.list(key, value),
-            Content::Format if key == format::NAMES_KEY => {
-                self.stored_names_sum = value.to_vec();
-                Ok(())
-            }
-            Content::Format if key == format::TABLES_KEY => {
-                self.stored_list = value.to_vec();
+            Content::Format => {
+                self.format.insert(key.to_vec(), value.to_vec());
                 Ok(())
             }
             Content::Checked => match record::value(key, value) {

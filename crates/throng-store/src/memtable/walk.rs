@@ -1,4 +1,4 @@
-//! [`Walk`]: the changes of a table in several runs, as if they were one run.
+//! [`Walk`]: the changes of a table in several memtables, as if they were one sorted run.
 //!
 //! ```text
 //! newest │   │ b=7 │     │ d deleted │          b=7
@@ -6,217 +6,315 @@
 //! oldest │ a=0 b=2 │     │ d=0       │
 //! ```
 //!
-//! The newest of several changes with one sort key counts. A change of all values of a key hides the
-//! older changes of its values, and a change of a whole table hides the older changes of its keys; neither
-//! hides those in its own run, which were made after it.
+//! 1. The newest of the changes of a sort key counts, among those with positions that count.
+//! 2. A change of all values of a key hides the changes of its values at lower positions, and a
+//!    change of a whole table hides all changes of its keys at lower positions.
+//! 3. The sources, a source for each run of each memtable, stay sorted by their next changes. A
+//!    step advances the first and moves it to its place, mostly after a single comparison.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic;
 
 use crate::disk::lmdb::Table;
 use crate::memtable::change::{Change, Operation};
-use crate::memtable::run::{Builder, Run, Section};
+use crate::memtable::order::Run;
+use crate::memtable::{Layers, Memtable, Part};
+
+/// Number of changes in a row without a value after which a memtable is tiresome.
+const IDLE_MAX: usize = 1_000;
 
 /// An iteration over the changes of a table, forward or backward; see the file's head.
-pub(crate) struct Walk<'r> {
-    /// The runs that count, newest first.
-    sources: Vec<Source<'r>>,
+pub(crate) struct Walk<'l> {
+    layers: &'l Layers,
+    table: Table,
+    /// Position of the last change that clears the table; changes up to it do not count.
+    cleared: Option<u64>,
+    has_resets: bool,
+    is_empty: bool,
     is_forward: bool,
-    /// Whether what is older than the runs does not count.
-    is_cleared: bool,
+    /// The sources, that of the next change first; none before the walk is positioned.
+    sources: Vec<Source<'l>>,
+    /// Number of changes since the last value.
+    idle: usize,
+    /// The last key that was searched for a change of all its values, and the position of that.
+    reset: (&'l [u8], u64),
 }
 
-struct Source<'r> {
-    run: &'r Run,
-    section: &'r Section,
-    /// Index of the next change if the walk goes forward, and of the change behind it otherwise.
+/// A run of a memtable.
+struct Source<'l> {
+    memtable: &'l Memtable,
+    part: &'l Part,
+    /// Number of newer memtables.
+    age: usize,
+    run: Arc<Run>,
+    /// Index of the node after the next change if the walk goes forward, and of the next change's
+    /// otherwise.
     at: usize,
-    next: Option<Change<'r>>,
+    /// The next change that counts, with its position.
+    next: Option<(u64, Change<'l>)>,
 }
 
-impl<'r> Walk<'r> {
-    /// Begins before the first change of the table. The runs come newest first.
-    pub(crate) fn new(runs: impl IntoIterator<Item = &'r Run>, table: Table) -> Walk<'r> {
-        let mut walk = Walk { sources: Vec::new(), is_forward: true, is_cleared: false };
-        for run in runs {
-            let Some(section) = run.section_of(table) else { continue };
-            walk.sources.push(Source { run, section, at: 0, next: None });
-            if section.is_cleared() {
-                walk.is_cleared = true;
-                break;
-            }
+impl<'l> Walk<'l> {
+    /// Creates a walk without a position, which has no next change.
+    pub(crate) fn new(layers: &'l Layers, table: Table) -> Walk<'l> {
+        let cleared = layers.cleared(table);
+        let mut parts = layers.parts(table);
+        let is_empty = cleared.is_none() && parts.all(|(_, part)| part.is_empty(layers.upto));
+        let mut parts = layers.parts(table);
+        Walk {
+            layers,
+            table,
+            cleared,
+            has_resets: parts.any(|(_, part)| part.has_resets.load(atomic::Ordering::Relaxed)),
+            is_empty,
+            is_forward: true,
+            sources: Vec::new(),
+            idle: 0,
+            reset: (&[], 0),
         }
-        walk.go_first();
-        walk
     }
 
-    /// Whether the table was cleared, so that nothing older than the runs counts.
+    /// Whether the table was cleared, so that LMDB's entries do not count.
     pub(crate) fn is_cleared(&self) -> bool {
-        self.is_cleared
+        self.cleared.is_some()
     }
 
-    /// Whether the runs have no change of the table.
+    /// Whether the memtables do not change the table.
     pub(crate) fn is_empty(&self) -> bool {
-        self.sources.is_empty()
+        self.is_empty
     }
 
     /// Goes before the first change, to walk forward.
     pub(crate) fn go_first(&mut self) {
-        self.position(true, |source| source.section.changes().start);
+        self.position(true, |_| 0);
     }
 
-    /// Goes behind the last change, to walk backward.
+    /// Goes after the last change, to walk backward.
     pub(crate) fn go_last(&mut self) {
-        self.position(false, |source| source.section.changes().end);
+        self.position(false, |source| source.run.len());
     }
 
-    /// Goes between the changes that are below this key and value and those that are not, to walk forward
-    /// or backward.
+    /// Goes between the changes that are below this key and value and those that are not, to walk
+    /// forward or backward.
     pub(crate) fn seek(&mut self, key: &[u8], value: &[u8], is_forward: bool) {
-        self.position(is_forward, |source| source.run.seek(source.section, key, value));
+        self.position(is_forward, |Source { memtable, part, run, .. }| {
+            run.seek((key, value), |node| part.text(memtable, node))
+        });
     }
 
-    fn position(&mut self, is_forward: bool, at: impl Fn(&Source<'r>) -> usize) {
+    fn position(&mut self, is_forward: bool, at: impl Fn(&Source<'l>) -> usize) {
+        if self.is_empty {
+            return;
+        }
+        if self.sources.is_empty() {
+            self.open();
+        }
         self.is_forward = is_forward;
-        for source in &mut self.sources {
-            source.at = at(source);
-            source.load(is_forward);
+        self.idle = 0;
+        for index in 0..self.sources.len() {
+            self.sources[index].at = at(&self.sources[index]);
+            self.load(index);
+        }
+        self.sources.sort_by(|one, other| one.compare(other, is_forward));
+    }
+
+    /// Collects the sources, without memtables whose changes are all cleared.
+    fn open(&mut self) {
+        let floor = self.floor();
+        for (age, (memtable, part)) in self.layers.parts(self.table).enumerate() {
+            if memtable.last() <= floor {
+                break;
+            }
+            for run in part.runs(memtable, self.layers.upto).iter() {
+                let run = Arc::clone(run);
+                self.sources.push(Source { memtable, part, age, run, at: 0, next: None });
+            }
         }
     }
 
-    /// Returns the next change that counts.
-    pub(crate) fn step(&mut self) -> Option<Change<'r>> {
-        let is_forward = self.is_forward;
-        if let [source] = self.sources.as_mut_slice() {
-            return source.take(is_forward);
-        }
+    /// Returns the next change that counts; `None` after the last, and before the walk is
+    /// positioned.
+    pub(crate) fn step(&mut self) -> Option<Change<'l>> {
         loop {
-            let (newest, change) = self.nearest()?;
-            let sort_key = change.sort_key();
-            for source in &mut self.sources[newest..] {
-                if source.next.is_some_and(|next| next.sort_key() == sort_key) {
-                    source.take(is_forward);
-                }
+            let Source { memtable, age, next, .. } = self.sources.first()?;
+            let (memtable, age, (position, change)) = (*memtable, *age, (*next)?);
+            let is_hidden = position < self.reset_of(change.key);
+            match change.operation.puts() && !is_hidden {
+                true => self.idle = 0,
+                false => self.pass(memtable),
             }
-            if !self.is_reset(change.key, newest) {
+            self.advance();
+            // Older changes of the sort key come next, if there are any.
+            while let Some(other) = self.sources.first()
+                && other.age != age
+                && other.next.is_some_and(|(_, next)| next.sort_key() == change.sort_key())
+            {
+                self.advance();
+            }
+            if !is_hidden {
                 return Some(change);
             }
         }
     }
 
-    /// Returns the next change by sort key and age, and the index of its run.
-    fn nearest(&self) -> Option<(usize, Change<'r>)> {
-        let mut nearest: Option<(usize, Change<'r>)> = None;
-        for (index, source) in self.sources.iter().enumerate() {
-            let Some(next) = source.next else { continue };
-            let is_nearer = nearest.is_none_or(|(_, nearest)| match self.is_forward {
-                true => next.sort_key() < nearest.sort_key(),
-                false => next.sort_key() > nearest.sort_key(),
-            });
-            if is_nearer {
-                nearest = Some((index, next));
-            }
-        }
-        nearest
-    }
-
-    /// Whether a change of all values of the key hides what is older than the runs.
+    /// Whether a change of all values of the key hides LMDB's.
     pub(crate) fn hides_older(&self, key: &[u8]) -> bool {
-        self.is_reset(key, self.sources.len())
+        self.has_resets && self.find_reset(key) > 0
     }
 
-    /// Whether one of the newest `runs` runs changes all values of the key.
-    fn is_reset(&self, key: &[u8], runs: usize) -> bool {
-        self.sources[..runs].iter().any(|Source { run, section, .. }| {
-            let found = || run.find(section, key, &[]);
-            section.has_resets()
-                && found().is_some_and(|found| found.operation == Operation::DeleteAll)
-        })
+    /// Returns the position of the last change of all values of a key; 0 if there is none.
+    fn reset_of(&mut self, key: &'l [u8]) -> u64 {
+        if self.has_resets && self.reset.0 != key {
+            self.reset = (key, self.find_reset(key));
+        }
+        self.reset.1
+    }
+
+    fn find_reset(&self, key: &[u8]) -> u64 {
+        let found = self.layers.find(self.table, key);
+        let reset = found.filter(|(_, change)| change.operation == Operation::DeleteAll);
+        reset.map_or(0, |(position, _)| position)
+    }
+
+    /// Loads the next change of the first source, and moves the source to its place.
+    fn advance(&mut self) {
+        self.load(0);
+        let mut at = 0;
+        while let [one, other, ..] = &self.sources[at..]
+            && one.compare(other, self.is_forward).is_gt()
+        {
+            self.sources.swap(at, at + 1);
+            at += 1;
+        }
+    }
+
+    /// Loads the next change of a source that counts.
+    fn load(&mut self, index: usize) {
+        let floor = self.floor();
+        loop {
+            let source = &mut self.sources[index];
+            let Some(node) = source.take_node(self.is_forward) else {
+                source.next = None;
+                return;
+            };
+            let memtable = source.memtable;
+            let visible = source.part.visible(node, self.layers.upto);
+            if let Some(entry) = visible.filter(|entry| entry.position > floor) {
+                source.next = Some((entry.position, memtable.change(entry)));
+                return;
+            }
+            self.pass(memtable);
+        }
+    }
+
+    /// Returns the position up to which changes do not count.
+    fn floor(&self) -> u64 {
+        self.cleared.unwrap_or(self.layers.after)
+    }
+
+    /// Counts a change without a value.
+    fn pass(&mut self, memtable: &Memtable) {
+        self.idle += 1;
+        if self.idle > IDLE_MAX {
+            memtable.is_tiresome.store(true, atomic::Ordering::Relaxed);
+        }
     }
 }
 
-impl<'r> Source<'r> {
-    /// Reads the next change.
-    fn load(&mut self, is_forward: bool) {
-        let changes = self.section.changes();
-        self.next = match is_forward {
-            true => (self.at < changes.end).then(|| self.run.change(self.at)),
-            false => (self.at > changes.start).then(|| self.run.change(self.at - 1)),
+impl Source<'_> {
+    /// Takes the next node of the run.
+    fn take_node(&mut self, is_forward: bool) -> Option<u32> {
+        let index = match is_forward {
+            true => Some(self.at).filter(|at| *at < self.run.len())?,
+            false => self.at.checked_sub(1)?,
         };
+        self.at = if is_forward { index + 1 } else { index };
+        Some(self.run.node(index))
     }
 
-    /// Takes the next change.
-    fn take(&mut self, is_forward: bool) -> Option<Change<'r>> {
-        let taken = self.next?;
-        self.at = if is_forward { self.at + 1 } else { self.at - 1 };
-        self.load(is_forward);
-        Some(taken)
+    /// Compares by the next change, and by age if both have one sort key; exhausted sources come
+    /// last.
+    fn compare(&self, other: &Self, is_forward: bool) -> Ordering {
+        match (&self.next, &other.next) {
+            (Some((_, one)), Some((_, next))) => {
+                let order = (one.key, sorted_by(one)).cmp(&(next.key, sorted_by(next)));
+                let order = if is_forward { order } else { order.reverse() };
+                order.then(self.age.cmp(&other.age))
+            }
+            (one, next) => next.is_some().cmp(&one.is_some()),
+        }
     }
 }
 
-/// Merges runs, which come newest first, into one run.
-pub(crate) fn merge(runs: &[Run]) -> Run {
-    let mut tables: Vec<Table> = runs.iter().flat_map(Run::sections).map(Section::table).collect();
-    tables.sort_unstable();
-    tables.dedup();
-    let mut merged = Builder::default();
-    merged.reserve(runs.iter().map(Run::len).sum(), runs.iter().map(Run::bytes).sum());
-    for table in tables {
-        let mut walk = Walk::new(runs, table);
-        if walk.is_cleared() {
-            merged.push(Operation::Clear, table, &[], [&[], &[]]);
-        }
-        while let Some(Change { operation, table, key, value }) = walk.step() {
-            merged.push(operation, table, key, [value, &[]]);
-        }
-    }
-    merged.finish()
+/// Returns the value of a change as a part of its sort key.
+fn sorted_by<'c>(change: &Change<'c>) -> &'c [u8] {
+    change.sort_key().2
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::LazyLock;
 
     use proptest::collection::vec;
     use proptest::prelude::*;
+    use proptest::sample::Index;
 
     use super::*;
-    use crate::memtable::planned;
+    use crate::memtable::{Found, encoded};
 
     const ONE: Table = Table(1);
     const MANY: Table = Table(2);
 
+    /// Keys, some with prefixes in common that are longer than heads.
+    static KEYS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+        let prefixes = ["k", "common/prefix/", "common/prefix/longer/"];
+        let tails = ["", "\0", "\0\0", "a", "b", "bc", "b\0", "z23456789", "z2345678a"];
+        let key = |prefix: &str| tails.map(|tail| [prefix, tail].concat().into_bytes());
+        prefixes.iter().flat_map(|prefix| key(prefix)).collect()
+    });
+
+    const VALUES: [&[u8]; 4] = [b"1", b"2", b"2\0", b"longer than a head"];
+
     /// A change of a table with one value under each key, or of one with several.
     #[derive(Clone, Debug)]
     enum Step {
-        Put(bool, u8, u8),
-        Delete(bool, u8),
-        DeleteValue(u8, u8),
+        Put(bool, Index, Index),
+        Delete(bool, Index),
+        DeleteValue(Index, Index),
         Clear(bool),
+        /// A walk, which makes a run.
+        Walk,
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let (key, value) = (|| 0..6u8, || 1..4u8);
+        let index = any::<Index>;
         let step = prop_oneof![
-            8 => (any::<bool>(), key(), value()).prop_map(|(many, key, value)| Step::Put(many, key, value)),
-            3 => (any::<bool>(), key()).prop_map(|(many, key)| Step::Delete(many, key)),
-            3 => (key(), value()).prop_map(|(key, value)| Step::DeleteValue(key, value)),
+            20 => (any::<bool>(), index(), index()).prop_map(|(many, k, v)| Step::Put(many, k, v)),
+            6 => (any::<bool>(), index()).prop_map(|(many, key)| Step::Delete(many, key)),
+            6 => (index(), index()).prop_map(|(key, value)| Step::DeleteValue(key, value)),
             1 => any::<bool>().prop_map(Step::Clear),
+            3 => Just(Step::Walk),
         ];
-        vec(step, 0..12)
+        vec(step, 0..40)
     }
 
     impl Step {
-        /// The change, whose key and value lie in `bytes`.
-        fn change<'b>(&self, bytes: &'b [u8]) -> Change<'b> {
+        fn change(&self) -> Option<Change<'static>> {
             use Operation::*;
-            let at = |byte: u8| &bytes[usize::from(byte)..=usize::from(byte)];
-            let (operation, table, key, value): (_, _, &[u8], &[u8]) = match *self {
-                Step::Put(false, key, value) => (Put, ONE, at(key), at(value)),
-                Step::Put(true, key, value) => (PutValue, MANY, at(key), at(value)),
-                Step::Delete(false, key) => (Delete, ONE, at(key), &[]),
-                Step::Delete(true, key) => (DeleteAll, MANY, at(key), &[]),
-                Step::DeleteValue(key, value) => (DeleteValue, MANY, at(key), at(value)),
-                Step::Clear(many) => (Clear, if many { MANY } else { ONE }, &[], &[]),
+            let key = |index: &Index| index.get(&KEYS).as_slice();
+            let value = |index: &Index| *index.get(&VALUES);
+            let (operation, table, key, value): (_, _, &'static [u8], &'static [u8]) = match self {
+                Step::Put(false, at, of) => (Put, ONE, key(at), value(of)),
+                Step::Put(true, at, of) => (PutValue, MANY, key(at), value(of)),
+                Step::Delete(false, at) => (Delete, ONE, key(at), &[]),
+                Step::Delete(true, at) => (DeleteAll, MANY, key(at), &[]),
+                Step::DeleteValue(at, of) => (DeleteValue, MANY, key(at), value(of)),
+                Step::Clear(many) => (Clear, if *many { MANY } else { ONE }, &[], &[]),
+                Step::Walk => return None,
             };
-            Change { operation, table, key, value }
+            Some(Change { operation, table, key, value })
         }
     }
 
@@ -239,17 +337,20 @@ mod tests {
         }
     }
 
-    /// The content after the changes of runs, newest first, on top of a content.
-    fn overlaid(runs: &[Run], below: &Content) -> Content {
+    /// The content after the changes of layers on top of a content.
+    fn overlaid(layers: &Layers, below: &Content) -> Content {
         let mut content = Content::new();
         for table in [ONE, MANY] {
-            let mut walk = Walk::new(runs, table);
+            let mut walk = layers.walk(table);
             let is_cleared = walk.is_cleared();
+            assert!(walk.step().is_none());
+            walk.go_first();
             let mut changes = BTreeMap::new();
             while let Some(change) = walk.step() {
                 let (_, key, value) = change.sort_key();
                 changes.insert((key.to_vec(), value.to_vec()), change);
             }
+            assert!(!walk.is_empty() || (changes.is_empty() && !is_cleared));
             for (of, key, value) in below {
                 let by_value = if table == MANY { value.clone() } else { Vec::new() };
                 let is_hidden = is_cleared
@@ -267,40 +368,102 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
         #[test]
-        fn runs_together_have_the_content_of_their_changes_in_order(
-            below in steps(),
-            groups in vec(steps(), 1..6),
+        fn layers_have_the_content_of_their_changes_in_order(
+            groups in vec(vec(steps(), 0..4), 3),
+            bounds in (any::<Index>(), any::<Index>()),
         ) {
-            let bytes: Vec<u8> = (0..6).collect();
-            let mut content = Content::new();
-            below.iter().for_each(|step| apply(&mut content, step.change(&bytes)));
-            let base = content.clone();
-            let mut runs = Vec::new();
+            // The content after each position.
+            let mut contents = vec![Content::new()];
+            let mut memtables = Vec::new();
             for group in &groups {
-                let changes: Vec<_> = group.iter().map(|step| step.change(&bytes)).collect();
-                changes.iter().for_each(|change| apply(&mut content, *change));
-                runs.insert(0, planned(&changes));
-            }
-            prop_assert_eq!(&overlaid(&runs, &base), &content);
-            prop_assert_eq!(&overlaid(&[merge(&runs)], &base), &content);
-
-            for table in [ONE, MANY] {
-                let mut walk = Walk::new(&runs, table);
-                let forward: Vec<_> = std::iter::from_fn(|| walk.step()).collect();
-                walk.go_last();
-                let mut backward: Vec<_> = std::iter::from_fn(|| walk.step()).collect();
-                backward.reverse();
-                prop_assert_eq!(&forward, &backward);
-                for (index, change) in forward.iter().enumerate() {
-                    let (_, key, value) = change.sort_key();
-                    walk.seek(key, value, true);
-                    prop_assert_eq!(walk.step(), Some(*change));
-                    walk.seek(key, value, false);
-                    prop_assert_eq!(walk.step(), index.checked_sub(1).map(|before| forward[before]));
+                let memtable = Arc::new(Memtable::new(3, 0));
+                memtables.insert(0, Arc::clone(&memtable));
+                for steps in group {
+                    let layers = || Layers {
+                        memtables: Arc::new([Arc::clone(&memtable)]),
+                        after: 0,
+                        upto: memtable.last(),
+                    };
+                    for steps in steps.split_inclusive(|step| matches!(step, Step::Walk)) {
+                        let changes: Vec<_> = steps.iter().filter_map(Step::change).collect();
+                        memtable.add(contents.len() as u64, encoded(&changes));
+                        for change in changes {
+                            let mut content = contents.last().unwrap().clone();
+                            apply(&mut content, change);
+                            contents.push(content);
+                        }
+                        layers().walk(MANY).go_first();
+                        layers().walk(ONE).go_first();
+                    }
                 }
             }
+            let mut bounds = [bounds.0.index(contents.len()), bounds.1.index(contents.len())];
+            bounds.sort();
+            for [after, upto] in [bounds, [0, contents.len() - 1], [0, bounds[1]]] {
+                let memtables = memtables.clone().into();
+                let layers = Layers { memtables, after: after as u64, upto: upto as u64 };
+                let (below, content) = (&contents[after], &contents[upto]);
+                prop_assert_eq!(&overlaid(&layers, below), content);
+
+                for key in KEYS.iter() {
+                    let of = |content: &Content| {
+                        let found = content.iter().find(|entry| entry.0 == ONE && entry.1 == *key);
+                        found.map(|entry| entry.2.clone())
+                    };
+                    let found = match layers.get(ONE, key) {
+                        Found::Value(value) => Some(value.to_vec()),
+                        Found::Deleted => None,
+                        Found::Unchanged => of(below),
+                    };
+                    prop_assert_eq!(found, of(content));
+                }
+
+                for table in [ONE, MANY] {
+                    let mut walk = layers.walk(table);
+                    walk.go_first();
+                    let forward: Vec<_> = std::iter::from_fn(|| walk.step()).collect();
+                    prop_assert!(forward.is_sorted_by_key(|change| change.sort_key()));
+                    walk.go_last();
+                    let mut backward: Vec<_> = std::iter::from_fn(|| walk.step()).collect();
+                    backward.reverse();
+                    prop_assert_eq!(&forward, &backward);
+                    let sought = KEYS.iter().flat_map(|key| VALUES.map(|value| (key, value)));
+                    for (key, value) in sought {
+                        let value = if table == MANY { value } else { &[] };
+                        let at = forward.partition_point(|change| {
+                            change.sort_key() < (table, key.as_slice(), value)
+                        });
+                        walk.seek(key, value, true);
+                        prop_assert_eq!(walk.step(), forward.get(at).copied());
+                        walk.seek(key, value, false);
+                        let before = at.checked_sub(1).map(|before| forward[before]);
+                        prop_assert_eq!(walk.step(), before);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn many_deletions_in_a_row_are_tiresome() {
+        for (deleted, is_tiresome) in [(IDLE_MAX, false), (IDLE_MAX + 1, true)] {
+            let memtable = Memtable::new(2, 0);
+            for number in 0..2_000 {
+                let key = u32::to_be_bytes(number);
+                let (operation, value) = match number >= 500 && number - 500 < deleted as u32 {
+                    true => (Operation::Delete, &b""[..]),
+                    false => (Operation::Put, &b"value"[..]),
+                };
+                let change = Change { operation, table: ONE, key: &key, value };
+                memtable.add(u64::from(number) + 1, encoded(&[change]));
+            }
+            let layers = Layers::of(memtable);
+            let mut walk = layers.walk(ONE);
+            walk.go_first();
+            while walk.step().is_some() {}
+            assert_eq!(layers.memtables[0].is_tiresome(), is_tiresome);
         }
     }
 }

@@ -11,7 +11,8 @@
 use std::fmt;
 
 use crate::database::{Kind, TableRef};
-use crate::disk::lmdb::{self, Move};
+use crate::disk::lmdb::Move;
+use crate::read::merge;
 use crate::read::range::beyond;
 use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
 
@@ -33,7 +34,7 @@ pub struct Children<'s> {
     left: Option<(From, Option<Vec<u8>>)>,
     /// An error to yield first.
     failed: Option<ReadError>,
-    cursor: Option<lmdb::Cursor<'s>>,
+    cursor: Option<merge::Cursor<'s>>,
 }
 
 /// First bound of the remaining keys.
@@ -117,10 +118,7 @@ impl<'s> Children<'s> {
         self.snapshot.check()?;
         let cursor = match &mut self.cursor {
             Some(cursor) => cursor,
-            empty => match self.snapshot.cursor_in(self.table_ref)? {
-                Some(cursor) => empty.insert(cursor),
-                None => return Ok(None),
-            },
+            empty => empty.insert(self.snapshot.cursor_in(self.table_ref)?),
         };
         let found = if forward {
             match from {

@@ -34,8 +34,7 @@ use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError};
 pub struct Cursor<'s, K: Codec = Bytes, V: Codec = Bytes> {
     source: Source<'s>,
     table_ref: TableRef,
-    /// `None` if the database was created after the snapshot.
-    cursor: Option<merge::Cursor<'s>>,
+    cursor: merge::Cursor<'s>,
     stands: Stands,
     codecs: PhantomData<fn() -> (K, V)>,
 }
@@ -168,15 +167,10 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     /// [`ReadError`] if the entry cannot be read.
     pub fn values(&mut self) -> Result<u64, ReadError> {
         self.source.check()?;
-        match &mut self.cursor {
-            Some(cursor) if self.stands == Stands::At => {
-                if self.table_ref.kind == Kind::Duplicates {
-                    cursor.values().map_err(ReadError::from_engine)
-                } else {
-                    Ok(1)
-                }
-            }
-            _ => Ok(0),
+        match self.table_ref.kind {
+            _ if self.stands != Stands::At => Ok(0),
+            Kind::Duplicates => self.cursor.values().map_err(ReadError::from_engine),
+            Kind::Checked | Kind::Plain => Ok(1),
         }
     }
 
@@ -187,7 +181,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     /// [`ReadError`] if the entry cannot be read.
     pub fn seek(&mut self, key: &K::Item) -> Decoded<'s, K, V> {
         let entry = K::encode(key, |key| match self.ready()? {
-            Some(cursor) if key.len() <= KEY_BYTES_MAX => {
+            cursor if key.len() <= KEY_BYTES_MAX => {
                 cursor.seek(key).map_err(ReadError::from_engine)
             }
             _ => Ok(None),
@@ -201,10 +195,8 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     ///
     /// [`ReadError`] if the entry cannot be read.
     pub fn seek_range(&mut self, key: &K::Item) -> Decoded<'s, K, V> {
-        let entry = K::encode(key, |key| match self.ready()? {
-            Some(cursor) => cursor.seek_range(key).map_err(ReadError::from_engine),
-            None => Ok(None),
-        })??;
+        let entry =
+            K::encode(key, |key| self.ready()?.seek_range(key).map_err(ReadError::from_engine))??;
         self.arrive(entry, Stands::Behind)
     }
 
@@ -218,9 +210,10 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         let (source, table_ref) = (self.source, self.table_ref);
         let entry = K::encode(key, |key| {
             V::encode(value, |value| {
-                let Some(cursor) = self.ready()?.filter(|_| !key.is_empty()) else {
+                let cursor = self.ready()?;
+                if key.is_empty() {
                     return Ok(None);
-                };
+                }
                 if table_ref.kind == Kind::Duplicates {
                     return cursor.seek_pair_range(key, value).map_err(ReadError::from_engine);
                 }
@@ -267,22 +260,20 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
         if self.stands != Stands::At {
             return Ok(None);
         }
-        let Some(cursor) = self.ready()? else { return Ok(None) };
-        match cursor.step(to).map_err(ReadError::from_engine)? {
+        match self.ready()?.step(to).map_err(ReadError::from_engine)? {
             Some(entry) => self.arrive(Some(entry), Stands::Behind),
             None => Ok(None),
         }
     }
 
     fn go(&mut self, to: Move, otherwise: Stands) -> Decoded<'s, K, V> {
-        let Some(cursor) = self.ready()? else { return Ok(None) };
-        let entry = cursor.step(to).map_err(ReadError::from_engine)?;
+        let entry = self.ready()?.step(to).map_err(ReadError::from_engine)?;
         self.arrive(entry, otherwise)
     }
 
-    fn ready(&mut self) -> Result<Option<&mut merge::Cursor<'s>>, ReadError> {
+    fn ready(&mut self) -> Result<&mut merge::Cursor<'s>, ReadError> {
         self.source.check()?;
-        Ok(self.cursor.as_mut())
+        Ok(&mut self.cursor)
     }
 
     fn arrive(&mut self, entry: Option<Entry<'s>>, otherwise: Stands) -> Decoded<'s, K, V> {

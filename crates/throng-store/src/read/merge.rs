@@ -5,9 +5,9 @@
 //! LMDB   │ a   b     │ c         │ d       │       │   ──▶  a b  d  e
 //! ```
 //!
-//! The cursor steps through both in the order of their sort keys: key by key, and value by value where a
-//! key may have several. A change in memory hides the entry of LMDB with its sort key. The cursor moves
-//! like LMDB's own, which reads a table without changes in memory.
+//! The cursor steps through both in the order of their sort keys: key by key, and value by value
+//! where a key may have several. A change in memory hides the entry of LMDB with its sort key. The
+//! cursor moves like LMDB's own, which reads a table without changes in memory.
 
 use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Entry, Error, Move};
@@ -24,7 +24,7 @@ pub(crate) enum Cursor<'s> {
 /// A cursor over the changes in memory and over LMDB.
 pub(crate) struct Merged<'s> {
     memory: Walk<'s>,
-    /// `None` if all that LMDB has was removed.
+    /// `None` if LMDB has no entry that counts.
     engine: Option<lmdb::Cursor<'s>>,
     has_values: bool,
     /// The next change in memory, and the next entry of LMDB, in the direction of the last move.
@@ -46,26 +46,28 @@ enum Gap<'k> {
     Start,
     /// Before the first sort key that is not below this key and value.
     Before(&'k [u8], &'k [u8]),
-    /// Behind this key and value.
-    Behind(&'k [u8], &'k [u8]),
-    /// Behind all values of this key.
-    BehindKey(&'k [u8]),
+    /// After this key and value.
+    After(&'k [u8], &'k [u8]),
+    /// After all values of this key.
+    AfterKey(&'k [u8]),
     End,
 }
 
 type Found<'s> = Result<Option<Entry<'s>>, Error>;
 
 impl<'s> Cursor<'s> {
-    /// Makes a cursor without a position, over the changes of a table and LMDB's cursor of it.
+    /// Makes a cursor without a position, over the changes of a table and LMDB's cursor of it,
+    /// which is `None` if the transaction does not know the table.
     pub(crate) fn new(
         table_ref: TableRef,
         memory: Walk<'s>,
-        engine: impl FnOnce() -> Result<lmdb::Cursor<'s>, Error>,
+        engine: impl FnOnce() -> Result<Option<lmdb::Cursor<'s>>, Error>,
     ) -> Result<Cursor<'s>, Error> {
-        if memory.is_empty() {
-            return engine().map(Cursor::Plain);
-        }
-        let engine = if memory.is_cleared() { None } else { Some(engine()?) };
+        let engine = if memory.is_cleared() { None } else { engine()? };
+        let engine = match engine {
+            Some(engine) if memory.is_empty() => return Ok(Cursor::Plain(engine)),
+            engine => engine,
+        };
         Ok(Cursor::Merged(Box::new(Merged {
             memory,
             engine,
@@ -111,6 +113,17 @@ impl<'s> Cursor<'s> {
         }
     }
 
+    /// Moves to this value of the key; returns whether it exists.
+    pub(crate) fn seek_pair(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
+        match self {
+            Cursor::Plain(cursor) => cursor.seek_pair(key, value),
+            Cursor::Merged(cursor) => {
+                let found = cursor.forward_from(Gap::Before(key, value))?;
+                Ok(found == Some((key, value)))
+            }
+        }
+    }
+
     /// Returns the number of values of the current key.
     pub(crate) fn values(&mut self) -> Result<u64, Error> {
         match self {
@@ -128,19 +141,19 @@ impl<'s> Merged<'s> {
             (Move::Last, _) | (Move::Prev | Move::PrevKey, None) => self.backward_from(Gap::End),
             (_, None) => Ok(None),
             (Move::Current, at) => Ok(at),
-            (Move::NextKey, Some((key, _))) if has_values => self.forward_from(Gap::BehindKey(key)),
+            (Move::NextKey, Some((key, _))) if has_values => self.forward_from(Gap::AfterKey(key)),
             (Move::PrevKey, Some((key, _))) if has_values => {
                 self.backward_from(Gap::Before(key, &[]))
             }
             (Move::Next | Move::NextKey, Some(at)) => self.next(at),
             (Move::Prev | Move::PrevKey, Some(at)) => self.prev(at),
             (Move::FirstValue, Some((key, _))) => self.forward_from(Gap::Before(key, &[])),
-            (Move::LastValue, Some((key, _))) => self.backward_from(Gap::BehindKey(key)),
+            (Move::LastValue, Some((key, _))) => self.backward_from(Gap::AfterKey(key)),
             (Move::NextValue | Move::PrevValue, Some(at)) => {
                 let moved = if to == Move::NextValue { self.next(at) } else { self.prev(at) }?;
                 let found = moved.filter(|(key, _)| *key == at.0);
                 if found.is_none() {
-                    // The cursor stays, and the next entries are those behind the other key's.
+                    // The cursor stays, and the next entries are those after the other key's.
                     (self.at, self.direction) = (Some(at), None);
                 }
                 Ok(found)
@@ -174,7 +187,7 @@ impl<'s> Merged<'s> {
     fn next(&mut self, at: Entry<'s>) -> Found<'s> {
         match self.direction {
             Some(Direction::Forward) => self.advance(Direction::Forward),
-            _ => self.forward_from(Gap::Behind(at.0, self.sorted_by(at))),
+            _ => self.forward_from(Gap::After(at.0, self.sorted_by(at))),
         }
     }
 
@@ -185,7 +198,7 @@ impl<'s> Merged<'s> {
         }
     }
 
-    /// The value of an entry as a part of its sort key.
+    /// Returns the value of an entry as a part of its sort key.
     fn sorted_by<'e>(&self, (_, value): Entry<'e>) -> &'e [u8] {
         if self.has_values { value } else { &[] }
     }
@@ -203,23 +216,23 @@ impl<'s> Merged<'s> {
         let is_forward = direction == Direction::Forward;
         match gap {
             Gap::Start => self.memory.go_first(),
-            Gap::Before(key, value) | Gap::Behind(key, value) => {
+            Gap::Before(key, value) | Gap::After(key, value) => {
                 self.memory.seek(key, value, is_forward);
             }
-            Gap::BehindKey(key) => self.memory.seek(&successor(key), &[], is_forward),
+            Gap::AfterKey(key) => self.memory.seek(&successor(key), &[], is_forward),
             Gap::End => self.memory.go_last(),
         }
         let mut change = self.memory.step();
-        if let Gap::Behind(key, value) = gap
+        if let Gap::After(key, value) = gap
             && change.is_some_and(|change| is_at(change, key, value))
         {
             change = self.memory.step();
         }
         let entry = match &mut self.engine {
-            Some(engine) => match first_behind(engine, gap)? {
+            Some(engine) => match first_after(engine, gap)? {
                 found if is_forward => found,
                 Some(_) => engine.step(Move::Prev)?,
-                // No entry behind the gap: the last one is before it.
+                // No entry after the gap: the last one is before it.
                 None => engine.step(Move::Last)?,
             },
             None => None,
@@ -278,8 +291,8 @@ impl<'s> Merged<'s> {
     }
 }
 
-/// Moves LMDB's cursor to the first entry behind a gap.
-fn first_behind<'s>(engine: &mut lmdb::Cursor<'s>, gap: Gap<'_>) -> Found<'s> {
+/// Moves LMDB's cursor to the first entry after a gap.
+fn first_after<'s>(engine: &mut lmdb::Cursor<'s>, gap: Gap<'_>) -> Found<'s> {
     let first_of = |engine: &mut lmdb::Cursor<'s>, key: &[u8], value: &[u8]| {
         if !value.is_empty()
             && let Some(found) = engine.seek_pair_range(key, value)?
@@ -296,20 +309,20 @@ fn first_behind<'s>(engine: &mut lmdb::Cursor<'s>, gap: Gap<'_>) -> Found<'s> {
         Gap::Start => engine.step(Move::First),
         Gap::End => Ok(None),
         Gap::Before(key, value) => first_of(engine, key, value),
-        Gap::Behind(key, value) => match first_of(engine, key, value)? {
+        Gap::After(key, value) => match first_of(engine, key, value)? {
             Some(found) if found.0 == key && (value.is_empty() || found.1 == value) => {
                 engine.step(Move::Next)
             }
             found => Ok(found),
         },
-        Gap::BehindKey(key) => match engine.seek_range(key)? {
+        Gap::AfterKey(key) => match engine.seek_range(key)? {
             Some((found, _)) if found == key => engine.step(Move::NextKey),
             found => Ok(found),
         },
     }
 }
 
-/// The first key above a key, which may be longer than keys are.
+/// Returns the first key above a key, which may be longer than keys are.
 fn successor(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
@@ -317,4 +330,161 @@ fn successor(key: &[u8]) -> Vec<u8> {
 fn is_at(change: Change<'_>, key: &[u8], value: &[u8]) -> bool {
     let (_, found_key, found_value) = change.sort_key();
     (found_key, found_value) == (key, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::disk::claim::Claim;
+    use crate::disk::lmdb::{Env, Make, Put, Settings, Table, WriteTxn};
+    use crate::memtable::change::Operation;
+    use crate::memtable::{Layers, Memtable, encoded};
+
+    fn open(directory: &std::path::Path) -> Arc<Env> {
+        let settings = Settings {
+            map_bytes: 1 << 24,
+            readers_max: 8,
+            tables_max: 8,
+            no_sync: true,
+            write_map: false,
+            no_read_ahead: false,
+        };
+        Env::open(&Claim::to_write(directory).unwrap(), &settings).unwrap().0
+    }
+
+    fn apply(txn: &mut WriteTxn<'_>, table: Table, change: &Change<'_>) {
+        let Change { operation, key, value, .. } = *change;
+        if operation == Operation::Clear {
+            return txn.clear(table).unwrap();
+        }
+        let mut cursor = txn.cursor_mut(table).unwrap();
+        match operation {
+            Operation::Put | Operation::PutValue => cursor.put(key, value, Put::Over),
+            Operation::Delete => cursor.delete(key, false),
+            Operation::DeleteValue => cursor.delete_value(key, value),
+            _ => cursor.delete(key, true),
+        }
+        .unwrap();
+    }
+
+    fn change(random: &mut fastrand::Rng, table: Table, has_values: bool) -> Change<'static> {
+        use Operation::{Clear, Delete, DeleteAll, DeleteValue, PutValue};
+        let key = random.choice([&b"a"[..], b"b", b"b\0", b"c", b"cc", b"d", b"e"]).unwrap();
+        let value = random.choice([&b"1"[..], b"2", b"3", b"33"]).unwrap();
+        let (operation, key, value) = match (random.u8(..40), has_values) {
+            (0, _) => (Clear, &b""[..], &b""[..]),
+            (1..15, false) => (Delete, key, &b""[..]),
+            (_, false) => (Operation::Put, key, value),
+            (1..5, true) => (DeleteAll, key, &b""[..]),
+            (5..15, true) => (DeleteValue, key, value),
+            (_, true) => (PutValue, key, value),
+        };
+        Change { operation, table, key, value }
+    }
+
+    #[test]
+    fn the_cursor_moves_as_lmdbs_own_does_after_the_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let env = open(directory.path());
+        let mut random = fastrand::Rng::with_seed(1);
+        for has_values in [false, true] {
+            let make = |name: &str| {
+                let name = format!("{name} {has_values}");
+                env.make_table(&name, Make { duplicates: has_values }, |_| Ok(())).unwrap()
+            };
+            let (below, after) = (make("below"), make("after"));
+            let kind = if has_values { Kind::Duplicates } else { Kind::Plain };
+            for _ in 0..200 {
+                let mut txn = env.begin_write().unwrap();
+                txn.clear(below).unwrap();
+                txn.clear(after).unwrap();
+                for _ in 0..random.usize(..20) {
+                    let change = change(&mut random, below, has_values);
+                    apply(&mut txn, below, &change);
+                    apply(&mut txn, after, &change);
+                }
+                let mut memtables: Vec<Arc<Memtable>> = Vec::new();
+                let mut upto = 0;
+                for _ in 0..random.usize(..3) {
+                    let memtable = Memtable::new(16, 0);
+                    let changes: Vec<_> = (0..random.usize(..20))
+                        .map(|_| change(&mut random, below, has_values))
+                        .collect();
+                    changes.iter().for_each(|change| apply(&mut txn, after, change));
+                    memtable.add(upto + 1, encoded(&changes));
+                    upto += changes.len() as u64;
+                    memtables.insert(0, Arc::new(memtable));
+                }
+                txn.commit().unwrap();
+
+                let txn = env.begin_read().unwrap();
+                let layers = Layers { memtables: memtables.into(), after: 0, upto };
+                let table_ref = TableRef { table: below, kind };
+                let engine = || txn.cursor(below).map(Some);
+                let mut merged = Cursor::new(table_ref, layers.walk(below), engine).unwrap();
+                let mut plain = Cursor::Plain(txn.cursor(after).unwrap());
+                compare(&mut random, &mut merged, &mut plain, has_values);
+            }
+        }
+    }
+
+    /// Moves two cursors in the same way, and expects the same entries.
+    fn compare(
+        random: &mut fastrand::Rng,
+        one: &mut Cursor<'_>,
+        other: &mut Cursor<'_>,
+        has_values: bool,
+    ) {
+        use Move::*;
+        let moves = [First, Last, Next, Next, Prev, Prev, Current, NextKey, PrevKey];
+        let of_values = [FirstValue, LastValue, NextValue, PrevValue];
+        let mut is_placed = false;
+        for _ in 0..100 {
+            let key = random.choice([&b"a"[..], b"b", b"b\0", b"bb", b"c", b"d", b"f"]).unwrap();
+            let value = random.choice([&b"1"[..], b"2", b"22", b"4"]).unwrap();
+            let index = random.usize(..moves.len() + of_values.len() + 4);
+            let found = match index {
+                _ if !is_placed => [one.step(First), other.step(First)],
+                0..9 => [one.step(moves[index]), other.step(moves[index])],
+                9..13 if has_values => {
+                    [one.step(of_values[index - 9]), other.step(of_values[index - 9])]
+                }
+                13 => [one.seek(key), other.seek(key)],
+                14 if has_values => {
+                    [one.seek_pair_range(key, value), other.seek_pair_range(key, value)]
+                }
+                15 if has_values => {
+                    assert_eq!(one.values().unwrap(), other.values().unwrap());
+                    continue;
+                }
+                _ => [one.seek_range(key), other.seek_range(key)],
+            };
+            let [found, expected] = found.map(Result::unwrap);
+            assert_eq!(found, expected);
+            // Without an entry, the next move starts over.
+            let is_within = matches!(index, 11 | 12) && has_values && is_placed;
+            is_placed = found.is_some() || is_within;
+        }
+    }
+
+    #[test]
+    fn a_table_that_the_transaction_does_not_know_is_empty() {
+        let (table, kind) = (Table(1), Kind::Checked);
+        let memtable = Memtable::new(2, 0);
+        let mut layers = Layers::of(memtable);
+        let cursor = Cursor::new(TableRef { table, kind }, layers.walk(table), || Ok(None));
+        let mut cursor = cursor.unwrap();
+        assert_eq!(cursor.step(Move::First).unwrap(), None);
+        assert_eq!(cursor.seek_range(b"a").unwrap(), None);
+        drop(cursor);
+        let change = Change { operation: Operation::Put, table, key: b"a", value: b"1" };
+        layers.memtables[0].add(1, encoded(&[change]));
+        layers.upto = 1;
+        let cursor = Cursor::new(TableRef { table, kind }, layers.walk(table), || Ok(None));
+        let mut cursor = cursor.unwrap();
+        assert_eq!(cursor.step(Move::Last).unwrap(), Some((&b"a"[..], &b"1"[..])));
+        assert_eq!(cursor.step(Move::Next).unwrap(), None);
+    }
 }

@@ -94,8 +94,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         let entry = match &mut self.front.cursor {
             Some(cursor) => cursor.step(Move::Next),
             empty => {
-                let Some(cursor) = self.source.cursor(self.table_ref)? else { return Ok(None) };
-                let cursor = empty.insert(cursor);
+                let cursor = empty.insert(self.source.cursor(self.table_ref)?);
                 match start {
                     Bound::Unbounded => cursor.step(Move::First),
                     Bound::Included(key) => cursor.seek_range(key),
@@ -122,8 +121,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         let entry = match &mut self.back.cursor {
             Some(cursor) => cursor.step(Move::Prev),
             empty => {
-                let Some(cursor) = self.source.cursor(self.table_ref)? else { return Ok(None) };
-                let cursor = empty.insert(cursor);
+                let cursor = empty.insert(self.source.cursor(self.table_ref)?);
                 match end {
                     Bound::Unbounded => cursor.step(Move::Last),
                     Bound::Included(key) | Bound::Excluded(key) => match cursor.seek_range(key) {
@@ -196,16 +194,11 @@ impl<K: Codec, V: Codec> fmt::Debug for Range<'_, K, V> {
 }
 
 impl<'s> Source<'s> {
-    /// Opens a cursor; `None` if the database was created after the snapshot.
-    pub(crate) fn cursor(
-        self,
-        table_ref: TableRef,
-    ) -> Result<Option<merge::Cursor<'s>>, ReadError> {
+    /// Opens a cursor without a position.
+    pub(crate) fn cursor(self, table_ref: TableRef) -> Result<merge::Cursor<'s>, ReadError> {
         match self {
-            Source::Snapshot(snapshot) => {
-                Ok(snapshot.cursor_in(table_ref)?.map(merge::Cursor::Plain))
-            }
-            Source::Update(update) => update.open_cursor(table_ref).map(Some),
+            Source::Snapshot(snapshot) => snapshot.cursor_in(table_ref),
+            Source::Update(update) => update.open_cursor(table_ref),
         }
     }
 

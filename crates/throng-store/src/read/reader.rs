@@ -34,19 +34,23 @@ impl Reader {
 
     /// Returns a snapshot of the latest state, frozen for as long as it is borrowed.
     ///
-    /// Waits for the writer as [`Store::snapshot`] does, if groups are deferred.
-    ///
     /// # Errors
     ///
     /// See [`Store::snapshot`].
     pub fn view(&mut self) -> Result<&Snapshot, ReadError> {
-        self.store.environment().deferred().wait()?;
-        self.committed()
+        if !self.snapshot.as_ref().is_some_and(Snapshot::is_fresh) {
+            // The old snapshot is returned first, because its transaction is the one that is
+            // renewed.
+            self.snapshot = None;
+            self.snapshot = Some(Snapshot::begin(self.store.environment())?);
+        }
+        match &self.snapshot {
+            Some(snapshot) => Ok(snapshot),
+            None => unreachable!("it was set above"),
+        }
     }
 
     /// Returns the value under `key` in the default database.
-    ///
-    /// Waits for the writer only if this very key was written a moment ago.
     ///
     /// # Errors
     ///
@@ -74,28 +78,7 @@ impl Reader {
     }
 
     fn get_at(&mut self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        let deferred = self.store.environment().deferred();
-        if deferred.has(table_ref.table, key) {
-            deferred.wait()?;
-        }
-        // The snapshot is taken after the check: a key that was not deferred above is in the last
-        // commit.
-        self.committed()?.get_in(table_ref, key)
-    }
-
-    /// Returns a snapshot of the committed state, without the deferred groups; see
-    /// [`view`](Reader::view).
-    fn committed(&mut self) -> Result<&Snapshot, ReadError> {
-        if !self.snapshot.as_ref().is_some_and(Snapshot::is_fresh) {
-            // The old snapshot is returned first, because its transaction is the one that is
-            // renewed.
-            self.snapshot = None;
-            self.snapshot = Some(Snapshot::of_committed(self.store.environment())?);
-        }
-        match &self.snapshot {
-            Some(snapshot) => Ok(snapshot),
-            None => unreachable!("it was set above"),
-        }
+        self.view()?.get_in(table_ref, key)
     }
 
     /// Releases the snapshot, and with it the old pages, until the next read.

@@ -8,7 +8,10 @@ use crate::database::{Kind, TableRef};
 use crate::disk::environment::Environment;
 use crate::disk::lmdb::{self, ReadTxn};
 use crate::disk::record;
+use crate::memtable::Layers;
+use crate::read::merge;
 use crate::read::range::Source;
+use crate::read::state::State;
 use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError};
 
 /// The store as it was at a single moment. Later commits are not visible in it.
@@ -23,6 +26,8 @@ use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError};
 pub struct Snapshot {
     /// The transaction; taken when the snapshot is dropped.
     txn: Option<ReadTxn>,
+    /// The changes in memory that lie over the transaction.
+    layers: Layers,
     /// The environment, which keeps the claim on the directory longer than the transaction lives.
     environment: Arc<Environment>,
     /// Time at which the snapshot expires; see [`Environment::is_expired`].
@@ -31,24 +36,17 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn begin(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
-        environment.deferred().wait()?;
-        Snapshot::of_committed(environment)
-    }
-
-    /// Begins a snapshot of the committed state, without the deferred groups.
-    pub(crate) fn of_committed(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
-        let txn = environment.begin_read()?;
-        Ok(Snapshot::of(txn, environment, environment.expiry()))
+        Snapshot::until(environment, environment.expiry())
     }
 
     /// Begins a snapshot that never expires, for a long read of the whole store.
     pub(crate) fn begin_unbounded(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
-        environment.deferred().wait()?;
-        Ok(Snapshot::of(environment.begin_read()?, environment, u64::MAX))
+        Snapshot::until(environment, u64::MAX)
     }
 
-    fn of(txn: ReadTxn, environment: &Arc<Environment>, expiry: u64) -> Snapshot {
-        Snapshot { txn: Some(txn), expiry, environment: environment.clone() }
+    fn until(environment: &Arc<Environment>, expiry: u64) -> Result<Snapshot, ReadError> {
+        let (txn, layers) = environment.begin()?;
+        Ok(Snapshot { txn: Some(txn), layers, expiry, environment: environment.clone() })
     }
 
     /// Returns the value under `key`.
@@ -150,7 +148,8 @@ impl Snapshot {
         Cursor::new(Source::Snapshot(self), self.environment.entries())
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries. Costs a search for each key that was changed since the last
+    /// checkpoint.
     ///
     /// # Errors
     ///
@@ -165,13 +164,13 @@ impl Snapshot {
     ///
     /// [`ReadError`] if the engine fails.
     pub fn is_empty(&self) -> Result<bool, ReadError> {
-        self.len().map(|len| len == 0)
+        Ok(self.cursor()?.first()?.is_none())
     }
 
-    /// Returns the number of the commit that this snapshot shows; later commits have greater
-    /// numbers.
+    /// Returns the position of the last change that this snapshot shows. Changes are counted over the life
+    /// of the store, so later commits have greater positions.
     pub fn commit(&self) -> u64 {
-        self.txn().id()
+        self.layers.upto
     }
 
     /// Id of the store of this snapshot.
@@ -201,19 +200,12 @@ impl Snapshot {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        match self.txn().get(table_ref.table, key) {
-            // A database that was created after this moment is empty.
-            Err(lmdb::Error::UnknownTable) => Ok(None),
-            other => other.map_err(ReadError::from_engine),
-        }
+        self.state().stored(table_ref, key).map_err(ReadError::from_engine)
     }
 
     pub(crate) fn len_in(&self, table_ref: TableRef) -> Result<u64, ReadError> {
         self.check()?;
-        match self.txn().len(table_ref.table) {
-            Err(lmdb::Error::UnknownTable) => Ok(0),
-            other => other.map_err(ReadError::from_engine),
-        }
+        self.state().len(table_ref).map_err(ReadError::from_engine)
     }
 
     pub(crate) fn bytes_in(&self, table_ref: TableRef) -> Result<u64, ReadError> {
@@ -224,16 +216,10 @@ impl Snapshot {
         }
     }
 
-    /// Opens the engine's cursor; `None` if the database was created after this moment.
-    pub(crate) fn cursor_in(
-        &self,
-        table_ref: TableRef,
-    ) -> Result<Option<lmdb::Cursor<'_>>, ReadError> {
+    /// Opens a cursor without a position.
+    pub(crate) fn cursor_in(&self, table_ref: TableRef) -> Result<merge::Cursor<'_>, ReadError> {
         self.check()?;
-        match self.txn().cursor(table_ref.table) {
-            Err(lmdb::Error::UnknownTable) => Ok(None),
-            other => other.map(Some).map_err(ReadError::from_engine),
-        }
+        self.state().cursor(table_ref).map_err(ReadError::from_engine)
     }
 
     /// Extracts the value from its stored bytes, and verifies its checksum if the options say so.
@@ -259,9 +245,9 @@ impl Snapshot {
         }
     }
 
-    /// Whether the snapshot shows the last commit; deferred groups do not count.
+    /// Whether the snapshot shows everything that is visible now.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.environment.is_fresh(self.txn())
+        self.environment.is_fresh(self.txn(), self.layers.upto)
     }
 
     /// Reads a whole database and verifies its checksums; returns `entries` plus the number of its
@@ -272,7 +258,7 @@ impl Snapshot {
         mut entries: u64,
         progress: &mut impl FnMut(u64),
     ) -> Result<u64, ReadError> {
-        let Some(mut cursor) = self.cursor_in(table_ref)? else { return Ok(entries) };
+        let mut cursor = self.cursor_in(table_ref)?;
         let mut entry = cursor.step(lmdb::Move::First).map_err(ReadError::from_engine)?;
         while let Some((key, stored)) = entry {
             table_ref.value(key, stored)?;
@@ -283,6 +269,10 @@ impl Snapshot {
             entry = cursor.step(lmdb::Move::Next).map_err(ReadError::from_engine)?;
         }
         Ok(entries)
+    }
+
+    fn state(&self) -> State<'_> {
+        State { txn: self.txn(), layers: &self.layers }
     }
 
     fn txn(&self) -> &ReadTxn {

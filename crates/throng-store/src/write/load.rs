@@ -1,6 +1,6 @@
 //! [`Loader`]: a bulk load, which goes straight into LMDB.
 //!
-//! Entries that come in order need neither the queue nor the journal: they are appended to LMDB's tree in
+//! Entries that come in order need neither the queue nor the log: they are appended to LMDB's tree in
 //! chunks, and each chunk is as durable as the store is when the next one begins.
 
 use std::borrow::Borrow;
@@ -11,8 +11,7 @@ use crate::disk::environment::Environment;
 use crate::disk::lmdb;
 use crate::disk::record;
 use crate::error::is_lack_of_room;
-use crate::memtable::Builder;
-use crate::memtable::change::Operation;
+use crate::memtable::change::{self, Operation};
 use crate::write::batch::{check_key, check_value};
 use crate::{Codec, LoadError, LoadFailure, Rejection};
 
@@ -24,7 +23,8 @@ const CHUNK_ENTRIES: usize = 64 << 10;
 struct Loader<'e> {
     environment: &'e Environment,
     table_ref: TableRef,
-    chunk: Builder,
+    /// Encoded changes.
+    chunk: Vec<u8>,
     /// Number of entries in the chunk.
     entries: u64,
     /// Number of entries that are stored.
@@ -42,7 +42,7 @@ pub(crate) fn load<K: Codec, V: Codec>(
     let mut loader = Loader {
         environment,
         table_ref,
-        chunk: Builder::default(),
+        chunk: Vec::new(),
         entries: 0,
         loaded: 0,
         last: (Vec::new(), Vec::new()),
@@ -77,7 +77,7 @@ impl Loader<'_> {
         if (self.last.0.as_slice(), self.last.1.as_slice()) >= (key, sorted_by) {
             return Err(LoadFailure::Order);
         }
-        if self.chunk.bytes() >= CHUNK_BYTES || self.entries >= CHUNK_ENTRIES as u64 {
+        if self.chunk.len() >= CHUNK_BYTES || self.entries >= CHUNK_ENTRIES as u64 {
             self.store().map_err(|error| error.failure)?;
         }
         self.last.0.clear();
@@ -87,7 +87,7 @@ impl Loader<'_> {
         let header = (kind == Kind::Checked).then(|| record::header(key, value));
         let header = header.as_deref().unwrap_or_default();
         let operation = if several { Operation::PutValue } else { Operation::Put };
-        self.chunk.push(operation, table, key, [header, value]);
+        change::write(&mut self.chunk, operation, table, key, [header, value]);
         self.entries += 1;
         Ok(())
     }
@@ -97,9 +97,9 @@ impl Loader<'_> {
         if self.entries == 0 {
             return Ok(());
         }
-        let chunk = std::mem::take(&mut self.chunk).finish();
         let entries = std::mem::take(&mut self.entries);
-        let stored = self.environment.load(&chunk);
+        let stored = self.environment.load(self.table_ref.table, &self.chunk);
+        self.chunk.clear();
         stored.map_err(|failure| LoadError { loaded: self.loaded, failure })?;
         self.loaded += entries;
         Ok(())

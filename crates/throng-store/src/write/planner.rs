@@ -1,18 +1,21 @@
-//! [`ChangePlanner`]: turns the requests of a group into final changes in the log of a commit.
+//! [`Planner`]: turns the requests of a group into the changes of a record.
 //!
-//! Batches that do not read the store are planned together in key order, as if they were a single
-//! batch; the last operation on a key wins. A batch that reads the store, a batch that empties a
-//! database, and an update are planned alone, between the requests before and after them.
-//!
-//! Only a request that reads the store forces everything before it to be applied. All other changes
-//! may be applied later, after their callers have been acknowledged.
+//! A change states an outcome: the value of a key, or that the key is deleted. Most requests need no
+//! reading. A counter, a `put_new` and an update read the state before them: the store as it is, with the
+//! changes that the group has planned so far on top.
+
+use std::io;
+use std::sync::Arc;
 
 use crate::database::{Kind, TableRef};
-use crate::disk::commit::Commit;
 use crate::disk::environment::Environment;
-use crate::disk::lmdb;
+use crate::disk::lmdb::ReadTxn;
 use crate::disk::record;
+use crate::memtable::change::{self, Operation};
+use crate::memtable::{Layers, Memtable};
+use crate::read::state::State;
 use crate::write::batch::{Change, counter};
+use crate::write::commit::Failure;
 use crate::write::queue::Request;
 use crate::write::ticket::Work;
 use crate::write::update::Update;
@@ -26,178 +29,166 @@ pub(crate) enum Outcome {
     KeyExists,
 }
 
-/// Plans the changes of a group into the log of `commit`.
-pub(crate) struct ChangePlanner<'w, 'e> {
+/// Plans the changes of a group. The caller holds the log, so nothing else is committed meanwhile.
+pub(crate) struct Planner<'w> {
     environment: &'w Environment,
-    commit: &'w mut Commit<'e>,
+    /// Position of the first change.
+    first: u64,
+    /// Encoded changes.
+    changes: Vec<u8>,
+    count: u32,
+    /// The state to read, begun by the first request that reads.
+    base: Option<Base>,
 }
 
-type Operation<'b> = (TableRef, &'b [u8], Change<'b>);
+/// The state before the group, and the group's own changes over it.
+struct Base {
+    txn: ReadTxn,
+    layers: Layers,
+    planned: Arc<Memtable>,
+    /// Number of the changes, and of their bytes, that `planned` has.
+    count: u32,
+    bytes: usize,
+}
 
-impl<'w, 'e> ChangePlanner<'w, 'e> {
-    pub(crate) fn new(
-        environment: &'w Environment,
-        commit: &'w mut Commit<'e>,
-    ) -> ChangePlanner<'w, 'e> {
-        ChangePlanner { environment, commit }
+impl<'w> Planner<'w> {
+    /// Begins a plan whose first change gets the position `first`.
+    pub(crate) fn new(environment: &'w Environment, first: u64) -> Planner<'w> {
+        Planner { environment, first, changes: Vec::new(), count: 0, base: None }
     }
 
-    /// Plans the changes of the group, and stores the outcome of each request in `outcomes`.
+    /// Plans the changes of the group, and stores the outcome of each request in `outcomes`. Returns the
+    /// encoded changes and their number.
     pub(crate) fn plan(
-        &mut self,
+        mut self,
         group: &mut [Request],
         outcomes: &mut [Outcome],
-    ) -> Result<(), lmdb::Error> {
-        let is_free = |request: &Request| match &request.work {
-            Work::Batch(batch) => !batch.is_ordered(),
-            Work::Update(_) => false,
-            Work::Sync => true,
-        };
-        let mut start = 0;
-        while start < group.len() {
-            let free = group[start..].iter().take_while(|request| is_free(request)).count();
-            let end = start + free;
-            self.plan_sorted(&group[start..end])?;
-            if let Some(Request { work, .. }) = group.get_mut(end) {
-                match work {
-                    Work::Batch(batch) if self.key_exists(batch)? => {
-                        outcomes[end] = Outcome::KeyExists;
+    ) -> Result<(Vec<u8>, u32), Failure> {
+        let planned = self.plan_all(group, outcomes);
+        if let Some(base) = self.base {
+            self.environment.end_reserved(base.txn);
+        }
+        planned.map(|()| (self.changes, self.count))
+    }
+
+    fn plan_all(&mut self, group: &mut [Request], outcomes: &mut [Outcome]) -> Result<(), Failure> {
+        let bytes = group.iter().filter_map(Request::batch).map(Batch::bytes).sum();
+        self.changes.reserve(bytes);
+        for (request, outcome) in group.iter_mut().zip(outcomes) {
+            match &mut request.work {
+                Work::Batch(batch) if self.key_exists(batch)? => *outcome = Outcome::KeyExists,
+                Work::Batch(batch) => self.plan_batch(batch)?,
+                Work::Update(job) => {
+                    let position = self.first + u64::from(self.count);
+                    let mut update = Update::new(self.environment, self.state()?, position);
+                    let applies = job.run(&mut update);
+                    let batch = update.into_batch();
+                    if applies {
+                        self.plan_batch(&batch)?;
                     }
-                    Work::Batch(batch) => self.plan_in_order(batch)?,
-                    Work::Update(job) => {
-                        let mut update = Update::new(self.environment, self.commit.txn()?);
-                        let applies = job.run(&mut update);
-                        let batch = update.into_batch();
-                        if applies {
-                            self.plan_in_order(&batch)?;
-                        }
-                    }
-                    Work::Sync => {}
                 }
-            }
-            start = end + 1;
-        }
-        Ok(())
-    }
-
-    /// Plans batches whose order matters only among operations on the same key.
-    fn plan_sorted(&mut self, group: &[Request]) -> Result<(), lmdb::Error> {
-        let entries = self.environment.entries();
-        let batches = group.iter().filter_map(Request::batch);
-        let mut operations: Vec<Operation<'_>> =
-            batches.flat_map(|batch| batch.operations(entries)).collect();
-        // A stable sort keeps the order of arrival among equal keys.
-        operations.sort_by(|one, other| (one.0.table, one.1).cmp(&(other.0.table, other.1)));
-
-        if operations.iter().any(|(.., change)| matches!(change, Change::Add(_))) {
-            self.commit.txn()?;
-        }
-        let mut changes = Vec::new();
-        for same_key in
-            operations.chunk_by(|one, other| (one.0.table, one.1) == (other.0.table, other.1))
-        {
-            let Some((table_ref, key, _)) = same_key.first() else { continue };
-            changes.clear();
-            changes.extend(same_key.iter().map(|(.., change)| *change));
-            if table_ref.kind == Kind::Duplicates {
-                changes.iter().try_for_each(|change| self.put(*table_ref, key, &[*change]))?;
-            } else {
-                self.put(*table_ref, key, &changes)?;
+                Work::Sync => {}
             }
         }
         Ok(())
     }
 
-    /// Plans a batch operation by operation.
-    fn plan_in_order(&mut self, batch: &Batch) -> Result<(), lmdb::Error> {
+    fn plan_batch(&mut self, batch: &Batch) -> Result<(), Failure> {
         for (table_ref, key, change) in batch.operations(self.environment.entries()) {
-            if matches!(change, Change::Add(_)) {
-                self.commit.txn()?;
-            }
-            self.put(table_ref, key, &[change])?;
+            self.plan_change(table_ref, key, change)?;
         }
         Ok(())
+    }
+
+    fn plan_change(
+        &mut self,
+        table_ref: TableRef,
+        key: &[u8],
+        change: Change<'_>,
+    ) -> Result<(), Failure> {
+        let several = table_ref.kind == Kind::Duplicates;
+        match change {
+            Change::Put(value) | Change::PutNew(value) => self.put(table_ref, key, value),
+            Change::Add(difference) => {
+                let stored = self.read(table_ref, key)?;
+                // A damaged counter restarts at zero.
+                let value = stored.and_then(|stored| table_ref.value(key, stored).ok());
+                let sum = value.map_or(0, counter).wrapping_add(difference);
+                self.put(table_ref, key, &sum.to_le_bytes());
+            }
+            Change::Delete if several => self.push(Operation::DeleteAll, table_ref, key, &[], &[]),
+            Change::Delete => self.push(Operation::Delete, table_ref, key, &[], &[]),
+            // A value without bytes is never among several.
+            Change::DeleteValue([]) => {}
+            Change::DeleteValue(value) => {
+                self.push(Operation::DeleteValue, table_ref, key, &[], value);
+            }
+            Change::Clear => self.push(Operation::Clear, table_ref, &[], &[], &[]),
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, table_ref: TableRef, key: &[u8], value: &[u8]) {
+        match table_ref.kind {
+            Kind::Checked => {
+                let header = record::header(key, value);
+                self.push(Operation::Put, table_ref, key, &header, value);
+            }
+            Kind::Plain => self.push(Operation::Put, table_ref, key, &[], value),
+            Kind::Duplicates => self.push(Operation::PutValue, table_ref, key, &[], value),
+        }
+    }
+
+    fn push(
+        &mut self,
+        operation: Operation,
+        table_ref: TableRef,
+        key: &[u8],
+        header: &[u8],
+        value: &[u8],
+    ) {
+        change::write(&mut self.changes, operation, table_ref.table, key, [header, value]);
+        self.count += 1;
     }
 
     /// Whether a key exists that the batch would create with `put_new`.
-    fn key_exists(&mut self, batch: &Batch) -> Result<bool, lmdb::Error> {
+    fn key_exists(&mut self, batch: &Batch) -> Result<bool, Failure> {
+        if !batch.is_ordered() {
+            return Ok(false);
+        }
         for (table_ref, key, change) in batch.operations(self.environment.entries()) {
-            if matches!(change, Change::PutNew(_))
-                && self.commit.txn()?.get(table_ref.table, key)?.is_some()
-            {
+            if matches!(change, Change::PutNew(_)) && self.read(table_ref, key)?.is_some() {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Plans all changes of a key as its final change. In a database with several values under a
-    /// key, `changes` has a single element.
-    fn put(
-        &mut self,
-        table_ref: TableRef,
-        key: &[u8],
-        changes: &[Change<'_>],
-    ) -> Result<(), lmdb::Error> {
-        let TableRef { table, kind } = table_ref;
-        let Some(last) = changes.last() else { return Ok(()) };
-        let counted;
-        let value = match *last {
-            Change::Put(value) | Change::PutNew(value) => value,
-            Change::Delete => {
-                self.commit.log.delete(table, key, kind == Kind::Duplicates);
-                return Ok(());
-            }
-            Change::DeleteValue(value) => {
-                self.commit.log.delete_value(table, key, value);
-                return Ok(());
-            }
-            Change::Clear => return self.commit.clear(table),
-            Change::Add(_) => {
-                counted = self.count(table_ref, key, changes)?;
-                &counted
-            }
-        };
-        match kind {
-            Kind::Checked => {
-                let header = record::header(key, value);
-                self.commit.log.put(table, key, [&*header, value]);
-            }
-            Kind::Plain => self.commit.log.put(table, key, [&[], value]),
-            Kind::Duplicates => self.commit.log.put_value(table, key, value),
-        }
-        Ok(())
+    /// Returns the stored bytes of a key after the changes planned so far.
+    fn read(&mut self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, Failure> {
+        let environment = self.environment;
+        let stored = self.state()?.stored(table_ref, key);
+        stored.map_err(|error| Failure::of_engine(environment, error))
     }
 
-    /// Returns the value of a counter: the sum since the last put or delete, or since the stored
-    /// value. All changes of this key that were planned before have been applied.
-    fn count(
-        &mut self,
-        table_ref: TableRef,
-        key: &[u8],
-        changes: &[Change<'_>],
-    ) -> Result<[u8; 8], lmdb::Error> {
-        let mut sum = 0i64;
-        let mut base = None;
-        for change in changes.iter().rev() {
-            match change {
-                Change::Add(difference) => sum = sum.wrapping_add(*difference),
-                Change::Put(value) | Change::PutNew(value) => base = Some(counter(value)),
-                Change::Delete | Change::DeleteValue(_) | Change::Clear => base = Some(0),
-            }
-            if base.is_some() {
-                break;
-            }
+    /// Returns the state after the changes planned so far.
+    fn state(&mut self) -> Result<State<'_>, Failure> {
+        if self.base.is_none() {
+            let (txn, layers) = self.environment.begin_reserved().map_err(|error| match error {
+                ReadError::Recovering => Failure::Recovering,
+                error => Failure::Failed(io::Error::other(error)),
+            })?;
+            let planned = Arc::new(Memtable::new(self.environment.tables_max(), 0));
+            let layers = layers.under(planned.clone());
+            self.base = Some(Base { txn, layers, planned, count: 0, bytes: 0 });
         }
-        let base = match base {
-            Some(base) => base,
-            // A damaged counter restarts at zero.
-            None => {
-                let stored = self.commit.applied().get(table_ref.table, key)?;
-                stored.and_then(|stored| table_ref.value(key, stored).ok()).map_or(0, counter)
-            }
-        };
-        Ok(base.wrapping_add(sum).to_le_bytes())
+        let Some(base) = &mut self.base else { unreachable!("it was set above") };
+        if base.count < self.count {
+            let first = self.first + u64::from(base.count);
+            base.planned.add(first, self.changes[base.bytes..].into());
+            (base.count, base.bytes) = (self.count, self.changes.len());
+        }
+        Ok(State { txn: &base.txn, layers: &base.layers })
     }
 }
 

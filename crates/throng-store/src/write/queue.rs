@@ -3,17 +3,15 @@
 //! The writer takes all queued requests at once, so the lock is held for the length of a push or of
 //! a pointer swap. While a commit flushes, the next group queues: the slower the disk, the larger
 //! the group. The writer may wait a little for the callers that it has just acknowledged (see
-//! `group_delay.rs`), and is also woken by readers (see `deferred.rs`).
+//! `group_delay.rs`).
 
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::Instant;
 
-use crate::write::deferred::{Deferred, WriterWaker};
 use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
 use crate::write::ticket::{Completion, Entry, Ticket, Work, ticket};
@@ -40,7 +38,8 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    writer_waker: Arc<WriterWaker>,
+    /// Wakes the writer.
+    arrived: Condvar,
     batches_max: usize,
     bytes_max: usize,
     /// Id of the store whose databases a batch may name.
@@ -92,8 +91,6 @@ impl Future for QueueRoom {
 pub(crate) enum Taken {
     /// Commit the group.
     Group,
-    /// Commit the deferred groups and make them visible.
-    Publish,
     /// Exit: the queue is closed and drained.
     End,
 }
@@ -110,7 +107,7 @@ enum Admission {
 }
 
 impl Queue {
-    pub(crate) fn new(options: &Options, store: u64, writer_waker: Arc<WriterWaker>) -> Queue {
+    pub(crate) fn new(options: &Options, store: u64) -> Queue {
         Queue {
             waiting: Mutex::new(Waiting {
                 entries: Vec::new(),
@@ -119,7 +116,7 @@ impl Queue {
                 wanted: 0,
                 waiters: Vec::new(),
             }),
-            writer_waker,
+            arrived: Condvar::new(),
             batches_max: options.queue_batches_max,
             bytes_max: options.queue_bytes_max,
             store,
@@ -153,7 +150,7 @@ impl Queue {
                 }
                 drop(waiting);
                 if wake {
-                    self.writer_waker.wake();
+                    self.arrived.notify_one();
                 }
                 return ticket;
             }
@@ -166,44 +163,35 @@ impl Queue {
     }
 
     /// Waits for work and moves all of it, in the order of arrival, into `group`, which must be
-    /// empty. Waits neither longer than `until`, nor while a reader requests a commit.
+    /// empty.
     pub(crate) fn take(
         &self,
         group: &mut Vec<Request>,
         spare: &mut Vec<Entry>,
         group_delay: &mut GroupDelay,
-        deferred: &Deferred,
-        until: Option<Instant>,
     ) -> Taken {
         debug_assert!(group.is_empty() && spare.is_empty());
-        self.writer_waker.register();
         let mut waiting = self.lock();
-        loop {
-            if deferred.is_commit_requested() {
-                return Taken::Publish;
-            }
-            if !waiting.entries.is_empty() {
-                break;
-            }
+        while waiting.entries.is_empty() {
             if waiting.admission == Admission::Closed {
                 return Taken::End;
             }
-            if until.is_some_and(|until| until <= Instant::now()) {
-                return Taken::Publish;
-            }
-            waiting = self.sleep(waiting, 1, until);
+            waiting.wanted = 1;
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         let here = waiting.entries.len();
         if let Some((wanted, delay)) = group_delay.wanted(here)
             && here < wanted
         {
             let until = Instant::now() + delay;
-            while waiting.entries.len() < wanted
-                && waiting.admission == Admission::Open
-                && !deferred.is_commit_requested()
-                && Instant::now() < until
-            {
-                waiting = self.sleep(waiting, wanted, Some(until));
+            while waiting.entries.len() < wanted && waiting.admission == Admission::Open {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                waiting.wanted = wanted;
+                let slept = self.arrived.wait_timeout(waiting, left);
+                waiting = slept.unwrap_or_else(PoisonError::into_inner).0;
             }
             group_delay.arrived(waiting.entries.len() - here, wanted - here);
         }
@@ -218,23 +206,6 @@ impl Queue {
         Taken::Group
     }
 
-    /// Sleeps until `wanted` requests are queued, `until` has passed, or the writer is woken for
-    /// another reason.
-    fn sleep<'q>(
-        &'q self,
-        mut waiting: MutexGuard<'q, Waiting>,
-        wanted: usize,
-        until: Option<Instant>,
-    ) -> MutexGuard<'q, Waiting> {
-        waiting.wanted = wanted;
-        drop(waiting);
-        match until {
-            Some(until) => thread::park_timeout(until.saturating_duration_since(Instant::now())),
-            None => thread::park(),
-        }
-        self.lock()
-    }
-
     /// Returns a future that resolves when the batch fits, or when the queue accepts no more
     /// batches.
     pub(crate) fn room_for(self: &Arc<Self>, batch: &Batch) -> QueueRoom {
@@ -245,7 +216,7 @@ impl Queue {
     /// Refuses further batches; queued batches are still committed.
     pub(crate) fn close(&self) {
         self.refuse(Admission::Closed);
-        self.writer_waker.wake();
+        self.arrived.notify_one();
     }
 
     /// Number of queued entries.
@@ -331,14 +302,13 @@ mod tests {
 
     fn queue(batches_max: usize, bytes_max: usize) -> Queue {
         let options = Options::default().queue_batches_max(batches_max).queue_bytes_max(bytes_max);
-        Queue::new(&options, 1, Arc::default())
+        Queue::new(&options, 1)
     }
 
     /// Takes the batches that the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
-        let (mut group, deferred) = (Vec::new(), Deferred::new(queue.writer_waker.clone()));
-        let group_delay = &mut GroupDelay::default();
-        let taken = queue.take(&mut group, &mut Vec::new(), group_delay, &deferred, None);
+        let mut group = Vec::new();
+        let taken = queue.take(&mut group, &mut Vec::new(), &mut GroupDelay::default());
         (taken == Taken::Group)
             .then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }

@@ -1,8 +1,8 @@
 //! [`Update`]: reading and writing in a single transaction, on the writer thread.
 //!
-//! The writes of a closure are kept in memory until it has returned, over the transaction that it reads
-//! (see `memtable.rs`). So a closure that fails or panics leaves no trace in its group, and costs the
-//! other requests nothing.
+//! The writes of a closure are kept in a memtable of their own until it has returned, over everything that
+//! it reads. So a closure that fails or panics leaves no trace in its group, and costs the other requests
+//! nothing.
 
 use std::fmt;
 use std::future::Future;
@@ -14,11 +14,13 @@ use std::task::{Context, Poll};
 
 use crate::database::{Kind, TableRef, encode_bounds};
 use crate::disk::environment::Environment;
-use crate::disk::lmdb::WriteTxn;
-use crate::memtable::change::{Change, Operation};
-use crate::memtable::{Found, Layers};
+use crate::disk::lmdb::ReadTxn;
+use crate::disk::record;
+use crate::memtable::change::{self, Operation};
+use crate::memtable::{Layers, Memtable};
 use crate::read::merge;
 use crate::read::range::{OwnedBounds, Source, borrow, prefix_bounds};
+use crate::read::state::State;
 use crate::write::foreign;
 use crate::{
     Batch, Bytes, Codec, Cursor, Database, KEY_BYTES_MAX, Range, ReadError, Ticket, UpdateError,
@@ -31,16 +33,23 @@ use crate::{
 /// A put that can never be stored (see [`Rejection`](crate::Rejection)) makes the update fail when
 /// the closure has returned.
 pub struct Update<'t> {
-    txn: &'t WriteTxn<'t>,
+    txn: &'t ReadTxn,
+    /// Everything that was written before, with the closure's own writes on top.
+    layers: Layers,
     environment: &'t Environment,
     batch: Batch,
     /// The closure's writes, for its own reads.
-    written: Layers,
+    own: Arc<Memtable>,
+    /// Position of the closure's next write.
+    position: u64,
 }
 
 impl<'t> Update<'t> {
-    pub(crate) fn new(environment: &'t Environment, txn: &'t WriteTxn<'t>) -> Update<'t> {
-        Update { txn, environment, batch: Batch::new(), written: Layers::default() }
+    /// Creates an update over a state; the closure's first write gets the `position`.
+    pub(crate) fn new(environment: &'t Environment, state: State<'t>, position: u64) -> Update<'t> {
+        let own = Arc::new(Memtable::new(environment.tables_max(), 0));
+        let layers = state.layers.under(own.clone());
+        Update { txn: state.txn, layers, environment, batch: Batch::new(), own, position }
     }
 
     /// Returns the value under `key` in the default database.
@@ -227,9 +236,11 @@ impl<'t> Update<'t> {
 
     /// Opens a cursor over a table, with the closure's writes.
     pub(crate) fn open_cursor(&self, table_ref: TableRef) -> Result<merge::Cursor<'_>, ReadError> {
-        let stored = || self.txn.cursor(table_ref.table);
-        merge::Cursor::new(table_ref, self.written.walk(table_ref.table), stored)
-            .map_err(ReadError::from_engine)
+        self.state().cursor(table_ref).map_err(ReadError::from_engine)
+    }
+
+    fn state(&self) -> State<'_> {
+        State { txn: self.txn, layers: &self.layers }
     }
 
     fn range_of<K: Codec, V: Codec>(
@@ -248,17 +259,7 @@ impl<'t> Update<'t> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
             return Ok(None);
         }
-        let stored = if table_ref.kind == Kind::Duplicates {
-            let mut cursor = self.open_cursor(table_ref)?;
-            cursor.seek(key).map(|found| found.map(|(_, value)| value))
-        } else {
-            match self.written.get(table_ref.table, key) {
-                Found::Value(stored) => Ok(Some(stored)),
-                Found::Deleted => Ok(None),
-                Found::Unchanged => self.txn.get(table_ref.table, key),
-            }
-        };
-        let stored = stored.map_err(ReadError::from_engine)?;
+        let stored = self.state().stored(table_ref, key).map_err(ReadError::from_engine)?;
         stored.map(|stored| table_ref.value(key, stored)).transpose()
     }
 
@@ -291,8 +292,13 @@ impl<'t> Update<'t> {
     fn write(&mut self, operation: Operation, table_ref: TableRef, key: &[u8], value: &[u8]) {
         // A value without bytes is never among several.
         if operation != Operation::DeleteValue || !value.is_empty() {
-            let change = Change { operation, table: table_ref.table, key, value };
-            self.written.add(change, table_ref.kind == Kind::Checked);
+            let is_checked = table_ref.kind == Kind::Checked && operation == Operation::Put;
+            let header = is_checked.then(|| record::header(key, value));
+            let header = header.as_deref().unwrap_or_default();
+            let mut change = Vec::new();
+            change::write(&mut change, operation, table_ref.table, key, [header, value]);
+            self.own.add(self.position, change.into());
+            self.position += 1;
         }
     }
 

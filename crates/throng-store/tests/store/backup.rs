@@ -43,12 +43,12 @@ fn the_remains_of_a_backup_are_no_store_and_do_not_stop_the_next() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(&directory.path().join("data"));
     let copy = directory.path().join("copy");
-    std::fs::create_dir(&copy).unwrap();
-    std::fs::write(copy.join("data.draft"), "half of it").unwrap();
+    std::fs::create_dir_all(copy.join("draft")).unwrap();
+    std::fs::write(copy.join("draft/data.mdb"), "half of it").unwrap();
     let to_read = Store::options().read_only(true);
     assert!(matches!(to_read.open(&copy), Err(OpenError::Io { .. })));
     store.backup(&copy).unwrap();
-    assert!(!copy.join("data.draft").exists());
+    assert!(!copy.join("draft").exists());
     assert_eq!(Store::open(&copy).unwrap().verify().unwrap(), 1000);
 }
 

@@ -75,12 +75,14 @@ fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
 
 /// Returns a function that restores the present content of the files in the directory.
 fn keep(directory: &Path) -> impl Fn() {
-    let kept: Vec<_> = ["data.mdb", "journal.0", "journal.1"]
-        .map(|name| directory.join(name))
-        .into_iter()
-        .map(|path| (fs::read(&path).unwrap(), path))
-        .collect();
-    move || kept.iter().for_each(|(bytes, path)| fs::write(path, bytes).unwrap())
+    let kept = super::files(directory).into_iter().map(|path| (fs::read(&path).unwrap(), path));
+    let kept: Vec<_> = kept.collect();
+    let log = directory.join("log");
+    move || {
+        fs::remove_dir_all(&log).unwrap();
+        fs::create_dir(&log).unwrap();
+        kept.iter().for_each(|(bytes, path)| fs::write(path, bytes).unwrap());
+    }
 }
 
 #[test]

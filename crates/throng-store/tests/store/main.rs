@@ -8,7 +8,6 @@ mod contract;
 mod crash;
 mod damage;
 mod databases;
-mod deferred;
 mod foreign;
 mod full;
 mod history;
@@ -22,9 +21,11 @@ mod recovery;
 mod scans;
 mod snapshots;
 mod transactions;
+mod visibility;
 mod world;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The command that runs one ignored test of this binary in a process of its own.
@@ -47,4 +48,21 @@ const DIRECTORY: &str = "THRONG_STORE_TEST_DIRECTORY";
 /// The number in an environment variable, such as a count of repetitions, or `otherwise`.
 fn number_or(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
+}
+
+/// The files of a store that hold its content: the data file and those of the log, in order.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let log = fs::read_dir(directory.join("log")).unwrap();
+    let mut files: Vec<_> = log.map(|entry| entry.unwrap().path()).collect();
+    files.push(directory.join("data.mdb"));
+    files.sort();
+    files
+}
+
+/// Copies the files of a store that hold its content.
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to.join("log")).unwrap();
+    for path in files(from) {
+        fs::copy(&path, to.join(path.strip_prefix(from).unwrap())).unwrap();
+    }
 }

@@ -193,13 +193,6 @@ impl<'e> WriteTxn<'e> {
         unsafe { open_in(self.as_ptr(), name, flags) }
     }
 
-    /// Returns the value under the key, including the writes of this transaction.
-    pub(crate) fn get(&self, table: Table, key: &[u8]) -> Result<Option<&[u8]>, Error> {
-        // SAFETY: the transaction is alive, because `self` owns it; the bytes stay valid by
-        // invariant 4.
-        unsafe { get(self.as_ptr(), table, key) }
-    }
-
     /// Opens a cursor for reading; it borrows the transaction, so nothing is written meanwhile.
     pub(crate) fn cursor(&self, table: Table) -> Result<Cursor<'_>, Error> {
         // SAFETY: the transaction is alive, and the cursor's lifetime borrows it. So nothing is

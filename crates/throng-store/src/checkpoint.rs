@@ -1,0 +1,196 @@
+//! Checkpoints: the frozen memtable is written to LMDB, on a thread of its own.
+//!
+//! ```text
+//! writer ──▶ active ──freeze──▶ frozen ──write──▶ LMDB ──▶ release the older segments of the log
+//!                                 in key order, in transactions of bounded size;
+//!                                 the last one also has the point of the log
+//! ```
+//!
+//! A crash between two transactions leaves LMDB with some changes after its point. The log has all
+//! changes after the point, and each states an outcome. So a recovery that overlays them finds the same
+//! state, whichever of them LMDB has already.
+//!
+//! The writer waits for a checkpoint only if both memtables are full. Everything that needs LMDB
+//! complete (a load, a commit that found no room, the end of the store) writes the memtables itself:
+//! [`Environment::drain`]. The lock on the engine keeps the two apart.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::disk::environment::Environment;
+use crate::disk::format;
+use crate::disk::lmdb::{self, Env, Put, Table, WriteTxn};
+use crate::log::Point;
+use crate::memtable::change::{Change, Operation};
+use crate::memtable::{Layers, Memtable};
+
+/// The state that the writer, the checkpoint thread and the end of the store share.
+#[derive(Debug, Default)]
+pub(crate) struct Checkpoints {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the thread shall look for work.
+    is_asked: bool,
+    /// Whether the last checkpoint failed.
+    has_failed: bool,
+    is_ended: bool,
+}
+
+/// Most changes in a transaction of a checkpoint: each may touch a page, and LMDB keeps the pages in
+/// memory until the commit.
+const TXN_CHANGES: usize = 8 << 10;
+/// Most bytes of changes in a transaction of a checkpoint.
+const TXN_BYTES: usize = 4 << 20;
+/// Time after which a store without writes is written to LMDB, which frees the memory and makes reads
+/// cheaper; also the time between two attempts after a failure.
+const IDLE: Duration = Duration::from_secs(1);
+
+impl Checkpoints {
+    /// Makes the thread look for a frozen memtable, or for an engine to reopen.
+    pub(crate) fn ask(&self) {
+        self.lock().is_asked = true;
+        self.changed.notify_all();
+    }
+
+    /// Reports the outcome of a checkpoint to a writer that waits.
+    pub(crate) fn report(&self, has_succeeded: bool) {
+        self.lock().has_failed = !has_succeeded;
+        self.changed.notify_all();
+    }
+
+    /// Waits until `is_done`, until a checkpoint fails, or until `is_hopeless`; returns whether it is
+    /// done.
+    pub(crate) fn wait(&self, is_done: impl Fn() -> bool, is_hopeless: impl Fn() -> bool) -> bool {
+        let mut state = self.lock();
+        state.has_failed = false;
+        state.is_asked = true;
+        self.changed.notify_all();
+        loop {
+            if is_done() {
+                return true;
+            }
+            if state.has_failed || state.is_ended || is_hopeless() {
+                return false;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Ends the thread after the checkpoint in progress.
+    pub(crate) fn end(&self) {
+        self.lock().is_ended = true;
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.lock().is_ended
+    }
+
+    /// Waits until the thread is asked, or for a while; returns `false` at the end.
+    fn sleep(&self) -> bool {
+        let state = self.lock();
+        let is_idle = |state: &mut State| !state.is_asked && !state.is_ended;
+        let slept = self.changed.wait_timeout_while(state, IDLE, is_idle);
+        let (mut state, _) = slept.unwrap_or_else(PoisonError::into_inner);
+        state.is_asked = false;
+        !state.is_ended
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs on the checkpoint thread until the store ends.
+pub(crate) fn run(environment: &Environment) {
+    // If this thread unwinds, no writer keeps waiting.
+    struct End<'e>(&'e Environment);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.checkpoints().end();
+        }
+    }
+    let _end = End(environment);
+    let mut seen = environment.view().position();
+    while environment.checkpoints().sleep() {
+        // The writer holds its lock only while it commits, and then the store is not idle.
+        let position = environment.view().position();
+        if position == seen && environment.view().frozen().is_none() {
+            environment.freeze_if_free();
+        }
+        seen = position;
+        let outcome = environment.checkpoint();
+        environment.checkpoints().report(outcome.is_ok());
+        if environment.is_engine_broken() {
+            environment.reopen(|| !environment.checkpoints().is_ended());
+        }
+    }
+}
+
+/// Writes all changes of a memtable, which ends at a point of the log, to LMDB: in transactions of bounded
+/// size, or in a single one.
+pub(crate) fn write(
+    env: &Env,
+    format: Table,
+    memtable: Arc<Memtable>,
+    at: Point,
+    is_bounded: bool,
+) -> Result<(), lmdb::Error> {
+    let max = if is_bounded { (TXN_CHANGES, TXN_BYTES) } else { (usize::MAX, usize::MAX) };
+    let tables: Vec<Table> = memtable.tables().collect();
+    let layers = Layers { memtables: Arc::new([memtable]), after: 0, upto: u64::MAX };
+    let mut txn = env.begin_write()?;
+    for table in tables {
+        let mut walk = layers.walk(table);
+        walk.go_first();
+        if walk.is_cleared() {
+            txn.clear(table)?;
+        }
+        while apply(&mut txn, table, || walk.step(), max)? {
+            txn.commit()?;
+            txn = env.begin_write()?;
+        }
+    }
+    format::put_applied(&mut txn, format, at)?;
+    txn.commit()
+}
+
+/// Applies changes of a table in the order of their sort keys, up to a number and a size; returns whether
+/// a bound was reached, so that more may follow. After an error the transaction is of no use.
+///
+/// Neighbours share pages, and keys above all existing keys fill their pages to the end.
+pub(crate) fn apply<'c>(
+    txn: &mut WriteTxn<'_>,
+    table: Table,
+    mut changes: impl FnMut() -> Option<Change<'c>>,
+    (changes_max, bytes_max): (usize, usize),
+) -> Result<bool, lmdb::Error> {
+    let mut cursor = txn.cursor_mut(table)?;
+    let last = cursor.last_key()?.map(<[u8]>::to_vec);
+    let mut is_above = last.is_none();
+    let mut bytes = 0;
+    for _ in 0..changes_max {
+        let Some(Change { operation, key, value, .. }) = changes() else { return Ok(false) };
+        is_above = is_above || last.as_deref().is_some_and(|last| key > last);
+        match operation {
+            Operation::Put if is_above => cursor.put(key, value, Put::Append)?,
+            Operation::Put | Operation::PutValue => cursor.put(key, value, Put::Over)?,
+            // Above all existing keys, there is nothing to delete.
+            Operation::Delete if is_above => {}
+            Operation::Delete => cursor.delete(key, false)?,
+            Operation::DeleteAll => cursor.delete(key, true)?,
+            Operation::DeleteValue => cursor.delete_value(key, value)?,
+            // The caller clears the table.
+            Operation::Clear => {}
+        }
+        bytes += key.len() + value.len();
+        if bytes >= bytes_max {
+            break;
+        }
+    }
+    Ok(true)
+}

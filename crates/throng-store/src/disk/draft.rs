@@ -1,0 +1,174 @@
+//! New stores: made in a draft directory, and given their names when they are complete.
+//!
+//! ```text
+//! draft/data.mdb  draft/log/ ──▶ log/  draft/data.mdb ──▶ log/  data.mdb
+//! ```
+//!
+//! The data file gets its name last, so a directory without it holds no store. If a draft has a data file
+//! and no log, only the last step is missing.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::checkpoint;
+use crate::disk::claim::Claim;
+use crate::disk::environment::{DATA_FILE, LOG, tables_of};
+use crate::disk::format;
+use crate::disk::lmdb::{self, Env, Settings};
+use crate::disk::pages::Damage;
+use crate::disk::private;
+use crate::log::{Access, Location, Log, Point, Replay, ReplayError};
+use crate::memtable::Memtable;
+use crate::{OpenError, Options};
+
+/// Name of the directory in which a store is made.
+const DRAFT: &str = "draft";
+
+/// Makes a new store in the claimed directory.
+pub(crate) fn make_store(
+    claim: &Claim,
+    directory: &Path,
+    options: &Options,
+) -> Result<(), OpenError> {
+    let refused = |source| OpenError::from_io(source, directory);
+    let draft = claim.path().join(DRAFT);
+    let has_log = claim.path().join(LOG).try_exists().map_err(refused)?;
+    if has_log && !draft.join(DATA_FILE).try_exists().map_err(refused)? {
+        return Err(OpenError::Corrupt { path: directory.into(), reason: lost() });
+    }
+    if !has_log {
+        clear(&draft).map_err(refused)?;
+        let settings = Settings { no_sync: false, write_map: false, ..options.settings() };
+        let claim = Claim::to_write(&draft)?;
+        let (env, _) = Env::open(&claim, &settings)
+            .map_err(|error| OpenError::from_engine(error, directory))?;
+        let store = format::open_databases(&env, directory, false)?.store;
+        let location = Location { directory: draft.join(LOG), store, is_durable: true };
+        Log::create(&location, Point { position: 0, chain: 0 }).map_err(refused)?;
+    }
+    name_store(&draft, claim.path()).map_err(refused)
+}
+
+/// Error text for a directory that has lost its data file.
+pub(crate) fn lost() -> String {
+    format!("{DATA_FILE} is missing, and {LOG} is there")
+}
+
+/// Copies the last commit of an environment and the records of the log since then into a new store,
+/// durably.
+pub(crate) fn copy_store(
+    env: &Env,
+    (log, access): (&Location, Access),
+    settings: &Settings,
+    checkpoint_bytes: usize,
+    directory: &Path,
+) -> io::Result<()> {
+    let there = || io::Error::from(io::ErrorKind::AlreadyExists);
+    private::create_directory(directory)?;
+    // Two concurrent copies into the same directory would spoil each other.
+    let claim = Claim::to_write(directory).map_err(|error| match error {
+        OpenError::Io { source, .. } | OpenError::ReadOnly { source, .. } => source,
+        OpenError::InUse { .. } => there(),
+        other => io::Error::other(other),
+    })?;
+    if claim.path().join(DATA_FILE).try_exists()? || claim.path().join(LOG).try_exists()? {
+        return Err(there());
+    }
+    let draft = claim.path().join(DRAFT);
+    let copied = fill(&draft, env, (log, access), settings, checkpoint_bytes)
+        .and_then(|()| name_store(&draft, claim.path()));
+    if copied.is_err() {
+        // The error of the copy matters, not this one.
+        let _ = fs::remove_dir_all(&draft);
+    }
+    copied
+}
+
+/// Fills a draft with a copy.
+fn fill(
+    draft: &Path,
+    env: &Env,
+    (log, access): (&Location, Access),
+    settings: &Settings,
+    checkpoint_bytes: usize,
+) -> io::Result<()> {
+    clear(draft)?;
+    let file = private::create_file(&draft.join(DATA_FILE))?;
+    env.copy_to(&file, true).map_err(lmdb::Error::into_io)?;
+    file.sync_all()?;
+    let claim = Claim::to_write(draft).map_err(io::Error::other)?;
+    let settings = Settings { no_sync: false, write_map: false, ..settings.clone() };
+    let (env, _) = Env::open(&claim, &settings).map_err(lmdb::Error::into_io)?;
+    let format = format::open_databases(&env, draft, true).map_err(io::Error::other)?.format;
+    let txn = env.begin_read().map_err(lmdb::Error::into_io)?;
+    let applied = format::applied(&txn, format).map_err(lmdb::Error::into_io)?;
+    drop(txn);
+    let mut replay = Replay::open(log, applied, access).map_err(Damage::into_io)?;
+    let tables = tables_of(&settings);
+    let mut memtable = Memtable::new(tables, 0);
+    loop {
+        let record = replay.next(applied.position).map_err(ReplayError::into_io)?;
+        let is_end = record.is_none();
+        if let Some(record) = record {
+            memtable.add(record.first, record.changes.into());
+        }
+        if is_end || memtable.bytes() >= checkpoint_bytes {
+            let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
+            checkpoint::write(&env, format, full, replay.point(), true)
+                .map_err(lmdb::Error::into_io)?;
+        }
+        if is_end {
+            break;
+        }
+    }
+    let at = Point { position: replay.point().position.max(applied.position), chain: 0 };
+    let store = format::rename_store(&env, format, at).map_err(lmdb::Error::into_io)?;
+    Log::create(&Location { directory: draft.join(LOG), store, is_durable: true }, at)
+}
+
+/// Makes an empty draft directory; a crash may have left one.
+fn clear(draft: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    private::create_directory(draft)
+}
+
+/// Gives the files of a complete draft their names, durably.
+fn name_store(draft: &Path, directory: &Path) -> io::Result<()> {
+    let data_file = draft.join(DATA_FILE);
+    File::open(&data_file)?.sync_all()?;
+    sync_names(draft)?;
+    sync_names(directory)?;
+    if !directory.join(LOG).try_exists()? {
+        fs::rename(draft.join(LOG), directory.join(LOG))?;
+        sync_names(directory)?;
+        sync_names(draft)?;
+    }
+    fs::rename(&data_file, directory.join(DATA_FILE))?;
+    sync_names(directory)?;
+    if let Some(parent) = directory.parent() {
+        sync_names(parent)?;
+    }
+    fs::remove_dir_all(draft)
+}
+
+/// Makes the names in a directory durable.
+#[cfg(unix)]
+pub(crate) fn sync_names(directory: &Path) -> io::Result<()> {
+    match File::open(directory).and_then(|directory| directory.sync_all()) {
+        // A directory without read permission was not created by this store.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        other => other,
+    }
+}
+
+/// Does nothing: where directories cannot be flushed, the file system makes names durable by
+/// itself.
+#[cfg(not(unix))]
+pub(crate) fn sync_names(_: &Path) -> io::Result<()> {
+    Ok(())
+}

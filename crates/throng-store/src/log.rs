@@ -1,0 +1,371 @@
+//! [`Log`]: the changes since the last checkpoint, on the disk in the order of their positions.
+//!
+//! ```text
+//! log/0000000000000001.log │ head │ 1–4 │ 5 │ 6–9 │        older segments go when LMDB has their changes
+//! log/0000000000000002.log │ head: begins after 9 │ 10–31 │ 32 │ ░░ room
+//! log/mark                 │ segment 2, position 32 │      what was flushed
+//! log/spare                │ a segment for reuse │
+//! ```
+//!
+//! A record has the changes of a group. Its checksum covers the checksum of the record before it, so a
+//! record fits in one place of one log only. After a flush the mark says how far the log goes. The mark
+//! lies in a file of its own, where a log that is cut cannot take it along, and it is never flushed: it is
+//! exact after a crash of the process, and may be too low after a power failure.
+//!
+//! Invariants:
+//! - Positions rise by one from change to change, except where LMDB got changes without a record.
+//! - A record that is invalid and not above the mark is damage. Above the mark it is a torn record, and
+//!   the end of the log.
+//! - A record that was refused is never read again. If its write failed, it is erased. If its flush failed,
+//!   nothing in its segment can be believed from there on: the next segment begins before it, and
+//!   *supersedes* it.
+//! - A durable log has flushed a segment before another follows it.
+
+mod mark;
+mod replay;
+mod segment;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, io, mem};
+
+use crate::disk::draft::sync_names;
+use crate::disk::pages::Damage;
+use crate::disk::private;
+use mark::Mark;
+pub(crate) use replay::{Access, Replay, ReplayError};
+use segment::{Head, RECORDS_START, SECTOR_BYTES, Segment};
+
+/// A point between two changes: the position of the change before it, and the checksum of the last record
+/// up to there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Point {
+    pub(crate) position: u64,
+    pub(crate) chain: u32,
+}
+
+/// The directory of a log, and its store.
+#[derive(Clone, Debug)]
+pub(crate) struct Location {
+    pub(crate) directory: PathBuf,
+    /// Random id of the store.
+    pub(crate) store: u64,
+    /// Whether the files are flushed.
+    pub(crate) is_durable: bool,
+}
+
+/// A record of a log.
+#[derive(Debug)]
+pub(crate) struct Record<'r> {
+    /// Position of the first change.
+    pub(crate) first: u64,
+    /// Number of changes.
+    pub(crate) count: u32,
+    /// The encoded changes.
+    pub(crate) changes: &'r [u8],
+}
+
+/// A log that is open for writing.
+#[derive(Debug)]
+pub(crate) struct Log {
+    location: Location,
+    segment: Segment,
+    point: Point,
+    /// Offset of the next record.
+    end: u64,
+    /// Offset up to which the blocks of the segment have been written before, so that a flush there writes
+    /// no metadata.
+    zeroed: u64,
+    mark: Mark,
+    is_broken: bool,
+    archive: Arc<Archive>,
+    /// Empty buffer, reused for the next record.
+    record: Vec<u8>,
+}
+
+/// Error of an append.
+#[derive(Debug)]
+pub(crate) enum AppendError {
+    /// The record is not a part of the log, and never will be.
+    Refused(io::Error),
+    /// The record may be found by a recovery until the log is mended.
+    Unknown(io::Error),
+}
+
+/// The segments before the last one.
+#[derive(Debug)]
+pub(crate) struct Archive {
+    directory: PathBuf,
+    state: Mutex<Archived>,
+}
+
+#[derive(Debug, Default)]
+struct Archived {
+    /// Number of each older segment, and the position at which the next one begins; ascending.
+    segments: Vec<(u64, u64)>,
+    /// Number of users that need all segments.
+    holds: usize,
+}
+
+/// Keeps all segments of a log until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Retention(Arc<Archive>);
+
+/// Name of a segment that is kept for reuse, or not complete.
+const SPARE: &str = "spare";
+/// Length of the first segment, and of all segments from the ninth on: in between each is twice as long as
+/// the one before.
+const LENGTH_MIN: u64 = 256 << 10;
+const LENGTH_MAX: u64 = 64 << 20;
+/// Bytes of zeros that are written ahead of the records at a time.
+const ZEROS_STEP: u64 = 1 << 20;
+/// Memory kept for the next record, in bytes.
+const RECORD_BYTES_KEPT: usize = 1 << 20;
+
+impl Log {
+    /// Creates the log of a new store, which begins at a point, durably. The directory must not exist.
+    pub(crate) fn create(location: &Location, at: Point) -> io::Result<()> {
+        private::create_directory(&location.directory)?;
+        let head = Head { store: location.store, number: 1, begin: at };
+        let segment = Segment::create(&location.directory.join(SPARE), &head, LENGTH_MIN, true)?;
+        fs::rename(location.directory.join(SPARE), location.path(1))?;
+        let mark = Mark::create(location, segment.head().number, RECORDS_START, at)?;
+        mark.sync()?;
+        sync_names(&location.directory)
+    }
+
+    /// Goes on after the last record of a replay that has reached the end.
+    pub(crate) fn go_on(mut replay: Replay) -> Result<Log, Damage> {
+        replay.settle()?;
+        let Replay { location, segment, point, offset, older, .. } = replay;
+        let mark = Mark::open(&location)?;
+        let directory = location.directory.clone();
+        let state = Mutex::new(Archived { segments: older, holds: 0 });
+        let archive = Arc::new(Archive { directory, state });
+        // Blocks after the end may never have been written.
+        let zeroed = offset;
+        let record = Vec::new();
+        let is_broken = false;
+        Ok(Log { location, segment, point, end: offset, zeroed, mark, is_broken, archive, record })
+    }
+
+    /// The point after the last record.
+    pub(crate) fn point(&self) -> Point {
+        self.point
+    }
+
+    /// Appends a record of encoded changes, as durably as the log is. Returns the time that the flush took.
+    pub(crate) fn append(&mut self, changes: &[u8], count: u32) -> Result<Duration, AppendError> {
+        if self.is_broken {
+            return Err(AppendError::Refused(io::Error::other("the log is broken")));
+        }
+        let mut record = mem::take(&mut self.record);
+        let begin = self.end;
+        if begin + segment::record_bytes(changes) > self.segment.length() {
+            self.roll(segment::record_bytes(changes)).map_err(AppendError::Refused)?;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let chain = segment::encode(
+            &mut record,
+            (self.segment.head(), self.point),
+            (count, now.as_millis() as u64),
+            changes,
+        );
+        let written = self.write(&record);
+        let bytes = record.len() as u64;
+        record.clear();
+        record.shrink_to(RECORD_BYTES_KEPT);
+        self.record = record;
+        if let Err(error) = written {
+            return Err(self.take_back(error));
+        }
+        let began = Instant::now();
+        if self.location.is_durable
+            && let Err(error) = self.segment.flush()
+        {
+            return Err(self.give_up(error));
+        }
+        let flush = began.elapsed();
+        self.end += bytes;
+        self.point = Point { position: self.point.position + u64::from(count), chain };
+        // If the mark cannot be written, the record is flushed nevertheless. A mark that is too low is not
+        // an error.
+        let _ = self.mark.write(self.segment.head().number, self.end, self.point);
+        Ok(flush)
+    }
+
+    /// Counts positions whose changes LMDB got without a record.
+    pub(crate) fn skip_to(&mut self, position: u64) {
+        self.point.position = position;
+    }
+
+    /// Whether nothing can be appended before the log is mended.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Makes the log accept records again after an unknown outcome.
+    pub(crate) fn mend(&mut self) -> io::Result<()> {
+        self.roll(0)?;
+        self.is_broken = false;
+        Ok(())
+    }
+
+    pub(crate) fn archive(&self) -> Arc<Archive> {
+        self.archive.clone()
+    }
+
+    /// Flushes everything, also for a volatile store.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        if self.location.is_durable {
+            return Ok(());
+        }
+        for (number, _) in &self.archive.lock().segments {
+            fs::File::open(self.location.path(*number))?.sync_data()?;
+        }
+        self.segment.flush()?;
+        self.mark.sync()?;
+        sync_names(&self.location.directory)
+    }
+
+    /// Writes a record after the last one, without counting it yet.
+    fn write(&mut self, record: &[u8]) -> io::Result<()> {
+        static ZEROS: [u8; ZEROS_STEP as usize] = [0; ZEROS_STEP as usize];
+        let end = self.end + record.len() as u64;
+        self.segment.write(record, self.end)?;
+        if self.location.is_durable && end > self.zeroed {
+            // A flush of blocks that were never written takes far longer. A fresh buffer would make each
+            // later write to its memory a page fault, so the zeros are static.
+            let until = (end + ZEROS_STEP).min(self.segment.length()).max(end);
+            self.segment.write(&ZEROS[..(until - end) as usize], end)?;
+            self.zeroed = until;
+        }
+        Ok(())
+    }
+
+    /// Erases a record whose write failed.
+    fn take_back(&mut self, error: io::Error) -> AppendError {
+        let mut erased = self.segment.write(&[0; SECTOR_BYTES as usize], self.end);
+        if self.location.is_durable {
+            erased = erased.and_then(|()| self.segment.flush());
+        }
+        match erased {
+            Ok(()) => AppendError::Refused(error),
+            Err(_) => self.give_up(error),
+        }
+    }
+
+    /// Supersedes a record that may be on the disk.
+    fn give_up(&mut self, error: io::Error) -> AppendError {
+        match self.roll(0) {
+            Ok(()) => AppendError::Refused(error),
+            Err(_) => {
+                self.is_broken = true;
+                AppendError::Unknown(error)
+            }
+        }
+    }
+
+    /// Begins another segment, with room for a record of this size.
+    fn roll(&mut self, record_bytes: u64) -> io::Result<()> {
+        let number = self.segment.head().number + 1;
+        let doubled = LENGTH_MIN << (number - 1).min(8);
+        let length = doubled.min(LENGTH_MAX).max(RECORDS_START + record_bytes);
+        let head = Head { store: self.location.store, number, begin: self.point };
+        let spare = self.location.directory.join(SPARE);
+        let is_durable = self.location.is_durable;
+        // A release meanwhile would replace the spare segment.
+        let mut archived = self.archive.lock();
+        if is_durable && spare.exists() {
+            // A head in a file that had its old name still would look like damage.
+            sync_names(&self.location.directory)?;
+        }
+        let (segment, zeroed) = match Segment::reuse(&spare, &head, length, is_durable)? {
+            Some(segment) => {
+                let zeroed = segment.length();
+                (segment, zeroed)
+            }
+            None => (Segment::create(&spare, &head, length, is_durable)?, RECORDS_START),
+        };
+        segment::fault()?;
+        fs::rename(&spare, self.location.path(number))?;
+        let older = mem::replace(&mut self.segment, segment).head().number;
+        archived.segments.push((older, self.point.position));
+        drop(archived);
+        (self.end, self.zeroed) = (RECORDS_START, zeroed);
+        let flush = || segment::fault().and_then(|()| sync_names(&self.location.directory));
+        if is_durable && let Err(error) = flush() {
+            // The segment is there, and may be gone after a power failure.
+            self.is_broken = true;
+            return Err(error);
+        }
+        let _ = self.mark.write(number, self.end, self.point);
+        Ok(())
+    }
+}
+
+impl Location {
+    /// Returns the path of a segment.
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(segment::name(number))
+    }
+}
+
+impl Archive {
+    /// Removes the segments whose changes are all at or below a position, and keeps one for reuse.
+    pub(crate) fn release(&self, applied: u64) {
+        let mut state = self.lock();
+        while state.holds == 0
+            && let Some((number, end)) = state.segments.first().copied()
+            && end <= applied
+        {
+            let path = self.directory.join(segment::name(number));
+            let spare = self.directory.join(SPARE);
+            // The longest segment is the most useful one.
+            let longer = |path: &Path, than: &Path| {
+                let length = |path| fs::metadata(path).map_or(0, |metadata| metadata.len());
+                length(path) > length(than)
+            };
+            let is_spare = longer(&path, &spare);
+            let gone = if is_spare { fs::rename(&path, &spare) } else { fs::remove_file(&path) };
+            if gone.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+                // The next checkpoint tries again.
+                return;
+            }
+            state.segments.remove(0);
+        }
+    }
+
+    /// Keeps all segments until the returned value is dropped.
+    pub(crate) fn hold(self: &Arc<Archive>) -> Retention {
+        self.lock().holds += 1;
+        Retention(self.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Archived> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Retention {
+    fn drop(&mut self) {
+        self.0.lock().holds -= 1;
+    }
+}
+
+/// Returns the size of all files in the directory of a log, in bytes.
+pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(directory)? {
+        match entry?.metadata() {
+            Ok(metadata) => bytes += metadata.len(),
+            // The segment was removed meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(bytes)
+}

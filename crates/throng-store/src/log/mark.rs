@@ -1,0 +1,127 @@
+//! [`Mark`]: how far the log goes for certain.
+//!
+//! | bytes  | content                                                  |
+//! |--------|----------------------------------------------------------|
+//! | 0..8   | `throngM1`                                               |
+//! | 8..16  | id of the store                                          |
+//! | 16..24 | number of marks before                                   |
+//! | 24..32 | number of the segment                                    |
+//! | 32..40 | offset of the end of its last record                     |
+//! | 40..52 | the point after this record: position, checksum          |
+//! | 508..  | CRC-32 of all before                                     |
+//!
+//! Two sectors are written in turn, so that one of them is always whole.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+
+use super::segment::{SECTOR_BYTES, fault, read_at, u32_at, u64_at, write_at};
+use super::{Location, Point};
+use crate::disk::pages::{Damage, found};
+use crate::disk::private;
+
+/// The file of the mark.
+#[derive(Debug)]
+pub(super) struct Mark {
+    file: File,
+    store: u64,
+    /// Number of the next mark.
+    sequence: u64,
+}
+
+/// The content of the newest mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marked {
+    pub(super) segment: u64,
+    pub(super) point: Point,
+    /// Number of marks before.
+    pub(super) sequence: u64,
+}
+
+const NAME: &str = "mark";
+const MAGIC: &[u8; 8] = b"throngM1";
+const SECTOR: usize = SECTOR_BYTES as usize;
+const CRC: usize = SECTOR - 4;
+
+impl Mark {
+    /// Creates the file with a first mark.
+    pub(super) fn create(
+        location: &Location,
+        segment: u64,
+        end: u64,
+        point: Point,
+    ) -> io::Result<Mark> {
+        let file = private::create_file(&location.directory.join(NAME))?;
+        let mut mark = Mark { file, store: location.store, sequence: 0 };
+        // Both sectors are valid from the beginning.
+        mark.write(segment, end, point)?;
+        mark.write(segment, end, point)?;
+        Ok(mark)
+    }
+
+    /// Opens the file for writing.
+    pub(super) fn open(location: &Location) -> Result<Mark, Damage> {
+        let path = location.directory.join(NAME);
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(missing)?;
+        let sequence = read_from(&file, location.store)?.sequence + 1;
+        Ok(Mark { file, store: location.store, sequence })
+    }
+
+    pub(super) fn write(&mut self, segment: u64, end: u64, point: Point) -> io::Result<()> {
+        let mut bytes = [0; SECTOR];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..16].copy_from_slice(&self.store.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[24..32].copy_from_slice(&segment.to_le_bytes());
+        bytes[32..40].copy_from_slice(&end.to_le_bytes());
+        bytes[40..48].copy_from_slice(&point.position.to_le_bytes());
+        bytes[48..52].copy_from_slice(&point.chain.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..CRC]);
+        bytes[CRC..].copy_from_slice(&crc.to_le_bytes());
+        fault()?;
+        write_at(&self.file, &bytes, self.sequence % 2 * SECTOR_BYTES)?;
+        self.sequence += 1;
+        Ok(())
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+/// Reads the newest mark of a log.
+pub(super) fn read(location: &Location) -> Result<Marked, Damage> {
+    let file = File::open(location.directory.join(NAME)).map_err(missing)?;
+    read_from(&file, location.store)
+}
+
+fn missing(error: io::Error) -> Damage {
+    match error.kind() {
+        io::ErrorKind::NotFound => found(format!("log/{NAME} is missing")),
+        _ => Damage::Io(error),
+    }
+}
+
+fn read_from(file: &File, store: u64) -> Result<Marked, Damage> {
+    let mut bytes = [0; 2 * SECTOR];
+    match read_at(file, &mut bytes, 0) {
+        Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+            return Err(Damage::Io(error));
+        }
+        _ => {}
+    }
+    let valid = bytes.chunks_exact(SECTOR).filter(|sector| {
+        let crc = crc32fast::hash(&sector[..CRC]).to_le_bytes();
+        sector.starts_with(MAGIC) && sector[CRC..] == crc
+    });
+    let newest = valid.max_by_key(|sector| u64_at(sector, 16));
+    let newest = newest.ok_or_else(|| found(format!("log/{NAME} is damaged")))?;
+    if u64_at(newest, 8) != store {
+        return Err(found(format!("log/{NAME} belongs to another store")));
+    }
+    Ok(Marked {
+        segment: u64_at(newest, 24),
+        point: Point { position: u64_at(newest, 40), chain: u32_at(newest, 48) },
+        sequence: u64_at(newest, 16),
+    })
+}

@@ -1,0 +1,394 @@
+//! [`Replay`]: reads the records of a log after a point, record by record.
+//!
+//! ```text
+//!         applied              mark        end
+//! ─ 7 ─ 8 ─│─ 9 ─ 10 ─ 11 ─ 12 ─│─ 13 ─ ✗ │      13 was written and not marked, ✗ is torn
+//!          returned ───────────────────▶
+//! ```
+//!
+//! A store that is opened for writing reads up to the first invalid record, which must be above the mark.
+//! A process that reads beside another one that writes goes up to the mark, each time as far as it is then.
+//!
+//! A record after the mark may have been written and not flushed, or its flush may have failed. The
+//! operating system may then have the record in memory and believe that the disk has it too. So the
+//! record is written again before it is flushed: [`settle`](Replay::settle).
+
+use std::io;
+
+use super::mark::{self, Mark, Marked};
+use super::segment::{self, HEADER_BYTES, Head, Header, RECORDS_START, SECTOR_BYTES, Segment};
+use super::{Location, Point, Record};
+use crate::disk::draft::sync_names;
+use crate::disk::pages::{Damage, found};
+
+/// A position in a log that is read; see the file's head.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub(super) location: Location,
+    access: Access,
+    /// The segment of the next record.
+    pub(super) segment: Segment,
+    /// The point after the last record read.
+    pub(super) point: Point,
+    /// Offset of the next record.
+    pub(super) offset: u64,
+    /// The older segments: the number of each, and the position at which the next one begins.
+    pub(super) older: Vec<(u64, u64)>,
+    /// The heads of the segments that follow.
+    newer: Vec<Head>,
+    mark: Marked,
+    /// The point at which reading began, until the log is known to fit it.
+    start: Option<Point>,
+    /// Segments read since they were last settled: the number of each, and the offsets between which its
+    /// records are above the mark.
+    unsettled: Vec<(u64, u64, u64)>,
+    /// Bytes of the segment from `buffer_start` on.
+    buffer: Vec<u8>,
+    buffer_start: u64,
+}
+
+/// Purpose of reading a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Recovery: up to the end, and then the log goes on.
+    Write,
+    /// Beside a process that may write: up to the mark.
+    Read,
+    /// Reading where no process writes: up to the end.
+    ReadAll,
+}
+
+/// Reason why there is no next record.
+#[derive(Debug)]
+pub(crate) enum ReplayError {
+    /// The process that writes has removed what is needed, or has counted positions without records: a
+    /// reader must begin again at a later point.
+    Behind,
+    Damage(Damage),
+}
+
+/// Bytes that are read at a time.
+const BUFFER_BYTES: u64 = 1 << 20;
+
+impl Replay {
+    /// Opens the log at the point up to which LMDB has all changes.
+    pub(crate) fn open(
+        location: &Location,
+        applied: Point,
+        access: Access,
+    ) -> Result<Replay, Damage> {
+        // The mark is read first: it names no segment that a later listing lacks.
+        let mark = mark::read(location)?;
+        let numbers = segment_numbers(location)?;
+        let is_written = access == Access::Write;
+        let open = |number: u64| {
+            Segment::open(&location.path(number), (location.store, number), is_written)
+        };
+        let missing = |number: u64| found(format!("log/{} is missing", segment::name(number)));
+        let mut segments: Vec<Segment> = Vec::new();
+        for number in &numbers {
+            if let Some(before) = segments.last() {
+                let expected = before.head().number + 1;
+                if *number != expected {
+                    return Err(missing(expected));
+                }
+            }
+            segments.push(open(*number)?);
+        }
+        let last = numbers.last().copied().unwrap_or(0);
+        if last < mark.segment {
+            return Err(missing(last + 1));
+        }
+        let at =
+            segments.iter().rposition(|segment| segment.head().begin.position <= applied.position);
+        let at = at.ok_or_else(|| missing(numbers.first().map_or(1, |first| first - 1)))?;
+        let heads: Vec<Head> = segments.iter().map(|segment| *segment.head()).collect();
+        let older = heads.windows(2).take(at);
+        let older = older.map(|pair| (pair[0].number, pair[1].begin.position)).collect();
+        let segment = segments.swap_remove(at);
+        Ok(Replay {
+            location: location.clone(),
+            access,
+            point: heads[at].begin,
+            offset: RECORDS_START,
+            older,
+            newer: heads[at + 1..].to_vec(),
+            mark,
+            start: Some(applied),
+            unsettled: vec![(segment.head().number, 0, 0)],
+            segment,
+            buffer: Vec::new(),
+            buffer_start: 0,
+        })
+    }
+
+    /// The point after the last record read.
+    pub(crate) fn point(&self) -> Point {
+        self.point
+    }
+
+    /// Reads the next record; `None` at the end. Positions up to `applied` may be missing, because LMDB has
+    /// their changes.
+    pub(crate) fn next(&mut self, applied: u64) -> Result<Option<Record<'_>>, ReplayError> {
+        let header = loop {
+            if let Some(newer) = self.newer.first().copied() {
+                let begin = newer.begin;
+                let is_there = self.point.position == begin.position
+                    || self.point.position < begin.position && begin.position <= applied;
+                if is_there && self.point.chain == begin.chain {
+                    self.point = begin;
+                    self.go_to(newer)?;
+                    continue;
+                }
+                if self.point.position >= begin.position {
+                    return Err(self.damaged("does not follow the segment before it", newer.number));
+                }
+            } else if self.access == Access::Read && self.point.position >= self.mark.point.position
+            {
+                if !self.read_mark()? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let Some((header, chain)) = self.read_record()? else { break None };
+            let last = header.first + u64::from(header.count) - 1;
+            let is_next = header.first == self.point.position + 1
+                || header.first > self.point.position && header.first <= applied + 1;
+            if !is_next {
+                return Err(match self.access {
+                    Access::Read => ReplayError::Behind,
+                    _ => self.damaged("has a gap", self.segment.head().number),
+                });
+            }
+            let marked = self.mark.point;
+            if last == marked.position && chain != marked.chain {
+                return Err(
+                    self.damaged("is not the segment of the mark", self.segment.head().number)
+                );
+            }
+            if let Some(start) = self.start
+                && last > start.position
+            {
+                self.check_start(start, header.first > start.position)?;
+            }
+            let end = self.offset + record_bytes(header);
+            if last > self.mark.point.position
+                && let Some((_, from, to)) = self.unsettled.last_mut()
+            {
+                *from = if *from == 0 { self.offset } else { *from };
+                *to = end;
+            }
+            let offset = self.offset;
+            (self.offset, self.point) = (end, Point { position: last, chain });
+            if self.start.is_none() {
+                break Some((header, offset));
+            }
+        };
+        let Some((header, offset)) = header else {
+            self.end(applied)?;
+            return Ok(None);
+        };
+        let start = (offset + HEADER_BYTES - self.buffer_start) as usize;
+        let changes = &self.buffer[start..start + header.bytes as usize];
+        Ok(Some(Record { first: header.first, count: header.count, changes }))
+    }
+
+    /// Checks that the log may end at the present point.
+    fn end(&mut self, applied: u64) -> Result<(), ReplayError> {
+        let number = self.segment.head().number;
+        // The bytes after the end may change while the log is written.
+        self.buffer.clear();
+        if self.access == Access::Read {
+            return Err(ReplayError::Behind);
+        }
+        if !self.newer.is_empty() {
+            return Err(self.damaged("is cut or damaged", number));
+        }
+        if let Some(start) = self.start {
+            self.check_start(start, true)?;
+        }
+        let mark = self.mark.point;
+        let is_skipped = mark.position <= applied && mark.chain == self.point.chain;
+        if mark.position > self.point.position && !is_skipped {
+            return Err(self.damaged("is cut or damaged", number));
+        }
+        if self.access == Access::ReadAll {
+            // A process may write from here on.
+            self.access = Access::Read;
+        }
+        Ok(())
+    }
+
+    /// Checks that the log is that of LMDB's state: at the position up to which LMDB has all changes, which
+    /// lies between two records, the checksums agree.
+    fn check_start(&mut self, start: Point, is_between: bool) -> Result<(), ReplayError> {
+        if !is_between || self.point.chain != start.chain {
+            let number = self.segment.head().number;
+            return Err(self.damaged("belongs to another state of the store than data.mdb", number));
+        }
+        self.start = None;
+        Ok(())
+    }
+
+    /// Makes the records read so far as durable as the log is, and marks them.
+    pub(crate) fn settle(&mut self) -> Result<(), Damage> {
+        let current = self.segment.head().number;
+        let mut mark = Mark::open(&self.location)?;
+        for (number, from, to) in std::mem::take(&mut self.unsettled) {
+            if !self.location.is_durable {
+                continue;
+            }
+            let older;
+            let segment = match number == current {
+                true => &self.segment,
+                false => {
+                    let path = self.location.path(number);
+                    older = Segment::open(&path, (self.location.store, number), true)?;
+                    &older
+                }
+            };
+            let mut bytes = Vec::new();
+            // The padding of the last record may be cut off.
+            let to = to.min(segment.length());
+            for start in (from..to).step_by(BUFFER_BYTES as usize) {
+                bytes.resize((to - start).min(BUFFER_BYTES) as usize, 0);
+                segment.read(&mut bytes, start).map_err(Damage::Io)?;
+                segment.write(&bytes, start).map_err(Damage::Io)?;
+            }
+            segment.flush().map_err(Damage::Io)?;
+        }
+        if self.location.is_durable {
+            sync_names(&self.location.directory).map_err(Damage::Io)?;
+        }
+        if self.point.position >= self.mark.point.position {
+            mark.write(current, self.offset, self.point).map_err(Damage::Io)?;
+            self.mark = Marked { segment: current, point: self.point, ..self.mark };
+        }
+        self.unsettled = vec![(current, 0, 0)];
+        Ok(())
+    }
+
+    /// Goes to the next segment.
+    fn go_to(&mut self, head: Head) -> Result<(), ReplayError> {
+        let Location { store, .. } = self.location;
+        let is_written = self.access == Access::Write;
+        let path = self.location.path(head.number);
+        let segment = Segment::open(&path, (store, head.number), is_written);
+        let segment = segment.map_err(|damage| self.examined(damage))?;
+        if *segment.head() != head {
+            return Err(self.damaged("has changed", head.number));
+        }
+        self.older.push((self.segment.head().number, head.begin.position));
+        self.newer.remove(0);
+        self.segment = segment;
+        self.offset = RECORDS_START;
+        self.unsettled.push((head.number, 0, 0));
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Reads the mark again, and the heads of segments that were begun meanwhile. Returns whether the log goes
+    /// on.
+    fn read_mark(&mut self) -> Result<bool, ReplayError> {
+        // The bytes after the last mark may have been read before they were written.
+        self.buffer.clear();
+        let before = self.mark;
+        self.mark = mark::read(&self.location).map_err(ReplayError::Damage)?;
+        let current = self.segment.head().number;
+        for number in current + 1..=self.mark.segment {
+            let path = self.location.path(number);
+            let segment = Segment::open(&path, (self.location.store, number), false);
+            // The process that writes may have removed it.
+            self.newer.push(*segment.map_err(|_| ReplayError::Behind)?.head());
+        }
+        Ok(self.mark != before && self.mark.point.position > self.point.position
+            || !self.newer.is_empty())
+    }
+
+    /// Reads the record at the current offset into the buffer; `None` if it is invalid.
+    fn read_record(&mut self) -> Result<Option<(Header, u32)>, ReplayError> {
+        let Some(bytes) = self.fill(HEADER_BYTES)? else { return Ok(None) };
+        let header = segment::header(bytes);
+        let record = HEADER_BYTES + u64::from(header.bytes);
+        if header.count == 0 || header.first == 0 {
+            return Ok(None);
+        }
+        let (head, chain) = (*self.segment.head(), self.point.chain);
+        let Some(bytes) = self.fill(record)? else { return Ok(None) };
+        let verified = segment::verify(&head, chain, bytes);
+        let is_possible = header.first.checked_add(u64::from(header.count)).is_some();
+        Ok(verified.filter(|_| is_possible).map(|chain| (header, chain)))
+    }
+
+    /// Returns bytes of the segment at the current offset; `None` if it is too short.
+    fn fill(&mut self, bytes: u64) -> Result<Option<&[u8]>, ReplayError> {
+        let end = self.offset + bytes;
+        if end > self.segment.length() {
+            return Ok(None);
+        }
+        let buffered = self.buffer_start..self.buffer_start + self.buffer.len() as u64;
+        if !(buffered.contains(&self.offset) && end <= buffered.end) {
+            let wanted = bytes.max(BUFFER_BYTES).min(self.segment.length() - self.offset);
+            self.buffer.resize(wanted as usize, 0);
+            self.buffer_start = self.offset;
+            if let Err(error) = self.segment.read(&mut self.buffer, self.offset) {
+                self.buffer.clear();
+                return match error.kind() {
+                    // The file was cut since it was opened.
+                    io::ErrorKind::UnexpectedEof => Ok(None),
+                    _ => Err(ReplayError::Damage(Damage::Io(error))),
+                };
+            }
+        }
+        let start = (self.offset - self.buffer_start) as usize;
+        Ok(Some(&self.buffer[start..start + bytes as usize]))
+    }
+
+    fn damaged(&self, reason: &str, number: u64) -> ReplayError {
+        let at = match number == self.segment.head().number {
+            true => format!(" at byte {}", self.offset),
+            false => String::new(),
+        };
+        self.examined(found(format!("log/{}{at} {reason}", segment::name(number))))
+    }
+
+    /// Beside a process that writes, a file that does not fit may have been removed or reused.
+    fn examined(&self, damage: Damage) -> ReplayError {
+        match (self.access, damage) {
+            (Access::Read, Damage::Found(_)) => ReplayError::Behind,
+            (_, damage) => ReplayError::Damage(damage),
+        }
+    }
+}
+
+impl ReplayError {
+    pub(crate) fn into_damage(self) -> Damage {
+        match self {
+            ReplayError::Behind => found("its log goes on faster than it can be read"),
+            ReplayError::Damage(damage) => damage,
+        }
+    }
+
+    pub(crate) fn into_io(self) -> io::Error {
+        self.into_damage().into_io()
+    }
+}
+
+fn record_bytes(header: Header) -> u64 {
+    (HEADER_BYTES + u64::from(header.bytes)).next_multiple_of(SECTOR_BYTES)
+}
+
+/// Returns the numbers of the segments, in order. Other files are left alone.
+fn segment_numbers(location: &Location) -> Result<Vec<u64>, Damage> {
+    let entries = std::fs::read_dir(&location.directory).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => found("log is missing"),
+        _ => Damage::Io(error),
+    })?;
+    let mut numbers = Vec::new();
+    for entry in entries {
+        let name = entry.map_err(Damage::Io)?.file_name();
+        numbers.extend(name.to_str().and_then(segment::number));
+    }
+    numbers.sort_unstable();
+    Ok(numbers)
+}

@@ -1,0 +1,354 @@
+//! [`Segment`]: a file of the log, and the encoding of its records.
+//!
+//! | bytes     | content                                                    |
+//! |-----------|------------------------------------------------------------|
+//! | 0..512    | the head                                                   |
+//! | 512..1024 | a copy of the head                                         |
+//! | 4096..    | records, each from a multiple of 512 on                    |
+//!
+//! | head      |                                                            |
+//! |-----------|------------------------------------------------------------|
+//! | 0..8      | `throngL1`                                                 |
+//! | 8..16     | id of the store                                            |
+//! | 16..24    | number of the segment                                      |
+//! | 24..36    | the point at which it begins: position, checksum           |
+//! | 508..512  | CRC-32 of all before                                       |
+//!
+//! | record    |                                                            |
+//! |-----------|------------------------------------------------------------|
+//! | 0..4      | CRC-32 of the checksum of the record before, the id of the store, the number of the segment, and all that follows |
+//! | 4..8      | length of the changes                                      |
+//! | 8..16     | position of the first change                               |
+//! | 16..20    | number of changes                                          |
+//! | 20..24    | zeros                                                      |
+//! | 24..32    | time of the commit, in milliseconds since 1970             |
+//! | 32..      | the changes (see `memtable/change.rs`)                     |
+//!
+//! Numbers are little endian. A disk writes 512 bytes atomically, at least, so writing a record damages no
+//! other record.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+use super::Point;
+use crate::disk::pages::{Damage, found};
+use crate::disk::private;
+
+/// Size that a disk writes atomically, at least.
+pub(super) const SECTOR_BYTES: u64 = 512;
+/// Offset of the first record.
+pub(super) const RECORDS_START: u64 = 4096;
+/// Length of a record without its changes.
+pub(super) const HEADER_BYTES: u64 = 32;
+
+const MAGIC: &[u8; 8] = b"throngL1";
+const HEAD_BYTES: usize = SECTOR_BYTES as usize;
+const HEAD_CRC: usize = HEAD_BYTES - 4;
+
+/// The head of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) store: u64,
+    pub(super) number: u64,
+    /// The point after the last record before the segment.
+    pub(super) begin: Point,
+}
+
+/// An open segment.
+#[derive(Debug)]
+pub(super) struct Segment {
+    file: File,
+    head: Head,
+    length: u64,
+}
+
+/// Header of a record, without its checksum.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    pub(super) bytes: u32,
+    pub(super) first: u64,
+    pub(super) count: u32,
+}
+
+/// Returns the file name of a segment.
+pub(super) fn name(number: u64) -> String {
+    format!("{number:016x}.log")
+}
+
+/// Returns the number of a segment from its file name.
+pub(super) fn number(name: &str) -> Option<u64> {
+    let number = u64::from_str_radix(name.strip_suffix(".log")?, 16).ok()?;
+    (self::name(number) == name).then_some(number)
+}
+
+impl Head {
+    fn to_bytes(self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..16].copy_from_slice(&self.store.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.begin.position.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.begin.chain.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..HEAD_CRC]);
+        bytes[HEAD_CRC..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Head> {
+        let crc = crc32fast::hash(&bytes[..HEAD_CRC]).to_le_bytes();
+        if !bytes.starts_with(MAGIC) || bytes[HEAD_CRC..] != crc {
+            return None;
+        }
+        let begin = Point { position: u64_at(bytes, 24), chain: u32_at(bytes, 32) };
+        Some(Head { store: u64_at(bytes, 8), number: u64_at(bytes, 16), begin })
+    }
+}
+
+impl Segment {
+    /// Creates a file with room for a segment, and flushes it if it `is_durable`.
+    pub(super) fn create(
+        path: &Path,
+        head: &Head,
+        length: u64,
+        is_durable: bool,
+    ) -> io::Result<Segment> {
+        let file = private::create_file(path)?;
+        allocate(&file, length)?;
+        Segment { file, head: *head, length }.begin(is_durable)
+    }
+
+    /// Makes a segment of a file that is there and long enough, and flushes it if it `is_durable`.
+    pub(super) fn reuse(
+        path: &Path,
+        head: &Head,
+        length: u64,
+        is_durable: bool,
+    ) -> io::Result<Option<Segment>> {
+        if !fs::metadata(path).is_ok_and(|metadata| metadata.len() >= length) {
+            return Ok(None);
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let length = file.metadata()?.len();
+        Segment { file, head: *head, length }.begin(is_durable).map(Some)
+    }
+
+    /// Opens a segment, which is that of a log's store and has a certain number.
+    pub(super) fn open(
+        path: &Path,
+        (store, number): (u64, u64),
+        is_written: bool,
+    ) -> Result<Segment, Damage> {
+        let file = OpenOptions::new().read(true).write(is_written).open(path);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => found(format!("log/{} is missing", name(number))),
+            _ => Damage::Io(error),
+        })?;
+        let length = file.metadata().map_err(Damage::Io)?.len();
+        let mut bytes = [0; 2 * HEAD_BYTES];
+        if length >= RECORDS_START {
+            read_at(&file, &mut bytes, 0).map_err(Damage::Io)?;
+        }
+        let head = bytes.chunks_exact(HEAD_BYTES).find_map(Head::from_bytes);
+        let damaged = |reason: &str| found(format!("log/{} {reason}", name(number)));
+        match head {
+            None => Err(damaged("has no valid head")),
+            Some(head) if head.store != store => Err(damaged("belongs to another store")),
+            Some(head) if head.number != number => Err(damaged("is another segment of the log")),
+            Some(head) => Ok(Segment { file, head, length }),
+        }
+    }
+
+    fn begin(self, is_durable: bool) -> io::Result<Segment> {
+        let bytes = self.head.to_bytes();
+        self.write(&[bytes, bytes].concat(), 0)?;
+        if is_durable {
+            fault()?;
+            self.file.sync_all()?;
+        }
+        Ok(self)
+    }
+
+    pub(super) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let fault = fault();
+        // A failed write may have written everything, and an erasure nothing.
+        #[cfg(test)]
+        if fault.is_err() && bytes.iter().any(|byte| *byte != 0) {
+            write_at(&self.file, bytes, offset)?;
+        }
+        fault?;
+        write_at(&self.file, bytes, offset)
+    }
+
+    pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        read_at(&self.file, bytes, offset)
+    }
+
+    pub(super) fn flush(&self) -> io::Result<()> {
+        fault()?;
+        self.file.sync_data()
+    }
+}
+
+/// Returns the length of a record on the disk.
+pub(super) fn record_bytes(changes: &[u8]) -> u64 {
+    (HEADER_BYTES + changes.len() as u64).next_multiple_of(SECTOR_BYTES)
+}
+
+/// Stores a record that follows a point in `record`, in whole sectors, and returns its checksum.
+pub(super) fn encode(
+    record: &mut Vec<u8>,
+    (head, after): (&Head, Point),
+    (count, time): (u32, u64),
+    changes: &[u8],
+) -> u32 {
+    record.clear();
+    record.reserve(record_bytes(changes) as usize);
+    record.extend_from_slice(&[0; 4]);
+    record.extend_from_slice(&(changes.len() as u32).to_le_bytes());
+    record.extend_from_slice(&(after.position + 1).to_le_bytes());
+    record.extend_from_slice(&count.to_le_bytes());
+    record.extend_from_slice(&[0; 4]);
+    record.extend_from_slice(&time.to_le_bytes());
+    record.extend_from_slice(changes);
+    let chain = checksum(head, after.chain, &record[4..]);
+    record[..4].copy_from_slice(&chain.to_le_bytes());
+    record.resize(record_bytes(changes) as usize, 0);
+    chain
+}
+
+/// Reads the header of a record.
+pub(super) fn header(bytes: &[u8]) -> Header {
+    Header { bytes: u32_at(bytes, 4), first: u64_at(bytes, 8), count: u32_at(bytes, 16) }
+}
+
+/// Returns the checksum of a whole record, without padding, if it is that of the record after `chain`.
+pub(super) fn verify(head: &Head, chain: u32, record: &[u8]) -> Option<u32> {
+    let stored = u32_at(record, 0);
+    (checksum(head, chain, &record[4..]) == stored).then_some(stored)
+}
+
+fn checksum(head: &Head, chain: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&chain.to_le_bytes());
+    hasher.update(&head.store.to_le_bytes());
+    hasher.update(&head.number.to_le_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// Reads a number; the bytes are long enough.
+pub(super) fn u64_at(bytes: &[u8], start: usize) -> u64 {
+    bytes.get(start..).and_then(|bytes| bytes.first_chunk()).map_or(0, |n| u64::from_le_bytes(*n))
+}
+
+pub(super) fn u32_at(bytes: &[u8], start: usize) -> u32 {
+    bytes.get(start..).and_then(|bytes| bytes.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n))
+}
+
+/// Reserves room on the disk, if the file system can.
+#[cfg(target_os = "linux")]
+fn allocate(file: &File, length: u64) -> io::Result<()> {
+    fault()?;
+    let allocated = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, length);
+    match allocated {
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length),
+        other => Ok(other?),
+    }
+}
+
+/// Sets the length of a file; its room is not reserved on this system.
+#[cfg(not(target_os = "linux"))]
+fn allocate(file: &File, length: u64) -> io::Result<()> {
+    fault()?;
+    file.set_len(length)
+}
+
+/// Writes all bytes at `offset`, and ignores the file's position.
+#[cfg(unix)]
+pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}
+
+/// Writes all bytes at `offset`, and ignores the file's position.
+#[cfg(windows)]
+pub(super) fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
+        bytes = &bytes[written..];
+        offset += written as u64;
+    }
+    Ok(())
+}
+
+/// Reads all bytes at `offset`, and ignores the file's position.
+#[cfg(unix)]
+pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+/// Reads all bytes at `offset`, and ignores the file's position.
+#[cfg(windows)]
+pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, offset)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[read..];
+        offset += read as u64;
+    }
+    Ok(())
+}
+
+/// Fails where a test wants an operation on a file to fail.
+pub(super) fn fault() -> io::Result<()> {
+    #[cfg(test)]
+    return faults::step();
+    #[cfg(not(test))]
+    Ok(())
+}
+
+/// Failures of operations on files, for tests.
+#[cfg(test)]
+pub(super) mod faults {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        /// Number of operations before the failure, and whether all operations from there on fail.
+        static FAULT: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
+    }
+
+    /// Makes an operation of this thread fail after some others: once, or with all that follow.
+    pub(crate) fn set(fault: Option<(u32, bool)>) {
+        FAULT.set(fault);
+    }
+
+    /// Whether the failure is still to come.
+    pub(crate) fn is_pending() -> bool {
+        matches!(FAULT.get(), Some((before, _)) if before > 0)
+    }
+
+    pub(super) fn step() -> io::Result<()> {
+        match FAULT.get() {
+            Some((0, is_lasting)) => {
+                FAULT.set(is_lasting.then_some((0, true)));
+                Err(io::Error::from_raw_os_error(5))
+            }
+            Some((before, is_lasting)) => {
+                FAULT.set(Some((before - 1, is_lasting)));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! [`Commit`]: the commit of a group: into the log, then into memory, then visible.
+//!
+//! ```text
+//! plan ──▶ room in memory, in LMDB? ──yes──▶ log.append ──▶ memtable ──▶ publish
+//!                    │ no                        │ no room on the disk
+//!                    └──────▶ drain ──▶ LMDB ◀───┘              one transaction, no record
+//! ```
+//!
+//! An acknowledged change cannot be refused later. So a group goes to the log only if LMDB will have room
+//! for everything in memory, by an estimate that is too high; otherwise LMDB takes the group at once, and
+//! decides itself.
+
+use std::io;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use crate::disk::environment::Environment;
+use crate::disk::lmdb;
+use crate::error::is_lack_of_room;
+use crate::log::{AppendError, Log, Point};
+use crate::memtable::Memtable;
+
+/// A commit in progress, which excludes all others, loads, and new databases.
+#[derive(Debug)]
+pub(crate) struct Commit<'e> {
+    environment: &'e Environment,
+    log: MutexGuard<'e, Log>,
+}
+
+/// Reason why a group was not committed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// No room in the map or on the disk. Nothing was written.
+    Full(io::Error),
+    /// Too much for one record or transaction. Nothing was written.
+    TooLarge(io::Error),
+    /// Any other reason for which nothing was written.
+    Failed(io::Error),
+    /// The log or the engine refuses work until it has recovered. Nothing was written.
+    Recovering,
+    /// The record or the transaction may be on the disk.
+    Unknown(io::Error),
+}
+
+/// Most bytes of changes in a group.
+const GROUP_BYTES_MAX: usize = 1 << 30;
+
+impl<'e> Commit<'e> {
+    /// Begins a commit.
+    pub(crate) fn begin(environment: &'e Environment) -> Result<Commit<'e>, Failure> {
+        let log = environment.log().ok_or(Failure::Recovering)?;
+        if log.is_broken() || environment.is_engine_broken() {
+            return Err(Failure::Recovering);
+        }
+        Ok(Commit { environment, log })
+    }
+
+    /// Position of the group's first change.
+    pub(crate) fn first(&self) -> u64 {
+        self.log.point().position + 1
+    }
+
+    /// Commits the group's changes, and returns the time that the disk took.
+    pub(crate) fn finish(mut self, changes: Vec<u8>, count: u32) -> Result<Duration, Failure> {
+        if count == 0 {
+            return Ok(Duration::ZERO);
+        }
+        if changes.len() > GROUP_BYTES_MAX {
+            return Err(Failure::TooLarge(io::ErrorKind::FileTooLarge.into()));
+        }
+        self.make_room()?;
+        if self.environment.has_room(changes.len(), count as usize) {
+            let first = self.first();
+            match self.log.append(&changes, count) {
+                Ok(flush) => {
+                    self.environment.view().memtables()[0].add(first, changes.into());
+                    self.environment.publish(self.log.point().position);
+                    return Ok(flush);
+                }
+                Err(AppendError::Unknown(error)) => return Err(Failure::Unknown(error)),
+                // LMDB may have room in free pages.
+                Err(AppendError::Refused(error)) if is_lack_of_room(&error) => {}
+                Err(AppendError::Refused(error)) => return Err(Failure::Failed(error)),
+            }
+        }
+        self.finish_in_engine(changes, count)
+    }
+
+    /// Begins a checkpoint if it is due. If the last one is not done, waits for it.
+    fn make_room(&mut self) -> Result<(), Failure> {
+        let environment = self.environment;
+        let memtables = environment.view().memtables();
+        let active = &memtables[0];
+        let is_full = active.bytes() >= environment.checkpoint_bytes();
+        if !is_full && !active.is_tiresome() {
+            return Ok(());
+        }
+        let is_free = || environment.view().frozen().is_none();
+        if !is_free() {
+            if !is_full {
+                return Ok(());
+            }
+            // The thread that reopens the engine needs the log, which this commit holds.
+            let is_hopeless = || environment.is_engine_broken();
+            if !environment.checkpoints().wait(is_free, is_hopeless) {
+                // The checkpoint failed: another attempt has the reason.
+                return environment
+                    .drain(&self.log)
+                    .map_err(|error| Failure::of_engine(environment, error));
+            }
+        }
+        environment.freeze(&self.log);
+        Ok(())
+    }
+
+    /// Commits the group in LMDB, after everything that is in memory.
+    fn finish_in_engine(&mut self, changes: Vec<u8>, count: u32) -> Result<Duration, Failure> {
+        let environment = self.environment;
+        environment.drain(&self.log).map_err(|error| Failure::of_engine(environment, error))?;
+        let point = self.log.point();
+        let at = Point { position: point.position + u64::from(count), chain: point.chain };
+        let memtable = Memtable::new(environment.tables_max(), 0);
+        memtable.add(self.first(), changes.into());
+        let began = Instant::now();
+        match environment.write_at_once(memtable, at) {
+            Ok(()) => {
+                self.log.skip_to(at.position);
+                environment.publish(at.position);
+                Ok(began.elapsed())
+            }
+            // LMDB rolls a failed commit back, unless the failure hit the meta page.
+            Err(error) if environment.is_engine_broken() => Err(Failure::Unknown(error.into_io())),
+            Err(error) => Err(Failure::of_engine(environment, error)),
+        }
+    }
+}
+
+/// The greatest estimate of the room that changes need in LMDB: their bytes twice, since a value may
+/// leave a page half empty, and for each change the pages on the way to its leaf.
+pub(crate) fn room_for(bytes: usize, changes: usize, page_bytes: u64, used_bytes: u64) -> u64 {
+    const DEPTH: u64 = 4;
+    let copied = (changes as u64).saturating_mul(DEPTH * page_bytes).min(used_bytes);
+    (2 * bytes as u64).saturating_add(copied) + ROOM_LEFT
+}
+
+/// Room that is left free for deletions, which need pages before they free any.
+const ROOM_LEFT: u64 = 192 << 10;
+
+/// `EIO`, which is 5 on every Unix.
+const SHORT_WRITE: i32 = 5;
+/// Free room on the disk below which a partial write is taken for a full disk: more than a transaction of a
+/// checkpoint takes.
+const SHORT_WRITE_ROOM: u64 = 64 << 20;
+
+impl Failure {
+    /// Classifies an error of the engine after which nothing was written.
+    pub(crate) fn of_engine(environment: &Environment, error: lmdb::Error) -> Failure {
+        let error = match error {
+            lmdb::Error::TxnFull => return Failure::TooLarge(error.into_io()),
+            lmdb::Error::Panic => return Failure::Recovering,
+            error => error.into_io(),
+        };
+        // LMDB reports a partial write as an error of the disk.
+        if error.raw_os_error() == Some(SHORT_WRITE) && environment.lacks_room(SHORT_WRITE_ROOM) {
+            return Failure::Full(io::ErrorKind::StorageFull.into());
+        }
+        if is_lack_of_room(&error) { Failure::Full(error) } else { Failure::Failed(error) }
+    }
+}
