@@ -1,16 +1,16 @@
 //! An ordered key-value store on disk for many concurrent writers.
 //!
-//! LMDB, a memory-mapped B+tree with any number of readers and a single writer, holds the data as of the
-//! last checkpoint. A log holds the changes since then, and a table in memory makes them visible. The single
-//! writer becomes group commit: ten thousand processes that each need a small durable write cost a
-//! handful of disk flushes instead of ten thousand.
+//! LMDB, a memory-mapped B+tree with any number of readers and a single writer, holds the data as
+//! of the last checkpoint. A log holds the changes since then, and tables in memory make them
+//! visible. The single writer becomes group commit: ten thousand processes that each need a small
+//! durable write cost a handful of disk flushes instead of ten thousand.
 //!
 //! ```text
-//!  write(Batch) ──► bounded queue ──► writer thread: take all, one record, one flush of the log,
-//!      │                                             then into memory
-//!      └── Ticket (a future) ◄──────────────── woken once its batch is durable ──┘
-//!                                              memory ── checkpoint thread ──► LMDB
-//!  snapshot() ──► Snapshot: a frozen, zero-copy view of memory over LMDB
+//!  write(Batch) ──► bounded queue ──► writer thread ──► log: one record, one flush
+//!      │                                                 │
+//!      └── Ticket (a future) ◄── woken once durable ── memory ── checkpoint thread ──► LMDB
+//!                                                        ▲                               ▲
+//!  snapshot() ──► Snapshot: a frozen, zero-copy view of ─┴───────────────────────────────┘
 //! ```
 //!
 //! ```
@@ -42,14 +42,18 @@
 //!   unless the database was created [without](DatabaseOptions::without_checksums) checksums or
 //!   holds [several values](DatabaseOptions::duplicates) under a key.
 //! - After a commit whose outcome is unknown, the store recovers by itself.
-//! - Readers never see a write that is not durable, unless the store is volatile.
-//! - Readers and writers never wait for each other. Writers wait for a checkpoint if the memory for changes
-//!   is full.
+//! - Readers never see a write that is not durable, unless the store is volatile. A store that was
+//!   killed and is opened [read-only](Options::read_only) is the exception: it may show a last
+//!   group whose flush had not ended.
+//! - Taking and reading a snapshot never waits for a write, and writes never wait for a reader.
+//!   Writes wait for a checkpoint if the [memory for changes](Options::checkpoint_bytes) is full.
 //! - Once a ticket has resolved, every later read sees its write (external consistency).
-//! - A new data file gets its name only when it is complete. The data file is complete together with the
-//!   directory `log` beside it. So copy both, of a store that nobody writes, or make a
+//! - A new data file gets its name only when it is complete. From then on it is complete together
+//!   with the directory `log` beside it. So copy both, of a store that no process writes, or make a
 //!   [`backup`](Store::backup).
-//! - Files that do not belong together are refused: another store's, older, missing, cut or damaged ones.
+//! - A data file and a log that do not belong together are refused, and so is a log that is cut or
+//!   damaged before its mark. The mark says how far the log goes; after a power failure it may be
+//!   too low.
 //! - [`Store::check`], and opening a store with [`Options::check`], detect a damaged data file
 //!   before the engine reads it. The engine itself trusts its file.
 //!
