@@ -14,12 +14,18 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use crate::OpenError;
 use crate::disk::private;
 
 /// Name of the lock file within the data directory.
 pub(crate) const FILE_NAME: &str = "LOCK";
+
+/// Attempts to lock the file of another process, and the time between two of them.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Directories that this process has open.
 static OPEN: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
@@ -43,13 +49,18 @@ impl Claim {
         let mut claim = Claim::to_read(directory)?;
         // The file has no content, so a leftover file serves as well.
         let file = private::open_file(&claim.path.join(FILE_NAME)).map_err(refused)?;
-        match file.try_lock() {
-            Ok(()) => claim.file = Some(file),
-            Err(TryLockError::WouldBlock) => {
-                return Err(OpenError::InUse { path: directory.into() });
+        for attempt in 0.. {
+            match file.try_lock() {
+                Ok(()) => break,
+                // A process that begins to read may hold the lock for a moment.
+                Err(TryLockError::WouldBlock) if attempt < ATTEMPTS => thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(OpenError::InUse { path: directory.into() });
+                }
+                Err(TryLockError::Error(source)) => return Err(refused(source)),
             }
-            Err(TryLockError::Error(source)) => return Err(refused(source)),
         }
+        claim.file = Some(file);
         Ok(claim)
     }
 
