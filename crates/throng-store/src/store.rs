@@ -68,12 +68,13 @@ pub struct Stat {
     /// Largest number of snapshots alive at the same time, including snapshots of other processes
     /// and snapshots kept for reuse.
     pub snapshots: u64,
-    /// Number of commits since the oldest snapshot of any process. The data file grows while a
+    /// Number of commits of LMDB since the oldest snapshot of any process. The data file grows while a
     /// snapshot lags behind, because the pages it can see are not reused. A number that keeps
     /// rising means that a snapshot is kept alive, for at most [`Options::snapshot_age_max`] if it
     /// is read.
     pub snapshot_lag_commits: u64,
-    /// Number of times the engine was reopened after a commit whose outcome was unknown.
+    /// Number of times the store accepted writes again after it had refused them, because the outcome of a
+    /// commit was unknown.
     pub recoveries: u64,
     /// Whether the store accepts writes; see [`Store::is_writable`].
     pub writable: bool,

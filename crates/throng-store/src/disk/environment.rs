@@ -156,6 +156,10 @@ impl Environment {
             role = Role::Reads(Mutex::new(follower));
             view = View::new(Memtable::new(tables, 0), 0);
         } else {
+            if location.is_durable {
+                // A volatile store flushes nothing.
+                env.sync().map_err(|error| OpenError::from_engine(error, directory))?;
+            }
             let (log, memtable) =
                 recover(&env, databases.format, &location, tables, checkpoint_bytes)
                     .map_err(damaged)?;
@@ -606,10 +610,10 @@ impl Environment {
             Role::Reads(_) if Claim::is_written(self.claim.path())? => (None, Access::Read),
             Role::Reads(_) => (None, Access::ReadAll),
         };
-        if let Some(log) = self.log() {
-            // The copy is compact if LMDB has everything; otherwise the log has the rest.
-            let _ = self.drain(&log);
-        }
+        // The copy is compact if LMDB has everything; otherwise the log has the rest.
+        let _ = self.checkpoint();
+        self.freeze_if_free();
+        let _ = self.checkpoint();
         let recovering = || io::Error::other(ReadError::Recovering.to_string());
         let env = self.env().ok_or_else(recovering)?;
         let log = self.location();

@@ -9,7 +9,8 @@ use crate::{Codec, Database, ReadError, Snapshot, Store};
 /// For a thread or a worker that reads often. Until the next commit the reader reuses its snapshot;
 /// after a commit it renews the snapshot, without the engine's lock. Borrowed keys and values live
 /// until the next call, so no snapshot outlives its use. Between two calls the reader retains the
-/// pages of its last snapshot, so call [`rest`](Reader::rest) before a pause.
+/// pages and the changes in memory of its last snapshot, so call [`rest`](Reader::rest) before a
+/// pause.
 ///
 /// ```
 /// # use throng_store::{Batch, Store};

@@ -16,8 +16,8 @@ use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError};
 
 /// The store as it was at a single moment. Later commits are not visible in it.
 ///
-/// Keys and values are borrowed from the memory map; nothing is copied. A snapshot can move to
-/// another thread but is used by one thread at a time. Drop it soon, see [`Store::snapshot`].
+/// Keys and values are borrowed from the memory map or from the changes in memory; nothing is
+/// copied. A snapshot can move to another thread but is used by one thread at a time. Drop it soon, see [`Store::snapshot`].
 ///
 /// The methods of `Snapshot` read the default database; the methods of
 /// [`Database`](crate::Database) read a named database in a snapshot.
