@@ -189,11 +189,14 @@ impl Log {
             return Err(self.give_up(error));
         }
         let flush = began.elapsed();
-        self.end += bytes;
-        self.point = Point { position: self.point.position + u64::from(count), chain };
-        // If the mark cannot be written, the record is flushed nevertheless. A mark that is too low is not
-        // an error.
-        let _ = self.mark.write(self.segment.head().number, self.end, self.point);
+        let (end, point) =
+            (self.end + bytes, Point { position: self.point.position + u64::from(count), chain });
+        // A record above the mark would be taken for torn if it were damaged, and no other process would
+        // see it.
+        if let Err(error) = self.mark.write(self.segment.head().number, end, point) {
+            return Err(self.take_back(error));
+        }
+        (self.end, self.point) = (end, point);
         Ok(flush)
     }
 
@@ -240,8 +243,10 @@ impl Log {
             // A flush of blocks that were never written takes far longer. A fresh buffer would make each
             // later write to its memory a page fault, so the zeros are static.
             let until = (end + ZEROS_STEP).min(self.segment.length()).max(end);
-            self.segment.write(&ZEROS[..(until - end) as usize], end)?;
-            self.zeroed = until;
+            // Without the zeros the next flushes take longer.
+            if self.segment.write(&ZEROS[..(until - end) as usize], end).is_ok() {
+                self.zeroed = until;
+            }
         }
         Ok(())
     }

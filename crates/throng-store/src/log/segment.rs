@@ -258,10 +258,18 @@ pub(super) fn u32_at(bytes: &[u8], start: usize) -> u32 {
 #[cfg(target_os = "linux")]
 fn allocate(file: &File, length: u64) -> io::Result<()> {
     fault()?;
-    let allocated = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, length);
-    match allocated {
-        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(length),
-        other => Ok(other?),
+    use rustix::io::Errno;
+    loop {
+        match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, length) {
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return file.set_len(length),
+            Err(error) => {
+                // The file may have got the last free blocks, which a checkpoint needs.
+                let _ = file.set_len(0);
+                return Err(error.into());
+            }
+            Ok(()) => return Ok(()),
+        }
     }
 }
 
