@@ -140,7 +140,8 @@ pub(crate) fn write(
     at: Point,
     is_bounded: bool,
 ) -> Result<(), lmdb::Error> {
-    let max = if is_bounded { (TXN_CHANGES, TXN_BYTES) } else { (usize::MAX, usize::MAX) };
+    let max = if is_bounded { (TXN_CHANGES, TXN_BYTES) } else { UNBOUNDED };
+    let mut left = max;
     let tables: Vec<Table> = memtable.tables().collect();
     let layers = Layers { memtables: Arc::new([memtable]), after: 0, upto: u64::MAX };
     let mut txn = env.begin_write()?;
@@ -150,30 +151,34 @@ pub(crate) fn write(
         if walk.is_cleared() {
             txn.clear(table)?;
         }
-        while apply(&mut txn, table, || walk.step(), max)? {
+        while apply(&mut txn, table, || walk.step(), &mut left)? {
             txn.commit()?;
             txn = env.begin_write()?;
+            left = max;
         }
     }
     format::put_applied(&mut txn, format, at)?;
     txn.commit()
 }
 
-/// Applies changes of a table in the order of their sort keys, up to a number and a size; returns whether
-/// a bound was reached, so that more may follow. After an error the transaction is of no use.
+/// No bound on the changes of a transaction and on their bytes.
+pub(crate) const UNBOUNDED: (usize, usize) = (usize::MAX, usize::MAX);
+
+/// Applies changes of a table in the order of their sort keys, while some number of changes and of bytes is
+/// `left`; returns whether a bound was reached, so that more may follow. After an error the transaction is
+/// of no use.
 ///
 /// Neighbours share pages, and keys above all existing keys fill their pages to the end.
 pub(crate) fn apply<'c>(
     txn: &mut WriteTxn<'_>,
     table: Table,
     mut changes: impl FnMut() -> Option<Change<'c>>,
-    (changes_max, bytes_max): (usize, usize),
+    left: &mut (usize, usize),
 ) -> Result<bool, lmdb::Error> {
     let mut cursor = txn.cursor_mut(table)?;
     let last = cursor.last_key()?.map(<[u8]>::to_vec);
     let mut is_above = last.is_none();
-    let mut bytes = 0;
-    for _ in 0..changes_max {
+    while left.0 > 0 && left.1 > 0 {
         let Some(Change { operation, key, value, .. }) = changes() else { return Ok(false) };
         is_above = is_above || last.as_deref().is_some_and(|last| key > last);
         match operation {
@@ -187,10 +192,8 @@ pub(crate) fn apply<'c>(
             // The caller clears the table.
             Operation::Clear => {}
         }
-        bytes += key.len() + value.len();
-        if bytes >= bytes_max {
-            break;
-        }
+        left.0 -= 1;
+        left.1 = left.1.saturating_sub(key.len() + value.len());
     }
     Ok(true)
 }

@@ -37,6 +37,8 @@ use crate::disk::pages::Damage;
 use crate::disk::private;
 use mark::Mark;
 pub(crate) use replay::{Access, Replay, ReplayError};
+#[cfg(test)]
+pub(crate) use segment::faults;
 use segment::{Head, RECORDS_START, SECTOR_BYTES, Segment};
 
 /// A point between two changes: the position of the change before it, and the checksum of the last record

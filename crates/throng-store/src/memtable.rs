@@ -122,7 +122,7 @@ impl Memtable {
             expected,
             last: AtomicU64::new(0),
             changes: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(tables * size_of::<OnceLock<Box<Part>>>()),
+            bytes: AtomicUsize::new(0),
             is_tiresome: AtomicBool::new(false),
         }
     }

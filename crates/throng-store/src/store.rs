@@ -5,8 +5,8 @@ use std::io;
 use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, ThreadId};
 
 use crate::checkpoint;
 use crate::database::{DatabaseOptions, TableRef, encode_bounds};
@@ -21,6 +21,9 @@ use crate::{
     Batch, Bytes, CheckReport, Codec, Database, DatabaseError, LoadError, LoadFailure, OpenError,
     Options, ReadError, Reader, Scan, Snapshot, Ticket,
 };
+
+#[cfg(test)]
+mod tests;
 
 /// An open data directory. Cheap to clone; all clones are the same store.
 ///
@@ -37,8 +40,9 @@ struct Shared {
     environment: Arc<Environment>,
     queue: Arc<Queue>,
     counters: Arc<Counters>,
-    /// The checkpoint thread, then the writer thread. Taken by the thread that joins them.
+    /// The writer thread, then the checkpoint thread. Taken by the thread that joins them.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    writer: OnceLock<ThreadId>,
 }
 
 /// Statistics of a store, from [`Store::stat`].
@@ -121,9 +125,9 @@ impl Store {
         let environment = Arc::new(Environment::open(path, options)?);
         let queue = Arc::new(Queue::new(options, environment.id()));
         let counters = Arc::new(Counters::default());
-        let shared = Shared { environment, queue, counters, threads: Mutex::default() };
+        let (threads, writer) = (Mutex::default(), OnceLock::new());
+        let shared = Shared { environment, queue, counters, threads, writer };
         if !shared.environment.is_read_only() {
-            // If a thread cannot be started, dropping `shared` ends the other.
             shared.start().map_err(|source| OpenError::Io { path: path.into(), source })?;
         }
         Ok(Store(Arc::new(shared)))
@@ -434,8 +438,9 @@ impl Store {
     /// created and must not hold a store yet. The copy is compact, and opens as a store. Its files
     /// and the directories created for it have the modes 0600 and 0700.
     ///
-    /// Runs at the speed of the disk. Writers are not blocked, but the file and the log grow under them as
-    /// under a [`snapshot`](Store::snapshot) held for as long.
+    /// The copy may also have later changes, up to a load or a new database. Runs at the speed of the disk.
+    /// Writers are not blocked, but the file and the log grow under them as under a
+    /// [`snapshot`](Store::snapshot) held for as long.
     ///
     /// # Errors
     ///
@@ -473,116 +478,38 @@ impl Shared {
     fn start(&self) -> io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let named = |name: &str| thread::Builder::new().name(name.into());
-        let environment = self.environment.clone();
-        threads.push(named("throng-checkpoint").spawn(move || checkpoint::run(&environment))?);
         let (environment, queue) = (self.environment.clone(), self.queue.clone());
         let counters = self.counters.clone();
         let write = move || writer::run(&environment, &queue, &counters);
-        threads.push(named("throng-store").spawn(write)?);
+        let writer = named("throng-store").spawn(write)?;
+        let _ = self.writer.set(writer.thread().id());
+        threads.push(writer);
+        // If this thread cannot be started, dropping the store ends the other.
+        let environment = self.environment.clone();
+        threads.push(named("throng-checkpoint").spawn(move || checkpoint::run(&environment))?);
         Ok(())
     }
 
     fn close(&self) {
         self.queue.close();
+        // A waker may close the store on the writer thread itself, which cannot join itself and ends after
+        // this call. Another thread may wait for that with the lock held.
+        if self.writer.get() == Some(&thread::current().id()) {
+            return;
+        }
         // Held while joining, so that a second `close` also returns only when everything is
         // written.
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // A waker may drop the last store on the writer thread itself, which cannot join itself and
-        // ends after this call.
-        let own = thread::current().id();
-        // The writer may wait for a checkpoint, so it ends first. If a thread died of a panic, its
-        // tickets have resolved as unknown.
-        while let Some(last) = threads.pop_if(|last| last.thread().id() != own) {
-            let _ = last.join();
-            self.environment.checkpoints().end();
+        // The writer ends the checkpoints. If a thread died of a panic, its tickets have resolved as
+        // unknown.
+        for thread in threads.drain(..) {
+            let _ = thread.join();
         }
-        self.environment.checkpoints().end();
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-// Clippy allows this in tests, but does not recognise the condition.
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use std::mem;
-
-    use super::*;
-    use crate::WriteError;
-
-    /// Makes the engine refuse further writes as after a failed commit: a thread ends within its
-    /// transaction, and the engine notices the lock left behind.
-    fn leave_a_commit_half_done(store: &Store) {
-        let environment = store.0.environment.clone();
-        let leave = thread::spawn(move || {
-            let env = environment.env().unwrap();
-            // The environment is closed nevertheless.
-            mem::forget(env.begin_write().unwrap());
-        });
-        leave.join().unwrap();
-    }
-
-    #[test]
-    fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
-        let named = store.database::<crate::Str, crate::Str>("named").unwrap();
-        let early = store.database::<crate::Str, crate::Str>("early").unwrap();
-        named.put("key", "value").wait().unwrap();
-        store.write(Batch::new().put("key", "value")).wait().unwrap();
-        let before = store.snapshot().unwrap();
-        let mut reader = store.reader();
-        assert_eq!(reader.get(b"key").unwrap(), Some(&b"value"[..]));
-        reader.rest();
-        assert!(store.is_writable());
-
-        leave_a_commit_half_done(&store);
-        let refused = store.database::<crate::Str, crate::Str>("new");
-        assert_eq!(refused.unwrap_err(), DatabaseError::Recovering);
-        let batch = Batch::new().put("late", "value");
-        let refused = store.write(batch.clone()).wait();
-        assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
-        assert!(!store.is_writable());
-        let refused = store.write(batch.clone()).wait();
-        assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
-        // The old snapshot stays readable, and delays the recovery.
-        while !matches!(store.snapshot(), Err(ReadError::Recovering)) {
-            thread::yield_now();
-        }
-        assert!(matches!(store.stat(), Err(ReadError::Recovering)));
-        assert_eq!(before.get(b"key").unwrap(), Some(&b"value"[..]));
-        drop(before);
-
-        while !store.is_writable() {
-            thread::yield_now();
-        }
-        store.write(batch).wait().unwrap();
-        early.put("still", "itself").wait().unwrap();
-        let snapshot = store.snapshot().unwrap();
-        assert_eq!(snapshot.get(b"late").unwrap(), Some(&b"value"[..]));
-        assert_eq!(named.get(&snapshot, "key").unwrap(), Some("value"));
-        assert_eq!(named.get(&snapshot, "still").unwrap(), None);
-        assert_eq!(early.get(&snapshot, "still").unwrap(), Some("itself"));
-        assert_eq!(reader.get(b"late").unwrap(), Some(&b"value"[..]));
-        assert_eq!(store.stat().unwrap().recoveries, 1);
-    }
-
-    #[test]
-    fn a_store_can_be_closed_during_recovery() {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
-        let held = store.snapshot().unwrap();
-        leave_a_commit_half_done(&store);
-        assert!(store.database::<crate::Str, crate::Str>("new").is_err());
-        assert!(store.write(Batch::new().put("key", "value")).wait().is_err());
-        store.close();
-        let refused = store.write(Batch::new().put("key", "value")).wait();
-        assert!(matches!(refused, Err(WriteError::Closed(_))));
-        drop(held);
     }
 }

@@ -14,13 +14,12 @@ use std::sync::Arc;
 
 use crate::checkpoint;
 use crate::disk::claim::Claim;
-use crate::disk::environment::{DATA_FILE, LOG, tables_of};
+use crate::disk::environment::{self, DATA_FILE, LOG, tables_of};
 use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Settings};
 use crate::disk::pages::Damage;
 use crate::disk::private;
-use crate::log::{Access, Location, Log, Point, Replay, ReplayError};
-use crate::memtable::Memtable;
+use crate::log::{Access, Location, Log, Point, Replay};
 use crate::{OpenError, Options};
 
 /// Name of the directory in which a store is made.
@@ -73,14 +72,23 @@ pub(crate) fn copy_store(
         OpenError::InUse { .. } => there(),
         other => io::Error::other(other),
     })?;
-    if claim.path().join(DATA_FILE).try_exists()? || claim.path().join(LOG).try_exists()? {
+    let draft = claim.path().join(DRAFT);
+    if claim.path().join(DATA_FILE).try_exists()? {
         return Err(there());
     }
-    let draft = claim.path().join(DRAFT);
+    if claim.path().join(LOG).try_exists()? {
+        // A crash may have come between the last two steps of a copy: undo the first of them.
+        if !draft.join(DATA_FILE).try_exists()? {
+            return Err(there());
+        }
+        fs::rename(claim.path().join(LOG), draft.join(LOG))?;
+    }
     let copied = fill(&draft, env, (log, access), settings, checkpoint_bytes)
         .and_then(|()| name_store(&draft, claim.path()));
     if copied.is_err() {
-        // The error of the copy matters, not this one.
+        // The error of the copy matters, not these. A log without a data file is not a store.
+        let _ = fs::remove_file(claim.path().join(DATA_FILE));
+        let _ = fs::remove_dir_all(claim.path().join(LOG));
         let _ = fs::remove_dir_all(&draft);
     }
     copied
@@ -106,24 +114,13 @@ fn fill(
     let applied = format::applied(&txn, format).map_err(lmdb::Error::into_io)?;
     drop(txn);
     let mut replay = Replay::open(log, applied, access).map_err(Damage::into_io)?;
+    // Whatever LMDB had when it was copied, perhaps a part of an unfinished checkpoint, is not above the mark
+    // of now, nor behind a gap: LMDB had everything before a gap when it got the changes of the gap.
     let tables = tables_of(&settings);
-    let mut memtable = Memtable::new(tables, 0);
-    loop {
-        let record = replay.next(applied.position).map_err(ReplayError::into_io)?;
-        let is_end = record.is_none();
-        if let Some(record) = record {
-            memtable.add(record.first, record.changes.into());
-        }
-        if is_end || memtable.bytes() >= checkpoint_bytes {
-            let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
-            checkpoint::write(&env, format, full, replay.point(), true)
-                .map_err(lmdb::Error::into_io)?;
-        }
-        if is_end {
-            break;
-        }
-    }
+    let rest = environment::replay(&mut replay, (&env, format, applied), tables, checkpoint_bytes)
+        .map_err(Damage::into_io)?;
     let at = Point { position: replay.point().position.max(applied.position), chain: 0 };
+    checkpoint::write(&env, format, Arc::new(rest), at, true).map_err(lmdb::Error::into_io)?;
     let store = format::rename_store(&env, format, at).map_err(lmdb::Error::into_io)?;
     Log::create(&Location { directory: draft.join(LOG), store, is_durable: true }, at)
 }

@@ -33,7 +33,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use crate::checkpoint::{self, Checkpoints};
+use crate::checkpoint::{self, Checkpoints, UNBOUNDED};
 use crate::database::{Kind, TableRef};
 use crate::disk::claim::Claim;
 use crate::disk::draft;
@@ -82,7 +82,7 @@ pub(crate) struct Environment {
     named: Mutex<BTreeMap<String, TableRef>>,
     settings: Settings,
     checkpoint_bytes: usize,
-    /// Bytes and changes in memory for which there was room in LMDB.
+    /// Bytes in memory and changes in the active memtable for which there was room in LMDB.
     room: [AtomicUsize; 2],
     /// Id by which the handles of databases know their store.
     id: u64,
@@ -407,45 +407,96 @@ impl Environment {
         if let Some(table_ref) = known() {
             return fits(table_ref);
         }
-        let _writing = self.writing();
-        // Another thread may have created it while this thread waited for the lock.
-        if let Some(table_ref) = known() {
-            return fits(table_ref);
-        }
-        let env = self.env().ok_or(DatabaseError::Recovering)?;
-        let make = make && !self.is_read_only();
         let missing = || DatabaseError::Missing { name: name.into() };
-        let opened = format::open_database(&env, name, kind, make);
-        let table_ref = self.examined(&env, opened).map_err(DatabaseError::from_engine)?;
-        let table_ref = table_ref.ok_or_else(missing)?;
-        self.committed(&env);
-        self.named().insert(name.into(), table_ref);
-        Ok(table_ref)
+        if !make && !self.is_read_only() {
+            // No other process makes any.
+            return Err(missing());
+        }
+        match self.log() {
+            Some(mut log) => {
+                // Another thread may have created it while this thread waited for the lock.
+                if let Some(table_ref) = known() {
+                    return fits(table_ref);
+                }
+                self.commit_in_engine(&mut log, 1, |env, at| {
+                    let made = format::make_database(env, self.format, name, kind, at)?;
+                    self.named().insert(name.into(), made);
+                    Ok(made)
+                })
+                .map_err(DatabaseError::from_engine)
+            }
+            None => {
+                let _writing = self.writing();
+                let env = self.env().ok_or(DatabaseError::Recovering)?;
+                let found = format::find_database(&env, self.format, name, kind);
+                let found = found.map_err(DatabaseError::from_engine)?.ok_or_else(missing)?;
+                self.named().insert(name.into(), found);
+                fits(found)
+            }
+        }
+    }
+
+    /// Commits changes in LMDB at once, after everything that is in memory, and gives them the next
+    /// `positions` of the log. The caller's transaction stores the point.
+    pub(crate) fn commit_in_engine<T>(
+        &self,
+        log: &mut Log,
+        positions: u64,
+        commit: impl FnOnce(&Env, Point) -> Result<T, lmdb::Error>,
+    ) -> Result<T, lmdb::Error> {
+        if log.is_broken() {
+            // A record of unknown outcome would be replayed over the changes.
+            return Err(lmdb::Error::Panic);
+        }
+        self.drain(log)?;
+        let _writing = self.writing();
+        let env = self.env().ok_or(lmdb::Error::Panic)?;
+        let point = log.point();
+        let at = Point { position: point.position + positions, ..point };
+        let committed = self.examined(&env, commit(&env, at))?;
+        log.skip_to(at.position);
+        self.view.publish_commit(at.position, || self.committed(&env));
+        Ok(committed)
     }
 
     /// Stores changes of a table beside the writer, as durably as the store is. The changes come in the
     /// order of their sort keys.
     pub(crate) fn load(&self, table: Table, mut changes: &[u8]) -> Result<(), LoadFailure> {
-        let log = self.log().ok_or(LoadFailure::ReadOnly)?;
-        // A change in memory would lie over the loaded entries.
-        self.drain(&log).map_err(LoadFailure::from_engine)?;
-        let _writing = self.writing();
-        let env = self.env().ok_or(LoadFailure::Recovering)?;
-        let stored = env.begin_write().and_then(|mut txn| {
+        let mut log = self.log().ok_or(LoadFailure::ReadOnly)?;
+        let stored = self.commit_in_engine(&mut log, 1, |env, at| {
+            let mut txn = env.begin_write()?;
             let next = || Change::take(&mut changes);
-            checkpoint::apply(&mut txn, table, next, (usize::MAX, usize::MAX))?;
+            checkpoint::apply(&mut txn, table, next, &mut UNBOUNDED.clone())?;
+            format::put_applied(&mut txn, self.format, at)?;
             txn.commit()
         });
-        self.examined(&env, stored).map_err(LoadFailure::from_engine)?;
-        self.committed(&env);
-        Ok(())
+        stored.map_err(LoadFailure::from_engine)
+    }
+
+    /// Commits changes of a memtable, which are `count`, in a single transaction of LMDB.
+    pub(crate) fn write_at_once(
+        &self,
+        log: &mut Log,
+        memtable: Memtable,
+        count: u32,
+    ) -> Result<(), lmdb::Error> {
+        self.commit_in_engine(log, count.into(), |env, at| {
+            checkpoint::write(env, self.format, Arc::new(memtable), at, false)
+        })
     }
 
     /// Freezes the active memtable for the next checkpoint. There is no frozen memtable.
     pub(crate) fn freeze(&self, log: &Log) {
         let expected = self.view.memtables()[0].changes();
         self.view.freeze(Memtable::new(self.tables_max(), expected), log.point());
+        self.ask_for_room();
         self.checkpoints.ask();
+    }
+
+    /// Makes the writer ask for room again before the next group.
+    fn ask_for_room(&self) {
+        // Relaxed: the writer may use the old answer once more.
+        self.room.iter().for_each(|room| room.store(0, Ordering::Relaxed));
     }
 
     /// Freezes the active memtable if it has changes and no commit is in progress.
@@ -483,24 +534,13 @@ impl Environment {
     fn write_frozen(&self, env: &Env) -> Result<(), lmdb::Error> {
         let Some((memtable, at)) = self.view.frozen() else { return Ok(()) };
         let written = checkpoint::write(env, self.format, memtable, at, true);
-        // Asked again, because the room has changed. Relaxed: the writer may use the old answer once more.
-        self.room.iter().for_each(|room| room.store(0, Ordering::Relaxed));
+        self.ask_for_room();
         self.examined(env, written)?;
         self.committed(env);
         self.view.drop_frozen();
         if let Role::Writes { archive, .. } = &self.role {
             archive.release(at.position);
         }
-        Ok(())
-    }
-
-    /// Writes a memtable to LMDB in a single transaction.
-    pub(crate) fn write_at_once(&self, memtable: Memtable, at: Point) -> Result<(), lmdb::Error> {
-        let _writing = self.writing();
-        let env = self.env().ok_or(lmdb::Error::Panic)?;
-        let written = checkpoint::write(&env, self.format, Arc::new(memtable), at, false);
-        self.examined(&env, written)?;
-        self.committed(&env);
         Ok(())
     }
 
@@ -585,15 +625,19 @@ impl Environment {
         let path = self.claim.path();
         let Opened { env, closed, databases } =
             open_engine(&self.claim, &self.settings, path).ok()?;
-        let txn = env.begin_read().ok()?;
-        let applied = format::applied(&txn, databases.format).ok()?;
-        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(txn.reset());
-        // A commit without a record may have ended before its error did.
+        let applied = format::applied(&env.begin_read().ok()?, databases.format).ok()?;
         let mut log = self.log()?;
         if applied.position > log.point().position {
+            // The commit of changes without a record did not fail, or it failed at the page that would be
+            // lost in a power failure still. Another commit writes the other page of the two.
+            let mut txn = env.begin_write().ok()?;
+            format::put_applied(&mut txn, databases.format, applied).ok()?;
+            txn.commit().ok()?;
             log.skip_to(applied.position);
             self.view.publish(applied.position);
         }
+        let reserved = env.begin_read().ok()?.reset();
+        *self.reserved.lock().unwrap_or_else(PoisonError::into_inner) = Some(reserved);
         *self.named() = databases.named;
         Some((env, closed))
     }
@@ -620,7 +664,7 @@ impl Environment {
         draft::copy_store(&env, (&log, access), &self.settings, self.checkpoint_bytes, directory)
     }
 
-    fn location(&self) -> Location {
+    pub(crate) fn location(&self) -> Location {
         let directory = self.claim.path().join(LOG);
         Location { directory, store: self.store, is_durable: !self.settings.no_sync }
     }
@@ -629,7 +673,8 @@ impl Environment {
     pub(crate) fn has_room(&self, bytes: usize, changes: usize) -> bool {
         let memtables = self.view.memtables();
         let bytes = bytes + memtables.iter().map(|memtable| memtable.bytes()).sum::<usize>();
-        let changes = changes + memtables.iter().map(|memtable| memtable.changes()).sum::<usize>();
+        let changes = changes + memtables[0].changes();
+        let frozen = memtables.get(1).map_or(0, |frozen| frozen.changes());
         // Relaxed: only the writer asks.
         let [bytes_asked, changes_asked] = &self.room;
         if bytes <= bytes_asked.load(Ordering::Relaxed)
@@ -639,7 +684,7 @@ impl Environment {
         }
         let Some(env) = self.env() else { return true };
         let has_room = |bytes, changes| {
-            let need = room_for(bytes, changes, env.page_bytes(), env.used_bytes());
+            let need = room_for(bytes, [changes, frozen], env.page_bytes(), env.used_bytes());
             env.used_bytes().saturating_add(need) <= env.map_bytes() && !self.lacks_room(need)
         };
         // Asked for a little more, so that not each group asks.
@@ -759,22 +804,41 @@ pub(crate) fn recover(
     let txn = env.begin_read().map_err(engine)?;
     let applied = format::applied(&txn, format).map_err(engine)?;
     drop(txn);
-    let mut replay = Replay::open(location, applied, Access::Write)?;
-    let mut memtable = Memtable::new(tables, 0);
-    while let Some(record) = replay.next(applied.position).map_err(ReplayError::into_damage)? {
-        memtable.add(record.first, record.changes.into());
-        if memtable.bytes() >= checkpoint_bytes {
-            // LMDB must not have changes that the log might lose.
-            replay.settle()?;
-            let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
-            checkpoint::write(env, format, full, replay.point(), true).map_err(engine)?;
-        }
-    }
-    let mut log = Log::go_on(replay)?;
+    let mut from = Replay::open(location, applied, Access::Write)?;
+    let memtable = replay(&mut from, (env, format, applied), tables, checkpoint_bytes)?;
+    let mut log = Log::go_on(from)?;
     if log.point().position < applied.position {
         log.skip_to(applied.position);
     }
     Ok((log, memtable))
+}
+
+/// Reads a log to its end, or beside a process that writes up to the present mark or to a gap, and returns
+/// the changes after the applied point of LMDB. Whenever they take `checkpoint_bytes`, writes them to LMDB.
+pub(crate) fn replay(
+    from: &mut Replay,
+    (env, format, applied): (&Env, Table, Point),
+    tables: usize,
+    checkpoint_bytes: usize,
+) -> Result<Memtable, Damage> {
+    // The mark moves on while the log is read.
+    let until = from.marked().unwrap_or(u64::MAX);
+    let mut memtable = Memtable::new(tables, 0);
+    while from.point().position < until {
+        match from.next(applied.position) {
+            Ok(Some(record)) => memtable.add(record.first, record.changes.into()),
+            Ok(None) | Err(ReplayError::Gap) => break,
+            Err(error) => return Err(error.into_damage()),
+        }
+        if memtable.bytes() >= checkpoint_bytes {
+            // LMDB must not have changes that the log might lose.
+            from.settle()?;
+            let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
+            checkpoint::write(env, format, full, from.point(), true)
+                .map_err(|error| Damage::Io(error.into_io()))?;
+        }
+    }
+    Ok(memtable)
 }
 
 impl Damage {

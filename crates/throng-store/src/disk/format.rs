@@ -244,37 +244,53 @@ pub(crate) fn kind(stored: &str) -> Option<Option<Kind>> {
     }
 }
 
-/// Opens a database by its name, and creates it if `make` is true.
-pub(crate) fn open_database(
+/// Opens a database that another process may have made; `None` if it does not exist.
+pub(crate) fn find_database(
     env: &Arc<Env>,
+    format: Table,
     name: &str,
     kind: Kind,
-    make: bool,
 ) -> Result<Option<TableRef>, lmdb::Error> {
-    let stored = stored_name(name, kind);
-    let format = env.open_table(FORMAT)?.ok_or_else(unmade)?;
     let txn = env.begin_read()?;
     let list = txn.get(format, TABLES_KEY)?.unwrap_or_default().to_vec();
     drop(txn);
-    let listed = split(&list).ok_or_else(|| lmdb::Error::Corrupt(LIST_DAMAGED.into()))?;
-    let table = if let Some(index) = listed.iter().position(|listed| *listed == stored) {
-        // Another process has made it, and perhaps others before.
-        open_all(env, &listed)?.get(index).copied()
-    } else if make {
-        let number = FIRST_TABLE + OWN_TABLES + listed.len() as u32;
-        let list = [&list, stored.as_bytes(), &[0]].concat();
-        let make = Make { duplicates: kind == Kind::Duplicates };
-        Some(env.make_table(&stored, make, |txn| {
-            if txn.open_table(&stored, None)? != Some(Table(number)) {
-                return Err(misnumbered());
-            }
-            txn.cursor_mut(format)?.put(TABLES_KEY, &list, Put::Over)?;
-            put_names_sum(txn, format, &list)
-        })?)
-    } else {
-        None
-    };
+    let listed = split(&list).ok_or_else(list_damaged)?;
+    let stored = stored_name(name, kind);
+    let Some(index) = listed.iter().position(|listed| *listed == stored) else { return Ok(None) };
+    // The other process may have made others before.
+    let table = open_all(env, &listed)?.get(index).copied();
     Ok(table.map(|table| TableRef { table, kind }))
+}
+
+/// Creates a database, in a transaction that has all changes up to a point of the log.
+pub(crate) fn make_database(
+    env: &Env,
+    format: Table,
+    name: &str,
+    kind: Kind,
+    at: Point,
+) -> Result<TableRef, lmdb::Error> {
+    let stored = stored_name(name, kind);
+    let make = Make { duplicates: kind == Kind::Duplicates };
+    let table = env.make_table(&stored, make, |txn| {
+        let list = txn.cursor(format)?.seek(TABLES_KEY)?.map(|(_, list)| list);
+        let mut list = list.unwrap_or_default().to_vec();
+        let others = split(&list).ok_or_else(list_damaged)?.len() as u32;
+        let number = FIRST_TABLE + OWN_TABLES + others;
+        if txn.open_table(&stored, None)? != Some(Table(number)) {
+            return Err(misnumbered());
+        }
+        list.extend_from_slice(stored.as_bytes());
+        list.push(0);
+        txn.cursor_mut(format)?.put(TABLES_KEY, &list, Put::Over)?;
+        put_names_sum(txn, format, &list)?;
+        put_applied(txn, format, at)
+    })?;
+    Ok(TableRef { table, kind })
+}
+
+fn list_damaged() -> lmdb::Error {
+    lmdb::Error::Corrupt(LIST_DAMAGED.into())
 }
 
 /// Creates the store's own tables.
@@ -353,6 +369,14 @@ mod tests {
         txn.commit().unwrap();
     }
 
+    const START: Point = Point { position: 0, chain: 0 };
+
+    /// Makes a database in an environment with a store.
+    fn made(env: &Arc<Env>, name: &str, kind: Kind) -> TableRef {
+        let format = env.open_table(FORMAT).unwrap().unwrap();
+        make_database(env, format, name, kind, START).unwrap()
+    }
+
     #[test]
     fn a_new_environment_opens_again() {
         let directory = tempfile::tempdir().unwrap();
@@ -399,16 +423,15 @@ mod tests {
         let (env, claim) = open_bare(directory.path());
         let first = open_databases(&env, directory.path(), false).unwrap();
         // A name that does not exist takes no number.
-        assert_eq!(open_database(&env, "missing", Kind::Plain, false).unwrap(), None);
-        let made = [("z", Kind::Checked), ("a", Kind::Duplicates), ("m", Kind::Plain)]
-            .map(|(name, kind)| (name, open_database(&env, name, kind, true).unwrap().unwrap()));
-        let numbers = made.map(|(_, made)| made.table.0);
+        assert_eq!(find_database(&env, first.format, "missing", Kind::Plain).unwrap(), None);
+        let all = [("z", Kind::Checked), ("a", Kind::Duplicates), ("m", Kind::Plain)]
+            .map(|(name, kind)| (name, made(&env, name, kind)));
+        let numbers = all.map(|(_, made)| made.table.0);
         assert_eq!((first.format.0, first.entries.table.0, numbers), (2, 3, [4, 5, 6]));
         // Its list is longer than a node.
         for number in 0..60 {
             let name = format!("{number:060}");
-            let made = open_database(&env, &name, Kind::Checked, true).unwrap().unwrap();
-            assert_eq!(made.table, Table(7 + number));
+            assert_eq!(made(&env, &name, Kind::Checked).table, Table(7 + number));
         }
         drop((env, claim));
         crate::disk::pages::check(&directory.path().join("data.mdb")).unwrap();
@@ -416,9 +439,10 @@ mod tests {
         let (env, _claim) = open_bare(directory.path());
         let again = open_databases(&env, directory.path(), false).unwrap();
         assert_eq!(again.store, first.store);
-        for (name, made) in made {
+        for (name, made) in all {
             assert_eq!(again.named.get(name), Some(&made));
-            assert_eq!(open_database(&env, name, made.kind, false).unwrap(), Some(made));
+            let found = find_database(&env, again.format, name, made.kind).unwrap();
+            assert_eq!(found, Some(made));
         }
     }
 
@@ -427,8 +451,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (env, claim) = open_bare(directory.path());
         open_databases(&env, directory.path(), false).unwrap();
-        open_database(&env, "one", Kind::Checked, true).unwrap().unwrap();
-        open_database(&env, "two", Kind::Checked, true).unwrap().unwrap();
+        made(&env, "one", Kind::Checked);
+        made(&env, "two", Kind::Checked);
         for list in [&b"+one\0"[..], b"+one\0+two\0+two\0", b"+one\0-two\0", b"\xFF"] {
             put(&env, Some(FORMAT), TABLES_KEY, list);
             let refusal = open_databases(&env, directory.path(), false);
@@ -450,12 +474,11 @@ mod tests {
         let (env, _claim) = open_bare(directory.path());
         let format = open_databases(&env, directory.path(), false).unwrap().format;
         let found = || applied(&env.begin_read().unwrap(), format);
-        let [start, later] = [(0, 0), (u64::MAX - 1, 0xFEDC_BA98)]
-            .map(|(position, chain)| Point { position, chain });
-        assert_eq!(found().unwrap(), start);
+        let later = Point { position: u64::MAX - 1, chain: 0xFEDC_BA98 };
+        assert_eq!(found().unwrap(), START);
         let mut txn = env.begin_write().unwrap();
         put_applied(&mut txn, format, later).unwrap();
-        assert_eq!(found().unwrap(), start);
+        assert_eq!(found().unwrap(), START);
         txn.commit().unwrap();
         assert_eq!(found().unwrap(), later);
         put(&env, Some(FORMAT), APPLIED_KEY, &[0; 11]);

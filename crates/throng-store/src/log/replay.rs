@@ -61,8 +61,10 @@ pub(crate) enum Access {
 /// Reason why there is no next record.
 #[derive(Debug)]
 pub(crate) enum ReplayError {
-    /// The process that writes has removed what is needed, or has counted positions without records: a
-    /// reader must begin again at a later point.
+    /// The next positions have no records: LMDB got their changes at once. A reader needs LMDB's state as
+    /// of these changes, or a later one.
+    Gap,
+    /// The process that writes has removed what is needed: a reader must begin again at a later point.
     Behind,
     Damage(Damage),
 }
@@ -143,6 +145,9 @@ impl Replay {
                 if self.point.position >= begin.position {
                     return Err(self.damaged("does not follow the segment before it", newer.number));
                 }
+                if self.access == Access::Read && self.point.chain == begin.chain {
+                    return Err(ReplayError::Gap);
+                }
             } else if self.access == Access::Read && self.point.position >= self.mark.point.position
             {
                 if !self.read_mark()? {
@@ -156,7 +161,7 @@ impl Replay {
                 || header.first > self.point.position && header.first <= applied + 1;
             if !is_next {
                 return Err(match self.access {
-                    Access::Read => ReplayError::Behind,
+                    Access::Read => ReplayError::Gap,
                     _ => self.damaged("has a gap", self.segment.head().number),
                 });
             }
@@ -230,8 +235,18 @@ impl Replay {
         Ok(())
     }
 
-    /// Makes the records read so far as durable as the log is, and marks them.
+    /// The position up to which the log was marked when it was opened or last read up to its mark; `None` if
+    /// it is read to its end.
+    pub(crate) fn marked(&self) -> Option<u64> {
+        (self.access == Access::Read).then_some(self.mark.point.position)
+    }
+
+    /// Makes the records read so far as durable as the log is, and marks them, if the log is read to be
+    /// written.
     pub(crate) fn settle(&mut self) -> Result<(), Damage> {
+        if self.access != Access::Write {
+            return Ok(());
+        }
         let current = self.segment.head().number;
         let mut mark = Mark::open(&self.location)?;
         for (number, from, to) in std::mem::take(&mut self.unsettled) {
@@ -364,13 +379,11 @@ impl Replay {
 impl ReplayError {
     pub(crate) fn into_damage(self) -> Damage {
         match self {
-            ReplayError::Behind => found("its log goes on faster than it can be read"),
+            ReplayError::Gap | ReplayError::Behind => {
+                found("its log goes on faster than it can be read")
+            }
             ReplayError::Damage(damage) => damage,
         }
-    }
-
-    pub(crate) fn into_io(self) -> io::Error {
-        self.into_damage().into_io()
     }
 }
 

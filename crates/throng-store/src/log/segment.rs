@@ -327,7 +327,7 @@ pub(super) fn fault() -> io::Result<()> {
 
 /// Failures of operations on files, for tests.
 #[cfg(test)]
-pub(super) mod faults {
+pub(crate) mod faults {
     use std::cell::Cell;
     use std::io;
 

@@ -513,7 +513,7 @@ impl Beside<'_> {
                 return false;
             }
             Ok(None) => return true,
-            Err(ReplayError::Behind) => {
+            Err(ReplayError::Gap | ReplayError::Behind) => {
                 // Something was released since.
                 assert!(!self.is_in_turn || self.begun != applied);
                 self.replay = None;
@@ -658,7 +658,7 @@ fn positions_without_a_record_are_skipped() {
         assert_refused(&location, before, "log/000000000000000");
         let inside = Point { position: before.position + 5, ..before };
         assert_refused(&location, inside, "log/000000000000000");
-        assert!(matches!(reader.next(0), Err(ReplayError::Behind)));
+        assert!(matches!(reader.next(0), Err(ReplayError::Gap)));
         let last = script.log.point();
         let above = Point { position: last.position + 4, ..last };
         drop(script.log);

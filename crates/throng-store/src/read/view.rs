@@ -11,8 +11,10 @@
 //!
 //! - A memtable is dropped only after LMDB has its changes, and never while a reader holds the lock. So
 //!   the transaction has all changes that the memtables lack.
-//! - A change reaches LMDB only after its position was published. So a change that the transaction has,
-//!   perhaps a part of an unfinished checkpoint, is not above the position.
+//! - A memtable is written to LMDB only after the positions of its changes were published. So a change
+//!   that the transaction has, perhaps a part of an unfinished checkpoint, is not above the position.
+//! - A change that never was in a memtable is published under the lock, which no reader holds then. So a
+//!   reader whose transaction lacks the change takes a position before it.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -67,6 +69,14 @@ impl View {
     pub(crate) fn publish(&self, position: u64) {
         // Release: pairs with the load in `position`.
         self.position.store(position, Ordering::Release);
+    }
+
+    /// Makes the changes up to a position visible, some of which LMDB got at once: announces its commit
+    /// first, with `announce`.
+    pub(crate) fn publish_commit(&self, position: u64, announce: impl FnOnce()) {
+        let _memtables = self.memtables.write().unwrap_or_else(PoisonError::into_inner);
+        announce();
+        self.publish(position);
     }
 
     /// The memtables, newest first.

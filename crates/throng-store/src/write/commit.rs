@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::disk::environment::Environment;
 use crate::disk::lmdb;
 use crate::error::is_lack_of_room;
-use crate::log::{AppendError, Log, Point};
+use crate::log::{AppendError, Log};
 use crate::memtable::Memtable;
 
 /// A commit in progress, which excludes all others, loads, and new databases.
@@ -32,6 +32,8 @@ pub(crate) struct Commit<'e> {
 pub(crate) enum Failure {
     /// No room in the map or on the disk. Nothing was written.
     Full(io::Error),
+    /// No room in the map or on the disk for what is in memory already. Nothing was written.
+    Clogged(io::Error),
     /// Too much for one record or transaction. Nothing was written.
     TooLarge(io::Error),
     /// Any other reason for which nothing was written.
@@ -92,7 +94,7 @@ impl<'e> Commit<'e> {
         let memtables = environment.view().memtables();
         let active = &memtables[0];
         let is_full = active.bytes() >= environment.checkpoint_bytes();
-        if !is_full && !active.is_tiresome() {
+        if active.changes() == 0 || !is_full && !active.is_tiresome() {
             return Ok(());
         }
         let is_free = || environment.view().frozen().is_none();
@@ -104,30 +106,32 @@ impl<'e> Commit<'e> {
             let is_hopeless = || environment.is_engine_broken();
             if !environment.checkpoints().wait(is_free, is_hopeless) {
                 // The checkpoint failed: another attempt has the reason.
-                return environment
-                    .drain(&self.log)
-                    .map_err(|error| Failure::of_engine(environment, error));
+                return self.drain();
             }
         }
         environment.freeze(&self.log);
         Ok(())
     }
 
+    /// Writes everything in memory to LMDB.
+    fn drain(&self) -> Result<(), Failure> {
+        self.environment.drain(&self.log).map_err(|error| {
+            match Failure::of_engine(self.environment, error) {
+                Failure::Full(error) | Failure::TooLarge(error) => Failure::Clogged(error),
+                other => other,
+            }
+        })
+    }
+
     /// Commits the group in LMDB, after everything that is in memory.
     fn finish_in_engine(&mut self, changes: Vec<u8>, count: u32) -> Result<Duration, Failure> {
+        self.drain()?;
         let environment = self.environment;
-        environment.drain(&self.log).map_err(|error| Failure::of_engine(environment, error))?;
-        let point = self.log.point();
-        let at = Point { position: point.position + u64::from(count), chain: point.chain };
         let memtable = Memtable::new(environment.tables_max(), 0);
         memtable.add(self.first(), changes.into());
         let began = Instant::now();
-        match environment.write_at_once(memtable, at) {
-            Ok(()) => {
-                self.log.skip_to(at.position);
-                environment.publish(at.position);
-                Ok(began.elapsed())
-            }
+        match environment.write_at_once(&mut self.log, memtable, count) {
+            Ok(()) => Ok(began.elapsed()),
             // LMDB rolls a failed commit back, unless the failure hit the meta page.
             Err(error) if environment.is_engine_broken() => Err(Failure::Unknown(error.into_io())),
             Err(error) => Err(Failure::of_engine(environment, error)),
@@ -135,12 +139,13 @@ impl<'e> Commit<'e> {
     }
 }
 
-/// The greatest estimate of the room that changes need in LMDB: their bytes twice, since a value may
-/// leave a page half empty, and for each change the pages on the way to its leaf.
-pub(crate) fn room_for(bytes: usize, changes: usize, page_bytes: u64, used_bytes: u64) -> u64 {
+/// The greatest estimate of the room that the changes of the two memtables need in LMDB: their bytes twice,
+/// since a value may leave a page half empty, and for each change the pages on the way to its leaf. No
+/// checkpoint copies a page twice, but two of them may under a snapshot.
+pub(crate) fn room_for(bytes: usize, changes: [usize; 2], page_bytes: u64, used_bytes: u64) -> u64 {
     const DEPTH: u64 = 4;
-    let copied = (changes as u64).saturating_mul(DEPTH * page_bytes).min(used_bytes);
-    (2 * bytes as u64).saturating_add(copied) + ROOM_LEFT
+    let copied = changes.map(|changes| (changes as u64 * DEPTH * page_bytes).min(used_bytes));
+    (2 * bytes as u64).saturating_add(copied[0] + copied[1]) + ROOM_LEFT
 }
 
 /// Room that is left free for deletions, which need pages before they free any.

@@ -4,7 +4,8 @@
 //! (see `commit.rs`), and wakes the tickets.
 //!
 //! When a group does not fit, it is halved until the batch that does not fit stands alone, so a
-//! large batch cannot spoil the small batches beside it.
+//! large batch cannot spoil the small batches beside it. A group is not halved if even what is in memory
+//! does not fit.
 //!
 //! When the outcome of a commit is unknown, queued work is handed back until the log and the engine have
 //! recovered.
@@ -38,13 +39,14 @@ const RECOVERY_INTERVAL: Duration = Duration::from_millis(20);
 /// Runs on the writer thread until the queue is closed and drained.
 pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Counters) {
     // If this thread unwinds, no caller keeps waiting.
-    struct Abandon<'q>(&'q Queue);
-    impl Drop for Abandon<'_> {
+    struct End<'w>(&'w Environment, &'w Queue);
+    impl Drop for End<'_> {
         fn drop(&mut self) {
-            self.0.abandon();
+            self.1.abandon();
+            self.0.checkpoints().end();
         }
     }
-    let _abandon = Abandon(queue);
+    let _end = End(environment, queue);
     let mut writer = Writer {
         environment,
         counters,
@@ -186,7 +188,7 @@ impl Failure {
     /// Returns the error for the owner of one batch of the group.
     fn to_error(&self, batch: Batch) -> WriteError {
         match self {
-            Failure::Full(source) | Failure::TooLarge(source) => {
+            Failure::Full(source) | Failure::Clogged(source) | Failure::TooLarge(source) => {
                 WriteError::Full { batch, source: copy(source) }
             }
             Failure::Failed(source) => WriteError::Failed { batch, source: copy(source) },

@@ -50,6 +50,18 @@ fn the_remains_of_a_backup_are_no_store_and_do_not_stop_the_next() {
     store.backup(&copy).unwrap();
     assert!(!copy.join("draft").exists());
     assert_eq!(Store::open(&copy).unwrap().verify().unwrap(), 1000);
+
+    // A crash between the renaming of the log and that of the data file.
+    std::fs::create_dir(copy.join("draft")).unwrap();
+    std::fs::rename(copy.join("data.mdb"), copy.join("draft/data.mdb")).unwrap();
+    store.write(Batch::new().put("later", "value")).wait().unwrap();
+    store.backup(&copy).unwrap();
+    assert_eq!(Store::open(&copy).unwrap().verify().unwrap(), 1001);
+    // A log without a data file anywhere may be what is left of a store.
+    std::fs::remove_file(copy.join("data.mdb")).unwrap();
+    let refused = store.backup(&copy).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::AlreadyExists);
+    assert!(copy.join("log").exists());
 }
 
 #[test]

@@ -203,6 +203,26 @@ fn failing_child() {
     let refused = store.load([(b"z", b"z")]).unwrap_err();
     assert!(matches!(refused.failure, LoadFailure::Full(_)), "{refused:?}");
     assert!(matches!(put(30), Err(WriteError::Full { .. })));
+    // A group is refused as a whole, and not tried again in parts.
+    let writes = || {
+        let io = std::fs::read_to_string("/proc/self/io").unwrap();
+        let line = io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
+        line.parse::<u64>().unwrap()
+    };
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gated = store.update(move |_| {
+        let _ = gate.recv();
+        Ok::<_, ReadError>(())
+    });
+    let group: Vec<_> =
+        (0..400u32).map(|n| store.write(Batch::new().put(n.to_be_bytes(), [7; 8_000]))).collect();
+    let before = writes();
+    open.send(()).unwrap();
+    gated.wait().unwrap();
+    for ticket in group {
+        assert!(matches!(ticket.wait(), Err(WriteError::Full { .. })));
+    }
+    assert!(writes() - before < 200, "{} writes", writes() - before);
     let has_all = || {
         let snapshot = store.snapshot().unwrap();
         assert_eq!(snapshot.len().unwrap(), 1_030);

@@ -1,0 +1,422 @@
+//! Tests of a store that need its parts: recovery of the engine, and what a reader sees beside changes that
+//! go into LMDB at once.
+// Clippy allows this in tests, but does not recognise the file.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fs, mem};
+
+use super::*;
+use crate::disk::environment::{self, LOG};
+use crate::disk::format;
+use crate::log::{Access, Replay, faults};
+use crate::read::follower::Follower;
+use crate::read::state::State;
+use crate::{Durability, Str, WriteError};
+
+/// Makes the engine refuse further writes as after a failed commit: a thread ends within its
+/// transaction, and the engine notices the lock left behind.
+fn leave_a_commit_half_done(store: &Store) {
+    let environment = store.0.environment.clone();
+    let leave = thread::spawn(move || {
+        let env = environment.env().unwrap();
+        // The environment is closed nevertheless.
+        mem::forget(env.begin_write().unwrap());
+    });
+    leave.join().unwrap();
+}
+
+#[test]
+fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let named = store.database::<Str, Str>("named").unwrap();
+    let early = store.database::<Str, Str>("early").unwrap();
+    named.put("key", "value").wait().unwrap();
+    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    let before = store.snapshot().unwrap();
+    let mut reader = store.reader();
+    assert_eq!(reader.get(b"key").unwrap(), Some(&b"value"[..]));
+    reader.rest();
+    assert!(store.is_writable());
+
+    leave_a_commit_half_done(&store);
+    let refused = store.database::<Str, Str>("new");
+    assert_eq!(refused.unwrap_err(), DatabaseError::Recovering);
+    let batch = Batch::new().put("late", "value");
+    let refused = store.write(batch.clone()).wait();
+    assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
+    assert!(!store.is_writable());
+    let refused = store.write(batch.clone()).wait();
+    assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
+    // The old snapshot stays readable, and delays the recovery.
+    while !matches!(store.snapshot(), Err(ReadError::Recovering)) {
+        thread::yield_now();
+    }
+    assert!(matches!(store.stat(), Err(ReadError::Recovering)));
+    assert_eq!(before.get(b"key").unwrap(), Some(&b"value"[..]));
+    drop(before);
+
+    while !store.is_writable() {
+        thread::yield_now();
+    }
+    store.write(batch).wait().unwrap();
+    early.put("still", "itself").wait().unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.get(b"late").unwrap(), Some(&b"value"[..]));
+    assert_eq!(named.get(&snapshot, "key").unwrap(), Some("value"));
+    assert_eq!(named.get(&snapshot, "still").unwrap(), None);
+    assert_eq!(early.get(&snapshot, "still").unwrap(), Some("itself"));
+    assert_eq!(reader.get(b"late").unwrap(), Some(&b"value"[..]));
+    assert_eq!(store.stat().unwrap().recoveries, 1);
+}
+
+#[test]
+fn a_store_can_be_closed_during_recovery() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let held = store.snapshot().unwrap();
+    leave_a_commit_half_done(&store);
+    assert!(store.database::<Str, Str>("new").is_err());
+    assert!(store.write(Batch::new().put("key", "value")).wait().is_err());
+    store.close();
+    let refused = store.write(Batch::new().put("key", "value")).wait();
+    assert!(matches!(refused, Err(WriteError::Closed(_))));
+    drop(held);
+}
+
+/// Number of the store's state: its steps are done one after the other, and each leaves a trace of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// A put, which goes through the log if there is room.
+    Put,
+    /// A load, which goes into LMDB at once.
+    Load,
+    /// A new database, and a put there.
+    Database,
+}
+
+const STEPS: [Step; 5] = [Step::Put, Step::Load, Step::Put, Step::Database, Step::Load];
+
+fn step(number: u64) -> Step {
+    STEPS[(number % STEPS.len() as u64) as usize]
+}
+
+fn take_step(store: &Store, number: u64) {
+    let key = number.to_be_bytes();
+    let is_taken = || match step(number) {
+        Step::Put => store.write(Batch::new().put(key, "put")).wait().is_ok(),
+        Step::Load => store.load([(key, "load")]).is_ok(),
+        Step::Database => store
+            .database::<Str, Str>(&number.to_string())
+            .is_ok_and(|database| database.put("key", "value").wait().is_ok()),
+    };
+    // The pages that readers see may fill a small map.
+    while !is_taken() {
+        thread::yield_now();
+    }
+}
+
+/// Returns the number of steps that a state shows, which must be the first ones of `all`.
+fn steps_in(environment: &Environment, state: State<'_>, all: u64) -> u64 {
+    let databases: BTreeMap<_, _> = environment.databases().into_iter().collect();
+    let shows = |number: u64| match step(number) {
+        Step::Put | Step::Load => {
+            state.stored(environment.entries(), &number.to_be_bytes()).unwrap().is_some()
+        }
+        Step::Database => databases
+            .get(&number.to_string())
+            .is_some_and(|database| state.stored(*database, b"key").unwrap().is_some()),
+    };
+    let shown: Vec<bool> = (0..all).map(shows).collect();
+    let steps = shown.iter().take_while(|shown| **shown).count();
+    assert!(!shown[steps..].contains(&true), "the state has gaps: {shown:?}");
+    steps as u64
+}
+
+/// The store's files as a process finds them that reads beside this one.
+fn follower(store: &Store) -> Follower {
+    let environment = store.environment();
+    let format = environment.env().unwrap().open_table("format").unwrap().unwrap();
+    Follower::new(environment.location(), format, true, environment.tables_max(), 1 << 20)
+}
+
+/// A reader, which `looks` for the steps again and again.
+enum Reads {
+    Snapshot,
+    Follower(Box<Follower>),
+    Backup,
+}
+
+fn look(store: &Store, reads: &mut Reads, all: u64) -> u64 {
+    let environment = store.environment();
+    let begin = || environment.env().unwrap().begin_read().map_err(ReadError::from_engine);
+    let (txn, layers) = match reads {
+        Reads::Snapshot => environment.begin().unwrap(),
+        Reads::Follower(follower) => follower.begin(begin).unwrap(),
+        Reads::Backup => {
+            let to = tempfile::tempdir().unwrap();
+            store.backup(to.path().join("copy")).unwrap();
+            let copy = Store::open(to.path().join("copy")).unwrap();
+            return look(&copy, &mut Reads::Snapshot, all);
+        }
+    };
+    steps_in(environment, State { txn: &txn, layers: &layers }, all)
+}
+
+/// Takes steps while others read; each must see the first ones, up to all that were done when it began.
+fn reads_beside_steps(options: &Options, all: u64) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = options.clone().durability(Durability::Volatile).open(directory.path()).unwrap();
+    let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let looks = thread::scope(|scope| {
+        let readers = [
+            Reads::Snapshot,
+            Reads::Snapshot,
+            Reads::Follower(Box::new(follower(&store))),
+            Reads::Backup,
+        ];
+        let reader = |mut reads: Reads| {
+            let (store, done, is_over) = (&store, &done, &is_over);
+            move || {
+                let mut looks = 0;
+                while !is_over.load(Ordering::Acquire) {
+                    let before = done.load(Ordering::Acquire);
+                    let seen = look(store, &mut reads, all);
+                    assert!(seen >= before, "{seen} steps of {before}");
+                    looks += 1;
+                }
+                assert_eq!(look(store, &mut reads, all), all);
+                looks
+            }
+        };
+        let readers = readers.map(|reads| scope.spawn(reader(reads)));
+        let steps = scope.spawn(|| {
+            for number in 0..all {
+                take_step(&store, number);
+                done.store(number + 1, Ordering::Release);
+            }
+        });
+        let steps = steps.join();
+        is_over.store(true, Ordering::Release);
+        steps.unwrap();
+        readers.map(|reader| reader.join().unwrap())
+    });
+    assert!(looks.iter().all(|looks| *looks > 0), "{looks:?}");
+}
+
+#[test]
+fn every_reader_sees_loads_and_new_databases_in_the_order_of_all_changes() {
+    let options = Options::default().databases_max(200);
+    reads_beside_steps(&options, 400);
+    reads_beside_steps(&options.clone().checkpoint_bytes(0), 400);
+    // No group has room in memory.
+    reads_beside_steps(&options.map_bytes(256 << 10), 20);
+}
+
+/// Lets a change go on between the begin of a reader's transaction and the choice of its position.
+fn snapshot_around(store: &Store, change: impl FnOnce() + Send) -> u64 {
+    let environment = store.environment();
+    let before = environment.env().unwrap().last_txn();
+    thread::scope(|scope| {
+        let (txn, layers) = environment
+            .view()
+            .begin(|| {
+                let txn = environment.env().unwrap().begin_read()?;
+                scope.spawn(change);
+                while environment.env().unwrap().last_txn() == before {
+                    thread::yield_now();
+                }
+                thread::sleep(Duration::from_millis(20));
+                Ok::<_, crate::disk::lmdb::Error>(txn)
+            })
+            .unwrap();
+        steps_in(environment, State { txn: &txn, layers: &layers }, 10)
+    })
+}
+
+#[test]
+fn a_snapshot_with_an_older_transaction_has_an_older_position() {
+    for options in [Options::default(), Options::default().map_bytes(192 << 10)] {
+        let directory = tempfile::tempdir().unwrap();
+        let store = options.open(directory.path()).unwrap();
+        store.load([(0u64.to_be_bytes(), "in place of a put")]).unwrap();
+        let steps = || (1..4).for_each(|number| take_step(&store, number));
+        assert_eq!(snapshot_around(&store, steps), 1);
+        assert_eq!(look(&store, &mut Reads::Snapshot, 4), 4);
+    }
+}
+
+#[test]
+fn a_follower_that_meets_a_load_begins_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    take_step(&store, 0);
+    let mut follower = follower(&store);
+    let begins = AtomicU64::new(0);
+    let begin = || {
+        let txn = store.environment().env().unwrap().begin_read();
+        if begins.fetch_add(1, Ordering::Relaxed) == 0 {
+            (1..3).for_each(|number| take_step(&store, number));
+        }
+        txn.map_err(ReadError::from_engine)
+    };
+    let (txn, layers) = follower.begin(begin).unwrap();
+    assert_eq!(steps_in(store.environment(), State { txn: &txn, layers: &layers }, 10), 3);
+    assert_eq!(begins.into_inner(), 2);
+}
+
+#[test]
+fn a_copy_of_the_log_ends_at_the_mark_of_its_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let put = |key: &str| store.write(Batch::new().put(key, "value")).wait().unwrap();
+    let environment = store.environment();
+    let env = environment.env().unwrap();
+    let format = env.open_table("format").unwrap().unwrap();
+    let applied = format::applied(&env.begin_read().unwrap(), format).unwrap();
+    put("before");
+    let mut from = Replay::open(&environment.location(), applied, Access::Read).unwrap();
+    put("after");
+    let tables = environment.tables_max();
+    let copied =
+        environment::replay(&mut from, (&env, format, applied), tables, usize::MAX).unwrap();
+    assert_eq!((copied.changes(), environment.view().memtables()[0].changes()), (1, 2));
+}
+
+#[test]
+fn a_backup_ends_beside_writers_that_do_not_pause() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default().durability(Durability::Volatile);
+    let store = options.open(directory.path()).unwrap();
+    let is_over = AtomicBool::new(false);
+    let put = |number: u64| store.write(Batch::new().put(number.to_be_bytes(), [7; 100]));
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut number = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let tickets: Vec<_> = (number..number + 1000).map(put).collect();
+                tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+                number += 1000;
+            }
+            number
+        });
+        while store.environment().view().position() < 5_000 {
+            thread::yield_now();
+        }
+        let to = tempfile::tempdir().unwrap();
+        store.backup(to.path().join("copy")).unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        let written = writer.join().unwrap();
+        let copied = Store::open(to.path().join("copy")).unwrap().verify().unwrap();
+        assert!((5_000..=written).contains(&copied), "{copied} of {written}");
+    });
+}
+
+#[test]
+fn nothing_goes_into_lmdb_at_once_while_the_log_is_broken() {
+    let mut refused = 0;
+    for before in 0..6 {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        store.write(Batch::new().put("key", "before")).wait().unwrap();
+        // The disk fails on the writer thread from some operation on.
+        let broken = store.update(move |update| {
+            update.put(b"key", b"unknown");
+            faults::set(Some((before, true)));
+            Ok::<_, ReadError>(())
+        });
+        let is_unknown = broken.wait().is_err();
+        let loaded = store.load([("key", "loaded")]);
+        let made = store.database::<Str, Str>("made").map(drop);
+        if let Err(error) = &loaded {
+            assert!(matches!(error.failure, LoadFailure::Recovering), "{error:?}");
+            assert_eq!(made, Err(DatabaseError::Recovering));
+            assert!(is_unknown);
+            refused += 1;
+        }
+        // The files as a killed process leaves them.
+        let killed = tempfile::tempdir().unwrap();
+        fs::create_dir(killed.path().join(LOG)).unwrap();
+        fs::copy(directory.path().join("data.mdb"), killed.path().join("data.mdb")).unwrap();
+        for entry in fs::read_dir(directory.path().join(LOG)).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), killed.path().join(LOG).join(entry.file_name())).unwrap();
+        }
+        let again = Store::open(killed.path()).unwrap();
+        let snapshot = again.snapshot().unwrap();
+        let found = snapshot.get(b"key").unwrap();
+        match loaded {
+            Ok(_) => assert_eq!(found, Some(&b"loaded"[..]), "{before}"),
+            Err(_) => assert_ne!(found, Some(&b"loaded"[..]), "{before}"),
+        }
+    }
+    assert!(refused > 0);
+}
+
+fn within_seconds(seconds: u64, work: impl FnOnce() + Send + 'static) -> bool {
+    let (done, wait) = mpsc::channel();
+    thread::spawn(move || {
+        work();
+        let _ = done.send(());
+    });
+    wait.recv_timeout(Duration::from_secs(seconds)).is_ok()
+}
+
+#[test]
+fn a_store_whose_checkpoint_thread_could_not_be_started_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default();
+    let environment = Arc::new(Environment::open(directory.path(), &options).unwrap());
+    let queue = Arc::new(Queue::new(&options, environment.id()));
+    let counters = Arc::new(Counters::default());
+    let writer = thread::spawn({
+        let (environment, queue) = (environment.clone(), queue.clone());
+        let counters = counters.clone();
+        move || writer::run(&environment, &queue, &counters)
+    });
+    let id = OnceLock::from(writer.thread().id());
+    let threads = Mutex::new(vec![writer]);
+    let shared = Shared { environment, queue, counters, threads, writer: id };
+    assert!(within_seconds(20, move || drop(shared)));
+}
+
+#[test]
+fn a_waker_may_close_the_store_while_another_thread_does() {
+    struct Closes(Store);
+    impl std::task::Wake for Closes {
+        fn wake(self: Arc<Self>) {
+            thread::sleep(Duration::from_millis(100));
+            self.0.close();
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let waker = std::task::Waker::from(Arc::new(Closes(store.clone())));
+    let (go, wait) = mpsc::channel::<()>();
+    let mut updating = store.update(move |_| {
+        let _ = wait.recv();
+        Ok::<_, ReadError>(())
+    });
+    let mut context = std::task::Context::from_waker(&waker);
+    assert!(std::pin::Pin::new(&mut updating).poll(&mut context).is_pending());
+    drop(waker);
+    go.send(()).unwrap();
+    assert!(within_seconds(20, move || store.close()));
+}
+
+#[test]
+fn the_number_of_databases_does_not_make_checkpoints_frequent() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::default().databases_max(20_000).checkpoint_bytes(256 << 10);
+    let store = options.durability(Durability::Volatile).open(directory.path()).unwrap();
+    let commits = || store.environment().env().unwrap().last_txn();
+    let before = commits();
+    for number in 0..500u32 {
+        store.write(Batch::new().put(number.to_be_bytes(), "value")).wait().unwrap();
+    }
+    assert!(commits() - before < 20, "{}", commits() - before);
+}
