@@ -17,9 +17,10 @@ use crate::sync::{park, park_timeout, spin_loop};
 use crate::timer::Tick;
 use std::time::Duration;
 
-/// Number of rounds for which a worker searches before it sleeps: a few microseconds, because
-/// waking a thread costs ten times that.
-const SEARCH_ROUNDS: u32 = 60;
+/// Number of rounds for which a worker searches before it sleeps: some microseconds, because waking a
+/// thread costs more. Three times as many take the processor from threads that the worker waits for: 16
+/// processes that each wait for a write to a store make a tenth fewer, and half of the latest take longer.
+const SEARCH_ROUNDS: u32 = 20;
 const SPINS_PER_ROUND: u32 = 30;
 
 impl Worker {
