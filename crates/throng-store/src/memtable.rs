@@ -196,11 +196,20 @@ impl Memtable {
 
     /// Returns the change of an entry.
     fn change(&self, entry: &Entry) -> Change<'_> {
-        let mut bytes = &self.records[entry.record as usize][entry.offset as usize..];
-        match Change::take(&mut bytes) {
-            Some(change) => change,
-            None => unreachable!("the offset is that of a change"),
-        }
+        decoded(self.encoded(entry))
+    }
+
+    /// Returns bytes that begin with the change of an entry.
+    fn encoded(&self, entry: &Entry) -> &[u8] {
+        &self.records[entry.record as usize][entry.offset as usize..]
+    }
+}
+
+/// Returns the change with which the bytes of an entry begin.
+fn decoded(mut bytes: &[u8]) -> Change<'_> {
+    match Change::take(&mut bytes) {
+        Some(change) => change,
+        None => unreachable!("the offset is that of a change"),
     }
 }
 
@@ -274,8 +283,8 @@ impl Part {
 
     /// Returns the newest change of a node's sort key up to a position. A reader of an old snapshot
     /// passes over each newer change of the key.
-    fn visible(&self, node: u32, upto: u64) -> Option<&Entry> {
-        let mut entry = self.entry(self.entry(node).newest.load(Ordering::Acquire));
+    fn visible(&self, node: &Entry, upto: u64) -> Option<&Entry> {
+        let mut entry = self.entry(node.newest.load(Ordering::Acquire));
         while entry.position > upto {
             if entry.older == NONE {
                 return None;
@@ -342,7 +351,7 @@ impl Layers {
         self.parts(table).find_map(|(memtable, part)| {
             let hash = *hashed.get_or_insert_with(|| hash(key, &[]));
             let node = part.find(memtable, hash, (key, &[]))?;
-            let entry = part.visible(node, self.upto)?;
+            let entry = part.visible(part.entry(node), self.upto)?;
             (entry.position > self.after).then(|| (entry.position, memtable.change(entry)))
         })
     }

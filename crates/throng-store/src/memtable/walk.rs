@@ -19,7 +19,7 @@ use std::sync::atomic;
 use crate::disk::lmdb::Table;
 use crate::memtable::change::{Change, Operation};
 use crate::memtable::order::Run;
-use crate::memtable::{Layers, Memtable, Part};
+use crate::memtable::{Layers, Memtable, Part, decoded};
 
 /// Number of changes in a row without a value after which a memtable is tiresome.
 const IDLE_MAX: usize = 1_000;
@@ -48,12 +48,19 @@ struct Source<'l> {
     /// Number of newer memtables.
     age: usize,
     run: Arc<Run>,
-    /// Index of the node after the next change if the walk goes forward, and of the next change's
-    /// otherwise.
+    /// Index of the node after those taken if the walk goes forward, and of the last one taken otherwise.
     at: usize,
     /// The next change that counts, with its position.
     next: Option<(u64, Change<'l>)>,
+    /// The changes after the next one that are loaded already, the last one first.
+    ahead: Vec<(u64, Change<'l>)>,
+    /// Number of nodes to take together the next time.
+    batch: usize,
 }
+
+/// Most nodes that are taken together. Each is several cache misses away, and those of different nodes
+/// overlap: 16 take a third of the time of 16 taken one by one.
+const BATCH_MAX: usize = 16;
 
 impl<'l> Walk<'l> {
     /// Creates a walk without a position, which has no next change.
@@ -113,7 +120,8 @@ impl<'l> Walk<'l> {
         self.is_forward = is_forward;
         self.idle = 0;
         for index in 0..self.sources.len() {
-            self.sources[index].at = at(&self.sources[index]);
+            let at = at(&self.sources[index]);
+            self.sources[index].go_to(at);
             self.load(index);
         }
         self.sources.sort_by(|one, other| one.compare(other, is_forward));
@@ -128,7 +136,17 @@ impl<'l> Walk<'l> {
             }
             for run in part.runs(memtable, self.layers.upto).iter() {
                 let run = Arc::clone(run);
-                self.sources.push(Source { memtable, part, age, run, at: 0, next: None });
+                let (ahead, next) = (Vec::new(), None);
+                self.sources.push(Source {
+                    memtable,
+                    part,
+                    age,
+                    run,
+                    at: 0,
+                    next,
+                    ahead,
+                    batch: 1,
+                });
             }
         }
     }
@@ -194,17 +212,16 @@ impl<'l> Walk<'l> {
         let floor = self.floor();
         loop {
             let source = &mut self.sources[index];
-            let Some(node) = source.take_node(self.is_forward) else {
-                source.next = None;
-                return;
-            };
-            let memtable = source.memtable;
-            let visible = source.part.visible(node, self.layers.upto);
-            if let Some(entry) = visible.filter(|entry| entry.position > floor) {
-                source.next = Some((entry.position, memtable.change(entry)));
+            source.next = source.ahead.pop();
+            if source.next.is_some() {
                 return;
             }
-            self.pass(memtable);
+            let taken = source.look_ahead(self.is_forward, self.layers.upto, floor);
+            let (passed, memtable) = (taken - source.ahead.len(), source.memtable);
+            (0..passed).for_each(|_| self.pass(memtable));
+            if taken == 0 {
+                return;
+            }
         }
     }
 
@@ -223,14 +240,40 @@ impl<'l> Walk<'l> {
 }
 
 impl Source<'_> {
-    /// Takes the next node of the run.
-    fn take_node(&mut self, is_forward: bool) -> Option<u32> {
-        let index = match is_forward {
-            true => Some(self.at).filter(|at| *at < self.run.len())?,
-            false => self.at.checked_sub(1)?,
-        };
-        self.at = if is_forward { index + 1 } else { index };
-        Some(self.run.node(index))
+    /// Goes between two nodes.
+    fn go_to(&mut self, at: usize) {
+        (self.at, self.batch) = (at, 1);
+        self.ahead.clear();
+    }
+
+    /// Loads the changes of the next nodes that count, and returns the number of all nodes taken, which is 0
+    /// at the end. Reads in stages, each of the same depth in memory for all nodes.
+    fn look_ahead(&mut self, is_forward: bool, upto: u64, floor: u64) -> usize {
+        let Source { memtable, part, .. } = *self;
+        let left = if is_forward { self.run.len() - self.at } else { self.at };
+        let taken = self.batch.min(left);
+        let start = if is_forward { self.at } else { self.at - taken };
+        self.at = if is_forward { self.at + taken } else { start };
+        self.batch = (2 * self.batch).min(BATCH_MAX);
+        // The last one first, so that `ahead` ends with the next change.
+        let node =
+            |at: usize| self.run.node(if is_forward { start + taken - 1 - at } else { start + at });
+        let nodes = &mut [None; BATCH_MAX][..taken];
+        for (at, found) in nodes.iter_mut().enumerate() {
+            *found = Some(part.entry(node(at)));
+        }
+        let entries = &mut [None; BATCH_MAX][..taken];
+        for (node, found) in nodes.iter().zip(&mut *entries) {
+            let visible = node.and_then(|node| part.visible(node, upto));
+            *found = visible.filter(|entry| entry.position > floor);
+        }
+        let texts = &mut [None; BATCH_MAX][..taken];
+        for (entry, found) in entries.iter().zip(&mut *texts) {
+            *found = entry.map(|entry| (entry.position, memtable.encoded(entry)));
+        }
+        let changes = texts.iter().flatten().map(|(position, bytes)| (*position, decoded(bytes)));
+        self.ahead.extend(changes);
+        taken
     }
 
     /// Compares by the next change, and by age if both have one sort key; exhausted sources come
