@@ -26,6 +26,13 @@ pub(super) const PACE: Key = Key {
     about: "maximum puts per second of all writers together; 0: no maximum",
 };
 
+/// The setting for a rest between loading and reading.
+pub(super) const REST: Key = Key {
+    name: "rest",
+    kind: Kind::Count(0),
+    about: "seconds between loading and reading, in which a store may write in the background",
+};
+
 /// The entries that are read: 200 to 500 bytes each, with even numbers.
 pub(super) struct Entries {
     pub(super) count: u64,
@@ -79,6 +86,7 @@ pub(super) fn on_threads<E: Engine, R: Send>(
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let entries = Entries { count: settings.count, values: Values::of(200..=500) };
     entries.load(&engine)?;
+    thread::sleep(Duration::from_secs(settings.get(REST.name)));
     let (writers, pace) = (settings.get(WRITERS.name), settings.get(PACE.name));
     let interval = (pace > 0).then(|| Duration::from_secs(writers).div_f64(pace as f64));
     with_committer(&engine, writers as usize, |committer| {

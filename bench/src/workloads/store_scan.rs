@@ -28,6 +28,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         },
         store_read::WRITERS,
         store_read::PACE,
+        store_read::REST,
         stores::DURABILITY,
         stores::CHECKSUMS,
         Directory::KEY,

@@ -40,6 +40,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
     data: PathBuf,
 
+    /// Keep the log, for `throng store restore`; its files in `log/kept` are yours to remove
+    #[arg(long)]
+    keep_log: bool,
+
     /// Path of the socket for `throng top`; by default `admin.sock` in the data directory
     #[arg(long, value_name = "PATH")]
     admin_socket: Option<PathBuf>,
@@ -117,7 +121,9 @@ impl ServeArgs {
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
         let unusable = |source| ServeError::Data { path: self.data.clone(), source };
         let data = DataDirectory::make(&self.data).map_err(unusable)?;
-        let node = Node::open(data.path()).start(runtime).map_err(|error| match error {
+        let store = throng_store::Store::options().keep_log(self.keep_log);
+        let node = Node::open(data.path()).store(store).start(runtime);
+        let node = node.map_err(|error| match error {
             OpenError::InUse { path } => ServeError::InUse { path },
             error => ServeError::Open(error),
         })?;

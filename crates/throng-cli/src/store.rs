@@ -24,7 +24,10 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use show::ByteFormat;
 use throng_server::{KeyError, Signer};
-use throng_store::{Bytes, Database, DatabaseStat, ImportError, OpenError, ReadError, Scan, Store};
+use throng_store::{
+    Bytes, Database, DatabaseStat, ImportError, OpenError, ReadError, RestoreError, Restored, Scan,
+    Store, Until,
+};
 
 use crate::serve::KEY_FILE;
 
@@ -43,6 +46,8 @@ enum StoreCommand {
     Verify(VerifyArgs),
     /// Write a compact, durable copy into a directory, with the key that signs logins if there is one
     Backup(BackupArgs),
+    /// Write a new store of a backup and the later changes in a log, up to a position or a time
+    Restore(RestoreArgs),
     /// Copy a directory that plain LMDB or a library over it has written into a new store
     Import(ImportArgs),
     /// Print the value or values of a key
@@ -82,6 +87,29 @@ struct BackupArgs {
 
     /// Directory for the copy; it must not contain a store
     to: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Restores what a store was at some moment, even if it has changed or is damaged since. The log has the
+/// changes since the last checkpoint; with `serve --keep-log`, also those before.
+#[derive(Debug, Args)]
+struct RestoreArgs {
+    /// Directory of the backup
+    backup: PathBuf,
+
+    /// Directory `log` of the store of which the backup was made, such as `throng-data/log`
+    #[arg(id = "LOG")]
+    log: PathBuf,
+
+    /// Directory for the new store; it must not contain a store
+    to: PathBuf,
+
+    /// Last position, or last time as in `2026-02-28T13:30:00Z`; by default the end of the log
+    #[arg(long, value_name = "POSITION|TIME", value_parser = moment)]
+    at: Option<Until>,
 
     /// Print JSON
     #[arg(long)]
@@ -180,6 +208,8 @@ pub(crate) enum StoreError {
     Backup { path: PathBuf, source: io::Error },
     #[error("{} contains a store already", .0.display())]
     IsStore(PathBuf),
+    #[error("nothing was restored")]
+    Restore(#[from] RestoreError),
     #[error("{source}{}", incomplete(left.as_deref()))]
     Import { left: Option<PathBuf>, source: Box<ImportError> },
     #[error("cannot copy the key that signs logins; no copy was made")]
@@ -200,6 +230,7 @@ impl StoreArgs {
             StoreCommand::Stat(stat) => stat.run()?,
             StoreCommand::Verify(verify) => return verify.run(),
             StoreCommand::Backup(backup) => backup.run()?,
+            StoreCommand::Restore(restore) => restore.run()?,
             StoreCommand::Import(import) => import.run()?,
             StoreCommand::Get(get) => get.run()?,
             StoreCommand::Scan(walk) => walk.run()?,
@@ -330,7 +361,7 @@ impl BackupArgs {
         let bar = bar(ProgressBar::new(store.stat()?.used_bytes), BYTES_BAR);
         let copy = self.to.join(DATA_FILE);
         // The key comes first, so that a copy with a data file also has its key.
-        let with_key = self.copy_key()?;
+        let with_key = copy_key(&self.path, &self.to)?;
         let copied = while_growing(&copy, &bar, || store.backup(&self.to));
         let written = copied
             .and_then(|()| fs::metadata(&copy))
@@ -342,31 +373,67 @@ impl BackupArgs {
         let key = if with_key { ", with the key that signs logins" } else { "" };
         print(&format!("copied into {}: {}{key}\n", self.to.display(), HumanBytes(written.len())))
     }
+}
 
-    /// Copies the key that signs logins, if the store is a node's and the copy can be kept private.
-    /// Returns whether the key was copied.
-    fn copy_key(&self) -> Result<bool, StoreError> {
-        let key = self.path.join(KEY_FILE);
-        if !key.exists() {
-            return Ok(false);
+/// Copies the key that signs logins, if the store is a node's and the copy can be kept private. Returns
+/// whether the key was copied.
+fn copy_key(from: &Path, to: &Path) -> Result<bool, StoreError> {
+    let key = from.join(KEY_FILE);
+    if !key.exists() {
+        return Ok(false);
+    }
+    let refused = |source| StoreError::Backup { path: to.into(), source };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(refused)?;
+    // An existing store has its own key, or none.
+    if to.join(DATA_FILE).exists() {
+        return Err(refused(io::ErrorKind::AlreadyExists.into()));
+    }
+    let copy = to.join(KEY_FILE);
+    match Signer::copy_key(&key, &copy) {
+        Err(KeyError::Exposed { path }) if path == copy && !copy.exists() => {
+            tracing::warn!(
+                path = %path.display(),
+                "the key that signs logins was not copied: the file system cannot keep it private"
+            );
+            Ok(false)
         }
-        let refused = |source| StoreError::Backup { path: self.to.clone(), source };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.to).map_err(refused)?;
-        // An existing store has its own key, or none.
-        if self.to.join(DATA_FILE).exists() {
-            return Err(refused(io::ErrorKind::AlreadyExists.into()));
+        copied => copied.map(|()| true).map_err(Into::into),
+    }
+}
+
+/// Parses the moment up to which a store is restored.
+fn moment(text: &str) -> Result<Until, &'static str> {
+    if let Ok(position) = text.parse() {
+        return Ok(Until::Position(position));
+    }
+    let time = humantime::parse_rfc3339(text).map(Until::Time);
+    time.map_err(|_| "a moment is a position, or a time such as 2026-02-28T13:30:00Z")
+}
+
+impl RestoreArgs {
+    fn run(self) -> Result<(), StoreError> {
+        if !self.backup.join(DATA_FILE).exists() {
+            return Err(StoreError::NoStore(self.backup));
         }
-        let copy = self.to.join(KEY_FILE);
-        match Signer::copy_key(&key, &copy) {
-            Err(KeyError::Exposed { path }) if path == copy && !copy.exists() => {
-                tracing::warn!(
-                    path = %path.display(),
-                    "the key that signs logins was not copied: the file system cannot keep it private"
-                );
-                Ok(false)
-            }
-            copied => copied.map(|()| true).map_err(Into::into),
+        let file = self.to.join(DATA_FILE);
+        if file.exists() {
+            return Err(StoreError::IsStore(self.to));
         }
+        let bytes = fs::metadata(self.backup.join(DATA_FILE)).map_or(0, |backup| backup.len());
+        let bar = bar(ProgressBar::new(bytes), BYTES_BAR);
+        // The key comes first, so that a store with a data file also has its key.
+        let with_key = copy_key(&self.backup, &self.to)?;
+        let until = self.at.unwrap_or(Until::End);
+        let restore = || Store::restore(&self.backup, &self.log, &self.to, until);
+        let restored = while_growing(&self.to.join("draft").join(DATA_FILE), &bar, restore)?;
+        let Restored { position, time, .. } = restored;
+        let time = time.map(|time| humantime::format_rfc3339_millis(time).to_string());
+        if self.json {
+            let restored = json!({ "position": position, "time": time, "signing_key": with_key });
+            return print(&format!("{restored}\n"));
+        }
+        let time = time.unwrap_or_else(|| "the time of the backup".into());
+        print(&format!("restored into {}: position {position}, {time}\n", self.to.display()))
     }
 }
 

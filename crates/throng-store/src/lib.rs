@@ -69,7 +69,8 @@
 //! | many sorted entries at once | [`Store::load`], [`Database::load`] |
 //! | keys that are paths | [`Snapshot::children`], [`Snapshot::matching`] |
 //! | all entries of a store that is being written | [`Store::scan`] |
-//! | backup, integrity check, statistics | [`Store::backup`], [`Store::verify`], [`Store::stat`] |
+//! | backup, restoring a moment | [`Store::backup`], [`Store::restore`] |
+//! | integrity check, statistics | [`Store::verify`], [`Store::stat`] |
 //! | coming from elmdb, or from plain LMDB | [`elmdb`], [`Store::import`] |
 //!
 //! The crate depends on no processes and no async runtime: a ticket is a plain future.
@@ -84,6 +85,7 @@ mod log;
 mod memtable;
 mod options;
 mod read;
+mod restore;
 mod store;
 mod write;
 
@@ -118,6 +120,7 @@ pub use crate::database::{Database, DatabaseOptions};
 
 // Maintenance of the files.
 pub use crate::disk::pages::CheckReport;
+pub use crate::restore::{RestoreError, Restored, Until};
 
 /// Maximum length of a key, in bytes; the minimum is one byte. Also the maximum length of a value
 /// in a database with several values under a key.

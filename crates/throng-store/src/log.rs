@@ -5,6 +5,7 @@
 //! log/0000000000000002.log │ head: begins after 9 │ 10–31 │ 32 │ ░░ room
 //! log/mark                 │ segment 2, position 32 │      what was flushed
 //! log/spare                │ a segment for reuse │
+//! log/kept/                  older segments, if they are to be kept
 //! ```
 //!
 //! A record has the changes of a group. Its checksum covers the checksum of the record before it, so a
@@ -43,7 +44,7 @@ use segment::{Head, RECORDS_START, SECTOR_BYTES, Segment};
 
 /// A point between two changes: the position of the change before it, and the checksum of the last record
 /// up to there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Point {
     pub(crate) position: u64,
     pub(crate) chain: u32,
@@ -57,6 +58,8 @@ pub(crate) struct Location {
     pub(crate) store: u64,
     /// Whether the files are flushed.
     pub(crate) is_durable: bool,
+    /// Whether released segments are kept.
+    pub(crate) is_kept: bool,
 }
 
 /// A record of a log.
@@ -66,8 +69,17 @@ pub(crate) struct Record<'r> {
     pub(crate) first: u64,
     /// Number of changes.
     pub(crate) count: u32,
+    /// Time of the commit, in milliseconds since 1970.
+    pub(crate) time: u64,
     /// The encoded changes.
     pub(crate) changes: &'r [u8],
+}
+
+impl Record<'_> {
+    /// Position of the last change.
+    pub(crate) fn last(&self) -> u64 {
+        self.first + u64::from(self.count) - 1
+    }
 }
 
 /// A log that is open for writing.
@@ -101,6 +113,7 @@ pub(crate) enum AppendError {
 #[derive(Debug)]
 pub(crate) struct Archive {
     directory: PathBuf,
+    is_kept: bool,
     state: Mutex<Archived>,
 }
 
@@ -116,8 +129,10 @@ struct Archived {
 #[derive(Debug)]
 pub(crate) struct Retention(Arc<Archive>);
 
-/// Name of a segment that is kept for reuse, or not complete.
+/// Name of a segment for reuse, or of one that is not complete.
 const SPARE: &str = "spare";
+/// Name of the directory of released segments.
+const KEPT: &str = "kept";
 /// Length of the first segment, and of all segments from the ninth on: in between each is twice as long as
 /// the one before.
 const LENGTH_MIN: u64 = 256 << 10;
@@ -145,8 +160,11 @@ impl Log {
         let Replay { location, segment, point, offset, older, .. } = replay;
         let mark = Mark::open(&location)?;
         let directory = location.directory.clone();
+        if location.is_kept {
+            private::create_directory(&directory.join(KEPT)).map_err(Damage::Io)?;
+        }
         let state = Mutex::new(Archived { segments: older, holds: 0 });
-        let archive = Arc::new(Archive { directory, state });
+        let archive = Arc::new(Archive { directory, is_kept: location.is_kept, state });
         // Blocks after the end may never have been written.
         let zeroed = offset;
         let record = Vec::new();
@@ -319,10 +337,17 @@ impl Location {
     fn path(&self, number: u64) -> PathBuf {
         self.directory.join(segment::name(number))
     }
+
+    /// Returns the path of a segment that may have been released.
+    fn path_of_kept(&self, number: u64) -> PathBuf {
+        let path = self.path(number);
+        if path.exists() { path } else { self.directory.join(KEPT).join(segment::name(number)) }
+    }
 }
 
 impl Archive {
-    /// Removes the segments whose changes are all at or below a position, and keeps one for reuse.
+    /// Releases the segments whose changes are all at or below a position: moves them to those that are kept;
+    /// or removes them, but for one for reuse.
     pub(crate) fn release(&self, applied: u64) {
         let mut state = self.lock();
         while state.holds == 0
@@ -336,8 +361,13 @@ impl Archive {
                 let length = |path| fs::metadata(path).map_or(0, |metadata| metadata.len());
                 length(path) > length(than)
             };
-            let is_spare = longer(&path, &spare);
-            let gone = if is_spare { fs::rename(&path, &spare) } else { fs::remove_file(&path) };
+            let gone = if self.is_kept {
+                fs::rename(&path, self.directory.join(KEPT).join(segment::name(number)))
+            } else if longer(&path, &spare) {
+                fs::rename(&path, &spare)
+            } else {
+                fs::remove_file(&path)
+            };
             if gone.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
                 // The next checkpoint tries again.
                 return;
@@ -363,12 +393,12 @@ impl Drop for Retention {
     }
 }
 
-/// Returns the size of all files in the directory of a log, in bytes.
+/// Returns the size of all files of a log, without kept segments, in bytes.
 pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(directory)? {
         match entry?.metadata() {
-            Ok(metadata) => bytes += metadata.len(),
+            Ok(metadata) => bytes += if metadata.is_file() { metadata.len() } else { 0 },
             // The segment was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

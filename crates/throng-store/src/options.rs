@@ -22,6 +22,7 @@ pub struct Options {
     pub(crate) databases_max: u32,
     pub(crate) durability: Durability,
     pub(crate) checkpoint_bytes: usize,
+    pub(crate) keep_log: bool,
     pub(crate) write_map: bool,
     pub(crate) read_ahead: bool,
     pub(crate) read_only: bool,
@@ -59,6 +60,7 @@ impl Default for Options {
             databases_max: 128,
             durability: Durability::Durable,
             checkpoint_bytes: 128 << 20,
+            keep_log: false,
             write_map: false,
             read_ahead: true,
             read_only: false,
@@ -116,6 +118,17 @@ impl Options {
     #[must_use]
     pub fn checkpoint_bytes(mut self, bytes: usize) -> Options {
         self.checkpoint_bytes = bytes;
+        self
+    }
+
+    /// Sets whether the log is kept for [`Store::restore`](crate::Store::restore). Off by default.
+    ///
+    /// Files of the log whose changes are in the data file then move into the directory `log/kept` instead
+    /// of being removed. They take as much room as all changes together, so move or remove those that
+    /// precede the oldest backup that is to be restored from.
+    #[must_use]
+    pub fn keep_log(mut self, keep: bool) -> Options {
+        self.keep_log = keep;
         self
     }
 

@@ -177,7 +177,7 @@ fn a_copy_is_a_store() {
 #[tokio::test]
 async fn all_of_it_works_beside_a_running_node() {
     let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::start(data.path(), &["--keep-log"]);
     let client = node.client();
     let ada = client.register("ada").await;
     let path = data.path().to_str().unwrap();
@@ -205,11 +205,56 @@ async fn all_of_it_works_beside_a_running_node() {
     drop(node);
     assert!(entries(path) > before);
 
+    // The copy and the log are what the node was.
+    assert!(data.path().join("log/kept").exists());
+    let restored = data.path().join("restored").to_str().unwrap().to_owned();
+    said(&["restore", copy.to_str().unwrap(), &format!("{path}/log"), &restored]);
+    assert_eq!(said(&["scan", &restored]), said(&["scan", path]));
+
     // Another node can continue from the copy.
     let second = Node::start(&copy, &[]);
     second.client().assert_healthy().await;
     let following = second.client().get("/api/v1/following", &ada).await;
     assert_eq!(following.status, 200, "who was logged in still is: {following:?}");
+}
+
+#[test]
+fn a_backup_and_a_log_are_restored_up_to_a_position_or_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (data, backup, log) = (path("data"), path("backup"), path("data/log"));
+    let kept = Store::options().keep_log(true).open(&data).unwrap();
+    let put = |value: &str| kept.write(Batch::new().put("key", value)).wait().unwrap();
+    put("in the backup");
+    said(&["backup", &data, &backup]);
+    put("first");
+    let position = kept.snapshot().unwrap().commit().to_string();
+    let restore = |to: &str, at: &[&str]| {
+        let words = [&["restore", &backup, &log, to], at].concat();
+        (json(&said(&[&words[..], &["--json"]].concat())), said(&["get", to, "key"]))
+    };
+    let (told, value) = restore(&path("latest"), &[]);
+    assert_eq!((told["position"].to_string(), &*value), (position.clone(), "first\n"));
+    // A second makes the times different as they are printed.
+    std::thread::sleep(std::time::Duration::from_millis(1_100));
+    put("second");
+    let time = told["time"].as_str().unwrap();
+    assert_eq!(restore(&path("at a time"), &["--at", time]).1, "first\n");
+    assert_eq!(restore(&path("at a position"), &["--at", &position]).1, "first\n");
+    assert_eq!(restore(&path("at the end"), &[]).1, "second\n");
+    let (told, value) = restore(&path("before"), &["--at", "2026-01-01T00:00:00Z"]);
+    assert_eq!((&told["time"], &*value), (&Value::Null, "in the backup\n"));
+
+    let to = path("to");
+    let restore = ["restore", &backup, &log, &to, "--at"];
+    let refused = |status, at: &str| complaint(status, &[&restore[..], &[at]].concat());
+    assert!(refused(2, "yesterday").contains("a time such as 2026-02-28T13:30:00Z"));
+    let short = refused(1, "1000");
+    assert!(short.contains("the log ends at position 3"), "{short}");
+    assert!(refused(1, "0").contains("the backup was made later, at position 1"));
+    let is_store = complaint(1, &["restore", &backup, &log, &data]);
+    assert_eq!(is_store, format!("throng: {data} contains a store already\n"));
+    assert!(complaint(1, &["restore", &to, &log, &data]).contains("there is no store"));
 }
 
 /// The file is of `mdb_load` of LMDB 0.9.24.

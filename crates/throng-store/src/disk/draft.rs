@@ -17,10 +17,10 @@ use crate::disk::claim::Claim;
 use crate::disk::environment::{self, DATA_FILE, LOG, tables_of};
 use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Settings};
-use crate::disk::pages::Damage;
 use crate::disk::private;
-use crate::log::{Access, Location, Log, Point, Replay};
-use crate::{OpenError, Options};
+use crate::log::{Access, Location, Log, Point, Record, Replay};
+use crate::restore::{Restored, Until, time_of};
+use crate::{OpenError, Options, RestoreError};
 
 /// Name of the directory in which a store is made.
 const DRAFT: &str = "draft";
@@ -44,8 +44,7 @@ pub(crate) fn make_store(
         let (env, _) = Env::open(&claim, &settings)
             .map_err(|error| OpenError::from_engine(error, directory))?;
         let store = format::open_databases(&env, directory, false)?.store;
-        let location = Location { directory: draft.join(LOG), store, is_durable: true };
-        Log::create(&location, Point { position: 0, chain: 0 }).map_err(refused)?;
+        Log::create(&log_of(&draft, store), Point::default()).map_err(refused)?;
     }
     name_store(&draft, claim.path()).map_err(refused)
 }
@@ -55,15 +54,23 @@ pub(crate) fn lost() -> String {
     format!("{DATA_FILE} is missing, and {LOG} is there")
 }
 
-/// Copies the last commit of an environment and the records of the log since then into a new store,
-/// durably.
+/// The records that a copy gets beside the last commit of LMDB.
+pub(crate) struct Rest<'r> {
+    pub(crate) log: &'r Location,
+    pub(crate) access: Access,
+    /// The point after which they begin, if it is not the applied point of LMDB.
+    pub(crate) after: Option<Point>,
+    pub(crate) until: Until,
+}
+
+/// Copies the last commit of an environment and the records after it into a new store, durably.
 pub(crate) fn copy_store(
     env: &Env,
-    (log, access): (&Location, Access),
+    rest: Rest<'_>,
     settings: &Settings,
     checkpoint_bytes: usize,
     directory: &Path,
-) -> io::Result<()> {
+) -> Result<Restored, RestoreError> {
     let there = || io::Error::from(io::ErrorKind::AlreadyExists);
     private::create_directory(directory)?;
     // Two concurrent copies into the same directory would spoil each other.
@@ -74,17 +81,17 @@ pub(crate) fn copy_store(
     })?;
     let draft = claim.path().join(DRAFT);
     if claim.path().join(DATA_FILE).try_exists()? {
-        return Err(there());
+        return Err(there().into());
     }
     if claim.path().join(LOG).try_exists()? {
         // A crash may have come between the last two steps of a copy: undo the first of them.
         if !draft.join(DATA_FILE).try_exists()? {
-            return Err(there());
+            return Err(there().into());
         }
         fs::rename(claim.path().join(LOG), draft.join(LOG))?;
     }
-    let copied = fill(&draft, env, (log, access), settings, checkpoint_bytes)
-        .and_then(|()| name_store(&draft, claim.path()));
+    let copied = fill(&draft, env, rest, settings, checkpoint_bytes)
+        .and_then(|copied| Ok(name_store(&draft, claim.path()).map(|()| copied)?));
     if copied.is_err() {
         // The error of the copy matters, not these. A log without a data file is not a store.
         let _ = fs::remove_file(claim.path().join(DATA_FILE));
@@ -98,10 +105,10 @@ pub(crate) fn copy_store(
 fn fill(
     draft: &Path,
     env: &Env,
-    (log, access): (&Location, Access),
+    Rest { log, access, after, until }: Rest<'_>,
     settings: &Settings,
     checkpoint_bytes: usize,
-) -> io::Result<()> {
+) -> Result<Restored, RestoreError> {
     clear(draft)?;
     let file = private::create_file(&draft.join(DATA_FILE))?;
     env.copy_to(&file, true).map_err(lmdb::Error::into_io)?;
@@ -113,16 +120,36 @@ fn fill(
     let txn = env.begin_read().map_err(lmdb::Error::into_io)?;
     let applied = format::applied(&txn, format).map_err(lmdb::Error::into_io)?;
     drop(txn);
-    let mut replay = Replay::open(log, applied, access).map_err(Damage::into_io)?;
+    let after = after.unwrap_or(applied);
+    let mut restored = Restored { position: after.position, time: None };
+    let mut replay = Replay::open(log, after, access)
+        .map_err(|damage| RestoreError::of_log(damage, after.position))?;
     // Whatever LMDB had when it was copied, perhaps a part of an unfinished checkpoint, is not above the mark
     // of now, nor behind a gap: LMDB had everything before a gap when it got the changes of the gap.
-    let tables = tables_of(&settings);
-    let rest = environment::replay(&mut replay, (&env, format, applied), tables, checkpoint_bytes)
-        .map_err(Damage::into_io)?;
-    let at = Point { position: replay.point().position.max(applied.position), chain: 0 };
+    let (lmdb, tables) = ((&*env, format, after), tables_of(&settings));
+    let mut is_cut = false;
+    let takes = |record: &Record<'_>| {
+        is_cut = !until.includes(record);
+        if !is_cut {
+            restored = Restored { position: record.last(), time: Some(time_of(record)) };
+        }
+        !is_cut
+    };
+    let last = until.position();
+    let replayed = environment::replay(&mut replay, lmdb, tables, checkpoint_bytes, last, takes);
+    let (rest, at) = replayed.map_err(|damage| RestoreError::of_log(damage, restored.position))?;
+    if matches!(until, Until::Position(_)) && !is_cut && at.position < last {
+        return Err(RestoreError::Short { position: at.position });
+    }
     checkpoint::write(&env, format, Arc::new(rest), at, true).map_err(lmdb::Error::into_io)?;
-    let store = format::rename_store(&env, format, at).map_err(lmdb::Error::into_io)?;
-    Log::create(&Location { directory: draft.join(LOG), store, is_durable: true }, at)
+    let own = format::make_own(&env, format, (log.store, at)).map_err(lmdb::Error::into_io)?;
+    Log::create(&log_of(draft, own.0), own.1)?;
+    Ok(restored)
+}
+
+/// The log of a new store.
+fn log_of(draft: &Path, store: u64) -> Location {
+    Location { directory: draft.join(LOG), store, is_durable: true, is_kept: false }
 }
 
 /// Makes an empty draft directory; a crash may have left one.

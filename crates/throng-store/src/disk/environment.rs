@@ -36,19 +36,20 @@ use std::time::{Duration, Instant};
 use crate::checkpoint::{self, Checkpoints, UNBOUNDED};
 use crate::database::{Kind, TableRef};
 use crate::disk::claim::Claim;
-use crate::disk::draft;
+use crate::disk::draft::{self, Rest};
 use crate::disk::format::{self, Databases};
 use crate::disk::lmdb::{self, Closed, Env, IdleTxn, ReadTxn, Settings, Table};
 use crate::disk::pages::{self, Damage};
 use crate::disk::private;
-use crate::log::{self, Access, Archive, Location, Log, Point, Replay, ReplayError};
+use crate::log::{self, Access, Archive, Location, Log, Point, Record, Replay, ReplayError};
 use crate::memtable::change::Change;
 use crate::memtable::{Layers, Memtable};
 use crate::read::follower::Follower;
 use crate::read::pool::{Pool, Pooled};
 use crate::read::view::View;
+use crate::restore::{Restored, Until};
 use crate::write::commit::room_for;
-use crate::{CheckReport, DatabaseError, LoadFailure, OpenError, Options, ReadError};
+use crate::{CheckReport, DatabaseError, LoadFailure, OpenError, Options, ReadError, RestoreError};
 
 /// Name that the engine gives to its data file.
 pub(crate) const DATA_FILE: &str = "data.mdb";
@@ -139,6 +140,7 @@ impl Environment {
             directory: claim.path().join(LOG),
             store: databases.store,
             is_durable: options.is_durable(),
+            is_kept: options.keep_log,
         };
         let tables = tables_of(&settings);
         let checkpoint_bytes = options.checkpoint_bytes_bounded();
@@ -207,7 +209,8 @@ impl Environment {
         let claim = enter(directory, &options)?;
         let checked = pages::check(&claim.path().join(DATA_FILE)).map_err(damaged)?;
         let (report, store, applied) = checked;
-        let location = Location { directory: claim.path().join(LOG), store, is_durable: false };
+        let directory = claim.path().join(LOG);
+        let location = Location { directory, store, is_durable: false, is_kept: false };
         let mut replay = Replay::open(&location, applied, Access::ReadAll).map_err(damaged)?;
         while let Some(_record) =
             replay.next(applied.position).map_err(|error| damaged(error.into_damage()))?
@@ -661,12 +664,44 @@ impl Environment {
         let recovering = || io::Error::other(ReadError::Recovering.to_string());
         let env = self.env().ok_or_else(recovering)?;
         let log = self.location();
-        draft::copy_store(&env, (&log, access), &self.settings, self.checkpoint_bytes, directory)
+        let rest = Rest { log: &log, access, after: None, until: Until::End };
+        draft::copy_store(&env, rest, &self.settings, self.checkpoint_bytes, directory)
+            .map_err(RestoreError::into_io)?;
+        Ok(())
+    }
+
+    /// Copies this store, which is a backup, into a new store in `directory`, with the changes that a log
+    /// has after it, up to a moment.
+    pub(crate) fn restore_to(
+        &self,
+        directory: &Path,
+        log: &Path,
+        until: Until,
+    ) -> Result<Restored, RestoreError> {
+        let (txn, layers) = self.begin()?;
+        let refused = |error: lmdb::Error| RestoreError::Io(error.into_io());
+        let applied = format::applied(&txn, self.format).map_err(refused)?;
+        let origin = format::origin(&txn, self.format).map_err(refused)?;
+        let path = || self.claim.path().into();
+        let (store, after) = origin.ok_or_else(|| RestoreError::NotACopy { path: path() })?;
+        if applied.position != after.position || layers.upto != after.position {
+            return Err(RestoreError::Changed { path: path() });
+        }
+        if matches!(until, Until::Position(until) if until < after.position) {
+            return Err(RestoreError::Later { position: after.position });
+        }
+        let directory_of_log = log.into();
+        let log =
+            Location { directory: directory_of_log, store, is_durable: false, is_kept: false };
+        let rest = Rest { log: &log, access: Access::Kept, after: Some(after), until };
+        let env = txn.env();
+        draft::copy_store(env, rest, &self.settings, self.checkpoint_bytes, directory)
     }
 
     pub(crate) fn location(&self) -> Location {
         let directory = self.claim.path().join(LOG);
-        Location { directory, store: self.store, is_durable: !self.settings.no_sync }
+        let is_durable = !self.settings.no_sync;
+        Location { directory, store: self.store, is_durable, is_kept: false }
     }
 
     /// Whether LMDB has room for everything in memory and these changes.
@@ -805,7 +840,8 @@ pub(crate) fn recover(
     let applied = format::applied(&txn, format).map_err(engine)?;
     drop(txn);
     let mut from = Replay::open(location, applied, Access::Write)?;
-    let memtable = replay(&mut from, (env, format, applied), tables, checkpoint_bytes)?;
+    let lmdb = (&**env, format, applied);
+    let (memtable, _) = replay(&mut from, lmdb, tables, checkpoint_bytes, u64::MAX, |_| true)?;
     let mut log = Log::go_on(from)?;
     if log.point().position < applied.position {
         log.skip_to(applied.position);
@@ -813,32 +849,39 @@ pub(crate) fn recover(
     Ok((log, memtable))
 }
 
-/// Reads a log to its end, or beside a process that writes up to the present mark or to a gap, and returns
-/// the changes after the applied point of LMDB. Whenever they take `checkpoint_bytes`, writes them to LMDB.
+/// Reads the records of a log after the applied point of LMDB, up to the position `until` and as long as the
+/// caller takes them: to its end, or beside a process that writes up to the present mark or to a gap. Returns
+/// their changes, and the point after them. Whenever the changes take `checkpoint_bytes`, writes them to
+/// LMDB.
 pub(crate) fn replay(
     from: &mut Replay,
     (env, format, applied): (&Env, Table, Point),
     tables: usize,
     checkpoint_bytes: usize,
-) -> Result<Memtable, Damage> {
+    until: u64,
+    mut takes: impl FnMut(&Record<'_>) -> bool,
+) -> Result<(Memtable, Point), Damage> {
     // The mark moves on while the log is read.
-    let until = from.marked().unwrap_or(u64::MAX);
-    let mut memtable = Memtable::new(tables, 0);
+    let marked = from.marked();
+    let until = until.min(marked.unwrap_or(u64::MAX));
+    let (mut memtable, mut at) = (Memtable::new(tables, 0), applied);
     while from.point().position < until {
         match from.next(applied.position) {
-            Ok(Some(record)) => memtable.add(record.first, record.changes.into()),
-            Ok(None) | Err(ReplayError::Gap) => break,
+            Ok(Some(record)) if takes(&record) => memtable.add(record.first, record.changes.into()),
+            Ok(_) => break,
+            Err(ReplayError::Gap(_)) if marked.is_some() => break,
             Err(error) => return Err(error.into_damage()),
         }
+        at = from.point();
         if memtable.bytes() >= checkpoint_bytes {
             // LMDB must not have changes that the log might lose.
             from.settle()?;
             let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
-            checkpoint::write(env, format, full, from.point(), true)
+            checkpoint::write(env, format, full, at, true)
                 .map_err(|error| Damage::Io(error.into_io()))?;
         }
     }
-    Ok(memtable)
+    Ok((memtable, at))
 }
 
 impl Damage {

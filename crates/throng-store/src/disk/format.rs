@@ -10,6 +10,7 @@
 //! | `store`   | the store's random id, `u64`, which its log has as well                 |
 //! | `applied` | position up to which all changes are here, `u64`; chain checksum of the log's last record up to there, `u32` |
 //! | `tables`  | the names of the databases besides `entries`, in the order in which they were made, each followed by a zero |
+//! | `origin`  | in a copy: id of the store that was copied, `u64`, and the point of its log, as in `applied` |
 //!
 //! Without `names`, a database whose name was damaged would disappear unnoticed.
 //!
@@ -64,6 +65,7 @@ pub(crate) const NAMES_KEY: &[u8] = b"names";
 pub(crate) const STORE_KEY: &[u8] = b"store";
 pub(crate) const APPLIED_KEY: &[u8] = b"applied";
 pub(crate) const TABLES_KEY: &[u8] = b"tables";
+const ORIGIN_KEY: &[u8] = b"origin";
 
 /// Databases of an environment.
 #[derive(Debug)]
@@ -204,20 +206,42 @@ pub(crate) fn put_applied(
     format: Table,
     at: Point,
 ) -> Result<(), lmdb::Error> {
-    let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&at.position.to_le_bytes());
-    bytes[8..].copy_from_slice(&at.chain.to_le_bytes());
-    txn.cursor_mut(format)?.put(APPLIED_KEY, &bytes, Put::Over)
+    txn.cursor_mut(format)?.put(APPLIED_KEY, &point_bytes(at), Put::Over)
 }
 
-/// Gives a copied store an id of its own, and a log that begins at a point. Returns the id.
-pub(crate) fn rename_store(env: &Env, format: Table, at: Point) -> Result<u64, lmdb::Error> {
+fn point_bytes(point: Point) -> [u8; 12] {
+    let mut bytes = [0; 12];
+    bytes[..8].copy_from_slice(&point.position.to_le_bytes());
+    bytes[8..].copy_from_slice(&point.chain.to_le_bytes());
+    bytes
+}
+
+/// Makes a store of its own of a copy of another store, as of a point of the other's log. Returns its id
+/// and the point at which its log begins.
+pub(crate) fn make_own(
+    env: &Env,
+    format: Table,
+    origin: (u64, Point),
+) -> Result<(u64, Point), lmdb::Error> {
     let store = random_id()?;
+    let at = Point { position: origin.1.position, chain: 0 };
     let mut txn = env.begin_write()?;
-    txn.cursor_mut(format)?.put(STORE_KEY, &store.to_le_bytes(), Put::Over)?;
+    let mut cursor = txn.cursor_mut(format)?;
+    cursor.put(STORE_KEY, &store.to_le_bytes(), Put::Over)?;
+    let origin = [&origin.0.to_le_bytes()[..], &point_bytes(origin.1)].concat();
+    cursor.put(ORIGIN_KEY, &origin, Put::Over)?;
+    drop(cursor);
     put_applied(&mut txn, format, at)?;
     txn.commit()?;
-    Ok(store)
+    Ok((store, at))
+}
+
+/// Reads the id of the store of which this one is a copy, and the point of its log; `None` if it is not a
+/// copy.
+pub(crate) fn origin(txn: &ReadTxn, format: Table) -> Result<Option<(u64, Point)>, lmdb::Error> {
+    let Some(origin) = txn.get(format, ORIGIN_KEY)? else { return Ok(None) };
+    let (store, point) = origin.split_at_checked(8).unzip();
+    Ok(parse_store(store).zip(parse_applied(point)))
 }
 
 fn random_id() -> Result<u64, lmdb::Error> {

@@ -30,7 +30,7 @@ pub(super) struct Mark {
 }
 
 /// The content of the newest mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marked {
     pub(super) segment: u64,
     pub(super) point: Point,

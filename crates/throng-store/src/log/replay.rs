@@ -14,10 +14,11 @@
 //! record is written again before it is flushed: [`settle`](Replay::settle).
 
 use std::io;
+use std::path::Path;
 
 use super::mark::{self, Mark, Marked};
 use super::segment::{self, HEADER_BYTES, Head, Header, RECORDS_START, SECTOR_BYTES, Segment};
-use super::{Location, Point, Record};
+use super::{KEPT, Location, Point, Record};
 use crate::disk::draft::sync_names;
 use crate::disk::pages::{Damage, found};
 
@@ -56,14 +57,16 @@ pub(crate) enum Access {
     Read,
     /// Reading where no process writes: up to the end.
     ReadAll,
+    /// Restoring: up to the end, from kept segments, too. The mark may be missing.
+    Kept,
 }
 
 /// Reason why there is no next record.
 #[derive(Debug)]
 pub(crate) enum ReplayError {
     /// The next positions have no records: LMDB got their changes at once. A reader needs LMDB's state as
-    /// of these changes, or a later one.
-    Gap,
+    /// of these changes, or a later one. Without a process that writes, this is damage.
+    Gap(Damage),
     /// The process that writes has removed what is needed: a reader must begin again at a later point.
     Behind,
     Damage(Damage),
@@ -80,34 +83,36 @@ impl Replay {
         access: Access,
     ) -> Result<Replay, Damage> {
         // The mark is read first: it names no segment that a later listing lacks.
-        let mark = mark::read(location)?;
-        let numbers = segment_numbers(location)?;
-        let is_written = access == Access::Write;
-        let open = |number: u64| {
-            Segment::open(&location.path(number), (location.store, number), is_written)
+        let mark = match mark::read(location) {
+            Err(_) if access == Access::Kept => Marked::default(),
+            other => other?,
         };
+        let mut numbers = segment_numbers(&location.directory)?;
+        if access == Access::Kept && location.directory.join(KEPT).exists() {
+            // In this order: a segment that is released meanwhile is found there.
+            numbers.extend(segment_numbers(&location.directory.join(KEPT))?);
+            numbers.sort_unstable();
+            numbers.dedup();
+        }
         let missing = |number: u64| found(format!("log/{} is missing", segment::name(number)));
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut heads: Vec<Head> = Vec::new();
         for number in &numbers {
-            if let Some(before) = segments.last() {
-                let expected = before.head().number + 1;
-                if *number != expected {
-                    return Err(missing(expected));
-                }
+            if let Some(before) = heads.last()
+                && *number != before.number + 1
+            {
+                return Err(missing(before.number + 1));
             }
-            segments.push(open(*number)?);
+            heads.push(*open(location, *number, access)?.head());
         }
         let last = numbers.last().copied().unwrap_or(0);
         if last < mark.segment {
             return Err(missing(last + 1));
         }
-        let at =
-            segments.iter().rposition(|segment| segment.head().begin.position <= applied.position);
+        let at = heads.iter().rposition(|head| head.begin.position <= applied.position);
         let at = at.ok_or_else(|| missing(numbers.first().map_or(1, |first| first - 1)))?;
-        let heads: Vec<Head> = segments.iter().map(|segment| *segment.head()).collect();
         let older = heads.windows(2).take(at);
         let older = older.map(|pair| (pair[0].number, pair[1].begin.position)).collect();
-        let segment = segments.swap_remove(at);
+        let segment = open(location, heads[at].number, access)?;
         Ok(Replay {
             location: location.clone(),
             access,
@@ -145,8 +150,8 @@ impl Replay {
                 if self.point.position >= begin.position {
                     return Err(self.damaged("does not follow the segment before it", newer.number));
                 }
-                if self.access == Access::Read && self.point.chain == begin.chain {
-                    return Err(ReplayError::Gap);
+                if self.point.chain == begin.chain {
+                    return Err(self.gap());
                 }
             } else if self.access == Access::Read && self.point.position >= self.mark.point.position
             {
@@ -160,10 +165,7 @@ impl Replay {
             let is_next = header.first == self.point.position + 1
                 || header.first > self.point.position && header.first <= applied + 1;
             if !is_next {
-                return Err(match self.access {
-                    Access::Read => ReplayError::Gap,
-                    _ => self.damaged("has a gap", self.segment.head().number),
-                });
+                return Err(self.gap());
             }
             let marked = self.mark.point;
             if last == marked.position && chain != marked.chain {
@@ -195,7 +197,8 @@ impl Replay {
         };
         let start = (offset + HEADER_BYTES - self.buffer_start) as usize;
         let changes = &self.buffer[start..start + header.bytes as usize];
-        Ok(Some(Record { first: header.first, count: header.count, changes }))
+        let Header { first, count, time, .. } = header;
+        Ok(Some(Record { first, count, time, changes }))
     }
 
     /// Checks that the log may end at the present point.
@@ -285,10 +288,7 @@ impl Replay {
 
     /// Goes to the next segment.
     fn go_to(&mut self, head: Head) -> Result<(), ReplayError> {
-        let Location { store, .. } = self.location;
-        let is_written = self.access == Access::Write;
-        let path = self.location.path(head.number);
-        let segment = Segment::open(&path, (store, head.number), is_written);
+        let segment = open(&self.location, head.number, self.access);
         let segment = segment.map_err(|damage| self.examined(damage))?;
         if *segment.head() != head {
             return Err(self.damaged("has changed", head.number));
@@ -360,11 +360,19 @@ impl Replay {
     }
 
     fn damaged(&self, reason: &str, number: u64) -> ReplayError {
+        self.examined(self.found(reason, number))
+    }
+
+    fn gap(&self) -> ReplayError {
+        ReplayError::Gap(self.found("has a gap", self.segment.head().number))
+    }
+
+    fn found(&self, reason: &str, number: u64) -> Damage {
         let at = match number == self.segment.head().number {
             true => format!(" at byte {}", self.offset),
             false => String::new(),
         };
-        self.examined(found(format!("log/{}{at} {reason}", segment::name(number))))
+        found(format!("log/{}{at} {reason}", segment::name(number)))
     }
 
     /// Beside a process that writes, a file that does not fit may have been removed or reused.
@@ -379,10 +387,8 @@ impl Replay {
 impl ReplayError {
     pub(crate) fn into_damage(self) -> Damage {
         match self {
-            ReplayError::Gap | ReplayError::Behind => {
-                found("its log goes on faster than it can be read")
-            }
-            ReplayError::Damage(damage) => damage,
+            ReplayError::Behind => found("its log goes on faster than it can be read"),
+            ReplayError::Gap(damage) | ReplayError::Damage(damage) => damage,
         }
     }
 }
@@ -391,9 +397,18 @@ fn record_bytes(header: Header) -> u64 {
     (HEADER_BYTES + u64::from(header.bytes)).next_multiple_of(SECTOR_BYTES)
 }
 
-/// Returns the numbers of the segments, in order. Other files are left alone.
-fn segment_numbers(location: &Location) -> Result<Vec<u64>, Damage> {
-    let entries = std::fs::read_dir(&location.directory).map_err(|error| match error.kind() {
+/// Opens a segment.
+fn open(location: &Location, number: u64, access: Access) -> Result<Segment, Damage> {
+    let path = match access {
+        Access::Kept => location.path_of_kept(number),
+        _ => location.path(number),
+    };
+    Segment::open(&path, (location.store, number), access == Access::Write)
+}
+
+/// Returns the numbers of the segments in a directory, in order. Other files are left alone.
+fn segment_numbers(directory: &Path) -> Result<Vec<u64>, Damage> {
+    let entries = std::fs::read_dir(directory).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => found("log is missing"),
         _ => Damage::Io(error),
     })?;

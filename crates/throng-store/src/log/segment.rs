@@ -69,6 +69,8 @@ pub(super) struct Header {
     pub(super) bytes: u32,
     pub(super) first: u64,
     pub(super) count: u32,
+    /// Time of the commit, in milliseconds since 1970.
+    pub(super) time: u64,
 }
 
 /// Returns the file name of a segment.
@@ -227,7 +229,12 @@ pub(super) fn encode(
 
 /// Reads the header of a record.
 pub(super) fn header(bytes: &[u8]) -> Header {
-    Header { bytes: u32_at(bytes, 4), first: u64_at(bytes, 8), count: u32_at(bytes, 16) }
+    Header {
+        bytes: u32_at(bytes, 4),
+        first: u64_at(bytes, 8),
+        count: u32_at(bytes, 16),
+        time: u64_at(bytes, 24),
+    }
 }
 
 /// Returns the checksum of a whole record, without padding, if it is that of the record after `chain`.

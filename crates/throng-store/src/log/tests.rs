@@ -36,7 +36,8 @@ fn large_directory() -> TempDir {
 }
 
 fn location(directory: &TempDir, is_durable: bool) -> Location {
-    Location { directory: directory.path().join("log"), store: 7, is_durable }
+    let directory = directory.path().join("log");
+    Location { directory, store: 7, is_durable, is_kept: false }
 }
 
 /// Returns changes that differ from those of another seed everywhere.
@@ -59,7 +60,7 @@ fn read(
     let mut replay = Replay::open(location, applied, access).map_err(reason)?;
     let mut entries = Vec::new();
     let next = |error: ReplayError| reason(error.into_damage());
-    while let Some(Record { first, count, changes }) =
+    while let Some(Record { first, count, changes, .. }) =
         replay.next(applied.position).map_err(next)?
     {
         entries.push(Entry { first, count, changes: changes.to_vec() });
@@ -513,7 +514,7 @@ impl Beside<'_> {
                 return false;
             }
             Ok(None) => return true,
-            Err(ReplayError::Gap | ReplayError::Behind) => {
+            Err(ReplayError::Gap(_) | ReplayError::Behind) => {
                 // Something was released since.
                 assert!(!self.is_in_turn || self.begun != applied);
                 self.replay = None;
@@ -658,7 +659,7 @@ fn positions_without_a_record_are_skipped() {
         assert_refused(&location, before, "log/000000000000000");
         let inside = Point { position: before.position + 5, ..before };
         assert_refused(&location, inside, "log/000000000000000");
-        assert!(matches!(reader.next(0), Err(ReplayError::Gap)));
+        assert!(matches!(reader.next(0), Err(ReplayError::Gap(_))));
         let last = script.log.point();
         let above = Point { position: last.position + 4, ..last };
         drop(script.log);

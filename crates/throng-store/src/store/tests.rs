@@ -282,8 +282,10 @@ fn a_copy_of_the_log_ends_at_the_mark_of_its_beginning() {
     let mut from = Replay::open(&environment.location(), applied, Access::Read).unwrap();
     put("after");
     let tables = environment.tables_max();
-    let copied =
-        environment::replay(&mut from, (&env, format, applied), tables, usize::MAX).unwrap();
+    let lmdb = (&*env, format, applied);
+    let (copied, at) =
+        environment::replay(&mut from, lmdb, tables, usize::MAX, u64::MAX, |_| true).unwrap();
+    assert_eq!((at.position, environment.view().position()), (1, 2));
     assert_eq!((copied.changes(), environment.view().memtables()[0].changes()), (1, 2));
 }
 

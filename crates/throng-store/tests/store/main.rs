@@ -18,6 +18,7 @@ mod modes;
 mod ownership;
 #[cfg(unix)]
 mod recovery;
+mod restore;
 mod scans;
 mod snapshots;
 mod transactions;

@@ -210,10 +210,13 @@ fn failing_child() {
         line.parse::<u64>().unwrap()
     };
     let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = std::sync::mpsc::channel();
     let gated = store.update(move |_| {
+        let _ = begin.send(());
         let _ = gate.recv();
         Ok::<_, ReadError>(())
     });
+    begun.recv().unwrap();
     let group: Vec<_> =
         (0..400u32).map(|n| store.write(Batch::new().put(n.to_be_bytes(), [7; 8_000]))).collect();
     let before = writes();

@@ -1,0 +1,181 @@
+//! Restore: a backup, with the changes that the log of its store has after it, up to a moment.
+//!
+//! ```text
+//! store     ──●──────────────────────────────────▶
+//!             │ backup      log/kept   log
+//! restored    ●─────────────────────●              up to a position or a time
+//! ```
+//!
+//! A backup knows its origin: the id of the store, and the point of its log up to which it has all changes.
+//! So a log of another store, or of another time, is refused.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::disk::environment::Environment;
+use crate::disk::pages::Damage;
+use crate::log::Record;
+use crate::{OpenError, Options, ReadError, Store};
+
+/// Moment up to which [`Store::restore`] restores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Until {
+    /// The end of the log.
+    End,
+    /// A position, as [`Snapshot::commit`](crate::Snapshot::commit) returns it. The changes of a batch are
+    /// restored together, so the restored store ends before this position if that is within a group of
+    /// batches.
+    Position(u64),
+    /// A time on the clock of the machine that wrote, to the millisecond.
+    Time(SystemTime),
+}
+
+/// Outcome of [`Store::restore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Restored {
+    /// Position of the last change that was restored.
+    pub position: u64,
+    /// Time at which this change was written; `None` if it is part of the backup.
+    pub time: Option<SystemTime>,
+}
+
+/// Error of a restore. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RestoreError {
+    /// The directory holds no copy by [`Store::backup`] or [`Store::restore`].
+    #[error("the store in {} is not a backup", path.display())]
+    NotACopy {
+        /// The directory of the backup.
+        path: PathBuf,
+    },
+    /// The backup was written to after it was made: use another one.
+    #[error("the backup in {} has changes of its own", path.display())]
+    Changed {
+        /// The directory of the backup.
+        path: PathBuf,
+    },
+    /// The backup was made after the position: use an older one.
+    #[error("the backup was made later, at position {position}")]
+    Later {
+        /// Position up to which the backup has all changes.
+        position: u64,
+    },
+    /// The log ends before the position: add the files of the log that are missing.
+    #[error("the log ends at position {position}")]
+    Short {
+        /// Position of the last change in the log.
+        position: u64,
+    },
+    /// The log is damaged, lacks a file, is that of another store, or has no record of some changes: a load,
+    /// a new database, or writes beyond the size of the map. Restore up to there, or from a backup that was
+    /// made later.
+    #[error("{reason}, after position {position}")]
+    Log {
+        /// The file and its damage.
+        reason: String,
+        /// Position of the last change that could be restored.
+        position: u64,
+    },
+    /// The backup cannot be opened.
+    #[error(transparent)]
+    Backup(#[from] OpenError),
+    /// The backup cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The operating system refused; `AlreadyExists` if there is a store in the target directory.
+    #[error("cannot write the restored store")]
+    Io(#[source] io::Error),
+}
+
+impl Store {
+    /// Makes a store in the directory `to` of the backup in the directory `backup`, and of the changes after
+    /// it that the directory `log` has, up to a moment.
+    ///
+    /// `log` is the directory `log` of the store of which the backup was made, with its subdirectory `kept`
+    /// (see [`Options::keep_log`]); or a directory into which their files were copied. The store may be open
+    /// meanwhile. `to` must not hold a store.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, Store, Until};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = |name: &str| directory.path().join(name);
+    /// let store = Store::options().keep_log(true).open(path("data"))?;
+    /// store.backup(path("backup"))?;
+    /// store.write(Batch::new().put("ada", "1815")).wait()?;
+    /// let before = store.snapshot()?.commit();
+    /// store.write(Batch::new().delete("ada")).wait()?;
+    ///
+    /// let until = Until::Position(before);
+    /// Store::restore(path("backup"), path("data").join("log"), path("restored"), until)?;
+    /// let restored = Store::open(path("restored"))?;
+    /// assert_eq!(restored.snapshot()?.get(b"ada")?, Some(&b"1815"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`], with a variant for each remedy.
+    pub fn restore(
+        backup: impl AsRef<Path>,
+        log: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        until: Until,
+    ) -> Result<Restored, RestoreError> {
+        let options =
+            Options { databases_max: DATABASES_MAX, read_only: true, ..Options::default() };
+        Environment::open(backup.as_ref(), &options)?.restore_to(to.as_ref(), log.as_ref(), until)
+    }
+}
+
+/// Number of databases that a backup may have.
+const DATABASES_MAX: u32 = 16 << 10;
+
+impl Until {
+    /// Position after which nothing is to be restored.
+    pub(crate) fn position(self) -> u64 {
+        if let Until::Position(position) = self { position } else { u64::MAX }
+    }
+
+    /// Whether this record is to be restored.
+    pub(crate) fn includes(self, record: &Record<'_>) -> bool {
+        match self {
+            Until::End => true,
+            Until::Position(until) => record.last() <= until,
+            Until::Time(until) => time_of(record) <= until,
+        }
+    }
+}
+
+/// Returns the time at which a record was written.
+pub(crate) fn time_of(record: &Record<'_>) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(record.time)
+}
+
+impl RestoreError {
+    /// Returns the error for damage of the log after a position.
+    pub(crate) fn of_log(damage: Damage, position: u64) -> RestoreError {
+        match damage {
+            Damage::Found(reason) => RestoreError::Log { reason, position },
+            damage => RestoreError::Io(damage.into_io()),
+        }
+    }
+
+    /// Returns the error for a backup, which has no moment to miss.
+    pub(crate) fn into_io(self) -> io::Error {
+        match self {
+            RestoreError::Io(error) => error,
+            RestoreError::Log { reason, .. } => io::Error::other(reason),
+            other => io::Error::other(other),
+        }
+    }
+}
+
+impl From<io::Error> for RestoreError {
+    fn from(error: io::Error) -> RestoreError {
+        RestoreError::Io(error)
+    }
+}
