@@ -18,8 +18,8 @@ use crate::timer::Tick;
 use std::time::Duration;
 
 /// Number of rounds for which a worker searches before it sleeps: some microseconds, because waking a
-/// thread costs more. Three times as many take the processor from threads that the worker waits for: 16
-/// processes that each wait for a write to a store make a tenth fewer, and half of the latest take longer.
+/// thread costs more. A longer search takes the processor from the threads that the worker waits for: with
+/// 60 rounds, 16 processes that wait for their writes to a store make a tenth fewer.
 const SEARCH_ROUNDS: u32 = 20;
 const SPINS_PER_ROUND: u32 = 30;
 
