@@ -12,7 +12,7 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::header;
@@ -23,11 +23,13 @@ use social::{Settings, Social};
 use throng::{Metrics, Runtime, RuntimeHandle, StartError};
 use throng_durable::{Node, OpenError};
 use throng_server::{KeyError, Limits, Server, Signer};
+use throng_store::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::duration;
 use crate::private::DataDirectory;
+use crate::store;
 
 /// Arguments of `throng serve`.
 #[derive(Debug, Args)]
@@ -121,8 +123,20 @@ impl ServeArgs {
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
         let unusable = |source| ServeError::Data { path: self.data.clone(), source };
         let data = DataDirectory::make(&self.data).map_err(unusable)?;
-        let store = throng_store::Store::options().keep_log(self.keep_log);
+        let began = Instant::now();
+        let bar = store::changes_bar();
+        let shown = bar.clone();
+        let store = Store::options().keep_log(self.keep_log).on_recovery(move |recovery| {
+            shown.set_length(recovery.total);
+            if began.elapsed() >= SHOWN_AFTER {
+                shown.set_position(recovery.changes);
+            }
+        });
         let node = Node::open(data.path()).store(store).start(runtime);
+        bar.finish_and_clear();
+        if began.elapsed() >= SHOWN_AFTER {
+            tracing::info!(changes = bar.length(), elapsed = ?began.elapsed(), "replayed the log");
+        }
         let node = node.map_err(|error| match error {
             OpenError::InUse { path } => ServeError::InUse { path },
             error => ServeError::Open(error),
@@ -275,6 +289,9 @@ const NODE_NUMBER: u16 = 0;
 
 /// Open files of a node besides its connections: files of the store and the runtime, and a reserve.
 const FILES_BESIDE_CONNECTIONS: u64 = 64;
+
+/// Time after which a recovery shows its progress.
+const SHOWN_AFTER: Duration = Duration::from_secs(1);
 
 /// Time for which the runtime waits for processes to stop, after the node is at rest.
 const SHUTDOWN: Duration = Duration::from_secs(5);

@@ -668,6 +668,12 @@ fn entries_bar(entries: Option<u64>) -> ProgressBar {
     }
 }
 
+/// Returns a bar for the changes of a recovery.
+pub(crate) fn changes_bar() -> ProgressBar {
+    bar(ProgressBar::new(0), CHANGES_BAR)
+}
+
+const CHANGES_BAR: &str = "{bar:40} {human_pos} of {human_len} changes replayed, {eta} to go";
 const ENTRIES_BAR: &str = "{bar:40} {human_pos} of {human_len} entries, {eta} to go";
 const ENTRIES_SPINNER: &str = "{spinner} {human_pos} entries";
 const BYTES_BAR: &str = "{bar:40} {bytes} of at most {total_bytes}, {bytes_per_sec}";
@@ -693,7 +699,7 @@ mod tests {
 
     #[test]
     fn all_templates_are_templates() {
-        for template in [ENTRIES_BAR, ENTRIES_SPINNER, BYTES_BAR] {
+        for template in [CHANGES_BAR, ENTRIES_BAR, ENTRIES_SPINNER, BYTES_BAR] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

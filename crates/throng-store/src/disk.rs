@@ -8,3 +8,4 @@ pub(crate) mod lmdb;
 pub(crate) mod pages;
 pub(crate) mod private;
 pub(crate) mod record;
+pub(crate) mod recovery;

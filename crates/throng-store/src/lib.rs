@@ -97,7 +97,7 @@ pub use crate::error::{
     DatabaseError, LoadError, LoadFailure, OpenError, ReadError, Rejection, UpdateError, WriteError,
 };
 pub use crate::import::{ImportError, Imported};
-pub use crate::options::{Durability, Options};
+pub use crate::options::{Durability, Options, Recovery};
 pub use crate::store::{DatabaseStat, Stat, Store};
 
 // Writing.

@@ -1,6 +1,8 @@
 //! [`Options`]: configuration of a store, and the limits it keeps.
 
+use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::disk::environment::RESERVED;
@@ -23,6 +25,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) checkpoint_bytes: usize,
     pub(crate) keep_log: bool,
+    pub(crate) on_recovery: OnRecovery,
     pub(crate) write_map: bool,
     pub(crate) read_ahead: bool,
     pub(crate) read_only: bool,
@@ -32,6 +35,34 @@ pub struct Options {
     pub(crate) snapshot_age_max: Duration,
     pub(crate) queue_batches_max: usize,
     pub(crate) queue_bytes_max: usize,
+}
+
+/// Progress of a recovery, for the function of [`Options::on_recovery`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// Number of changes that were replayed.
+    pub changes: u64,
+    /// Number of changes that the log has, as far as it is known.
+    pub total: u64,
+}
+
+/// The function of [`Options::on_recovery`].
+#[derive(Clone, Default)]
+pub(crate) struct OnRecovery(Option<Arc<dyn Fn(Recovery) + Send + Sync>>);
+
+impl OnRecovery {
+    pub(crate) fn report(&self, recovery: Recovery) {
+        if let Some(report) = &self.0 {
+            report(recovery);
+        }
+    }
+}
+
+impl fmt::Debug for OnRecovery {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_some() { "set" } else { "not set" })
+    }
 }
 
 /// Guarantee behind a ticket that resolves to `Ok`.
@@ -61,6 +92,7 @@ impl Default for Options {
             durability: Durability::Durable,
             checkpoint_bytes: 128 << 20,
             keep_log: false,
+            on_recovery: OnRecovery::default(),
             write_map: false,
             read_ahead: true,
             read_only: false,
@@ -129,6 +161,25 @@ impl Options {
     #[must_use]
     pub fn keep_log(mut self, keep: bool) -> Options {
         self.keep_log = keep;
+        self
+    }
+
+    /// Sets a function that gets the progress of a recovery, at most ten times a second and at its end.
+    ///
+    /// The thread that opens the store calls it while it replays the log of a store that was not closed. If
+    /// there is nothing to replay, the function is not called.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// let options = throng_store::Store::options()
+    ///     .on_recovery(|recovery| eprintln!("{} of {}", recovery.changes, recovery.total));
+    /// let store = options.open(path)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn on_recovery(mut self, report: impl Fn(Recovery) + Send + Sync + 'static) -> Options {
+        self.on_recovery = OnRecovery(Some(Arc::new(report)));
         self
     }
 

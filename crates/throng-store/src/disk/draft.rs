@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use crate::checkpoint;
 use crate::disk::claim::Claim;
-use crate::disk::environment::{self, DATA_FILE, LOG, tables_of};
+use crate::disk::environment::{DATA_FILE, LOG, tables_of};
 use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Settings};
-use crate::disk::private;
+use crate::disk::{private, recovery};
 use crate::log::{Access, Location, Log, Point, Record, Replay};
 use crate::restore::{Restored, Until, time_of};
 use crate::{OpenError, Options, RestoreError};
@@ -136,7 +136,7 @@ fn fill(
         !is_cut
     };
     let last = until.position();
-    let replayed = environment::replay(&mut replay, lmdb, tables, checkpoint_bytes, last, takes);
+    let replayed = recovery::replay(&mut replay, lmdb, tables, checkpoint_bytes, last, takes);
     let (rest, at) = replayed.map_err(|damage| RestoreError::of_log(damage, restored.position))?;
     if matches!(until, Until::Position(_)) && !is_cut && at.position < last {
         return Err(RestoreError::Short { position: at.position });

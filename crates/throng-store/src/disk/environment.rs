@@ -41,7 +41,8 @@ use crate::disk::format::{self, Databases};
 use crate::disk::lmdb::{self, Closed, Env, IdleTxn, ReadTxn, Settings, Table};
 use crate::disk::pages::{self, Damage};
 use crate::disk::private;
-use crate::log::{self, Access, Archive, Location, Log, Point, Record, Replay, ReplayError};
+use crate::disk::recovery::recover;
+use crate::log::{self, Access, Archive, Location, Log, Point, Replay};
 use crate::memtable::change::Change;
 use crate::memtable::{Layers, Memtable};
 use crate::read::follower::Follower;
@@ -163,8 +164,7 @@ impl Environment {
                 env.sync().map_err(|error| OpenError::from_engine(error, directory))?;
             }
             let (log, memtable) =
-                recover(&env, databases.format, &location, tables, checkpoint_bytes)
-                    .map_err(damaged)?;
+                recover(&env, databases.format, &location, tables, options).map_err(damaged)?;
             view = View::new(memtable, log.point().position);
             role = Role::Writes { archive: log.archive(), log: Mutex::new(log) };
         }
@@ -824,64 +824,6 @@ fn open_engine(claim: &Claim, settings: &Settings, directory: &Path) -> Result<O
     }
     let databases = format::open_databases(&env, directory, claim.is_read_only())?;
     Ok(Opened { env, closed, databases })
-}
-
-/// Replays what LMDB lacks of the log, and goes on with the log. The memtable has the changes that are not
-/// in LMDB afterwards; their memory is bounded.
-pub(crate) fn recover(
-    env: &Arc<Env>,
-    format: Table,
-    location: &Location,
-    tables: usize,
-    checkpoint_bytes: usize,
-) -> Result<(Log, Memtable), Damage> {
-    let engine = |error: lmdb::Error| Damage::Io(error.into_io());
-    let txn = env.begin_read().map_err(engine)?;
-    let applied = format::applied(&txn, format).map_err(engine)?;
-    drop(txn);
-    let mut from = Replay::open(location, applied, Access::Write)?;
-    let lmdb = (&**env, format, applied);
-    let (memtable, _) = replay(&mut from, lmdb, tables, checkpoint_bytes, u64::MAX, |_| true)?;
-    let mut log = Log::go_on(from)?;
-    if log.point().position < applied.position {
-        log.skip_to(applied.position);
-    }
-    Ok((log, memtable))
-}
-
-/// Reads the records of a log after the applied point of LMDB, up to the position `until` and as long as the
-/// caller takes them: to its end, or beside a process that writes up to the present mark or to a gap. Returns
-/// their changes, and the point after them. Whenever the changes take `checkpoint_bytes`, writes them to
-/// LMDB.
-pub(crate) fn replay(
-    from: &mut Replay,
-    (env, format, applied): (&Env, Table, Point),
-    tables: usize,
-    checkpoint_bytes: usize,
-    until: u64,
-    mut takes: impl FnMut(&Record<'_>) -> bool,
-) -> Result<(Memtable, Point), Damage> {
-    // The mark moves on while the log is read.
-    let marked = from.marked();
-    let until = until.min(marked.unwrap_or(u64::MAX));
-    let (mut memtable, mut at) = (Memtable::new(tables, 0), applied);
-    while from.point().position < until {
-        match from.next(applied.position) {
-            Ok(Some(record)) if takes(&record) => memtable.add(record.first, record.changes.into()),
-            Ok(_) => break,
-            Err(ReplayError::Gap(_)) if marked.is_some() => break,
-            Err(error) => return Err(error.into_damage()),
-        }
-        at = from.point();
-        if memtable.bytes() >= checkpoint_bytes {
-            // LMDB must not have changes that the log might lose.
-            from.settle()?;
-            let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
-            checkpoint::write(env, format, full, at, true)
-                .map_err(|error| Damage::Io(error.into_io()))?;
-        }
-    }
-    Ok((memtable, at))
 }
 
 impl Damage {

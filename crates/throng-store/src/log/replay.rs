@@ -238,6 +238,11 @@ impl Replay {
         Ok(())
     }
 
+    /// The position up to which the log goes at least, as far as is known.
+    pub(crate) fn last_known(&self) -> u64 {
+        self.mark.point.position
+    }
+
     /// The position up to which the log was marked when it was opened or last read up to its mark; `None` if
     /// it is read to its end.
     pub(crate) fn marked(&self) -> Option<u64> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use std::{fs, mem};
 
 use super::*;
-use crate::disk::environment::{self, LOG};
-use crate::disk::format;
+use crate::disk::environment::LOG;
+use crate::disk::{format, recovery};
 use crate::log::{Access, Replay, faults};
 use crate::read::follower::Follower;
 use crate::read::state::State;
@@ -284,7 +284,7 @@ fn a_copy_of_the_log_ends_at_the_mark_of_its_beginning() {
     let tables = environment.tables_max();
     let lmdb = (&*env, format, applied);
     let (copied, at) =
-        environment::replay(&mut from, lmdb, tables, usize::MAX, u64::MAX, |_| true).unwrap();
+        recovery::replay(&mut from, lmdb, tables, usize::MAX, u64::MAX, |_| true).unwrap();
     assert_eq!((at.position, environment.view().position()), (1, 2));
     assert_eq!((copied.changes(), environment.view().memtables()[0].changes()), (1, 2));
 }

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex};
 
 use throng_store::{Batch, Bytes, DatabaseOptions, Durability, OpenError, Store, Str};
 
@@ -122,6 +123,36 @@ fn a_store_left_unclosed_repeatedly_is_recovered_each_time() {
         std::mem::forget(store);
         left = copy;
     }
+}
+
+#[test]
+fn a_recovery_reports_how_far_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let options = Store::options().on_recovery({
+        let reports = reports.clone();
+        move |recovery| reports.lock().unwrap().push(recovery)
+    });
+    // On a slow machine a checkpoint may come between, which leaves nothing to replay.
+    let copy = loop {
+        let before = store.snapshot().unwrap().commit();
+        for number in 0..100u8 {
+            store.write(Batch::new().put([number], [7; 100])).wait().unwrap();
+        }
+        let copy = tempfile::tempdir().unwrap();
+        super::copy_files(directory.path(), copy.path());
+        drop(options.open(copy.path()).unwrap());
+        if let Some(last) = reports.lock().unwrap().last() {
+            assert_eq!(last.changes, last.total);
+            assert!((1..=before + 100).contains(&last.changes), "{last:?}");
+            break copy;
+        }
+    };
+    // A store that was closed has nothing to replay.
+    reports.lock().unwrap().clear();
+    drop(options.open(copy.path()).unwrap());
+    assert!(reports.lock().unwrap().is_empty());
 }
 
 #[test]
