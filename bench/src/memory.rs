@@ -56,7 +56,9 @@ pub(crate) fn anonymous_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "RssAnon:")
 }
 
-/// Bytes that this process has caused to be sent to the disk so far: pages count when they become dirty.
+/// Bytes that this process has caused to be sent to the disk so far, as the kernel counts them: when a page of
+/// its cache becomes dirty, and a large folio as a whole. On ext4 of Linux 6.18 that is seven times the bytes
+/// that the disk gets from `store-update`.
 ///
 /// # Errors
 /// If there is no `/proc/self/io`, as outside Linux.

@@ -58,7 +58,7 @@ pub struct Stat {
     /// Bytes of the data file that were ever in use. Free pages among them are reused before the
     /// file grows.
     pub used_bytes: u64,
-    /// Size of the log, in bytes; see [`Options::checkpoint_bytes`].
+    /// Size of the log without kept files, in bytes; see [`Options::checkpoint_bytes`].
     pub log_bytes: u64,
     /// Memory that the changes since the last checkpoint take, in bytes.
     pub memory_bytes: u64,
