@@ -58,8 +58,8 @@ struct Source<'l> {
     batch: usize,
 }
 
-/// Most nodes that are taken together. Each is several cache misses away, and those of different nodes
-/// overlap: 16 take a third of the time of 16 taken one by one.
+/// Most nodes that are taken together. Each is several cache misses away, and those of different nodes overlap:
+/// a walk over a million changes takes half as long as one by one, with 32 no less than with 16.
 const BATCH_MAX: usize = 16;
 
 impl<'l> Walk<'l> {
