@@ -127,14 +127,15 @@ impl ServeArgs {
         let bar = store::changes_bar();
         let shown = bar.clone();
         let store = Store::options().keep_log(self.keep_log).on_recovery(move |recovery| {
-            shown.set_length(recovery.total);
             if began.elapsed() >= SHOWN_AFTER {
+                shown.set_length(recovery.total);
                 shown.set_position(recovery.changes);
             }
         });
         let node = Node::open(data.path()).store(store).start(runtime);
         bar.finish_and_clear();
-        if began.elapsed() >= SHOWN_AFTER {
+        // A length was set only by a recovery that took long.
+        if bar.length() > Some(0) {
             tracing::info!(changes = bar.length(), elapsed = ?began.elapsed(), "replayed the log");
         }
         let node = node.map_err(|error| match error {
