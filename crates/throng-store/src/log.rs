@@ -337,12 +337,6 @@ impl Location {
     fn path(&self, number: u64) -> PathBuf {
         self.directory.join(segment::name(number))
     }
-
-    /// Returns the path of a segment that may have been released.
-    fn path_of_kept(&self, number: u64) -> PathBuf {
-        let path = self.path(number);
-        if path.exists() { path } else { self.directory.join(KEPT).join(segment::name(number)) }
-    }
 }
 
 impl Archive {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A backup knows its origin: the id of the store, and the point of its log up to which it has all changes.
-//! So a log of another store, or of another time, is refused.
+//! By these a log of another store, or of another time, is refused.
 
 use std::io;
 use std::path::{Path, PathBuf};

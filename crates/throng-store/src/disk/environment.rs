@@ -469,7 +469,7 @@ impl Environment {
         let stored = self.commit_in_engine(&mut log, 1, |env, at| {
             let mut txn = env.begin_write()?;
             let next = || Change::take(&mut changes);
-            checkpoint::apply(&mut txn, table, next, &mut UNBOUNDED.clone())?;
+            checkpoint::apply(&mut txn, table, next, &mut { UNBOUNDED })?;
             format::put_applied(&mut txn, self.format, at)?;
             txn.commit()
         });

@@ -89,6 +89,11 @@ impl Mark {
     }
 }
 
+/// Whether the file is there.
+pub(super) fn exists(location: &Location) -> bool {
+    location.directory.join(NAME).exists()
+}
+
 /// Reads the newest mark of a log.
 pub(super) fn read(location: &Location) -> Result<Marked, Damage> {
     let file = File::open(location.directory.join(NAME)).map_err(missing)?;

@@ -83,9 +83,9 @@ impl Replay {
         access: Access,
     ) -> Result<Replay, Damage> {
         // The mark is read first: it names no segment that a later listing lacks.
-        let mark = match mark::read(location) {
-            Err(_) if access == Access::Kept => Marked::default(),
-            other => other?,
+        let mark = match access {
+            Access::Kept if !mark::exists(location) => Marked::default(),
+            _ => mark::read(location)?,
         };
         let mut numbers = segment_numbers(&location.directory)?;
         if access == Access::Kept && location.directory.join(KEPT).exists() {
@@ -404,11 +404,14 @@ fn record_bytes(header: Header) -> u64 {
 
 /// Opens a segment.
 fn open(location: &Location, number: u64, access: Access) -> Result<Segment, Damage> {
-    let path = match access {
-        Access::Kept => location.path_of_kept(number),
-        _ => location.path(number),
-    };
-    Segment::open(&path, (location.store, number), access == Access::Write)
+    let path = location.path(number);
+    let opened = Segment::open(&path, (location.store, number), access == Access::Write);
+    // Asked afterwards, because the segment may have been released meanwhile.
+    if access == Access::Kept && opened.is_err() && !path.exists() {
+        let path = location.directory.join(KEPT).join(segment::name(number));
+        return Segment::open(&path, (location.store, number), false);
+    }
+    opened
 }
 
 /// Returns the numbers of the segments in a directory, in order. Other files are left alone.

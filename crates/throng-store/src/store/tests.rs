@@ -12,7 +12,7 @@ use std::{fs, mem};
 use super::*;
 use crate::disk::environment::LOG;
 use crate::disk::{format, recovery};
-use crate::log::{Access, Replay, faults};
+use crate::log::{Access, Point, Replay, faults};
 use crate::read::follower::Follower;
 use crate::read::state::State;
 use crate::{Durability, Str, WriteError};
@@ -72,6 +72,36 @@ fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end
     assert_eq!(early.get(&snapshot, "still").unwrap(), Some("itself"));
     assert_eq!(reader.get(b"late").unwrap(), Some(&b"value"[..]));
     assert_eq!(store.stat().unwrap().recoveries, 1);
+}
+
+#[test]
+fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    // Nothing is in memory, as before each commit without a record.
+    store.load([("a", "load")]).unwrap();
+    let environment = store.environment();
+    let log_at = || environment.log().unwrap().point();
+    let before = log_at();
+    // A commit of LMDB whose end the store did not see.
+    let env = environment.env().unwrap();
+    let format = env.open_table("format").unwrap().unwrap();
+    let mut txn = env.begin_write().unwrap();
+    let unseen = Point { position: before.position + 5, ..before };
+    format::put_applied(&mut txn, format, unseen).unwrap();
+    txn.commit().unwrap();
+    let committed = env.last_txn();
+    drop(env);
+    leave_a_commit_half_done(&store);
+    assert!(store.database::<Str, Str>("new").is_err());
+    while environment.is_engine_broken() {
+        thread::yield_now();
+    }
+    assert_eq!(environment.env().unwrap().last_txn(), committed + 1);
+    assert_eq!(log_at(), unseen);
+    assert_eq!(store.snapshot().unwrap().commit(), unseen.position);
+    store.write(Batch::new().put("later", "value")).wait().unwrap();
+    assert_eq!(store.snapshot().unwrap().commit(), unseen.position + 1);
 }
 
 #[test]

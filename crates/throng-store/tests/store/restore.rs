@@ -119,6 +119,11 @@ fn files_of_the_log_may_come_from_elsewhere() {
     let (restored, copy) = world.restore(&elsewhere, Until::End).unwrap();
     assert_eq!((puts(&copy), restored.position), (Some(39), last));
     drop(copy);
+    // A mark may be missing, but not damaged.
+    fs::write(elsewhere.join("mark"), [0; 1024]).unwrap();
+    let refused = world.restore(&elsewhere, Until::End).unwrap_err().to_string();
+    assert!(refused.starts_with("log/mark is damaged"), "{refused}");
+    fs::remove_file(elsewhere.join("mark")).unwrap();
 
     // Without the last segment the log ends early; without one in between it is damaged.
     let mut names: Vec<_> = fs::read_dir(&elsewhere).unwrap().map(|e| e.unwrap().path()).collect();
