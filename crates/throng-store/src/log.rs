@@ -28,10 +28,11 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
+use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{fs, io, mem};
+use std::{fs, io, iter, mem};
 
 use crate::disk::draft::sync_names;
 use crate::disk::pages::Damage;
@@ -96,8 +97,6 @@ pub(crate) struct Log {
     mark: Mark,
     is_broken: bool,
     archive: Arc<Archive>,
-    /// Empty buffer, reused for the next record.
-    record: Vec<u8>,
 }
 
 /// Error of an append.
@@ -139,8 +138,6 @@ const LENGTH_MIN: u64 = 256 << 10;
 const LENGTH_MAX: u64 = 64 << 20;
 /// Bytes of zeros that are written ahead of the records at a time.
 const ZEROS_STEP: u64 = 1 << 20;
-/// Memory kept for the next record, in bytes.
-const RECORD_BYTES_KEPT: usize = 1 << 20;
 
 impl Log {
     /// Creates the log of a new store, which begins at a point, durably. The directory must not exist.
@@ -167,9 +164,8 @@ impl Log {
         let archive = Arc::new(Archive { directory, is_kept: location.is_kept, state });
         // Blocks after the end may never have been written.
         let zeroed = offset;
-        let record = Vec::new();
         let is_broken = false;
-        Ok(Log { location, segment, point, end: offset, zeroed, mark, is_broken, archive, record })
+        Ok(Log { location, segment, point, end: offset, zeroed, mark, is_broken, archive })
     }
 
     /// The point after the last record.
@@ -178,28 +174,27 @@ impl Log {
     }
 
     /// Appends a record of encoded changes, as durably as the log is. Returns the time that the flush took.
-    pub(crate) fn append(&mut self, changes: &[u8], count: u32) -> Result<Duration, AppendError> {
+    pub(crate) fn append(
+        &mut self,
+        chunks: &[Box<[u8]>],
+        count: u32,
+    ) -> Result<Duration, AppendError> {
         if self.is_broken {
             return Err(AppendError::Refused(io::Error::other("the log is broken")));
         }
-        let mut record = mem::take(&mut self.record);
-        let begin = self.end;
-        if begin + segment::record_bytes(changes) > self.segment.length() {
-            self.roll(segment::record_bytes(changes)).map_err(AppendError::Refused)?;
+        let changes = chunks.iter().map(|chunk| chunk.len()).sum();
+        let bytes = segment::record_bytes(changes);
+        if self.end + bytes > self.segment.length() {
+            self.roll(bytes).map_err(AppendError::Refused)?;
         }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let chain = segment::encode(
-            &mut record,
+        let (header, chain) = segment::encode(
             (self.segment.head(), self.point),
             (count, now.as_millis() as u64),
+            chunks,
             changes,
         );
-        let written = self.write(&record);
-        let bytes = record.len() as u64;
-        record.clear();
-        record.shrink_to(RECORD_BYTES_KEPT);
-        self.record = record;
-        if let Err(error) = written {
+        if let Err(error) = self.write(&header, chunks, bytes) {
             return Err(self.take_back(error));
         }
         let began = Instant::now();
@@ -254,11 +249,16 @@ impl Log {
         sync_names(&self.location.directory)
     }
 
-    /// Writes a record after the last one, without counting it yet.
-    fn write(&mut self, record: &[u8]) -> io::Result<()> {
+    /// Writes a record of `bytes` bytes, the last of which are zeros, after the last one, without counting
+    /// it yet.
+    fn write(&mut self, header: &[u8], chunks: &[Box<[u8]>], bytes: u64) -> io::Result<()> {
         static ZEROS: [u8; ZEROS_STEP as usize] = [0; ZEROS_STEP as usize];
-        let end = self.end + record.len() as u64;
-        self.segment.write(record, self.end)?;
+        let end = self.end + bytes;
+        let changes = chunks.iter().map(|chunk| &**chunk);
+        let mut parts: Vec<_> = iter::once(header).chain(changes).map(IoSlice::new).collect();
+        let written: usize = parts.iter().map(|part| part.len()).sum();
+        parts.push(IoSlice::new(&ZEROS[..bytes as usize - written]));
+        self.segment.write_parts(&mut parts, self.end)?;
         if self.location.is_durable && end > self.zeroed {
             // A flush of blocks that were never written takes far longer. A fresh buffer would make each
             // later write to its memory a page fault, so the zeros are static.

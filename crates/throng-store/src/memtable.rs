@@ -1,7 +1,7 @@
 //! [`Memtable`]: the changes of records of the log, in memory; [`Layers`]: memtables over LMDB.
 //!
 //! ```text
-//! records   │ put a=1, put b=1 │ put a=2 │ delete b │ …            the encoded changes
+//! chunks    │ put a=1, put b=1 │ put a=2 │ delete b │ …            the encoded changes
 //!               ▲        ▲         ▲          ▲
 //! entries   │   0    │   1    │    2    │     3    │ …            of one table
 //!               │ newest           │
@@ -16,7 +16,7 @@
 //!    `Release`.
 //! 2. Each change has a position, and positions ascend along an entry's chain from old to new. A
 //!    reader passes over changes that are newer than its snapshot.
-//! 3. A change is stored once, in the buffer of its record; nothing is copied or allocated for it.
+//! 3. A change is stored once, in a chunk of its record; nothing is copied or allocated for it.
 //! 4. Positions of different memtables are disjoint: all of a newer one are above all of an older
 //!    one.
 
@@ -44,8 +44,8 @@ const NONE: u32 = u32::MAX;
 /// Number of bytes of memory of an entry, with its flag.
 const ENTRY_BYTES: usize = size_of::<Entry>() + size_of::<u64>();
 
-/// Number of bytes of memory of a record without its changes, with its flag.
-const RECORD_BYTES: usize = size_of::<Box<[u8]>>() + size_of::<u64>();
+/// Number of bytes of memory of a chunk without its changes, with its flag.
+const CHUNK_BYTES: usize = size_of::<Box<[u8]>>() + size_of::<u64>();
 
 /// Number of bytes of memory of a node in a run.
 const NODE_BYTES: usize = size_of::<(u64, u32)>();
@@ -55,7 +55,7 @@ static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 
 /// The changes of records, by table and key; see the file's head.
 pub(crate) struct Memtable {
-    records: boxcar::Vec<Box<[u8]>>,
+    chunks: boxcar::Vec<Box<[u8]>>,
     /// The changes of each table, by its number.
     parts: Box<[OnceLock<Box<Part>>]>,
     /// Number of keys that are expected.
@@ -82,8 +82,8 @@ struct Part {
 /// A change of a key. The first change of a sort key is its node.
 struct Entry {
     position: u64,
-    record: u32,
-    /// Offset of the change in its record.
+    chunk: u32,
+    /// Offset of the change in its chunk.
     offset: u32,
     /// Id of the change of this sort key before; `NONE` for a node.
     older: u32,
@@ -117,7 +117,7 @@ impl Memtable {
     /// keys in each table that gets changes.
     pub(crate) fn new(tables: usize, expected: usize) -> Memtable {
         Memtable {
-            records: boxcar::Vec::new(),
+            chunks: boxcar::Vec::new(),
             parts: std::iter::repeat_with(OnceLock::new).take(tables).collect(),
             expected,
             last: AtomicU64::new(0),
@@ -127,7 +127,13 @@ impl Memtable {
         }
     }
 
-    /// Adds the encoded changes of a record in order; the first has position `first`.
+    /// Adds the encoded changes of all chunks, one after another; the first change has position `first`.
+    pub(crate) fn add_all(&self, first: u64, chunks: impl IntoIterator<Item = Box<[u8]>>) {
+        chunks.into_iter().fold(first, |first, chunk| self.add(first, chunk));
+    }
+
+    /// Adds the encoded changes of a chunk in order; the first has position `first`. Returns the position
+    /// after the last one.
     ///
     /// Changes of a table whose number is too large are left out: a process that reads has opened no such
     /// table. Only one thread adds. Readers see the changes once their snapshots reach up to the
@@ -135,14 +141,14 @@ impl Memtable {
     ///
     /// # Panics
     ///
-    /// Panics if there are more than `u32::MAX` records or changes of a table, or if the record is
+    /// Panics if there are more than `u32::MAX` chunks or changes of a table, or if the chunk is
     /// longer than `u32::MAX` bytes.
-    pub(crate) fn add(&self, first: u64, changes: Box<[u8]>) {
+    pub(crate) fn add(&self, first: u64, chunk: Box<[u8]>) -> u64 {
         debug_assert!(first > self.last());
-        let length = changes.len();
-        let record = self.records.push(changes);
-        let mut bytes = RECORD_BYTES + length;
-        let mut rest = &*self.records[record];
+        let length = chunk.len();
+        let chunk = self.chunks.push(chunk);
+        let mut bytes = CHUNK_BYTES + length;
+        let mut rest = &*self.chunks[chunk];
         let mut position = first;
         loop {
             let offset = length - rest.len();
@@ -152,7 +158,7 @@ impl Memtable {
                     bytes += size_of::<Part>();
                     Box::new(Part::new(self.expected))
                 });
-                bytes += part.add(self, position, (narrow(record), narrow(offset)), &change);
+                bytes += part.add(self, position, (narrow(chunk), narrow(offset)), &change);
             }
             position += 1;
         }
@@ -162,6 +168,7 @@ impl Memtable {
         if position > first {
             self.last.store(position - 1, Ordering::Release);
         }
+        position
     }
 
     /// Number of bytes of memory.
@@ -201,7 +208,7 @@ impl Memtable {
 
     /// Returns bytes that begin with the change of an entry.
     fn encoded(&self, entry: &Entry) -> &[u8] {
-        &self.records[entry.record as usize][entry.offset as usize..]
+        &self.chunks[entry.chunk as usize][entry.offset as usize..]
     }
 }
 
@@ -231,13 +238,13 @@ impl Part {
         }
     }
 
-    /// Adds a change, which is at an offset of a record. Returns the number of bytes of memory that
+    /// Adds a change, which is at an offset of a chunk. Returns the number of bytes of memory that
     /// this took.
     fn add(
         &self,
         memtable: &Memtable,
         position: u64,
-        (record, offset): (u32, u32),
+        (chunk, offset): (u32, u32),
         change: &Change<'_>,
     ) -> usize {
         if change.operation == Operation::Clear {
@@ -255,7 +262,7 @@ impl Part {
             None => (NONE, narrow(self.entries.count())),
         };
         let newest = AtomicU32::new(newest);
-        let id = self.entries.push(Entry { position, record, offset, older, newest });
+        let id = self.entries.push(Entry { position, chunk, offset, older, newest });
         ENTRY_BYTES
             + match node {
                 Some(node) => {
@@ -450,7 +457,7 @@ mod tests {
         assert_eq!(layers.get(Table(3), &[0]), Found::Unchanged);
         assert_eq!(memtable.changes(), KEYS as usize);
         assert_eq!(memtable.tables().collect::<Vec<_>>(), [TABLE]);
-        assert!(memtable.bytes() > KEYS as usize * (ENTRY_BYTES + RECORD_BYTES + NODE_BYTES + 19));
+        assert!(memtable.bytes() > KEYS as usize * (ENTRY_BYTES + CHUNK_BYTES + NODE_BYTES + 19));
     }
 
     #[test]

@@ -77,7 +77,9 @@ pub(crate) fn replay(
     let (mut memtable, mut at) = (Memtable::new(tables, 0), applied);
     while from.point().position < until {
         match from.next(applied.position) {
-            Ok(Some(record)) if takes(&record) => memtable.add(record.first, record.changes.into()),
+            Ok(Some(record)) if takes(&record) => {
+                memtable.add(record.first, record.changes.into());
+            }
             Ok(_) => break,
             Err(ReplayError::Gap(_)) if marked.is_some() => break,
             Err(error) => return Err(error.into_damage()),

@@ -28,7 +28,7 @@
 //! other record.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use super::Point;
@@ -180,14 +180,19 @@ impl Segment {
     }
 
     pub(super) fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_parts(&mut [IoSlice::new(bytes)], offset)
+    }
+
+    /// Writes the parts, one after another.
+    pub(super) fn write_parts(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
         let fault = fault();
         // A failed write may have written everything, and an erasure nothing.
         #[cfg(test)]
-        if fault.is_err() && bytes.iter().any(|byte| *byte != 0) {
-            write_at(&self.file, bytes, offset)?;
+        if fault.is_err() && parts.iter().any(|part| part.iter().any(|byte| *byte != 0)) {
+            write_parts_at(&self.file, parts, offset)?;
         }
         fault?;
-        write_at(&self.file, bytes, offset)
+        write_parts_at(&self.file, parts, offset)
     }
 
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
@@ -200,31 +205,28 @@ impl Segment {
     }
 }
 
-/// Returns the length of a record on the disk.
-pub(super) fn record_bytes(changes: &[u8]) -> u64 {
-    (HEADER_BYTES + changes.len() as u64).next_multiple_of(SECTOR_BYTES)
+/// Returns the length on the disk of a record with this many bytes of changes.
+pub(super) fn record_bytes(changes: usize) -> u64 {
+    (HEADER_BYTES + changes as u64).next_multiple_of(SECTOR_BYTES)
 }
 
-/// Stores a record that follows a point in `record`, in whole sectors, and returns its checksum.
+/// Returns the encoded header of a record that follows a point and has `bytes` bytes of changes, and its
+/// checksum.
 pub(super) fn encode(
-    record: &mut Vec<u8>,
     (head, after): (&Head, Point),
     (count, time): (u32, u64),
-    changes: &[u8],
-) -> u32 {
-    record.clear();
-    record.reserve(record_bytes(changes) as usize);
-    record.extend_from_slice(&[0; 4]);
-    record.extend_from_slice(&(changes.len() as u32).to_le_bytes());
-    record.extend_from_slice(&(after.position + 1).to_le_bytes());
-    record.extend_from_slice(&count.to_le_bytes());
-    record.extend_from_slice(&[0; 4]);
-    record.extend_from_slice(&time.to_le_bytes());
-    record.extend_from_slice(changes);
-    let chain = checksum(head, after.chain, &record[4..]);
-    record[..4].copy_from_slice(&chain.to_le_bytes());
-    record.resize(record_bytes(changes) as usize, 0);
-    chain
+    chunks: &[Box<[u8]>],
+    bytes: usize,
+) -> ([u8; HEADER_BYTES as usize], u32) {
+    let mut header = [0; HEADER_BYTES as usize];
+    header[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
+    header[8..16].copy_from_slice(&(after.position + 1).to_le_bytes());
+    header[16..20].copy_from_slice(&count.to_le_bytes());
+    header[24..32].copy_from_slice(&time.to_le_bytes());
+    let changes = chunks.iter().map(|chunk| &**chunk);
+    let chain = checksum(head, after.chain, [&header[4..]].into_iter().chain(changes));
+    header[..4].copy_from_slice(&chain.to_le_bytes());
+    (header, chain)
 }
 
 /// Reads the header of a record.
@@ -240,15 +242,15 @@ pub(super) fn header(bytes: &[u8]) -> Header {
 /// Returns the checksum of a whole record, without padding, if it is that of the record after `chain`.
 pub(super) fn verify(head: &Head, chain: u32, record: &[u8]) -> Option<u32> {
     let stored = u32_at(record, 0);
-    (checksum(head, chain, &record[4..]) == stored).then_some(stored)
+    (checksum(head, chain, [&record[4..]]) == stored).then_some(stored)
 }
 
-fn checksum(head: &Head, chain: u32, bytes: &[u8]) -> u32 {
+fn checksum<'b>(head: &Head, chain: u32, parts: impl IntoIterator<Item = &'b [u8]>) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&chain.to_le_bytes());
     hasher.update(&head.store.to_le_bytes());
     hasher.update(&head.number.to_le_bytes());
-    hasher.update(bytes);
+    parts.into_iter().for_each(|part| hasher.update(part));
     hasher.finalize()
 }
 
@@ -285,6 +287,20 @@ fn allocate(file: &File, length: u64) -> io::Result<()> {
 fn allocate(file: &File, length: u64) -> io::Result<()> {
     fault()?;
     file.set_len(length)
+}
+
+/// Writes all parts, one after another, from `offset` on.
+fn write_parts_at(mut file: &File, mut parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+    file.seek(SeekFrom::Start(offset))?;
+    while !parts.is_empty() {
+        match file.write_vectored(parts) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut parts, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Writes all bytes at `offset`, and ignores the file's position.

@@ -47,6 +47,11 @@ fn changes(seed: u64, bytes: usize) -> Vec<u8> {
     changes
 }
 
+/// Splits the changes of a record into chunks.
+fn chunks(changes: &[u8]) -> Vec<Box<[u8]>> {
+    changes.chunks(300).map(Box::from).collect()
+}
+
 fn reason(damage: Damage) -> String {
     damage.into_io().to_string()
 }
@@ -106,7 +111,7 @@ impl Script {
     fn try_append(&mut self, seed: u64, bytes: usize) -> Result<(), AppendError> {
         let (first, count) = (self.log.point().position + 1, 1 + seed as u32 % 4);
         let changes = changes(seed, bytes);
-        self.log.append(&changes, count)?;
+        self.log.append(&chunks(&changes), count)?;
         self.entries.push(Entry { first, count, changes });
         self.points.push(self.log.point());
         Ok(())
@@ -529,7 +534,8 @@ impl Beside<'_> {
 /// before `applied`, which it moves.
 fn write_on(log: &mut Log, random: &mut fastrand::Rng, applied: &Mutex<Point>) {
     let bytes = if random.u32(0..50) == 0 { 70_000 } else { random.usize(0..1500) };
-    log.append(&changes(log.point.position + 1, bytes), random.u32(1..4)).unwrap();
+    let changes = changes(log.point.position + 1, bytes);
+    log.append(&chunks(&changes), random.u32(1..4)).unwrap();
     if random.u32(0..8) == 0 {
         log.roll(0).unwrap();
     }
@@ -602,19 +608,20 @@ fn copies_of_records_in_a_value_are_not_read() {
     value.drain(..HEADER_BYTES as usize);
     // And one that would be the next record.
     let (head, after) = (*script.log.segment.head(), script.log.point());
-    let mut forged = Vec::new();
-    segment::encode(&mut forged, (&head, after), (1, 0), &[1; 700]);
-    value.extend_from_slice(&forged);
+    let forged = chunks(&[1; 700]);
+    let (header, _) = segment::encode((&head, after), (1, 0), &forged, 700);
+    value.extend_from_slice(&header);
+    value.extend_from_slice(&forged.concat());
     for round in 0..20 {
         let first = script.log.point().position + 1;
-        script.log.append(&value, 3).unwrap();
+        script.log.append(&chunks(&value), 3).unwrap();
         script.entries.push(Entry { first, count: 3, changes: value.clone() });
         script.append_some(round..round + 1);
     }
     assert_same(&entries(&location, START).unwrap(), &script.entries);
     // Its write fails, and it is erased; a short record takes its room.
     faults::set(Some((0, false)));
-    let refused = script.log.append(&value, 3);
+    let refused = script.log.append(&chunks(&value), 3);
     faults::set(None);
     assert!(matches!(refused, Err(AppendError::Refused(_))));
     script.append(1, 10);

@@ -15,6 +15,8 @@
 //! the value. A change of all values of a key comes before those of single values, and a change of a
 //! whole table before those of its keys, because their values and keys are empty, and no other is.
 
+use std::mem;
+
 use crate::disk::lmdb::Table;
 
 /// Operation of a [`Change`].
@@ -97,6 +99,72 @@ impl<'c> Change<'c> {
         *bytes = rest;
         let table = Table(u32::from_le_bytes([t0, t1, t2, t3]));
         Some(Change { operation, table, key, value })
+    }
+}
+
+/// Encoded changes of a group, in chunks: each has whole changes, and few bytes unless it has only one.
+///
+/// An allocator reuses small chunks. A buffer for all changes of a large group would be new memory of the
+/// system each time, and a page fault for each of its pages.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    full: Vec<Box<[u8]>>,
+    last: Vec<u8>,
+    /// Number of bytes that are expected after the full chunks.
+    expected: usize,
+    count: u32,
+}
+
+/// Most bytes of a chunk with several changes: half of what glibc requests from the system at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+impl Changes {
+    /// Reserves memory for about this many bytes.
+    pub(crate) fn expect(&mut self, bytes: usize) {
+        self.expected = bytes;
+        self.last.reserve(bytes.min(CHUNK_BYTES));
+    }
+
+    /// Appends a change, whose value is the parts together.
+    pub(crate) fn push(
+        &mut self,
+        operation: Operation,
+        table: Table,
+        key: &[u8],
+        value: [&[u8]; 2],
+    ) {
+        let bytes = HEADER_BYTES + key.len() + value[0].len() + value[1].len();
+        if self.last.len() + bytes > CHUNK_BYTES && !self.last.is_empty() {
+            self.expected = self.expected.saturating_sub(self.last.len());
+            let next = Vec::with_capacity(self.expected.min(CHUNK_BYTES));
+            self.full.push(mem::replace(&mut self.last, next).into());
+        }
+        write(&mut self.last, operation, table, key, value);
+        self.count += 1;
+    }
+
+    /// Number of changes.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the changes after those returned before, which `seen` counts: full chunks, and bytes of the
+    /// next one.
+    pub(crate) fn after(&self, seen: &mut (usize, usize)) -> impl Iterator<Item = &[u8]> {
+        let (full, skipped) = *seen;
+        *seen = (self.full.len(), self.last.len());
+        let chunks = self.full[full..].iter().map(|chunk| &**chunk).chain([&*self.last]);
+        chunks
+            .enumerate()
+            .map(move |(number, chunk)| if number == 0 { &chunk[skipped..] } else { chunk })
+    }
+
+    /// Returns the chunks.
+    pub(crate) fn into_chunks(mut self) -> Vec<Box<[u8]>> {
+        if !self.last.is_empty() {
+            self.full.push(self.last.into());
+        }
+        self.full
     }
 }
 

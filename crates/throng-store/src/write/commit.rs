@@ -19,6 +19,7 @@ use crate::disk::lmdb;
 use crate::error::is_lack_of_room;
 use crate::log::{AppendError, Log};
 use crate::memtable::Memtable;
+use crate::memtable::change::Changes;
 
 /// A commit in progress, which excludes all others, loads, and new databases.
 #[derive(Debug)]
@@ -63,19 +64,22 @@ impl<'e> Commit<'e> {
     }
 
     /// Commits the group's changes, and returns the time that the disk took.
-    pub(crate) fn finish(mut self, changes: Vec<u8>, count: u32) -> Result<Duration, Failure> {
+    pub(crate) fn finish(mut self, changes: Changes) -> Result<Duration, Failure> {
+        let count = changes.count();
         if count == 0 {
             return Ok(Duration::ZERO);
         }
-        if changes.len() > GROUP_BYTES_MAX {
+        let chunks = changes.into_chunks();
+        let bytes = chunks.iter().map(|chunk| chunk.len()).sum();
+        if bytes > GROUP_BYTES_MAX {
             return Err(Failure::TooLarge(io::ErrorKind::FileTooLarge.into()));
         }
         self.make_room()?;
-        if self.environment.has_room(changes.len(), count as usize) {
+        if self.environment.has_room(bytes, count as usize) {
             let first = self.first();
-            match self.log.append(&changes, count) {
+            match self.log.append(&chunks, count) {
                 Ok(flush) => {
-                    self.environment.view().memtables()[0].add(first, changes.into());
+                    self.environment.view().memtables()[0].add_all(first, chunks);
                     self.environment.publish(self.log.point().position);
                     return Ok(flush);
                 }
@@ -85,7 +89,7 @@ impl<'e> Commit<'e> {
                 Err(AppendError::Refused(error)) => return Err(Failure::Failed(error)),
             }
         }
-        self.finish_in_engine(changes, count)
+        self.finish_in_engine(chunks, count)
     }
 
     /// Begins a checkpoint if it is due. If the last one is not done, waits for it.
@@ -124,11 +128,15 @@ impl<'e> Commit<'e> {
     }
 
     /// Commits the group in LMDB, after everything that is in memory.
-    fn finish_in_engine(&mut self, changes: Vec<u8>, count: u32) -> Result<Duration, Failure> {
+    fn finish_in_engine(
+        &mut self,
+        chunks: Vec<Box<[u8]>>,
+        count: u32,
+    ) -> Result<Duration, Failure> {
         self.drain()?;
         let environment = self.environment;
         let memtable = Memtable::new(environment.tables_max(), 0);
-        memtable.add(self.first(), changes.into());
+        memtable.add_all(self.first(), chunks);
         let began = Instant::now();
         match environment.write_at_once(&mut self.log, memtable, count) {
             Ok(()) => Ok(began.elapsed()),

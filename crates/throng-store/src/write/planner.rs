@@ -11,7 +11,7 @@ use crate::database::{Kind, TableRef};
 use crate::disk::environment::Environment;
 use crate::disk::lmdb::ReadTxn;
 use crate::disk::record;
-use crate::memtable::change::{self, Operation};
+use crate::memtable::change::{Changes, Operation};
 use crate::memtable::{Layers, Memtable};
 use crate::read::state::State;
 use crate::write::batch::{Change, counter};
@@ -34,9 +34,7 @@ pub(crate) struct Planner<'w> {
     environment: &'w Environment,
     /// Position of the first change.
     first: u64,
-    /// Encoded changes.
-    changes: Vec<u8>,
-    count: u32,
+    changes: Changes,
     /// The state to read, begun by the first request that reads.
     base: Option<Base>,
 }
@@ -46,40 +44,40 @@ struct Base {
     txn: ReadTxn,
     layers: Layers,
     planned: Arc<Memtable>,
-    /// Number of the changes, and of their bytes, that `planned` has.
+    /// Number of the changes that `planned` has, and how far they go.
     count: u32,
-    bytes: usize,
+    seen: (usize, usize),
 }
 
 impl<'w> Planner<'w> {
     /// Begins a plan whose first change gets the position `first`.
     pub(crate) fn new(environment: &'w Environment, first: u64) -> Planner<'w> {
-        Planner { environment, first, changes: Vec::new(), count: 0, base: None }
+        Planner { environment, first, changes: Changes::default(), base: None }
     }
 
     /// Plans the changes of the group, and stores the outcome of each request in `outcomes`. Returns the
-    /// encoded changes and their number.
+    /// changes.
     pub(crate) fn plan(
         mut self,
         group: &mut [Request],
         outcomes: &mut [Outcome],
-    ) -> Result<(Vec<u8>, u32), Failure> {
+    ) -> Result<Changes, Failure> {
         let planned = self.plan_all(group, outcomes);
         if let Some(base) = self.base {
             self.environment.end_reserved(base.txn);
         }
-        planned.map(|()| (self.changes, self.count))
+        planned.map(|()| self.changes)
     }
 
     fn plan_all(&mut self, group: &mut [Request], outcomes: &mut [Outcome]) -> Result<(), Failure> {
         let bytes = group.iter().filter_map(Request::batch).map(Batch::bytes).sum();
-        self.changes.reserve(bytes);
+        self.changes.expect(bytes);
         for (request, outcome) in group.iter_mut().zip(outcomes) {
             match &mut request.work {
                 Work::Batch(batch) if self.key_exists(batch)? => *outcome = Outcome::KeyExists,
                 Work::Batch(batch) => self.plan_batch(batch)?,
                 Work::Update(job) => {
-                    let position = self.first + u64::from(self.count);
+                    let position = self.first + u64::from(self.changes.count());
                     let mut update = Update::new(self.environment, self.state()?, position);
                     let applies = job.run(&mut update);
                     let batch = update.into_batch();
@@ -147,8 +145,7 @@ impl<'w> Planner<'w> {
         header: &[u8],
         value: &[u8],
     ) {
-        change::write(&mut self.changes, operation, table_ref.table, key, [header, value]);
-        self.count += 1;
+        self.changes.push(operation, table_ref.table, key, [header, value]);
     }
 
     /// Whether a key exists that the batch would create with `put_new`.
@@ -180,13 +177,13 @@ impl<'w> Planner<'w> {
             })?;
             let planned = Arc::new(Memtable::new(self.environment.tables_max(), 0));
             let layers = layers.under(planned.clone());
-            self.base = Some(Base { txn, layers, planned, count: 0, bytes: 0 });
+            self.base = Some(Base { txn, layers, planned, count: 0, seen: (0, 0) });
         }
         let Some(base) = &mut self.base else { unreachable!("it was set above") };
-        if base.count < self.count {
+        if base.count < self.changes.count() {
             let first = self.first + u64::from(base.count);
-            base.planned.add(first, self.changes[base.bytes..].into());
-            (base.count, base.bytes) = (self.count, self.changes.len());
+            base.planned.add_all(first, self.changes.after(&mut base.seen).map(Box::from));
+            base.count = self.changes.count();
         }
         Ok(State { txn: &base.txn, layers: &base.layers })
     }

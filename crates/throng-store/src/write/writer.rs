@@ -146,8 +146,9 @@ impl Writer<'_> {
     ) -> Result<Duration, Failure> {
         let commit = Commit::begin(self.environment)?;
         let planner = Planner::new(self.environment, commit.first());
-        let (changes, count) = planner.plan(group, outcomes)?;
-        let flush = commit.finish(changes, count)?;
+        let changes = planner.plan(group, outcomes)?;
+        let count = changes.count();
+        let flush = commit.finish(changes)?;
         self.counters.commits.fetch_add(u64::from(count > 0), Ordering::Relaxed);
         Ok(flush)
     }
