@@ -1,13 +1,18 @@
-//! Each byte of a data file is damaged in turn: the damage is found or harmless, never a crash.
+//! Each byte of a data file and of a log is damaged in turn: the damage is found or harmless, never a
+//! crash.
 //!
-//! `THRONG_STORE_FLIP_STRIDE` is the distance of damaged bytes; with 1 the test damages all bytes,
-//! which takes half an hour. `THRONG_STORE_FLIP_FROM` is the first byte, to continue from there.
+//! `THRONG_STORE_FLIP_STRIDE` is the distance of damaged bytes; with 1 the tests damage all bytes,
+//! which takes half an hour for the data file. `THRONG_STORE_FLIP_FROM` is its first byte, to continue
+//! from there.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use throng_store::{Batch, Bytes, DatabaseOptions, OpenError, ReadError, Store, Str};
+use tempfile::TempDir;
+use throng_store::{
+    Batch, Bytes, DatabaseOptions, Durability, OpenError, ReadError, Store, Str, Until,
+};
 
 use super::number_or;
 
@@ -198,4 +203,204 @@ fn a_truncated_file_is_found() {
     assert!(found > 2);
     fs::write(&path, []).unwrap();
     assert!(matches!(Store::open(directory.path()), Err(OpenError::Corrupt { .. })));
+}
+
+/// Returns a directory in memory, if there is one: the tests need no durable files.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A store as a kill leaves it, with changes that only its log has.
+struct Killed {
+    directory: TempDir,
+    /// The content after each batch in the log, and before the first.
+    states: Vec<Vec<Entry>>,
+    /// The mark as a power failure may leave it: after the first [`MARKED`] batches.
+    low_mark: Vec<u8>,
+}
+
+const MARKED: usize = 3;
+
+/// Makes a store whose log has records shorter and longer than a sector, in two segments.
+fn kill(durability: Durability) -> Killed {
+    let open = directory();
+    fill(open.path());
+    loop {
+        let store = Store::options().durability(durability).open(open.path()).unwrap();
+        let named = store.database::<Str, Bytes>("named").unwrap();
+        let mut states = vec![content(&store).unwrap()];
+        let mut low_mark = Vec::new();
+        // The long value fills the first segment but for a few sectors.
+        for (number, bytes) in [30, 240_000, 5_000, 1, 700, 20_000, 60].into_iter().enumerate() {
+            let value = vec![number as u8 + 1; bytes];
+            let batch = Batch::new().put("large", &value).delete(format!("key 10{number}"));
+            let batch = batch.put_in(&named, &format!("log {number}"), &value[..1]);
+            store.write(batch.add("count", 1)).wait().unwrap();
+            states.push(content(&store).unwrap());
+            if states.len() == MARKED + 1 {
+                low_mark = fs::read(open.path().join("log/mark")).unwrap();
+            }
+        }
+        let directory = directory();
+        super::copy_files(open.path(), directory.path());
+        // On a slow machine a checkpoint may come between, which leaves less to replay.
+        let segments = fs::read_dir(directory.path().join("log")).unwrap().count() - 1;
+        if store.stat().unwrap().memory_bytes > 260_000 && segments >= 2 {
+            return Killed { directory, states, low_mark };
+        }
+    }
+}
+
+/// Returns the places of a file of the log that are damaged in turn: by the stride, and more of heads and of
+/// the first record.
+fn places(bytes: &[u8], default: u64) -> Vec<usize> {
+    let stride = number_or("THRONG_STORE_FLIP_STRIDE", default) as usize;
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 700);
+    let is_damaged = |offset: &usize| {
+        let is_of_header = offset % 512 < 36 && *offset < 4_500 && offset.is_multiple_of(5);
+        is_of_header || offset.is_multiple_of(stride)
+    };
+    (0..end.min(bytes.len())).filter(is_damaged).collect()
+}
+
+/// Opens a store whose file `name` is damaged. Returns its content, or nothing if it is refused with the
+/// name of a file of the log.
+fn open_damaged(directory: &Path, name: &str, is_used: bool) -> Option<Vec<Entry>> {
+    let checked = Store::check(directory).map(drop);
+    let opened = match Store::open(directory) {
+        Ok(store) => {
+            let found = content(&store).unwrap();
+            if is_used {
+                store.write(Batch::new().put("later", [7; 700])).wait().unwrap();
+                drop(store);
+                let store = Store::open(directory).unwrap();
+                assert_eq!(store.snapshot().unwrap().get(b"later").unwrap(), Some(&[7; 700][..]));
+                // Everything else is as before.
+                store.write(Batch::new().delete("later")).wait().unwrap();
+                assert!(content(&store).unwrap() == found);
+            }
+            Ok(found)
+        }
+        Err(error) => Err(error),
+    };
+    assert_eq!(checked.is_ok(), opened.is_ok(), "{name}: {checked:?}");
+    let found = opened.map_err(|refused| {
+        assert!(matches!(refused, OpenError::Corrupt { .. }), "{refused}");
+        // A cut segment is found by the mark or by the segment after it.
+        assert!(refused.to_string().contains("log/"), "{name}: {refused}");
+    });
+    found.ok()
+}
+
+#[test]
+fn a_damaged_byte_of_the_log_is_found_or_harmless() {
+    for durability in [Durability::Durable, Durability::Volatile] {
+        let Killed { directory, states, low_mark } = kill(durability);
+        let directory = directory.path();
+        let log = directory.join("log");
+        let put_back = keep(directory);
+        let stride = if durability == Durability::Durable { 4_001 } else { 16_001 };
+        let whole = states.last();
+        assert_eq!(open_damaged(directory, "none", true).as_ref(), whole);
+        put_back();
+        let mut names: Vec<_> =
+            fs::read_dir(&log).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        let (mut found, mut harmless, mut torn) = (0, 0, 0);
+        for name in &names {
+            let path = log.join(name);
+            let name = name.to_str().unwrap();
+            let bytes = fs::read(&path).unwrap();
+            for offset in places(&bytes, if name == "mark" { 127 } else { stride }) {
+                let damage = || {
+                    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+                    let flipped = if offset % 2 == 0 { 0xFF } else { 1 << (offset % 8) };
+                    file.write_all_at(&[bytes[offset] ^ flipped], offset as u64).unwrap();
+                };
+                damage();
+                let opened = open_damaged(directory, name, harmless % 16 == 0);
+                put_back();
+                match &opened {
+                    None => found += 1,
+                    Some(content) => {
+                        harmless += 1;
+                        assert!(Some(content) == whole, "byte {offset} of {name}");
+                    }
+                }
+                // After a power failure the mark may be too low. Then the log may end at damage above it.
+                if name == "mark" {
+                    continue;
+                }
+                fs::write(log.join("mark"), &low_mark).unwrap();
+                damage();
+                let above = open_damaged(directory, name, false);
+                put_back();
+                let Some(content) = above else { continue };
+                let last = states.iter().rposition(|state| *state == content);
+                let last = last.unwrap_or_else(|| panic!("byte {offset} of {name}"));
+                assert!(last >= MARKED, "byte {offset} of {name}: only {last} batches are left");
+                assert!(opened.is_none() || Some(&content) == whole);
+                torn += usize::from(Some(&content) != whole);
+            }
+        }
+        println!("{durability:?}: {found} found, {harmless} harmless; {torn} taken for torn");
+        assert!(found > 20 && harmless > 20 && torn > 0);
+        fs::write(log.join("mark"), [0; 1024]).unwrap();
+        let refused = Store::open(directory).unwrap_err();
+        assert!(refused.to_string().contains("log/mark is damaged"), "{refused}");
+    }
+}
+
+#[test]
+fn a_damaged_byte_of_a_kept_log_is_found_or_harmless() {
+    let parent = directory();
+    let path = |name: &str| parent.path().join(name);
+    let store =
+        Store::options().keep_log(true).checkpoint_bytes(64 << 10).open(path("data")).unwrap();
+    let put = |number: u32| {
+        let value = vec![number as u8; if number % 4 == 0 { 70_000 } else { 90 * number as usize }];
+        store
+            .write(Batch::new().put("newest", value).put(number.to_be_bytes(), "v"))
+            .wait()
+            .unwrap();
+    };
+    put(1);
+    store.backup(path("backup")).unwrap();
+    (2..40).for_each(put);
+    let all = |store: &Store| {
+        let snapshot = store.snapshot().unwrap();
+        let entries = snapshot.range(..).map(Result::unwrap);
+        entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect::<Vec<_>>()
+    };
+    let whole = all(&store);
+    drop(store);
+    let kept = fs::read_dir(path("data/log/kept")).unwrap().map(|entry| entry.unwrap().path());
+    let kept: Vec<_> = kept.collect();
+    assert!(!kept.is_empty());
+    let (mut found, mut harmless) = (0, 0);
+    for file in &kept {
+        let bytes = fs::read(file).unwrap();
+        for offset in places(&bytes, 9_001) {
+            let mut damaged = bytes.clone();
+            damaged[offset] ^= 1 << (offset % 8);
+            fs::write(file, damaged).unwrap();
+            match Store::restore(path("backup"), path("data/log"), path("restored"), Until::End) {
+                Ok(_) => {
+                    harmless += 1;
+                    let restored = Store::open(path("restored")).unwrap();
+                    assert!(all(&restored) == whole, "byte {offset} of {}", file.display());
+                    drop(restored);
+                    fs::remove_dir_all(path("restored")).unwrap();
+                }
+                Err(refused) => {
+                    found += 1;
+                    let name = file.file_name().unwrap().to_str().unwrap();
+                    assert!(refused.to_string().contains(name), "{refused}");
+                }
+            }
+        }
+        fs::write(file, bytes).unwrap();
+    }
+    println!("{found} found, {harmless} harmless");
+    assert!(found > 20 && harmless > 20);
 }
