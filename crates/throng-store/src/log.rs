@@ -209,7 +209,14 @@ impl Log {
         // A record above the mark would be taken for torn if it were damaged, and no other process would
         // see it.
         if let Err(error) = self.mark.write(self.segment.head().number, end, point) {
-            return Err(self.take_back(error));
+            // A mark of a record that is not there is damage.
+            return Err(match self.mark.restore() {
+                Ok(()) => self.take_back(error),
+                Err(_) => {
+                    self.is_broken = true;
+                    AppendError::Unknown(error)
+                }
+            });
         }
         (self.end, self.point) = (end, point);
         Ok(flush)
@@ -227,6 +234,7 @@ impl Log {
 
     /// Makes the log accept records again after an unknown outcome.
     pub(crate) fn mend(&mut self) -> io::Result<()> {
+        self.mark.restore()?;
         self.roll(0)?;
         self.is_broken = false;
         Ok(())

@@ -27,12 +27,17 @@ pub(super) struct Mark {
     store: u64,
     /// Number of the next mark.
     sequence: u64,
+    /// The last mark whose write succeeded, as `write` takes it.
+    last: (u64, u64, Point),
+    /// Whether a write failed since, which may have written everything.
+    is_doubtful: bool,
 }
 
 /// The content of the newest mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marked {
     pub(super) segment: u64,
+    pub(super) end: u64,
     pub(super) point: Point,
     /// Number of marks before.
     pub(super) sequence: u64,
@@ -52,7 +57,8 @@ impl Mark {
         point: Point,
     ) -> io::Result<Mark> {
         let file = private::create_file(&location.directory.join(NAME))?;
-        let mut mark = Mark { file, store: location.store, sequence: 0 };
+        let last = (segment, end, point);
+        let mut mark = Mark { file, store: location.store, sequence: 0, last, is_doubtful: false };
         // Both sectors are valid from the beginning.
         mark.write(segment, end, point)?;
         mark.write(segment, end, point)?;
@@ -63,8 +69,9 @@ impl Mark {
     pub(super) fn open(location: &Location) -> Result<Mark, Damage> {
         let path = location.directory.join(NAME);
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(missing)?;
-        let sequence = read_from(&file, location.store)?.sequence + 1;
-        Ok(Mark { file, store: location.store, sequence })
+        let Marked { segment, end, point, sequence } = read_from(&file, location.store)?;
+        let (sequence, last) = (sequence + 1, (segment, end, point));
+        Ok(Mark { file, store: location.store, sequence, last, is_doubtful: false })
     }
 
     pub(super) fn write(&mut self, segment: u64, end: u64, point: Point) -> io::Result<()> {
@@ -78,13 +85,34 @@ impl Mark {
         bytes[48..52].copy_from_slice(&point.chain.to_le_bytes());
         let crc = crc32fast::hash(&bytes[..CRC]);
         bytes[CRC..].copy_from_slice(&crc.to_le_bytes());
-        fault()?;
+        let fault = fault();
+        self.is_doubtful = true;
+        // A failed write may have written everything.
+        #[cfg(test)]
+        if fault.is_err() {
+            write_at(&self.file, &bytes, self.sequence % 2 * SECTOR_BYTES)?;
+        }
+        fault?;
         write_at(&self.file, &bytes, self.sequence % 2 * SECTOR_BYTES)?;
         self.sequence += 1;
+        (self.last, self.is_doubtful) = ((segment, end, point), false);
+        Ok(())
+    }
+
+    /// Writes the last mark again, durably, over one whose write failed.
+    pub(super) fn restore(&mut self) -> io::Result<()> {
+        if self.is_doubtful {
+            let (segment, end, point) = self.last;
+            self.write(segment, end, point)?;
+            self.is_doubtful = true;
+            self.sync()?;
+            self.is_doubtful = false;
+        }
         Ok(())
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
+        fault()?;
         self.file.sync_all()
     }
 }
@@ -126,6 +154,7 @@ fn read_from(file: &File, store: u64) -> Result<Marked, Damage> {
     }
     Ok(Marked {
         segment: u64_at(newest, 24),
+        end: u64_at(newest, 32),
         point: Point { position: u64_at(newest, 40), chain: u32_at(newest, 48) },
         sequence: u64_at(newest, 16),
     })

@@ -285,7 +285,8 @@ impl Replay {
         }
         if self.point.position >= self.mark.point.position {
             mark.write(current, self.offset, self.point).map_err(Damage::Io)?;
-            self.mark = Marked { segment: current, point: self.point, ..self.mark };
+            self.mark =
+                Marked { segment: current, end: self.offset, point: self.point, ..self.mark };
         }
         self.unsettled = vec![(current, 0, 0)];
         Ok(())
