@@ -122,6 +122,8 @@ struct Archived {
     segments: Vec<(u64, u64)>,
     /// Number of users that need all segments.
     holds: usize,
+    /// Whether the name of the segment after these may be gone after a power failure.
+    is_unsettled: bool,
 }
 
 /// Keeps all segments of a log until it is dropped.
@@ -153,14 +155,15 @@ impl Log {
 
     /// Goes on after the last record of a replay that has reached the end.
     pub(crate) fn go_on(mut replay: Replay) -> Result<Log, Damage> {
+        if replay.location.is_kept {
+            // Its name is flushed by `settle`.
+            private::create_directory(&replay.location.directory.join(KEPT)).map_err(Damage::Io)?;
+        }
         replay.settle()?;
         let Replay { location, segment, point, offset, older, .. } = replay;
         let mark = Mark::open(&location)?;
         let directory = location.directory.clone();
-        if location.is_kept {
-            private::create_directory(&directory.join(KEPT)).map_err(Damage::Io)?;
-        }
-        let state = Mutex::new(Archived { segments: older, holds: 0 });
+        let state = Mutex::new(Archived { segments: older, ..Archived::default() });
         let archive = Arc::new(Archive { directory, is_kept: location.is_kept, state });
         // Blocks after the end may never have been written.
         let zeroed = offset;
@@ -327,6 +330,7 @@ impl Log {
         fs::rename(&spare, self.location.path(number))?;
         let older = mem::replace(&mut self.segment, segment).head().number;
         archived.segments.push((older, self.point.position));
+        archived.is_unsettled = is_durable;
         drop(archived);
         (self.end, self.zeroed) = (RECORDS_START, zeroed);
         let flush = || segment::fault().and_then(|()| sync_names(&self.location.directory));
@@ -335,6 +339,7 @@ impl Log {
             self.is_broken = true;
             return Err(error);
         }
+        self.archive.lock().is_unsettled = false;
         let _ = self.mark.write(number, self.end, self.point);
         Ok(())
     }
@@ -350,9 +355,12 @@ impl Location {
 impl Archive {
     /// Releases the segments whose changes are all at or below a position: moves them to those that are kept;
     /// or removes them, but for one for reuse.
+    ///
+    /// The names in the directory of those that are kept may be flushed before the name of the next segment.
     pub(crate) fn release(&self, applied: u64) {
         let mut state = self.lock();
         while state.holds == 0
+            && !state.is_unsettled
             && let Some((number, end)) = state.segments.first().copied()
             && end <= applied
         {

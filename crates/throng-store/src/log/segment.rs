@@ -196,6 +196,8 @@ impl Segment {
     }
 
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        #[cfg(test)]
+        faults::count_read(bytes.len());
         read_at(&self.file, bytes, offset)
     }
 
@@ -241,6 +243,8 @@ pub(super) fn header(bytes: &[u8]) -> Header {
 
 /// Returns the checksum of a whole record, without padding, if it is that of the record after `chain`.
 pub(super) fn verify(head: &Head, chain: u32, record: &[u8]) -> Option<u32> {
+    #[cfg(test)]
+    faults::count_read(record.len());
     let stored = u32_at(record, 0);
     (checksum(head, chain, [&record[4..]]) == stored).then_some(stored)
 }
@@ -348,7 +352,7 @@ pub(super) fn fault() -> io::Result<()> {
     Ok(())
 }
 
-/// Failures of operations on files, for tests.
+/// Failures of operations on files, and a count of the bytes that a replay reads, for tests.
 #[cfg(test)]
 pub(crate) mod faults {
     use std::cell::Cell;
@@ -357,6 +361,8 @@ pub(crate) mod faults {
     thread_local! {
         /// Number of operations before the failure, and whether all operations from there on fail.
         static FAULT: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
+        /// Number of bytes of segments that were read, and of those that were checked.
+        static READ: Cell<usize> = const { Cell::new(0) };
     }
 
     /// Makes an operation of this thread fail after some others: once, or with all that follow.
@@ -367,6 +373,16 @@ pub(crate) mod faults {
     /// Whether the failure is still to come.
     pub(crate) fn is_pending() -> bool {
         matches!(FAULT.get(), Some((before, _)) if before > 0)
+    }
+
+    pub(super) fn count_read(bytes: usize) {
+        READ.set(READ.get() + bytes);
+    }
+
+    /// Returns the number of bytes of segments that this thread has read since the last call, and of
+    /// records that it has checked.
+    pub(crate) fn take_read() -> usize {
+        READ.take()
     }
 
     pub(super) fn step() -> io::Result<()> {

@@ -267,7 +267,7 @@ fn a_log_that_is_cut_is_damaged_unless_it_has_all_records() {
     let end = script.log.end - script.entries.last().unwrap().changes.len() as u64 % SECTOR_BYTES;
     let (path, length) = (location.path(3), fs::metadata(location.path(3)).unwrap().len());
     let mut random = fastrand::Rng::with_seed(1);
-    let cuts = (0..length).step_by(512).chain((0..200).map(|_| random.u64(0..script.log.end)));
+    let cuts = (0..length).step_by(512).chain((0..1000).map(|_| random.u64(0..script.log.end)));
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let bytes = fs::read(&path).unwrap();
     let (mark, late_mark) = (fs::read(location.directory.join("mark")).unwrap(), &late["mark"]);
@@ -290,6 +290,18 @@ fn a_log_that_is_cut_is_damaged_unless_it_has_all_records() {
         fs::write(location.directory.join("mark"), &mark).unwrap();
         write_at(&file, &bytes[cut as usize..until], cut).unwrap();
         file.set_len(length).unwrap();
+    }
+    assert!(!is_refused(&location, &script.entries));
+    // No part of the records of an older segment may be missing.
+    for number in [1, 2] {
+        let file = OpenOptions::new().write(true).open(location.path(number)).unwrap();
+        let bytes = fs::read(location.path(number)).unwrap();
+        let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64;
+        for cut in (0..=end).step_by(512).chain((0..100).map(|_| random.u64(0..=end))) {
+            file.set_len(cut).unwrap();
+            assert!(is_refused(&location, &script.entries), "segment {number} cut at {cut}");
+            write_at(&file, &bytes[cut as usize..], cut).unwrap();
+        }
     }
     assert!(!is_refused(&location, &script.entries));
 }
@@ -468,6 +480,25 @@ fn a_stale_record_that_follows_the_same_point_is_not_read() {
 }
 
 #[test]
+fn a_segment_is_not_released_before_the_name_of_the_next_one_is_flushed() {
+    let directory = directory();
+    let location = Location { is_kept: true, ..location(&directory, true) };
+    let mut script = Script::create(&location);
+    script.append_some(0..3);
+    // The flush of the directory fails.
+    faults::set(Some((4, false)));
+    script.log.roll(0).unwrap_err();
+    assert!(!faults::is_pending() && script.log.is_broken());
+    assert_eq!(script.log.segment.head().number, 2);
+    script.log.archive().release(u64::MAX);
+    assert!(location.path(1).exists());
+    script.log.mend().unwrap();
+    script.log.archive().release(u64::MAX);
+    assert!(!location.path(1).exists() && !location.path(2).exists());
+    assert!(location.directory.join(KEPT).join(segment::name(2)).exists());
+}
+
+#[test]
 fn a_segment_begins_while_others_are_released() {
     let directory = large_directory();
     let location = location(&directory, false);
@@ -595,12 +626,9 @@ fn a_reader_beside_the_writer_gets_each_record_once() {
     }
 }
 
-#[test]
-fn copies_of_records_in_a_value_are_not_read() {
-    let directory = directory();
-    let location = location(&directory, true);
-    let mut script = Script::create(&location);
-    script.append_some(0..10);
+/// Returns changes that consist of copies of a log's records, which begin at sectors if the changes are
+/// appended, and of one that would follow.
+fn copies_of_records(script: &Script) -> Vec<u8> {
     // Each copied record begins at a sector in the new one too.
     let records = script.log.end - RECORDS_START;
     let mut value = vec![0; (RECORDS_START + records) as usize];
@@ -612,6 +640,16 @@ fn copies_of_records_in_a_value_are_not_read() {
     let (header, _) = segment::encode((&head, after), (1, 0), &forged, 700);
     value.extend_from_slice(&header);
     value.extend_from_slice(&forged.concat());
+    value
+}
+
+#[test]
+fn copies_of_records_in_a_value_are_not_read() {
+    let directory = directory();
+    let location = location(&directory, true);
+    let mut script = Script::create(&location);
+    script.append_some(0..10);
+    let value = copies_of_records(&script);
     for round in 0..20 {
         let first = script.log.point().position + 1;
         script.log.append(&chunks(&value), 3).unwrap();
@@ -629,6 +667,42 @@ fn copies_of_records_in_a_value_are_not_read() {
     let mut script = Script::reopen(&location, START, script.entries);
     script.append_some(0..5);
     assert_same(&entries(&location, START).unwrap(), &script.entries);
+}
+
+#[test]
+fn copies_of_records_in_a_value_do_not_make_a_recovery_read_more() {
+    let directories = [directory(), directory()];
+    let all_read = directories.each_ref().map(|directory| {
+        let location = location(directory, true);
+        let mut script = Script::create(&location);
+        script.append_some(0..10);
+        let copies = copies_of_records(&script).repeat(100);
+        let is_crafted = std::ptr::eq(directory, &directories[0]);
+        let value = if is_crafted { copies } else { changes(1, copies.len()) };
+        assert!(value.len() > 1 << 20);
+        for seed in 10..13 {
+            script.log.append(&chunks(&value), 3).unwrap();
+            script.append_some(seed..seed + 1);
+        }
+        let last = script.log.end;
+        let mark = fs::read(location.directory.join("mark")).unwrap();
+        script.log.append(&chunks(&value), 3).unwrap();
+        let bytes_read = || {
+            faults::take_read();
+            read(&location, START, Access::ReadAll).unwrap();
+            faults::take_read()
+        };
+        let whole = bytes_read();
+        // The last record is torn: its last sector is missing, then its first one as well.
+        fs::write(location.directory.join("mark"), &mark).unwrap();
+        let zeros = [0; SECTOR_BYTES as usize];
+        let torn = [segment::record_bytes(value.len()) - SECTOR_BYTES, 0].map(|at| {
+            script.log.segment.write(&zeros, last + at).unwrap();
+            bytes_read()
+        });
+        (whole, torn)
+    });
+    assert_eq!(all_read[0], all_read[1]);
 }
 
 #[test]
