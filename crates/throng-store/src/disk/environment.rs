@@ -630,12 +630,10 @@ impl Environment {
             open_engine(&self.claim, &self.settings, path).ok()?;
         let applied = format::applied(&env.begin_read().ok()?, databases.format).ok()?;
         let mut log = self.log()?;
+        // The meta page of the commit that failed may be on the disk or in memory only. Another commit decides:
+        // it writes the other one of the two pages if that commit is seen here, and the same page if not.
+        format::settle_applied(&env, databases.format, applied).ok()?;
         if applied.position > log.point().position {
-            // The commit of changes without a record did not fail, or it failed at the page that would be
-            // lost in a power failure still. Another commit writes the other page of the two.
-            let mut txn = env.begin_write().ok()?;
-            format::put_applied(&mut txn, databases.format, applied).ok()?;
-            txn.commit().ok()?;
             log.skip_to(applied.position);
             self.view.publish(applied.position);
         }

@@ -209,6 +209,13 @@ pub(crate) fn put_applied(
     txn.cursor_mut(format)?.put(APPLIED_KEY, &point_bytes(at), Put::Over)
 }
 
+/// Commits the applied point again, after a commit whose meta page may be on the disk only, or not there.
+pub(crate) fn settle_applied(env: &Env, format: Table, at: Point) -> Result<(), lmdb::Error> {
+    let mut txn = env.begin_write()?;
+    put_applied(&mut txn, format, at)?;
+    txn.commit()
+}
+
 fn point_bytes(point: Point) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..8].copy_from_slice(&point.position.to_le_bytes());

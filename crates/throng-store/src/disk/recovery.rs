@@ -54,6 +54,8 @@ pub(crate) fn recover(
     }
     let mut log = Log::go_on(from)?;
     if log.point().position < applied.position {
+        // The last commit had no record. It may have failed unseen, so that it is lost in a power failure.
+        format::settle_applied(env, format, applied).map_err(engine)?;
         log.skip_to(applied.position);
     }
     Ok((log, memtable))

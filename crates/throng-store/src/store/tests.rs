@@ -105,6 +105,27 @@ fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() 
 }
 
 #[test]
+fn a_commit_that_may_have_failed_unseen_is_followed_by_another_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.load([("a", "load")]).unwrap();
+    let commits = |store: &Store| store.environment().env().unwrap().last_txn();
+    let before = commits(&store);
+    drop(store);
+    // The last commit had no record, and the process that made it may have ended by a failure.
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(commits(&store), before + 1);
+    // Its page may be on the disk although it is not seen.
+    leave_a_commit_half_done(&store);
+    assert!(store.database::<Str, Str>("new").is_err());
+    while store.environment().is_engine_broken() {
+        thread::yield_now();
+    }
+    assert_eq!(commits(&store), before + 2);
+    assert_eq!(store.snapshot().unwrap().get(b"a").unwrap(), Some(&b"load"[..]));
+}
+
+#[test]
 fn a_store_can_be_closed_during_recovery() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
