@@ -632,6 +632,11 @@ impl Environment {
         let mut log = self.log()?;
         // The meta page of the commit that failed may be on the disk or in memory only. Another commit decides:
         // it writes the other one of the two pages if that commit is seen here, and the same page if not.
+        // Before that, LMDB's old content of the page is flushed, because the next transaction may write over
+        // the pages of one that is not seen.
+        if !self.settings.no_sync {
+            env.sync().ok()?;
+        }
         format::settle_applied(&env, databases.format, applied).ok()?;
         if applied.position > log.point().position {
             log.skip_to(applied.position);
