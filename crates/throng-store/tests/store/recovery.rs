@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -274,6 +274,94 @@ fn an_older_data_file_is_recovered_from_the_log_or_refused() {
     drop(store);
     fs::write(&path, &early).unwrap();
     assert_corrupt(directory.path(), "is missing");
+}
+
+#[test]
+fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
+    let directory = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let open = directory();
+    let options = Store::options();
+    let mut store = options.open(open.path()).unwrap();
+    let content = |store: &Store| {
+        let snapshot = store.snapshot().unwrap();
+        let entries = snapshot.range(..).map(Result::unwrap);
+        entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect::<Vec<_>>()
+    };
+    // The files of each copy, by their names.
+    type Copy = Vec<(PathBuf, Vec<u8>)>;
+    let copy = || -> Copy {
+        let bytes = |path: PathBuf| {
+            (path.strip_prefix(open.path()).unwrap().to_owned(), fs::read(&path).unwrap())
+        };
+        super::files(open.path()).into_iter().map(bytes).collect()
+    };
+    let mut copies = Vec::new();
+    for number in 0..60u8 {
+        let bytes = if number % 3 == 0 { 60_000 } else { 400 };
+        let batch = Batch::new().put([number % 7], vec![number; bytes]).add("count", 1);
+        store.write(batch).wait().unwrap();
+        if number % 6 == 5 {
+            copies.push((copy(), content(&store)));
+        }
+        if number % 12 == 8 {
+            // A checkpoint, which releases segments, and is over before the next copy.
+            drop(store);
+            store = options.open(open.path()).unwrap();
+        }
+    }
+    let (newest, expected) = copies.pop().unwrap();
+    let (mut refused, mut harmless) = (0, 0);
+    let tried = directory();
+    let mut attempt = |files: &Copy, changed: &Path| {
+        fs::remove_dir_all(tried.path()).unwrap();
+        fs::create_dir_all(tried.path().join("log")).unwrap();
+        files.iter().for_each(|(path, bytes)| fs::write(tried.path().join(path), bytes).unwrap());
+        let is_whole = Store::check(tried.path()).is_ok();
+        match options.open(tried.path()) {
+            Ok(store) => {
+                assert!(content(&store) == expected, "{}", changed.display());
+                harmless += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error, OpenError::Corrupt { .. }), "{error}");
+                let reason = error.to_string();
+                assert!(reason.contains("log/") || reason.contains("data.mdb"), "{reason}");
+                assert!(!is_whole, "{reason}");
+                refused += 1;
+            }
+        }
+    };
+    for (older, _) in &copies {
+        for (path, bytes) in older {
+            let mut files = newest.clone();
+            match files.iter_mut().find(|(own, _)| own == path) {
+                Some((_, own)) if own == bytes => continue,
+                Some((_, own)) => own.clone_from(bytes),
+                None => files.push((path.clone(), bytes.clone())),
+            }
+            attempt(&files, path);
+        }
+        // All of the log is older.
+        let is_data = |path: &Path| path.ends_with("data.mdb");
+        if newest.iter().find(|(path, _)| is_data(path))
+            == older.iter().find(|(path, _)| is_data(path))
+        {
+            // Then this is the whole directory of that time.
+            continue;
+        }
+        let mut files: Copy = older.iter().filter(|(path, _)| !is_data(path)).cloned().collect();
+        files.extend(newest.iter().find(|(path, _)| is_data(path)).cloned());
+        attempt(&files, Path::new("log"));
+    }
+    for (number, (path, _)) in newest.iter().enumerate() {
+        let mut files = newest.clone();
+        files.remove(number);
+        if !path.ends_with("spare") {
+            attempt(&files, path);
+        }
+    }
+    println!("{refused} refused, {harmless} harmless");
+    assert!(refused > 10 && harmless > 10, "{refused} refused, {harmless} harmless");
 }
 
 #[test]
