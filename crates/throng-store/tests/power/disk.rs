@@ -25,7 +25,11 @@
 //!   happened. A name that moves to another directory is never lost: it moves if either directory
 //!   has it so.
 //!
-//! A flush includes the changes before its begin, and is effective at its end.
+//! A flush includes the changes before its begin, and is effective at its end. A flush that fails has
+//! written any of the sectors, and no later flush writes those that it left: the operating system takes
+//! them for written.
+//!
+//! A test can make an operation fail ([`Fault`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -35,6 +39,8 @@ use std::path::{Path, PathBuf};
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use super::content::{Content, Loss};
 
 /// An event of the trace. Files and directories are named by the number of their node.
 #[derive(Clone, Debug)]
@@ -49,6 +55,8 @@ pub(crate) enum Event {
     Length(usize, u64),
     /// End of a flush that began before the event of this number.
     Flush(usize, usize),
+    /// End of a flush that failed.
+    FailedFlush(usize, usize),
     /// A note of the test itself.
     Mark(Mark),
 }
@@ -72,6 +80,52 @@ pub(crate) enum Mark {
     Given(usize),
     /// Number of batches that are acknowledged.
     Acknowledged(usize),
+    /// The first operation failed.
+    Failed,
+}
+
+/// The files of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Data,
+    Segment,
+    Mark,
+    Directory,
+}
+
+/// An operation on a file or a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Operation {
+    Create,
+    Write,
+    Flush,
+    Length,
+    Rename,
+    Remove,
+}
+
+/// A failure of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: Kind,
+    pub(crate) operation: Operation,
+    /// Number of such operations before the one that fails.
+    pub(crate) before: usize,
+    /// Operations that fail afterwards.
+    pub(crate) then: Then,
+    /// Error code of the system.
+    pub(crate) code: c_int,
+    /// Part of a failed write that is written: in halves.
+    pub(crate) halves: usize,
+}
+
+/// The operations that fail after the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    /// Those of the same kind.
+    Same,
+    Everything,
 }
 
 /// Files that a store needs only while it is open; they are not noted.
@@ -96,7 +150,12 @@ struct Trace {
     /// By node: the length of the file.
     lengths: Vec<u64>,
     events: Vec<Event>,
+    fault: Option<Fault>,
+    counts: Counts,
 }
+
+/// Number of operations of each kind.
+pub(crate) type Counts = BTreeMap<(Kind, Operation), usize>;
 
 static TRACE: Mutex<Option<Trace>> = Mutex::new(None);
 
@@ -105,12 +164,21 @@ fn trace() -> MutexGuard<'static, Option<Trace>> {
     TRACE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to note the events in this directory, which is empty.
+/// Begins to note the events in this directory. The files that are there are flushed.
 pub(crate) fn begin(directory: &Path) {
     let directory = fs::canonicalize(directory).unwrap();
     let root = inode(&directory).unwrap();
     let nodes = HashMap::from([(root, ROOT)]);
-    let new = Trace { directory, nodes, lengths: vec![0], events: Vec::new() };
+    let (events, counts) = (Vec::new(), Counts::new());
+    let mut new = Trace {
+        directory: directory.clone(),
+        nodes,
+        lengths: vec![0],
+        events,
+        fault: None,
+        counts,
+    };
+    new.find(&directory, ROOT);
     let previous = trace().replace(new);
     assert!(previous.is_none(), "only one trace at a time");
 }
@@ -124,6 +192,16 @@ pub(crate) fn end() -> Vec<Event> {
     trace().take().unwrap().events
 }
 
+/// Makes an operation fail, or none any more.
+pub(crate) fn fail(fault: Option<Fault>) {
+    trace().as_mut().unwrap().fault = fault;
+}
+
+/// Number of operations of each kind since the trace began.
+pub(crate) fn counts() -> Counts {
+    trace().as_ref().unwrap().counts.clone()
+}
+
 fn inode(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
@@ -134,6 +212,56 @@ fn path_of(descriptor: c_int) -> PathBuf {
 }
 
 impl Trace {
+    /// Notes the files that are there.
+    fn find(&mut self, directory: &Path, node: usize) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let Some(node) = self.make(&path) else { continue };
+            if path.is_dir() {
+                self.find(&path, node);
+                continue;
+            }
+            let bytes = fs::read(&path).unwrap();
+            self.lengths[node] = bytes.len() as u64;
+            self.events.push(Event::Write { node, offset: 0, bytes, is_flushed: false });
+            self.events.push(Event::Flush(node, self.events.len()));
+        }
+        self.events.push(Event::Flush(node, self.events.len()));
+    }
+
+    /// Counts an operation, and returns its fault if it fails.
+    fn try_operation(&mut self, path: &Path, operation: Operation) -> Option<Fault> {
+        let name = path.strip_prefix(&self.directory).ok()?.file_name().unwrap_or_default();
+        let kind = match name.to_str()? {
+            DATA_FILE => Kind::Data,
+            "mark" => Kind::Mark,
+            "spare" => Kind::Segment,
+            name if name.ends_with(".log") => Kind::Segment,
+            name if LOCKS.contains(&name) => return None,
+            _ => Kind::Directory,
+        };
+        *self.counts.entry((kind, operation)).or_default() += 1;
+        let fault = self.fault.as_mut()?;
+        let is_same = (fault.kind, fault.operation) == (kind, operation);
+        let has_failed = fault.before == usize::MAX;
+        if !(is_same || has_failed && fault.then == Then::Everything) {
+            return None;
+        }
+        if !has_failed && fault.before > 0 {
+            fault.before -= 1;
+            return None;
+        }
+        let failed = *fault;
+        fault.before = usize::MAX;
+        if fault.then == Then::Nothing {
+            self.fault = None;
+        }
+        if !has_failed {
+            self.events.push(Event::Mark(Mark::Failed));
+        }
+        Some(failed)
+    }
+
     fn node(&self, path: &Path) -> Option<usize> {
         self.nodes.get(&inode(path)?).copied()
     }
@@ -183,12 +311,30 @@ impl Trace {
     }
 }
 
-fn note_write(trace: Option<&mut Trace>, descriptor: c_int, offset: u64, bytes: Vec<u8>) {
+/// Returns the fault of an operation on an open file, if it fails.
+fn try_opened(trace: Option<&mut Trace>, descriptor: c_int, operation: Operation) -> Option<Fault> {
+    trace?.try_operation(&fs::read_link(path_of(descriptor)).ok()?, operation)
+}
+
+/// Sets the error code of the C library, and returns the outcome of a function that fails.
+fn failed(fault: Fault) -> c_int {
+    // SAFETY: the address is that of this thread's variable.
+    unsafe { *libc::__errno_location() = fault.code };
+    -1
+}
+
+fn note_write(
+    trace: Option<&mut Trace>,
+    descriptor: c_int,
+    offset: u64,
+    bytes: Vec<u8>,
+    has_failed: bool,
+) {
     let Some(trace) = trace else { return };
     let Some(node) = trace.opened(descriptor) else { return };
     // SAFETY: `F_GETFL` touches no memory, and the caller has the descriptor open.
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
-    let is_flushed = flags & libc::O_DSYNC != 0;
+    let is_flushed = flags & libc::O_DSYNC != 0 && !has_failed;
     trace.lengths[node] = trace.lengths[node].max(offset + bytes.len() as u64);
     trace.events.push(Event::Write { node, offset, bytes, is_flushed });
     trace.measure(node, descriptor);
@@ -226,6 +372,12 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_
     // SAFETY: the caller promises that `path` ends in a zero byte.
     let noted = trace.as_ref().map(|_| unsafe { path_at(here, path) });
     let is_new = flags & libc::O_CREAT != 0 && noted.as_deref().and_then(inode).is_none();
+    if is_new
+        && let (Some(trace), Some(path)) = (trace.as_mut(), &noted)
+        && let Some(fault) = trace.try_operation(path, Operation::Create)
+    {
+        return failed(fault);
+    }
     // SAFETY: the caller promises that `path` ends in a zero byte.
     let descriptor = unsafe { libc::syscall(libc::SYS_openat, here, path, flags, mode) } as c_int;
     if descriptor >= 0
@@ -260,6 +412,14 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> 
 unsafe extern "C" fn mkdir(path: *const c_char, mode: c_uint) -> c_int {
     let mut trace = trace();
     // SAFETY: the caller promises that `path` ends in a zero byte.
+    let new = trace.as_ref().map(|_| unsafe { path_at(libc::AT_FDCWD, path) });
+    if let (Some(trace), Some(new)) = (trace.as_mut(), new)
+        && inode(&new).is_none()
+        && let Some(fault) = trace.try_operation(&new, Operation::Create)
+    {
+        return failed(fault);
+    }
+    // SAFETY: the caller promises that `path` ends in a zero byte.
     let code = unsafe { libc::syscall(libc::SYS_mkdirat, libc::AT_FDCWD, path, mode) };
     if code == 0
         && let Some(trace) = trace.as_mut()
@@ -280,6 +440,12 @@ unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_in
     let mut trace = trace();
     // SAFETY: the caller promises that `path` ends in a zero byte.
     let found = trace.as_ref().map(|_| unsafe { path_at(directory, path) });
+    if let (Some(trace), Some(found)) = (trace.as_mut(), &found)
+        && inode(found).is_some()
+        && let Some(fault) = trace.try_operation(found, Operation::Remove)
+    {
+        return failed(fault);
+    }
     let gone = trace.as_ref().zip(found).and_then(|(trace, path)| {
         Some(Event::Rename(Rename {
             node: trace.node(&path)?,
@@ -320,6 +486,11 @@ unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
     let here = libc::AT_FDCWD;
     // SAFETY: the caller promises that `old` ends in a zero byte.
     let before = trace.as_ref().map(|_| unsafe { path_at(here, old) });
+    if let (Some(trace), Some(before)) = (trace.as_mut(), &before)
+        && let Some(fault) = trace.try_operation(before, Operation::Rename)
+    {
+        return failed(fault);
+    }
     let moved = trace.as_ref().zip(before).and_then(|(trace, path)| {
         let is_directory = path.is_dir();
         // SAFETY: the caller promises that `new` ends in a zero byte.
@@ -349,14 +520,18 @@ unsafe extern "C" fn pwrite(
     offset: i64,
 ) -> isize {
     let mut trace = trace();
-    // SAFETY: the caller promises `length` readable bytes at `bytes`.
+    let fault = try_opened(trace.as_mut(), descriptor, Operation::Write);
+    let halves = fault.map_or(2, |fault| fault.halves);
+    let length = if halves == 1 { length / 1024 * 512 } else { length * halves / 2 };
+    // SAFETY: the caller promises more readable bytes at `bytes` than `length` is now.
     let written = unsafe { libc::syscall(libc::SYS_pwrite64, descriptor, bytes, length, offset) };
     if trace.is_some() && written > 0 {
         // SAFETY: the caller promises `length` readable bytes, and `written` is not more.
         let bytes = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), written as usize) };
-        note_write(trace.as_mut(), descriptor, offset as u64, bytes.to_vec());
+        let bytes = bytes.to_vec();
+        note_write(trace.as_mut(), descriptor, offset as u64, bytes, fault.is_some());
     }
-    written as isize
+    fault.map_or(written as isize, |fault| failed(fault) as isize)
 }
 
 /// Performs and notes the C library's `pwrite64`, which Rust's standard library calls.
@@ -383,6 +558,9 @@ unsafe extern "C" fn pwrite64(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn writev(descriptor: c_int, parts: *const libc::iovec, count: c_int) -> isize {
     let mut trace = trace();
+    if let Some(fault) = try_opened(trace.as_mut(), descriptor, Operation::Write) {
+        return failed(fault) as isize;
+    }
     // SAFETY: `lseek` touches no memory. It fails for a pipe, which has no position.
     let offset = unsafe { libc::syscall(libc::SYS_lseek, descriptor, 0i64, libc::SEEK_CUR) };
     // SAFETY: the caller promises `count` parts with readable bytes.
@@ -398,7 +576,7 @@ unsafe extern "C" fn writev(descriptor: c_int, parts: *const libc::iovec, count:
             });
         }
         all.truncate(written as usize);
-        note_write(trace.as_mut(), descriptor, offset as u64, all);
+        note_write(trace.as_mut(), descriptor, offset as u64, all, false);
     }
     written as isize
 }
@@ -412,6 +590,12 @@ extern "C" fn fdatasync(descriptor: c_int) -> c_int {
     };
     note_length(trace_now.as_mut(), descriptor);
     let begun = trace_now.as_ref().map_or(0, |trace| trace.events.len());
+    if let Some(fault) = try_opened(trace_now.as_mut(), descriptor, Operation::Flush) {
+        if let Some(trace) = trace_now.as_mut() {
+            trace.events.push(Event::FailedFlush(node, begun));
+        }
+        return failed(fault);
+    }
     drop(trace_now);
     let path = fs::read_link(path_of(descriptor)).unwrap_or_default();
     std::thread::sleep(if path.ends_with(DATA_FILE) { DATA_FLUSH } else { OTHER_FLUSH });
@@ -429,6 +613,9 @@ extern "C" fn fsync(descriptor: c_int) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn ftruncate(descriptor: c_int, length: i64) -> c_int {
     let mut trace = trace();
+    if let Some(fault) = try_opened(trace.as_mut(), descriptor, Operation::Length) {
+        return failed(fault);
+    }
     // SAFETY: `ftruncate` touches no memory.
     let code = unsafe { libc::syscall(libc::SYS_ftruncate, descriptor, length) };
     note_length(trace.as_mut(), descriptor);
@@ -438,34 +625,6 @@ extern "C" fn ftruncate(descriptor: c_int, length: i64) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn ftruncate64(descriptor: c_int, length: i64) -> c_int {
     ftruncate(descriptor, length)
-}
-
-/// Size of the largest write that a disk performs atomically.
-const SECTOR_BYTES: usize = 512;
-
-type Sector = [u8; SECTOR_BYTES];
-
-/// The part of the unflushed changes that a power cut loses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Loss {
-    Everything,
-    Nothing,
-    /// Half of the sectors; each other sector has any of its contents.
-    Sectors,
-    /// Half of the pages; each other page is there as a whole.
-    Pages,
-    /// An eighth of the sectors.
-    Few,
-    /// Seven eighths of the sectors.
-    Most,
-}
-
-impl Loss {
-    /// Returns the loss of a single file or directory: the same, everything, or nothing.
-    fn of_one(self, random: &mut fastrand::Rng) -> Loss {
-        let losses = [self, Loss::Everything, Loss::Nothing];
-        losses[random.usize(..6).saturating_sub(3)]
-    }
 }
 
 /// A directory on a disk, and the changes in it since the last flushes.
@@ -520,7 +679,7 @@ impl Disk {
                 self.contents[*node].write(number, *offset, bytes);
             }
             Event::Length(node, bytes) => self.contents[*node].set_length(number, *bytes),
-            Event::Flush(..) | Event::Mark(_) => {}
+            Event::Flush(..) | Event::FailedFlush(..) | Event::Mark(_) => {}
         }
     }
 
@@ -532,6 +691,10 @@ impl Disk {
                 self.flush_names(*node, *begun);
             }
             Event::Flush(node, begun) => self.contents[*node].flush(*begun),
+            // The names of a directory are flushed by the next flush.
+            Event::FailedFlush(node, begun) if *node != ROOT && !self.are_directories[*node] => {
+                self.contents[*node].leave(*begun);
+            }
             Event::Write { node, offset, bytes, is_flushed: true } => {
                 self.contents[*node].flush_write(number + 1, *offset, bytes.len());
             }
@@ -624,139 +787,5 @@ impl Disk {
             }
         }
         names
-    }
-}
-
-/// The content of a file on a disk, and the writes to it since the last flush. Each pending change
-/// has the number of its event.
-#[derive(Debug, Default)]
-struct Content {
-    flushed: Vec<Sector>,
-    flushed_bytes: u64,
-    /// By sector: the contents written to it since the last flush, in order.
-    pending: BTreeMap<usize, Vec<(usize, Sector)>>,
-    /// The lengths since the last flush, in order.
-    pending_bytes: Vec<(usize, u64)>,
-}
-
-impl Content {
-    fn write(&mut self, number: usize, offset: u64, bytes: &[u8]) {
-        let mut offset = offset as usize;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (index, start) = (offset / SECTOR_BYTES, offset % SECTOR_BYTES);
-            let taken = rest.len().min(SECTOR_BYTES - start);
-            let mut sector = self.latest(index);
-            sector[start..start + taken].copy_from_slice(&rest[..taken]);
-            self.pending.entry(index).or_default().push((number, sector));
-            offset += taken;
-            rest = &rest[taken..];
-        }
-        if offset as u64 > self.bytes() {
-            self.pending_bytes.push((number, offset as u64));
-        }
-    }
-
-    fn set_length(&mut self, number: usize, bytes: u64) {
-        // Zeros come back if the file grows again.
-        for index in bytes as usize / SECTOR_BYTES..self.bytes().div_ceil(512) as usize {
-            let mut sector = self.latest(index);
-            let kept = (bytes as usize).saturating_sub(index * SECTOR_BYTES);
-            sector[kept.min(SECTOR_BYTES)..].fill(0);
-            self.pending.entry(index).or_default().push((number, sector));
-        }
-        self.pending_bytes.push((number, bytes));
-    }
-
-    /// Returns the present length.
-    fn bytes(&self) -> u64 {
-        self.pending_bytes.last().map_or(self.flushed_bytes, |(_, bytes)| *bytes)
-    }
-
-    /// Puts all writes before the event of this number on the disk.
-    fn flush(&mut self, begun: usize) {
-        self.flush_to(begun, 0..usize::MAX);
-        let flushed = self.pending_bytes.partition_point(|(number, _)| *number < begun);
-        if let Some((_, bytes)) = self.pending_bytes.drain(..flushed).next_back() {
-            self.flushed_bytes = bytes;
-        }
-    }
-
-    /// Puts the sectors of a write on the disk, and makes the file long enough for them.
-    fn flush_write(&mut self, begun: usize, offset: u64, bytes: usize) {
-        let (start, end) = (offset as usize, offset as usize + bytes);
-        self.flush_to(begun, start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES));
-        self.flushed_bytes = self.flushed_bytes.max(end as u64);
-    }
-
-    fn is_flushed(&self) -> bool {
-        self.pending.is_empty() && self.pending_bytes.is_empty()
-    }
-
-    /// Returns the beginning of the file as it may be found after a power cut, and its length.
-    fn after_power_cut(&self, loss: Loss, random: &mut fastrand::Rng) -> (Vec<u8>, u64) {
-        let lengths = || self.pending_bytes.iter().map(|(_, bytes)| *bytes);
-        let shortest = lengths().fold(self.flushed_bytes, u64::min);
-        let longest = lengths().fold(self.flushed_bytes, u64::max);
-        let length = match loss {
-            Loss::Everything => self.flushed_bytes,
-            Loss::Nothing => self.bytes(),
-            _ => match random.u8(..4) {
-                0 => shortest,
-                1 => random.u64(shortest..=longest),
-                _ => longest,
-            },
-        };
-        // Most of a long file may never have been written.
-        let pending = self.pending.last_key_value().map_or(0, |(index, _)| index + 1);
-        let written = self.flushed.len().max(pending) * SECTOR_BYTES;
-        let mut image: Vec<u8> = self.flushed.as_flattened().to_vec();
-        image.resize(written.min(length as usize), 0);
-        let mut page = (usize::MAX, false);
-        for (&index, contents) in &self.pending {
-            let is_there = match loss {
-                Loss::Everything => false,
-                Loss::Nothing => true,
-                Loss::Sectors => random.bool(),
-                Loss::Few => random.u8(..8) > 0,
-                Loss::Most => random.u8(..8) == 0,
-                Loss::Pages => {
-                    if page.0 != index / 8 {
-                        page = (index / 8, random.bool());
-                    }
-                    page.1
-                }
-            };
-            let last = contents.len() - 1;
-            let chosen = match loss {
-                Loss::Sectors | Loss::Few | Loss::Most => random.usize(..=last),
-                _ => last,
-            };
-            let start = index * SECTOR_BYTES;
-            if is_there && start < image.len() {
-                let end = image.len().min(start + SECTOR_BYTES);
-                image[start..end].copy_from_slice(&contents[chosen].1[..end - start]);
-            }
-        }
-        (image, length)
-    }
-
-    fn latest(&self, index: usize) -> Sector {
-        let pending = self.pending.get(&index).and_then(|contents| contents.last());
-        let latest = pending.map(|(_, sector)| sector).or_else(|| self.flushed.get(index));
-        *latest.unwrap_or(&[0; SECTOR_BYTES])
-    }
-
-    fn flush_to(&mut self, begun: usize, range: std::ops::Range<usize>) {
-        for (index, contents) in self.pending.range_mut(range) {
-            let flushed = contents.partition_point(|(number, _)| *number < begun);
-            if let Some((_, sector)) = contents.drain(..flushed).next_back() {
-                if self.flushed.len() <= *index {
-                    self.flushed.resize(index + 1, [0; SECTOR_BYTES]);
-                }
-                self.flushed[*index] = sector;
-            }
-        }
-        self.pending.retain(|_, contents| !contents.is_empty());
     }
 }

@@ -12,7 +12,9 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(target_os = "linux")]
 
+mod content;
 mod disk;
+mod faults;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -21,9 +23,11 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use disk::{DATA_FILE, Disk, Event, LOCKS, Loss, Mark, Tree};
+use content::Loss;
+use disk::{DATA_FILE, Disk, Event, LOCKS, Mark, Tree};
 use throng_store::{
-    Batch, Bytes, Database, DatabaseOptions, Durability, ReadError, Snapshot, Store, Str, Ticket,
+    Batch, Bytes, Database, DatabaseOptions, Durability, OpenError, ReadError, Snapshot, Store,
+    Str, Ticket,
 };
 
 /// Held by each test: the process has a single trace, so the tests take turns.
@@ -137,6 +141,7 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
     disk::begin(directory.path());
     // A checkpoint follows every few commits.
     let options = Store::options().durability(durability).checkpoint_bytes(8 << 10);
+    let options = options.keep_log(random.bool());
     let store = options.open(directory.path()).unwrap();
     let databases = Databases::of(&store);
     for _ in 0..rounds {
@@ -320,6 +325,45 @@ fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
             break;
         }
     }
+}
+
+/// The promise of a volatile store after a power cut: an opening with a check refuses it with the reason, or
+/// gives a store that can be read and written. Its content may be any.
+#[test]
+fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
+    println!("THRONG_STORE_SEED={seed}");
+    let Work { events, .. } = work(40, Durability::Volatile, seed);
+    let mut random = fastrand::Rng::with_seed(seed);
+    let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let directory = parent.path().join("store");
+    let mut disk = Disk::default();
+    let (mut whole, mut refused) = (0, 0);
+    for (moment, event) in events.iter().enumerate() {
+        disk.change(moment, event);
+        let loss = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most][moment % 4];
+        if matches!(event, Event::Write { .. }) && moment % 2 == 0 {
+            put(disk.after_power_cut(loss, &mut random), &directory);
+            match reopen(&directory, true) {
+                Ok(_) => whole += 1,
+                Err(error) => {
+                    let error = error.downcast_ref::<OpenError>().unwrap();
+                    let is_reasoned = matches!(
+                        error,
+                        OpenError::Corrupt { .. }
+                            | OpenError::Foreign { .. }
+                            | OpenError::Format { .. }
+                    );
+                    assert!(is_reasoned, "moment {moment}, {loss:?} lost: {error}");
+                    refused += 1;
+                }
+            }
+        }
+        disk.flush(moment, event);
+    }
+    println!("{whole} readable, {refused} refused");
+    assert!(whole + refused > 50 && refused > 5, "{whole} readable, {refused} refused");
 }
 
 /// The same test must fail for a store that acknowledges writes before it flushes them.
