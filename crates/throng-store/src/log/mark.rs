@@ -4,7 +4,7 @@
 //! |--------|----------------------------------------------------------|
 //! | 0..8   | `throngM1`                                               |
 //! | 8..16  | id of the store                                          |
-//! | 16..24 | number of marks before                                   |
+//! | 16..24 | number of the mark: one more than that of the mark before |
 //! | 24..32 | number of the segment                                    |
 //! | 32..40 | offset of the end of its last record                     |
 //! | 40..52 | the point after this record: position, checksum          |
@@ -25,10 +25,8 @@ use crate::disk::private;
 pub(super) struct Mark {
     file: File,
     store: u64,
-    /// Number of the next mark.
-    sequence: u64,
-    /// The last mark whose write succeeded, as `write` takes it.
-    last: (u64, u64, Point),
+    /// The last mark whose write succeeded.
+    last: Marked,
     /// Whether a write failed since, which may have written everything.
     is_doubtful: bool,
 }
@@ -39,7 +37,7 @@ pub(super) struct Marked {
     pub(super) segment: u64,
     pub(super) end: u64,
     pub(super) point: Point,
-    /// Number of marks before.
+    /// Number of the mark.
     pub(super) sequence: u64,
 }
 
@@ -57,8 +55,8 @@ impl Mark {
         point: Point,
     ) -> io::Result<Mark> {
         let file = private::create_file(&location.directory.join(NAME))?;
-        let last = (segment, end, point);
-        let mut mark = Mark { file, store: location.store, sequence: 0, last, is_doubtful: false };
+        let last = Marked { segment, end, point, sequence: 0 };
+        let mut mark = Mark { file, store: location.store, last, is_doubtful: false };
         // Both sectors are valid from the beginning.
         mark.write(segment, end, point)?;
         mark.write(segment, end, point)?;
@@ -69,16 +67,16 @@ impl Mark {
     pub(super) fn open(location: &Location) -> Result<Mark, Damage> {
         let path = location.directory.join(NAME);
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(missing)?;
-        let Marked { segment, end, point, sequence } = read_from(&file, location.store)?;
-        let (sequence, last) = (sequence + 1, (segment, end, point));
-        Ok(Mark { file, store: location.store, sequence, last, is_doubtful: false })
+        let last = read_from(&file, location.store)?;
+        Ok(Mark { file, store: location.store, last, is_doubtful: false })
     }
 
     pub(super) fn write(&mut self, segment: u64, end: u64, point: Point) -> io::Result<()> {
+        let sequence = self.last.sequence + 1;
         let mut bytes = [0; SECTOR];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..16].copy_from_slice(&self.store.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..24].copy_from_slice(&sequence.to_le_bytes());
         bytes[24..32].copy_from_slice(&segment.to_le_bytes());
         bytes[32..40].copy_from_slice(&end.to_le_bytes());
         bytes[40..48].copy_from_slice(&point.position.to_le_bytes());
@@ -90,19 +88,18 @@ impl Mark {
         // A failed write may have written everything.
         #[cfg(test)]
         if fault.is_err() {
-            write_at(&self.file, &bytes, self.sequence % 2 * SECTOR_BYTES)?;
+            write_at(&self.file, &bytes, sequence % 2 * SECTOR_BYTES)?;
         }
         fault?;
-        write_at(&self.file, &bytes, self.sequence % 2 * SECTOR_BYTES)?;
-        self.sequence += 1;
-        (self.last, self.is_doubtful) = ((segment, end, point), false);
+        write_at(&self.file, &bytes, sequence % 2 * SECTOR_BYTES)?;
+        (self.last, self.is_doubtful) = (Marked { segment, end, point, sequence }, false);
         Ok(())
     }
 
     /// Writes the last mark again, durably, over one whose write failed.
     pub(super) fn restore(&mut self) -> io::Result<()> {
         if self.is_doubtful {
-            let (segment, end, point) = self.last;
+            let Marked { segment, end, point, .. } = self.last;
             self.write(segment, end, point)?;
             self.is_doubtful = true;
             self.sync()?;

@@ -115,14 +115,15 @@ pub(crate) struct Changes {
     count: u32,
 }
 
-/// Most bytes of a chunk with several changes: half of what glibc requests from the system at once.
-const CHUNK_BYTES: usize = 64 << 10;
+/// Most bytes of a chunk with several changes. With 4 KiB a flood of puts of 350 bytes costs a sixth more
+/// processor time; 16 KiB to 1 MiB cost the same.
+const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 impl Changes {
     /// Reserves memory for about this many bytes.
-    pub(crate) fn expect(&mut self, bytes: usize) {
+    pub(crate) fn reserve(&mut self, bytes: usize) {
         self.expected = bytes;
-        self.last.reserve(bytes.min(CHUNK_BYTES));
+        self.last.reserve(bytes.min(CHUNK_BYTES_MAX));
     }
 
     /// Appends a change, whose value is the parts together.
@@ -134,9 +135,9 @@ impl Changes {
         value: [&[u8]; 2],
     ) {
         let bytes = HEADER_BYTES + key.len() + value[0].len() + value[1].len();
-        if self.last.len() + bytes > CHUNK_BYTES && !self.last.is_empty() {
+        if self.last.len() + bytes > CHUNK_BYTES_MAX && !self.last.is_empty() {
             self.expected = self.expected.saturating_sub(self.last.len());
-            let next = Vec::with_capacity(self.expected.min(CHUNK_BYTES));
+            let next = Vec::with_capacity(self.expected.min(CHUNK_BYTES_MAX));
             self.full.push(mem::replace(&mut self.last, next).into());
         }
         write(&mut self.last, operation, table, key, value);

@@ -44,8 +44,7 @@ struct Base {
     txn: ReadTxn,
     layers: Layers,
     planned: Arc<Memtable>,
-    /// Number of the changes that `planned` has, and how far they go.
-    count: u32,
+    /// End of the changes that `planned` has, for [`Changes::after`].
     seen: (usize, usize),
 }
 
@@ -71,7 +70,7 @@ impl<'w> Planner<'w> {
 
     fn plan_all(&mut self, group: &mut [Request], outcomes: &mut [Outcome]) -> Result<(), Failure> {
         let bytes = group.iter().filter_map(Request::batch).map(Batch::bytes).sum();
-        self.changes.expect(bytes);
+        self.changes.reserve(bytes);
         for (request, outcome) in group.iter_mut().zip(outcomes) {
             match &mut request.work {
                 Work::Batch(batch) if self.key_exists(batch)? => *outcome = Outcome::KeyExists,
@@ -177,13 +176,13 @@ impl<'w> Planner<'w> {
             })?;
             let planned = Arc::new(Memtable::new(self.environment.tables_max(), 0));
             let layers = layers.under(planned.clone());
-            self.base = Some(Base { txn, layers, planned, count: 0, seen: (0, 0) });
+            self.base = Some(Base { txn, layers, planned, seen: (0, 0) });
         }
         let Some(base) = &mut self.base else { unreachable!("it was set above") };
-        if base.count < self.changes.count() {
-            let first = self.first + u64::from(base.count);
+        let planned = base.planned.changes();
+        if planned < self.changes.count() as usize {
+            let first = self.first + planned as u64;
             base.planned.add_all(first, self.changes.after(&mut base.seen).map(Box::from));
-            base.count = self.changes.count();
         }
         Ok(State { txn: &base.txn, layers: &base.layers })
     }

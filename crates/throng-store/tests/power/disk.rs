@@ -123,7 +123,7 @@ pub(crate) struct Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
     Nothing,
-    /// Those of the same kind.
+    /// Every operation of the same kind on a file of the same kind.
     Same,
     Everything,
 }

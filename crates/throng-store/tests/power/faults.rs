@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use throng_store::{OpenError, Options, WriteError};
 
 use super::disk::{Counts, Fault, Then};
@@ -36,7 +35,7 @@ struct Reader {
     output: BufReader<ChildStdout>,
 }
 
-/// Reads the stores whose directories it is told, until its input ends: `open` takes the first snapshot,
+/// Reads stores as its input asks, until that ends: `open` and a directory take a store's first snapshot,
 /// `first` reads it, `read` takes another one.
 #[test]
 #[ignore = "the child of an_operation_that_fails_loses_nothing_acknowledged"]
@@ -125,10 +124,6 @@ fn digest_now(store: &Store) -> Digest {
 struct Files {
     directory: TempDir,
     model: Model,
-}
-
-fn directory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
 /// Copies the files that belong to a copy, of a store that is not open.

@@ -25,6 +25,7 @@ use std::sync::{Mutex, PoisonError};
 
 use content::Loss;
 use disk::{DATA_FILE, Disk, Event, LOCKS, Mark, Tree};
+use tempfile::TempDir;
 use throng_store::{
     Batch, Bytes, Database, DatabaseOptions, Durability, OpenError, ReadError, Snapshot, Store,
     Str, Ticket,
@@ -240,11 +241,15 @@ struct Cuts {
     faults: Vec<String>,
 }
 
+/// A directory in memory if there is one: failures of the disk are simulated.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// Cuts the power at each moment of the work, `per_moment` times.
 fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) -> Cuts {
     let mut random = fastrand::Rng::with_seed(seed);
-    // The cuts are simulated, so the files may lie in memory.
-    let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let parent = directory();
     let directory = parent.path().join("store");
     let mut cuts = Cuts::default();
     let mut disk = Disk::default();
@@ -336,7 +341,7 @@ fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
     println!("THRONG_STORE_SEED={seed}");
     let Work { events, .. } = work(40, Durability::Volatile, seed);
     let mut random = fastrand::Rng::with_seed(seed);
-    let parent = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let parent = directory();
     let directory = parent.path().join("store");
     let mut disk = Disk::default();
     let (mut whole, mut refused) = (0, 0);

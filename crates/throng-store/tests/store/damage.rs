@@ -14,7 +14,7 @@ use throng_store::{
     Batch, Bytes, DatabaseOptions, Durability, OpenError, ReadError, Store, Str, Until,
 };
 
-use super::number_or;
+use super::{directory_in_memory, entries, number_or};
 
 const DATA_FILE: &str = "data.mdb";
 
@@ -152,8 +152,7 @@ fn damaging_child() {
 
 #[test]
 fn a_damaged_byte_is_found_or_harmless_and_never_crashes() {
-    // The test needs no durable files, so they may lie in memory.
-    let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let directory = directory_in_memory();
     fill(directory.path());
     let output = super::child("damage::damaging_child", directory.path(), "").output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -205,11 +204,6 @@ fn a_truncated_file_is_found() {
     assert!(matches!(Store::open(directory.path()), Err(OpenError::Corrupt { .. })));
 }
 
-/// Returns a directory in memory, if there is one: the tests need no durable files.
-fn directory() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
-
 /// A store as a kill leaves it, with changes that only its log has.
 struct Killed {
     directory: TempDir,
@@ -223,7 +217,7 @@ const MARKED: usize = 3;
 
 /// Makes a store whose log has records shorter and longer than a sector, in two segments.
 fn kill(durability: Durability) -> Killed {
-    let open = directory();
+    let open = directory_in_memory();
     fill(open.path());
     loop {
         let store = Store::options().durability(durability).open(open.path()).unwrap();
@@ -241,7 +235,7 @@ fn kill(durability: Durability) -> Killed {
                 low_mark = fs::read(open.path().join("log/mark")).unwrap();
             }
         }
-        let directory = directory();
+        let directory = directory_in_memory();
         super::copy_files(open.path(), directory.path());
         // On a slow machine a checkpoint may come between, which leaves less to replay.
         let segments = fs::read_dir(directory.path().join("log")).unwrap().count() - 1;
@@ -362,7 +356,7 @@ fn a_damaged_byte_of_the_log_is_found_or_harmless() {
 
 #[test]
 fn a_damaged_byte_of_a_kept_log_is_found_or_harmless() {
-    let parent = directory();
+    let parent = directory_in_memory();
     let path = |name: &str| parent.path().join(name);
     let store =
         Store::options().keep_log(true).checkpoint_bytes(64 << 10).open(path("data")).unwrap();
@@ -379,12 +373,7 @@ fn a_damaged_byte_of_a_kept_log_is_found_or_harmless() {
     put(1);
     store.backup(path("backup")).unwrap();
     (2..40).for_each(put);
-    let all = |store: &Store| {
-        let snapshot = store.snapshot().unwrap();
-        let entries = snapshot.range(..).map(Result::unwrap);
-        entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect::<Vec<_>>()
-    };
-    let whole = all(&store);
+    let whole = entries(&store);
     drop(store);
     let kept = fs::read_dir(path("data/log/kept")).unwrap().map(|entry| entry.unwrap().path());
     let kept: Vec<_> = kept.collect();
@@ -400,7 +389,7 @@ fn a_damaged_byte_of_a_kept_log_is_found_or_harmless() {
                 Ok(_) => {
                     harmless += 1;
                     let restored = Store::open(path("restored")).unwrap();
-                    assert!(all(&restored) == whole, "byte {offset} of {}", file.display());
+                    assert!(entries(&restored) == whole, "byte {offset} of {}", file.display());
                     drop(restored);
                     fs::remove_dir_all(path("restored")).unwrap();
                 }

@@ -29,6 +29,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tempfile::TempDir;
+use throng_store::Store;
+
 /// The command that runs one ignored test of this binary in a process of its own.
 ///
 /// `limit` is a prefix in `sh`, for limits that the child inherits.
@@ -58,6 +61,18 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files.push(directory.join("data.mdb"));
     files.sort();
     files
+}
+
+/// A directory in memory if there is one, for files that need not be durable.
+fn directory_in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// The entries of a store's default database.
+fn entries(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let snapshot = store.snapshot().unwrap();
+    let entries = snapshot.range(..).map(Result::unwrap);
+    entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 
 /// Copies the files of a store that hold its content.

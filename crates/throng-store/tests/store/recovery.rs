@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use throng_store::{Batch, Bytes, DatabaseOptions, Durability, OpenError, Store, Str};
 
+use super::{directory_in_memory, entries};
+
 const ENTRIES: u64 = 50;
 
 fn put(store: &Store, round: u8) {
@@ -278,15 +280,9 @@ fn an_older_data_file_is_recovered_from_the_log_or_refused() {
 
 #[test]
 fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
-    let directory = || tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let open = directory();
+    let open = directory_in_memory();
     let options = Store::options();
     let mut store = options.open(open.path()).unwrap();
-    let content = |store: &Store| {
-        let snapshot = store.snapshot().unwrap();
-        let entries = snapshot.range(..).map(Result::unwrap);
-        entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect::<Vec<_>>()
-    };
     // The files of each copy, by their names.
     type Copy = Vec<(PathBuf, Vec<u8>)>;
     let copy = || -> Copy {
@@ -301,7 +297,7 @@ fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
         let batch = Batch::new().put([number % 7], vec![number; bytes]).add("count", 1);
         store.write(batch).wait().unwrap();
         if number % 6 == 5 {
-            copies.push((copy(), content(&store)));
+            copies.push((copy(), entries(&store)));
         }
         if number % 12 == 8 {
             // A checkpoint, which releases segments, and is over before the next copy.
@@ -311,7 +307,7 @@ fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
     }
     let (newest, expected) = copies.pop().unwrap();
     let (mut refused, mut harmless) = (0, 0);
-    let tried = directory();
+    let tried = directory_in_memory();
     let mut attempt = |files: &Copy, changed: &Path| {
         fs::remove_dir_all(tried.path()).unwrap();
         fs::create_dir_all(tried.path().join("log")).unwrap();
@@ -319,7 +315,7 @@ fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
         let is_whole = Store::check(tried.path()).is_ok();
         match options.open(tried.path()) {
             Ok(store) => {
-                assert!(content(&store) == expected, "{}", changed.display());
+                assert!(entries(&store) == expected, "{}", changed.display());
                 harmless += 1;
             }
             Err(error) => {
