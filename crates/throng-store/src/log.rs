@@ -4,7 +4,7 @@
 //! log/0000000000000001.log │ head │ 1–4 │ 5 │ 6–9 │        older segments go when LMDB has their changes
 //! log/0000000000000002.log │ head: begins after 9 │ 10–31 │ 32 │ ░░ room
 //! log/mark                 │ segment 2, position 32 │      what was flushed
-//! log/spare                │ a segment for reuse │
+//! log/spare0 … spare3      │ segments for reuse │
 //! log/kept/                  older segments, if they are to be kept
 //! ```
 //!
@@ -130,8 +130,10 @@ struct Archived {
 #[derive(Debug)]
 pub(crate) struct Retention(Arc<Archive>);
 
-/// Name of a segment for reuse, or of one that is not complete.
-const SPARE: &str = "spare";
+/// Names of segments for reuse, and of one that is not complete. A checkpoint releases two or three
+/// segments at a time. With one of them for reuse, a flood writes fresh files half of the time, and writes
+/// zeros ahead in them: durable puts of 350 bytes are 12 % slower, volatile ones 14 %.
+const SPARES: [&str; 4] = ["spare0", "spare1", "spare2", "spare3"];
 /// Name of the directory of released segments.
 const KEPT: &str = "kept";
 /// Length of the first segment, and of all segments from the ninth on: in between each is twice as long as
@@ -146,8 +148,9 @@ impl Log {
     pub(crate) fn create(location: &Location, at: Point) -> io::Result<()> {
         private::create_directory(&location.directory)?;
         let head = Head { store: location.store, number: 1, begin: at };
-        let segment = Segment::create(&location.directory.join(SPARE), &head, LENGTH_MIN, true)?;
-        fs::rename(location.directory.join(SPARE), location.path(1))?;
+        let draft = location.directory.join(SPARES[0]);
+        let segment = Segment::create(&draft, &head, LENGTH_MIN, true)?;
+        fs::rename(draft, location.path(1))?;
         let mark = Mark::create(location, segment.head().number, RECORDS_START, at)?;
         mark.sync()?;
         sync_names(&location.directory)
@@ -311,23 +314,24 @@ impl Log {
         let doubled = LENGTH_MIN << (number - 1).min(8);
         let length = doubled.min(LENGTH_MAX).max(RECORDS_START + record_bytes);
         let head = Head { store: self.location.store, number, begin: self.point };
-        let spare = self.location.directory.join(SPARE);
         let is_durable = self.location.is_durable;
-        // A release meanwhile would replace the spare segment.
+        // A release meanwhile would replace a spare segment.
         let mut archived = self.archive.lock();
-        if is_durable && spare.exists() {
-            // A head in a file that had its old name still would look like damage.
-            sync_names(&self.location.directory)?;
-        }
-        let (segment, zeroed) = match Segment::reuse(&spare, &head, length, is_durable)? {
-            Some(segment) => {
-                let zeroed = segment.length();
-                (segment, zeroed)
+        let [shortest, .., longest] = spares(&self.location.directory);
+        let (segment, path, zeroed) = if longest.0 >= length {
+            if is_durable {
+                // A head in a file that had its old name still would look like damage.
+                sync_names(&self.location.directory)?;
             }
-            None => (Segment::create(&spare, &head, length, is_durable)?, RECORDS_START),
+            let segment = Segment::reuse(&longest.1, &head, is_durable)?;
+            let zeroed = segment.length();
+            (segment, longest.1, zeroed)
+        } else {
+            let segment = Segment::create(&shortest.1, &head, length, is_durable)?;
+            (segment, shortest.1, RECORDS_START)
         };
         segment::fault()?;
-        fs::rename(&spare, self.location.path(number))?;
+        fs::rename(path, self.location.path(number))?;
         let older = mem::replace(&mut self.segment, segment).head().number;
         archived.segments.push((older, self.point.position));
         archived.is_unsettled = is_durable;
@@ -354,7 +358,7 @@ impl Location {
 
 impl Archive {
     /// Releases the segments whose changes are all at or below a position: moves them to those that are kept;
-    /// or removes them, but for one for reuse.
+    /// or removes them, but for some for reuse.
     ///
     /// The names in the directory of those that are kept may be flushed before the name of the next segment.
     pub(crate) fn release(&self, applied: u64) {
@@ -365,16 +369,12 @@ impl Archive {
             && end <= applied
         {
             let path = self.directory.join(segment::name(number));
-            let spare = self.directory.join(SPARE);
-            // The longest segment is the most useful one.
-            let longer = |path: &Path, than: &Path| {
-                let length = |path| fs::metadata(path).map_or(0, |metadata| metadata.len());
-                length(path) > length(than)
-            };
+            // The longest segments are the most useful ones.
+            let [shortest, ..] = spares(&self.directory);
             let gone = if self.is_kept {
                 fs::rename(&path, self.directory.join(KEPT).join(segment::name(number)))
-            } else if longer(&path, &spare) {
-                fs::rename(&path, &spare)
+            } else if length(&path) > shortest.0 {
+                fs::rename(&path, shortest.1)
             } else {
                 fs::remove_file(&path)
             };
@@ -401,6 +401,18 @@ impl Drop for Retention {
     fn drop(&mut self) {
         self.0.lock().holds -= 1;
     }
+}
+
+/// Returns the lengths and paths of the segments for reuse, the shortest one first; 0 for one that is missing.
+fn spares(directory: &Path) -> [(u64, PathBuf); SPARES.len()] {
+    let mut spares = SPARES.map(|name| directory.join(name)).map(|path| (length(&path), path));
+    spares.sort();
+    spares
+}
+
+/// Returns the length of a file; 0 if it is missing.
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Returns the size of all files of a log, without kept segments, in bytes.

@@ -27,7 +27,7 @@
 //! Numbers are little endian. A disk writes 512 bytes atomically, at least, so writing a record damages no
 //! other record.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -120,19 +120,11 @@ impl Segment {
         Segment { file, head: *head, length }.begin(is_durable)
     }
 
-    /// Makes a segment of a file that is there and long enough, and flushes it if it `is_durable`.
-    pub(super) fn reuse(
-        path: &Path,
-        head: &Head,
-        length: u64,
-        is_durable: bool,
-    ) -> io::Result<Option<Segment>> {
-        if !fs::metadata(path).is_ok_and(|metadata| metadata.len() >= length) {
-            return Ok(None);
-        }
+    /// Makes a segment of a file that is there, and flushes it if it `is_durable`.
+    pub(super) fn reuse(path: &Path, head: &Head, is_durable: bool) -> io::Result<Segment> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let length = file.metadata()?.len();
-        Segment { file, head: *head, length }.begin(is_durable).map(Some)
+        Segment { file, head: *head, length }.begin(is_durable)
     }
 
     /// Opens a segment, which is that of a log's store and has a certain number.

@@ -193,7 +193,7 @@ fn run_with_fault(is_durable: bool, fault: (u32, bool), is_mended: bool) -> bool
     let directory = directory();
     let location = location(&directory, is_durable);
     let mut script = Script::create(&location);
-    let spare = fs::File::create(location.directory.join(SPARE)).unwrap();
+    let spare = fs::File::create(location.directory.join(SPARES[0])).unwrap();
     spare.set_len(600 << 10).unwrap();
     let mut unknown = None;
     faults::set(Some(fault));
@@ -408,10 +408,11 @@ fn reused(location: &Location) -> (Script, Point) {
     script.append_some(0..40);
     script.log.roll(0).unwrap();
     script.log.archive().release(script.log.point().position);
-    let stale = fs::read(location.directory.join(SPARE)).unwrap();
+    let longest = location.directory.join(SPARES[1]);
+    let stale = fs::read(&longest).unwrap();
     script.append_some(40..42);
     script.log.roll(0).unwrap();
-    assert!(!location.directory.join(SPARE).exists());
+    assert!(!longest.exists());
     assert!(fs::read(location.path(4)).unwrap()[1024..] == stale[1024..]);
     let begin = script.log.point();
     script.entries.clear();
@@ -452,9 +453,30 @@ fn stale_records_of_a_reused_file_are_not_read() {
         archive.release(u64::MAX);
         assert_eq!(archive.lock().segments, []);
         let names: Vec<_> = files(&location).into_keys().collect();
-        assert_eq!(names, [segment::name(4), "mark".into(), SPARE.into()]);
+        let spares = [SPARES[0].into(), SPARES[1].into()];
+        assert_eq!(names, [[segment::name(4), "mark".into()], spares].concat());
         assert_same(&entries(&location, begin).unwrap(), &script.entries);
     }
+}
+
+#[test]
+fn the_longest_segments_are_kept_for_reuse_and_the_longest_is_reused_first() {
+    let directory = directory();
+    let location = location(&directory, true);
+    let mut log = Script::create(&location).log;
+    for length in [50, 20, 60, 40, 30] {
+        log.roll(length << 20).unwrap();
+    }
+    log.roll(0).unwrap();
+    log.archive().release(u64::MAX);
+    let lengths = || spares(&location.directory).map(|(length, _)| length >> 20);
+    assert_eq!(lengths(), [30, 40, 50, 60]);
+    log.roll(0).unwrap();
+    assert_eq!(lengths(), [0, 30, 40, 50]);
+    assert_eq!(log.segment.length() >> 20, 60);
+    // None is long enough, so a file is made in the free place.
+    log.roll(61 << 20).unwrap();
+    assert_eq!(lengths(), [0, 30, 40, 50]);
 }
 
 #[test]
@@ -507,7 +529,7 @@ fn a_segment_begins_while_others_are_released() {
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for longer in 0..400 {
-                // The spare segment is always too short.
+                // The spare segments are always too short.
                 log.roll(LENGTH_MAX + (longer << 12)).unwrap();
                 let number = log.segment.head().number;
                 Segment::open(&location.path(number), (location.store, number), false).unwrap();

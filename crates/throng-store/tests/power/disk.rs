@@ -235,8 +235,7 @@ impl Trace {
         let kind = match name.to_str()? {
             DATA_FILE => Kind::Data,
             "mark" => Kind::Mark,
-            "spare" => Kind::Segment,
-            name if name.ends_with(".log") => Kind::Segment,
+            name if name.starts_with("spare") || name.ends_with(".log") => Kind::Segment,
             name if LOCKS.contains(&name) => return None,
             _ => Kind::Directory,
         };

@@ -352,7 +352,7 @@ fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
     for (number, (path, _)) in newest.iter().enumerate() {
         let mut files = newest.clone();
         files.remove(number);
-        if !path.ends_with("spare") {
+        if !path.to_string_lossy().contains("spare") {
             attempt(&files, path);
         }
     }
