@@ -56,8 +56,13 @@ pub enum OpenError {
         /// The requested directory.
         path: PathBuf,
     },
-    /// The data file or the log is damaged, missing, or from another store: restore a backup.
-    #[error("the store in {} is damaged: {reason}", path.display())]
+    /// The data file or the log is damaged, missing, or from another store: restore a backup, or write the rest
+    /// into a new store by [`Store::salvage`](crate::Store::salvage).
+    #[error(
+        "the store in {} is damaged: {reason}; restore a backup, or write the rest into a new store by \
+         `throng store salvage`",
+        path.display()
+    )]
     Corrupt {
         /// The requested directory.
         path: PathBuf,

@@ -70,6 +70,7 @@
 //! | keys that are paths | [`Snapshot::children`], [`Snapshot::matching`] |
 //! | all entries of a store that is being written | [`Store::scan`] |
 //! | backup, restoring a moment | [`Store::backup`], [`Store::restore`] |
+//! | what is left of a damaged store | [`Store::salvage`] |
 //! | integrity check, statistics | [`Store::verify`], [`Store::stat`] |
 //! | coming from elmdb, or from plain LMDB | [`elmdb`], [`Store::import`] |
 //!
@@ -86,6 +87,7 @@ mod memtable;
 mod options;
 mod read;
 mod restore;
+mod salvage;
 mod store;
 mod write;
 
@@ -121,6 +123,7 @@ pub use crate::database::{Database, DatabaseOptions};
 // Maintenance of the files.
 pub use crate::disk::pages::CheckReport;
 pub use crate::restore::{RestoreError, Restored, Until};
+pub use crate::salvage::{Loss, SalvageError, Salvaged, SalvagedDatabase};
 
 /// Maximum length of a key, in bytes; the minimum is one byte. Also the maximum length of a value
 /// in a database with several values under a key.

@@ -415,6 +415,11 @@ fn length(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
+/// Returns the point up to which a log goes at least; `None` if its mark cannot be read.
+pub(crate) fn marked(location: &Location) -> Option<Point> {
+    mark::read(location).ok().map(|mark| mark.point)
+}
+
 /// Returns the size of all files of a log, without kept segments, in bytes.
 pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;

@@ -71,6 +71,15 @@ pub(crate) fn copy_store(
     checkpoint_bytes: usize,
     directory: &Path,
 ) -> Result<Restored, RestoreError> {
+    make_in(directory, |draft| fill(draft, env, rest, settings, checkpoint_bytes))
+}
+
+/// Makes a store in a directory that holds none, which is created: `fill` makes the data file and the log in a
+/// draft, and the log durable.
+pub(crate) fn make_in<T, E: From<io::Error>>(
+    directory: &Path,
+    fill: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
     let there = || io::Error::from(io::ErrorKind::AlreadyExists);
     private::create_directory(directory)?;
     // Two concurrent copies into the same directory would spoil each other.
@@ -90,15 +99,15 @@ pub(crate) fn copy_store(
         }
         fs::rename(claim.path().join(LOG), draft.join(LOG))?;
     }
-    let copied = fill(&draft, env, rest, settings, checkpoint_bytes)
-        .and_then(|copied| Ok(name_store(&draft, claim.path()).map(|()| copied)?));
-    if copied.is_err() {
-        // The error of the copy matters, not these. A log without a data file is not a store.
+    clear(&draft)?;
+    let made = fill(&draft).and_then(|made| Ok(name_store(&draft, claim.path()).map(|()| made)?));
+    if made.is_err() {
+        // This error matters, not these. A log without a data file is not a store.
         let _ = fs::remove_file(claim.path().join(DATA_FILE));
         let _ = fs::remove_dir_all(claim.path().join(LOG));
         let _ = fs::remove_dir_all(&draft);
     }
-    copied
+    made
 }
 
 /// Fills a draft with a copy.
@@ -109,7 +118,6 @@ fn fill(
     settings: &Settings,
     checkpoint_bytes: usize,
 ) -> Result<Restored, RestoreError> {
-    clear(draft)?;
     let file = private::create_file(&draft.join(DATA_FILE))?;
     env.copy_to(&file, true).map_err(lmdb::Error::into_io)?;
     file.sync_all()?;
@@ -148,7 +156,7 @@ fn fill(
 }
 
 /// The log of a new store.
-fn log_of(draft: &Path, store: u64) -> Location {
+pub(crate) fn log_of(draft: &Path, store: u64) -> Location {
     Location { directory: draft.join(LOG), store, is_durable: true, is_kept: false }
 }
 

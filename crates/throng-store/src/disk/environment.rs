@@ -793,7 +793,7 @@ pub(crate) fn tables_of(settings: &Settings) -> usize {
 }
 
 /// Claims the directory.
-fn enter(directory: &Path, options: &Options) -> Result<Claim, OpenError> {
+pub(crate) fn enter(directory: &Path, options: &Options) -> Result<Claim, OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
     match options {
         Options { read_only: false, .. } => {

@@ -49,7 +49,7 @@ use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, ReadTxn, Table
 use crate::log::Point;
 
 /// Layout version that this program reads and writes.
-const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 3;
 
 /// Number of tables besides the named databases.
 pub(crate) const OWN_TABLES: u32 = 2;
@@ -59,8 +59,8 @@ const FIRST_TABLE: u32 = ROOT.0 + 1;
 
 const FORMAT: &str = "format";
 /// Name of the table of the default database.
-const ENTRIES: &str = "entries";
-const VERSION_KEY: &[u8] = b"version";
+pub(crate) const ENTRIES: &str = "entries";
+pub(crate) const VERSION_KEY: &[u8] = b"version";
 pub(crate) const NAMES_KEY: &[u8] = b"names";
 pub(crate) const STORE_KEY: &[u8] = b"store";
 pub(crate) const APPLIED_KEY: &[u8] = b"applied";
@@ -163,11 +163,23 @@ fn misnumbered() -> lmdb::Error {
 /// Returns the stored names of the databases in the order of the list; `None` unless these and the
 /// store's own tables are the `names`, which are in order.
 pub(crate) fn listed(list: &[u8], names: &[String]) -> Option<Vec<String>> {
+    let (listed, all) = parse_list(list)?;
+    (all == names).then_some(listed)
+}
+
+/// Splits the list of the databases; also returns the names of all tables, in order.
+fn parse_list(list: &[u8]) -> Option<(Vec<String>, Vec<String>)> {
     let listed = split(list)?;
     let own = [FORMAT.to_owned(), ENTRIES.to_owned()];
     let mut all = [&own, &listed[..]].concat();
     all.sort_unstable();
-    (all == names).then_some(listed)
+    Some((listed, all))
+}
+
+/// Returns the listed names of the databases, and the names of all tables, in order, if the stored checksum
+/// is that of the list.
+pub(crate) fn proved(list: &[u8], stored_sum: Option<&[u8]>) -> Option<(Vec<String>, Vec<String>)> {
+    parse_list(list).filter(|(_, all)| stored_sum == Some(&names_sum(all, list)))
 }
 
 /// Splits the list of the databases.
@@ -189,7 +201,9 @@ pub(crate) fn applied(txn: &ReadTxn, format: Table) -> Result<Point, lmdb::Error
 pub(crate) fn parse_applied(stored: Option<&[u8]>) -> Option<Point> {
     let (position, chain) = stored?.split_first_chunk()?;
     let chain = u32::from_le_bytes(chain.try_into().ok()?);
-    Some(Point { position: u64::from_le_bytes(*position), chain })
+    let position = u64::from_le_bytes(*position);
+    // No store gets there, and sums with a damaged number would overflow.
+    (position < 1 << 63).then_some(Point { position, chain })
 }
 
 /// Reads the stored id of a store.
@@ -505,7 +519,7 @@ mod tests {
         let (env, _claim) = open_bare(directory.path());
         let format = open_databases(&env, directory.path(), false).unwrap().format;
         let found = || applied(&env.begin_read().unwrap(), format);
-        let later = Point { position: u64::MAX - 1, chain: 0xFEDC_BA98 };
+        let later = Point { position: u64::MAX >> 1, chain: 0xFEDC_BA98 };
         assert_eq!(found().unwrap(), START);
         let mut txn = env.begin_write().unwrap();
         put_applied(&mut txn, format, later).unwrap();

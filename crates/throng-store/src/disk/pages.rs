@@ -1,6 +1,6 @@
-//! Checks the data file page by page, without the engine, which trusts its file: a damaged page can
-//! send the engine anywhere in memory. This check compares every number with its bounds before it
-//! uses the number.
+//! [`Walk`]: reads the data file page by page, without the engine, which trusts its file: a damaged page
+//! can send the engine anywhere in memory. A walk compares every number with its bounds before it uses the
+//! number. A [`check`] ends at the first damage; a salvage goes on with the next page (see `salvage.rs`).
 //!
 //! The file is a sequence of pages of the same size. Numbers are in the machine's byte order; a
 //! *word* is as long as an address.
@@ -25,16 +25,18 @@
 //! leave the order intact, and a length that is wrong by one, because an odd length takes as much
 //! room as the next even length; and a whole file restored to an earlier state.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod walk;
+
+use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::KEY_BYTES_MAX;
-use crate::database::Kind;
 use crate::disk::format;
 use crate::disk::record;
 use crate::log::Point;
+pub(crate) use walk::{Names, Visitor, Walk};
 
 /// Result of a check of the data file, from [`Store::check`](crate::Store::check).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,26 +91,11 @@ pub(crate) fn found(what: impl Into<String>) -> Damage {
 /// Checks the whole file, to which no process may write meanwhile. Also returns the id of the store, and the
 /// point of the log up to which the file has all changes.
 pub(crate) fn check(path: &Path) -> Result<(CheckReport, u64, Point), Damage> {
-    let mut file = File::open(path)?;
-    let newest = newest_meta(&mut file)?;
-    let file_pages = (file.metadata()?.len() as usize).div_ceil(newest.page_bytes);
-    let mut walk = Walk {
-        file,
-        page_bytes: newest.page_bytes,
-        page_last: newest.page_last,
-        file_pages,
-        used: vec![0; file_pages.div_ceil(64)],
-        free: BTreeSet::new(),
-        pages_used: 2,
-        newest_free: None,
-        names: Vec::new(),
-        format: BTreeMap::new(),
-    };
-    walk.take(0, 2)?;
-    walk.pages_used = 2;
-    walk.tree(&newest.free, Content::Free)?;
-    let entries = walk.tree(&newest.names, Content::Names)?;
-    let stored = |key: &[u8]| walk.format.get(key).map(Vec::as_slice);
+    let file = File::open(path)?;
+    let newest = newest_meta(&file)?;
+    let mut walk = Walk::new(file, newest, Strict)?;
+    let entries = walk.all()?;
+    let stored = |key: &[u8]| walk.stored(key);
     let list = stored(format::TABLES_KEY).unwrap_or_default();
     if stored(format::NAMES_KEY) != Some(&format::names_sum(&walk.names, list)) {
         return Err(found(format::NAMES_DAMAGED));
@@ -121,11 +108,6 @@ pub(crate) fn check(path: &Path) -> Result<(CheckReport, u64, Point), Damage> {
     let (Some(store), Some(applied)) = (store, applied) else {
         return Err(found(format::POINT_DAMAGED));
     };
-
-    // Each commit but the first replaces pages, and so lists some as free under its own number.
-    if newest.commit > 1 && walk.newest_free != Some(newest.commit) {
-        return Err(found("the number of the commit is not that of its free pages"));
-    }
     let known = walk.pages_used + walk.free.len();
     let pages = newest.page_last.saturating_add(1);
     if newest.page_last > 1 && !walk.is_known(newest.page_last) || known > pages {
@@ -139,6 +121,15 @@ pub(crate) fn check(path: &Path) -> Result<(CheckReport, u64, Point), Damage> {
         pages_lost: (pages - known) as u64,
     };
     Ok((report, store, applied))
+}
+
+/// Ends a walk at the first damage.
+struct Strict;
+
+impl Visitor for Strict {
+    fn lose(&mut self, _: Option<&[u8]>, _: Option<&[u8]>, damage: Damage) -> Result<(), Damage> {
+        Err(damage)
+    }
 }
 
 const WORD_BYTES: usize = size_of::<usize>();
@@ -233,25 +224,45 @@ impl Tree {
     }
 }
 
+/// A meta page: the trees of a commit.
 #[derive(Clone, Copy)]
-struct Meta {
+pub(crate) struct Meta {
     page_bytes: usize,
     free: Tree,
     names: Tree,
     page_last: usize,
-    commit: usize,
+    pub(crate) commit: usize,
+}
+
+/// Reads a meta page, which begins at a byte of the file.
+fn read_meta(mut file: &File, number: usize, start: usize) -> Result<Meta, Damage> {
+    let mut bytes = [0; META_BYTES];
+    file.seek(SeekFrom::Start(start as u64))?;
+    file.read_exact(&mut bytes)?;
+    meta(Piece(&bytes), number)
+}
+
+/// Returns the meta pages that are valid by themselves, the newer one first, and whether one is not, or
+/// the two do not belong together.
+pub(crate) fn metas(file: &File) -> (Vec<Meta>, bool) {
+    let first = read_meta(file, 0, 0).ok();
+    // Without the first page, the size of a page is unknown.
+    let sizes = first.map_or(9..=16, |first| {
+        let bits = first.page_bytes.trailing_zeros();
+        bits..=bits
+    });
+    let second = sizes
+        .map(|bits| (1 << bits, read_meta(file, 1, 1 << bits)))
+        .find_map(|(bytes, meta)| meta.ok().filter(|meta| meta.page_bytes == bytes));
+    let mut metas: Vec<_> = first.into_iter().chain(second).collect();
+    metas.sort_by_key(|meta| Reverse(meta.commit));
+    (metas, newest_meta(file).is_err())
 }
 
 /// Reads both meta pages and returns the newer, if the two agree with each other.
-fn newest_meta(file: &mut File) -> Result<Meta, Damage> {
-    let mut read = |number: usize, start: usize| {
-        let mut bytes = [0; META_BYTES];
-        file.seek(SeekFrom::Start(start as u64))?;
-        file.read_exact(&mut bytes)?;
-        meta(Piece(&bytes), number)
-    };
-    let first = read(0, 0)?;
-    let second = read(1, first.page_bytes)?;
+fn newest_meta(file: &File) -> Result<Meta, Damage> {
+    let first = read_meta(file, 0, 0)?;
+    let second = read_meta(file, 1, first.page_bytes)?;
     if second.page_bytes != first.page_bytes {
         return Err(found("the meta pages have different page sizes"));
     }
@@ -319,271 +330,83 @@ struct Node<'p> {
     value: &'p [u8],
 }
 
-struct Walk {
-    file: File,
-    page_bytes: usize,
-    page_last: usize,
-    /// Length of the file, in pages.
-    file_pages: usize,
-    /// Bit map of the used pages.
-    used: Vec<u64>,
-    free: BTreeSet<usize>,
-    pages_used: usize,
-    /// The newest commit that freed pages.
-    newest_free: Option<usize>,
-    /// Names of the databases, in order.
-    names: Vec<String>,
-    /// The store's format entries.
-    format: BTreeMap<Vec<u8>, Vec<u8>>,
+/// Child of a branch, and the bounds of its keys.
+struct Child {
+    page: usize,
+    low: Option<Vec<u8>>,
+    high: Option<Vec<u8>>,
 }
 
-impl Walk {
-    /// Checks a tree, compares it with its description, and returns the number of entries that
-    /// users put there.
-    fn tree(&mut self, tree: &Tree, content: Content) -> Result<u64, Damage> {
-        let mut seen = tree.begun();
-        let mut entries = 0;
-        if tree.root == NOWHERE {
-            seen.depth = 0;
-        } else if (1..=DEPTH_MAX).contains(&tree.depth) {
-            entries = self.page(tree.root, tree.depth, content, &mut seen, None, None)?;
-        } else {
-            return Err(found("a tree has an invalid depth"));
+/// Checks that a value has its checksum, if it has one.
+fn verify(key: &[u8], value: &[u8], content: Content) -> Result<(), Damage> {
+    match content {
+        Content::Checked => {
+            record::value(key, value).map(drop).map_err(|error| found(error.to_string()))
         }
-        if seen != *tree {
-            return Err(found("a tree differs from its description"));
-        }
-        Ok(match content {
-            Content::Free => 0,
-            Content::Names => entries,
-            _ => seen.entries as u64,
-        })
+        _ => Ok(()),
     }
+}
 
-    /// Checks a page and all pages below it. Their keys must be at least `low` and below `high`.
-    fn page(
-        &mut self,
-        number: usize,
-        depth: u16,
-        content: Content,
-        seen: &mut Tree,
-        low: Option<&[u8]>,
-        high: Option<&[u8]>,
-    ) -> Result<u64, Damage> {
-        self.take(number, 1)?;
-        let bytes = self.read(number, self.page_bytes)?;
-        let page = Piece(&bytes);
-        let kind = page.u16(WORD_BYTES + 2)?;
-        if page.word(0)? != number || kind != if depth > 1 { BRANCH } else { LEAF } {
-            return Err(found("a page has the wrong number or kind"));
-        }
-        if kind == LEAF {
-            seen.leaves += 1;
-            return self.leaf(page, content, seen, low, high);
-        }
-        seen.branches += 1;
-        let nodes = nodes(page, true)?;
-        if nodes.len() < if content == Content::Free { 1 } else { 2 } {
-            return Err(found("a branch has too few children"));
-        }
-        let mut children = Vec::with_capacity(nodes.len());
-        for (index, start) in nodes.into_iter().enumerate() {
-            let child = page.u32(start)? as usize;
-            #[cfg(target_pointer_width = "64")]
-            let child = child | (usize::from(page.u16(start + 4)?) << 32);
-            let key = page.bytes(start + NODE_BYTES, page.u16(start + 6)?.into())?;
-            // The first child has no lower bound of its own, whatever its key.
-            let key = if index == 0 { None } else { Some(sortable(key, content)?) };
-            children.push((key, child));
-        }
-        let mut entries = 0;
-        for (index, (key, child)) in children.iter().enumerate() {
-            let next = children.get(index + 1).and_then(|(key, _)| key.as_deref());
-            let (from, to) = (key.as_deref().or(low), next.or(high));
-            if let (Some(from), Some(to)) = (from, to)
-                && from >= to
-            {
-                return Err(found("the keys of a branch are not in order"));
-            }
-            entries += self.page(*child, depth - 1, content, seen, from, to)?;
-        }
-        Ok(entries)
+/// Returns the children of a branch.
+fn branch(
+    page: Piece<'_>,
+    content: Content,
+    low: Option<&[u8]>,
+    high: Option<&[u8]>,
+) -> Result<Vec<Child>, Damage> {
+    let nodes = nodes(page, true)?;
+    if nodes.len() < if content == Content::Free { 1 } else { 2 } {
+        return Err(found("a branch has too few children"));
     }
+    let mut children: Vec<Child> = Vec::with_capacity(nodes.len());
+    for (index, start) in nodes.into_iter().enumerate() {
+        let child = page.u32(start)? as usize;
+        #[cfg(target_pointer_width = "64")]
+        let child = child | (usize::from(page.u16(start + 4)?) << 32);
+        let key = page.bytes(start + NODE_BYTES, page.u16(start + 6)?.into())?;
+        // The first child has no lower bound of its own, whatever its key.
+        let key = if index == 0 { low.map(<[u8]>::to_vec) } else { Some(sortable(key, content)?) };
+        if let Some(before) = children.last_mut() {
+            before.high = key.clone();
+        }
+        children.push(Child { page: child, low: key, high: high.map(<[u8]>::to_vec) });
+    }
+    let is_empty = |child: &Child| matches!(child, Child { low: Some(low), high: Some(high), .. } if low >= high);
+    if children.iter().any(is_empty) {
+        return Err(found("the keys of a branch are not in order"));
+    }
+    Ok(children)
+}
 
-    fn leaf(
-        &mut self,
-        page: Piece<'_>,
-        content: Content,
-        seen: &mut Tree,
-        low: Option<&[u8]>,
-        high: Option<&[u8]>,
-    ) -> Result<u64, Damage> {
-        let nodes = nodes(page, false)?;
-        if nodes.is_empty() {
-            return Err(found("a leaf is empty"));
+/// Returns the nodes of a leaf.
+fn leaf<'p>(
+    page: Piece<'p>,
+    content: Content,
+    low: Option<&[u8]>,
+    high: Option<&[u8]>,
+) -> Result<Vec<Node<'p>>, Damage> {
+    let starts = nodes(page, false)?;
+    if starts.is_empty() {
+        return Err(found("a leaf is empty"));
+    }
+    let mut nodes = Vec::with_capacity(starts.len());
+    let mut last: Option<Vec<u8>> = None;
+    for start in starts {
+        let node = node(page, start)?;
+        if node.key.is_empty() || node.key.len() > KEY_BYTES_MAX {
+            return Err(found("a key has an invalid length"));
         }
-        let mut entries = 0;
-        let mut last: Option<Vec<u8>> = None;
-        for start in nodes {
-            let node = node(page, start)?;
-            if node.key.is_empty() || node.key.len() > KEY_BYTES_MAX {
-                return Err(found("a key has an invalid length"));
-            }
-            let key = sortable(node.key, content)?;
-            if last.is_some_and(|last| last >= key)
-                || low.is_some_and(|low| *key < *low)
-                || high.is_some_and(|high| *key >= *high)
-            {
-                return Err(found("the keys of a leaf are not in order"));
-            }
-            last = Some(key);
-            entries += self.node(&node, content, seen)?;
+        let key = sortable(node.key, content)?;
+        if last.is_some_and(|last| last >= key)
+            || low.is_some_and(|low| *key < *low)
+            || high.is_some_and(|high| *key >= *high)
+        {
+            return Err(found("the keys of a leaf are not in order"));
         }
-        Ok(entries)
+        last = Some(key);
+        nodes.push(node);
     }
-
-    /// Checks a value; returns the number of user entries in it, if it is a tree.
-    fn node(&mut self, node: &Node<'_>, content: Content, seen: &mut Tree) -> Result<u64, Damage> {
-        let wrong = || found("a value is of the wrong kind");
-        seen.entries += 1;
-        match (content, node.flags) {
-            (Content::Free | Content::Format | Content::Checked | Content::Plain, 0) => {
-                self.value(node.key, node.value, content)?;
-            }
-            (Content::Free | Content::Format | Content::Checked | Content::Plain, BIG) => {
-                let (value, pages) = self.overflow(node)?;
-                seen.overflows += pages;
-                self.value(node.key, &value, content)?;
-            }
-            (Content::Names, TREE) => return self.named(node),
-            (Content::Values, 0) if node.value.is_empty() => {}
-            (Content::Several, 0) if node.value.len() <= KEY_BYTES_MAX => {}
-            (Content::Several, SEVERAL) => {
-                let page = Piece(node.value);
-                if page.u16(WORD_BYTES + 2)? != SUB_PAGE {
-                    return Err(wrong());
-                }
-                let mut values = Tree { entries: 0, ..seen.begun() };
-                self.leaf(page, Content::Values, &mut values, None, None)?;
-                seen.entries += values.entries - 1;
-            }
-            (Content::Several, flags) if flags == TREE | SEVERAL => {
-                let tree = described(node)?;
-                if tree.flags != 0 || tree.root == NOWHERE {
-                    return Err(wrong());
-                }
-                self.tree(&tree, Content::Values)?;
-                // Every value counts; the node itself was counted above.
-                seen.entries += tree.entries.wrapping_sub(1);
-            }
-            _ => return Err(wrong()),
-        }
-        Ok(0)
-    }
-
-    /// Checks a database, by its name.
-    fn named(&mut self, node: &Node<'_>) -> Result<u64, Damage> {
-        let tree = described(node)?;
-        let name = std::str::from_utf8(node.key).map_err(|_| Damage::Foreign)?;
-        let content = match format::kind(name) {
-            Some(Some(Kind::Checked)) => Content::Checked,
-            Some(Some(Kind::Duplicates)) => Content::Several,
-            Some(Some(Kind::Plain)) => Content::Plain,
-            Some(None) => Content::Format,
-            None => return Err(Damage::Foreign),
-        };
-        if tree.flags != if content == Content::Several { WITH_SEVERAL } else { 0 } {
-            return Err(found("a database has the wrong flags"));
-        }
-        self.names.push(name.into());
-        let entries = self.tree(&tree, content)?;
-        Ok(if content == Content::Format { 0 } else { entries })
-    }
-
-    fn value(&mut self, key: &[u8], value: &[u8], content: Content) -> Result<(), Damage> {
-        match content {
-            Content::Free => self.list(key, value),
-            Content::Format => {
-                self.format.insert(key.to_vec(), value.to_vec());
-                Ok(())
-            }
-            Content::Checked => match record::value(key, value) {
-                Ok(_) => Ok(()),
-                Err(error) => Err(found(error.to_string())),
-            },
-            _ => Ok(()),
-        }
-    }
-
-    /// Checks a list of free pages: their number, then the pages, descending.
-    fn list(&mut self, key: &[u8], list: &[u8]) -> Result<(), Damage> {
-        let commit = Piece(key).word(0)?;
-        self.newest_free = self.newest_free.max(Some(commit));
-        let list = Piece(list);
-        let pages = list.word(0)?;
-        let mut above = usize::MAX;
-        for index in 0..pages {
-            let start = index.saturating_add(1).saturating_mul(WORD_BYTES);
-            let page = list.word(start)?;
-            if page >= above || page < 2 || page > self.page_last || self.is_known(page) {
-                return Err(found("the list of free pages has an invalid page"));
-            }
-            self.free.insert(page);
-            above = page;
-        }
-        Ok(())
-    }
-
-    /// Reads a value that has pages of its own; returns it with the number of its pages.
-    fn overflow(&mut self, node: &Node<'_>) -> Result<(Vec<u8>, usize), Damage> {
-        let number = Piece(node.value).word(0)?;
-        self.in_file(number, 1)?;
-        let header = self.read(number, HEADER_BYTES)?;
-        let header = Piece(&header);
-        let pages = header.u32(WORD_BYTES + 4)? as usize;
-        let needed = (HEADER_BYTES - 1 + node.value_bytes) / self.page_bytes + 1;
-        if header.word(0)? != number || header.u16(WORD_BYTES + 2)? != OVERFLOW || pages < needed {
-            return Err(found("a long value is missing from its page"));
-        }
-        self.take(number, pages)?;
-        let mut value = self.read(number, HEADER_BYTES + node.value_bytes)?;
-        value.drain(..HEADER_BYTES);
-        Ok((value, pages))
-    }
-
-    fn in_file(&self, number: usize, pages: usize) -> Result<usize, Damage> {
-        let end = number.checked_add(pages);
-        end.filter(|end| *end <= self.file_pages && *end - 1 <= self.page_last)
-            .ok_or_else(|| found("a page lies beyond the end of the file"))
-    }
-
-    /// Marks pages as used. Fails if any of them is used or free already.
-    fn take(&mut self, number: usize, pages: usize) -> Result<(), Damage> {
-        for page in number..self.in_file(number, pages)? {
-            if self.is_known(page) {
-                return Err(found("a page is used twice"));
-            }
-            if let Some(bits) = self.used.get_mut(page / 64) {
-                *bits |= 1 << (page % 64);
-            }
-            self.pages_used += 1;
-        }
-        Ok(())
-    }
-
-    /// Whether a page is used or free.
-    fn is_known(&self, page: usize) -> bool {
-        let bits = self.used.get(page / 64).copied().unwrap_or(0);
-        bits & 1 << (page % 64) != 0 || self.free.contains(&page)
-    }
-
-    fn read(&mut self, page: usize, bytes: usize) -> Result<Vec<u8>, Damage> {
-        // The range is within the file, as checked, so neither product nor buffer is out of bounds.
-        let mut buffer = vec![0; bytes];
-        self.file.seek(SeekFrom::Start(page as u64 * self.page_bytes as u64))?;
-        self.file.read_exact(&mut buffer)?;
-        Ok(buffer)
-    }
+    Ok(nodes)
 }
 
 /// Returns the offsets of the nodes of a page, in order. The nodes must fill the page from its gap

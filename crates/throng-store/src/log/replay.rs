@@ -38,6 +38,8 @@ pub(crate) struct Replay {
     /// The heads of the segments that follow.
     newer: Vec<Head>,
     mark: Marked,
+    /// Damage after the last segment, in a salvage.
+    cut: Option<Damage>,
     /// The point at which reading began, until the log is known to fit it.
     start: Option<Point>,
     /// Segments read since they were last settled: the number of each, and the offsets between which its
@@ -59,6 +61,8 @@ pub(crate) enum Access {
     ReadAll,
     /// Restoring: up to the end, from kept segments, too. The mark may be missing.
     Kept,
+    /// Salvage: the same, but damage after the point does not keep the records before it from being read.
+    Salvage,
 }
 
 /// Reason why there is no next record.
@@ -83,33 +87,33 @@ impl Replay {
         access: Access,
     ) -> Result<Replay, Damage> {
         // The mark is read first: it names no segment that a later listing lacks.
-        let mark = match access {
-            Access::Kept if !mark::exists(location) => Marked::default(),
-            _ => mark::read(location)?,
+        let (mark, mut cut) = match access {
+            Access::Kept if !mark::exists(location) => (Marked::default(), None),
+            Access::Salvage => mark::read(location)
+                .map_or_else(|damage| (Marked::default(), Some(damage)), |mark| (mark, None)),
+            _ => (mark::read(location)?, None),
         };
         let mut numbers = segment_numbers(&location.directory)?;
-        if access == Access::Kept && location.directory.join(KEPT).exists() {
+        if access.takes_kept() && location.directory.join(KEPT).exists() {
             // In this order: a segment that is released meanwhile is found there.
             numbers.extend(segment_numbers(&location.directory.join(KEPT))?);
             numbers.sort_unstable();
             numbers.dedup();
         }
-        let missing = |number: u64| found(format!("log/{} is missing", segment::name(number)));
-        let mut heads: Vec<Head> = Vec::new();
-        for number in &numbers {
-            if let Some(before) = heads.last()
-                && *number != before.number + 1
-            {
-                return Err(missing(before.number + 1));
+        let (heads, after) = heads(location, &numbers, access, applied.position)?;
+        let last = heads.last().map_or(0, |head| head.number);
+        if after.is_some() {
+            cut = after;
+        } else if last < mark.segment {
+            let missing = missing(last + 1);
+            match access {
+                Access::Salvage => cut = Some(missing),
+                _ => return Err(missing),
             }
-            heads.push(*open(location, *number, access)?.head());
-        }
-        let last = numbers.last().copied().unwrap_or(0);
-        if last < mark.segment {
-            return Err(missing(last + 1));
         }
         let at = heads.iter().rposition(|head| head.begin.position <= applied.position);
-        let at = at.ok_or_else(|| missing(numbers.first().map_or(1, |first| first - 1)))?;
+        let first = || numbers.first().map_or(1, |first| first.saturating_sub(1));
+        let Some(at) = at else { return Err(cut.unwrap_or_else(|| missing(first()))) };
         let older = heads.windows(2).take(at);
         let older = older.map(|pair| (pair[0].number, pair[1].begin.position)).collect();
         let segment = open(location, heads[at].number, access)?;
@@ -121,6 +125,7 @@ impl Replay {
             older,
             newer: heads[at + 1..].to_vec(),
             mark,
+            cut,
             start: Some(applied),
             unsettled: vec![(segment.head().number, 0, 0)],
             segment,
@@ -160,7 +165,12 @@ impl Replay {
                 }
                 continue;
             }
-            let Some((header, chain)) = self.read_record()? else { break None };
+            let Some((header, chain)) = self.read_record()? else {
+                if self.find_start()? {
+                    continue;
+                }
+                break None;
+            };
             let last = header.first + u64::from(header.count) - 1;
             let is_next = header.first == self.point.position + 1
                 || header.first > self.point.position && header.first <= applied + 1;
@@ -212,6 +222,9 @@ impl Replay {
         if !self.newer.is_empty() {
             return Err(self.damaged("is cut or damaged", number));
         }
+        if let Some(cut) = self.cut.take() {
+            return Err(ReplayError::Damage(cut));
+        }
         if let Some(start) = self.start {
             self.check_start(start, true)?;
         }
@@ -236,6 +249,29 @@ impl Replay {
         }
         self.start = None;
         Ok(())
+    }
+
+    /// Finds the first record after the point at which reading began, for a salvage, if damage before the point
+    /// ends the chain of records: its checksum covers that of the record at the point.
+    fn find_start(&mut self) -> Result<bool, ReplayError> {
+        let (Access::Salvage, Some(start)) = (self.access, self.start) else { return Ok(false) };
+        let before = (self.offset, self.point);
+        self.point = start;
+        while let Some(bytes) = self.fill(HEADER_BYTES)? {
+            if segment::header(bytes).first == start.position + 1 && self.read_record()?.is_some() {
+                self.start = None;
+                return Ok(true);
+            }
+            self.offset += SECTOR_BYTES;
+        }
+        let mark = self.mark.point;
+        if mark.position <= start.position && mark.chain == start.chain {
+            // There is none.
+            self.start = None;
+        } else {
+            (self.offset, self.point) = before;
+        }
+        Ok(false)
     }
 
     /// The position up to which the log goes at least, as far as is known.
@@ -390,6 +426,13 @@ impl Replay {
     }
 }
 
+impl Access {
+    /// Whether kept segments are read, too.
+    fn takes_kept(self) -> bool {
+        matches!(self, Access::Kept | Access::Salvage)
+    }
+}
+
 impl ReplayError {
     pub(crate) fn into_damage(self) -> Damage {
         match self {
@@ -403,12 +446,49 @@ fn record_bytes(header: Header) -> u64 {
     (HEADER_BYTES + u64::from(header.bytes)).next_multiple_of(SECTOR_BYTES)
 }
 
+fn missing(number: u64) -> Damage {
+    found(format!("log/{} is missing", segment::name(number)))
+}
+
+/// Reads the heads of segments, which must all be there and valid. In a salvage, returns the heads of the last
+/// segments in a row that begin at or before a position, and the damage after them.
+fn heads(
+    location: &Location,
+    numbers: &[u64],
+    access: Access,
+    position: u64,
+) -> Result<(Vec<Head>, Option<Damage>), Damage> {
+    let (mut heads, mut cut) = (Vec::<Head>::new(), None);
+    for number in numbers {
+        let next = heads.last().map_or(*number, |before| before.number + 1);
+        let is_next = if *number == next { Ok(()) } else { Err(missing(next)) };
+        let head = open(location, *number, access).map(|segment| *segment.head());
+        if access != Access::Salvage {
+            is_next?;
+            heads.push(head?);
+            continue;
+        }
+        cut = cut.or(is_next.err());
+        match head {
+            Ok(head) if cut.is_some() && head.begin.position > position => break,
+            Ok(head) => {
+                if cut.take().is_some() {
+                    heads.clear();
+                }
+                heads.push(head);
+            }
+            Err(damage) => cut = cut.or(Some(damage)),
+        }
+    }
+    Ok((heads, cut))
+}
+
 /// Opens a segment.
 fn open(location: &Location, number: u64, access: Access) -> Result<Segment, Damage> {
     let path = location.path(number);
     let opened = Segment::open(&path, (location.store, number), access == Access::Write);
     // Asked afterwards, because the segment may have been released meanwhile.
-    if access == Access::Kept && opened.is_err() && !path.exists() {
+    if access.takes_kept() && opened.is_err() && !path.exists() {
         let path = location.directory.join(KEPT).join(segment::name(number));
         return Segment::open(&path, (location.store, number), false);
     }

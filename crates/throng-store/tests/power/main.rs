@@ -27,8 +27,8 @@ use content::Loss;
 use disk::{DATA_FILE, Disk, Event, LOCKS, Mark, Tree};
 use tempfile::TempDir;
 use throng_store::{
-    Batch, Bytes, Database, DatabaseOptions, Durability, OpenError, ReadError, Snapshot, Store,
-    Str, Ticket,
+    Batch, Bytes, Database, DatabaseOptions, Durability, OpenError, ReadError, SalvageError,
+    Snapshot, Store, Str, Ticket,
 };
 
 /// Held by each test: the process has a single trace, so the tests take turns.
@@ -333,7 +333,8 @@ fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
 }
 
 /// The promise of a volatile store after a power cut: an opening with a check refuses it with the reason, or
-/// gives a store that can be read and written. Its content may be any.
+/// gives a store that can be read and written. Its content may be any. A salvage of a refused store gives such
+/// a store, too.
 #[test]
 fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -344,7 +345,7 @@ fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
     let parent = directory();
     let directory = parent.path().join("store");
     let mut disk = Disk::default();
-    let (mut whole, mut refused) = (0, 0);
+    let (mut whole, mut refused, mut salvaged) = (0, 0, 0);
     for (moment, event) in events.iter().enumerate() {
         disk.change(moment, event);
         let loss = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most][moment % 4];
@@ -362,13 +363,24 @@ fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
                     );
                     assert!(is_reasoned, "moment {moment}, {loss:?} lost: {error}");
                     refused += 1;
+                    let to = parent.path().join("salvaged");
+                    match Store::salvage(&directory, &to) {
+                        Ok(_) => {
+                            reopen(&to, true).unwrap();
+                            std::fs::remove_dir_all(&to).unwrap();
+                            salvaged += 1;
+                        }
+                        Err(SalvageError::Nothing { .. }) => {}
+                        Err(other) => panic!("moment {moment}, {loss:?} lost: {other}"),
+                    }
                 }
             }
         }
         disk.flush(moment, event);
     }
-    println!("{whole} readable, {refused} refused");
+    println!("{whole} readable, {refused} refused, of which {salvaged} salvaged");
     assert!(whole + refused > 50 && refused > 5, "{whole} readable, {refused} refused");
+    assert!(salvaged > 0);
 }
 
 /// The same test must fail for a store that acknowledges writes before it flushes them.

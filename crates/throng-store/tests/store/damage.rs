@@ -20,7 +20,7 @@ const DATA_FILE: &str = "data.mdb";
 
 /// Makes a small store with pages of all kinds, free pages, and several values under a key, both
 /// inside a node and in a tree of their own.
-fn fill(directory: &Path) {
+pub(super) fn fill(directory: &Path) {
     let store = Store::open(directory).unwrap();
     let named = store.database::<Str, Bytes>("named").unwrap();
     let several = DatabaseOptions::new().duplicates();
@@ -79,7 +79,7 @@ fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
 }
 
 /// Returns a function that restores the present content of the files in the directory.
-fn keep(directory: &Path) -> impl Fn() {
+pub(super) fn keep(directory: &Path) -> impl Fn() {
     let kept = super::files(directory).into_iter().map(|path| (fs::read(&path).unwrap(), path));
     let kept: Vec<_> = kept.collect();
     let log = directory.join("log");
@@ -205,8 +205,8 @@ fn a_truncated_file_is_found() {
 }
 
 /// A store as a kill leaves it, with changes that only its log has.
-struct Killed {
-    directory: TempDir,
+pub(super) struct Killed {
+    pub(super) directory: TempDir,
     /// The content after each batch in the log, and before the first.
     states: Vec<Vec<Entry>>,
     /// The mark as a power failure may leave it: after the first [`MARKED`] batches.
@@ -216,7 +216,7 @@ struct Killed {
 const MARKED: usize = 3;
 
 /// Makes a store whose log has records shorter and longer than a sector, in two segments.
-fn kill(durability: Durability) -> Killed {
+pub(super) fn kill(durability: Durability) -> Killed {
     let open = directory_in_memory();
     fill(open.path());
     loop {

@@ -19,6 +19,8 @@ mod ownership;
 #[cfg(unix)]
 mod recovery;
 mod restore;
+#[cfg(unix)]
+mod salvage;
 mod scans;
 mod snapshots;
 mod transactions;
