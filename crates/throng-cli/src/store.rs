@@ -1,7 +1,7 @@
 //! `throng store`: inspects, verifies, copies and imports a store.
 //!
 //! Invariants:
-//! * A store is opened read-only, so all commands work while a node writes to it. No store is
+//! * A store is opened read-only, so all commands but `salvage` work while a node writes to it. No store is
 //!   created, except by an import. A store that was not closed cleanly is read as it is, with its log.
 //! * Results go to standard output. Progress goes to standard error, only on a terminal.
 //! * A damaged file that crashes its reader crashes a child process, and the parent reports it.
@@ -25,8 +25,8 @@ use serde_json::json;
 use show::ByteFormat;
 use throng_server::{KeyError, Signer};
 use throng_store::{
-    Bytes, Database, DatabaseStat, ImportError, OpenError, ReadError, RestoreError, Restored, Scan,
-    Store, Until,
+    Bytes, Database, DatabaseOptions, DatabaseStat, ImportError, OpenError, ReadError,
+    RestoreError, Restored, SalvageError, Salvaged, Scan, Store, Until,
 };
 
 use crate::serve::KEY_FILE;
@@ -48,6 +48,8 @@ enum StoreCommand {
     Backup(BackupArgs),
     /// Write a new store of a backup and the later changes in a log, up to a position or a time
     Restore(RestoreArgs),
+    /// Write everything in a damaged store that can be proved to be whole into a new store, and list the rest
+    Salvage(SalvageArgs),
     /// Copy a directory that plain LMDB or a library over it has written into a new store
     Import(ImportArgs),
     /// Print the value or values of a key
@@ -110,6 +112,21 @@ struct RestoreArgs {
     /// Last position, or last time as in `2026-02-28T13:30:00Z`; by default the end of the log
     #[arg(long, value_name = "POSITION|TIME", value_parser = moment)]
     at: Option<Until>,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Salvages a store that no other command can open. The store must not be in use, and is only read. The exit
+/// status is 1 if anything is lost or not proved.
+#[derive(Debug, Args)]
+struct SalvageArgs {
+    /// Directory of the damaged store
+    from: PathBuf,
+
+    /// Directory for the new store; it must not contain a store
+    to: PathBuf,
 
     /// Print JSON
     #[arg(long)]
@@ -210,6 +227,8 @@ pub(crate) enum StoreError {
     IsStore(PathBuf),
     #[error("nothing was restored")]
     Restore(#[from] RestoreError),
+    #[error("nothing was salvaged")]
+    Salvage(#[from] SalvageError),
     #[error("{source}{}", incomplete(left.as_deref()))]
     Import { left: Option<PathBuf>, source: Box<ImportError> },
     #[error("cannot copy the key that signs logins; no copy was made")]
@@ -231,6 +250,7 @@ impl StoreArgs {
             StoreCommand::Verify(verify) => return verify.run(),
             StoreCommand::Backup(backup) => backup.run()?,
             StoreCommand::Restore(restore) => restore.run()?,
+            StoreCommand::Salvage(salvage) => return salvage.run(),
             StoreCommand::Import(import) => import.run()?,
             StoreCommand::Get(get) => get.run()?,
             StoreCommand::Scan(walk) => walk.run()?,
@@ -266,19 +286,15 @@ impl StatArgs {
             HumanBytes(stat.log_bytes),
             stat.snapshot_lag_commits
         );
-        let width = databases.iter().map(|database| name(database).len()).max().unwrap_or(0).max(8);
+        let width = name_width(databases.iter().map(|database| &database.name));
         text += &format!("{:width$}  {:>12}  {:>12}  VALUES\n", "DATABASE", "ENTRIES", "BYTES");
         for database in &databases {
-            let values = match &database.options {
-                options if options.has_duplicates() => "several per key",
-                options if options.has_checksums() => "with checksums",
-                _ => "without checksums",
-            };
             text += &format!(
-                "{:width$}  {:>12}  {:>12}  {values}\n",
-                name(database),
+                "{:width$}  {:>12}  {:>12}  {}\n",
+                name(&database.name),
                 database.entries,
                 HumanBytes(database.bytes).to_string(),
+                values(&database.options),
             );
         }
         print(&text)
@@ -286,11 +302,22 @@ impl StatArgs {
 }
 
 /// Returns a database's name on one line.
-fn name(database: &DatabaseStat) -> String {
-    database
-        .name
-        .as_ref()
-        .map_or_else(|| "(default)".into(), |name| name.escape_debug().to_string())
+fn name(name: &Option<String>) -> String {
+    name.as_ref().map_or_else(|| "(default)".into(), |name| name.escape_debug().to_string())
+}
+
+/// Returns the width of a column of names.
+fn name_width<'n>(names: impl Iterator<Item = &'n Option<String>>) -> usize {
+    names.map(|stored| name(stored).len()).max().unwrap_or(0).max(8)
+}
+
+/// Describes the values of a database.
+fn values(options: &DatabaseOptions) -> &'static str {
+    match options {
+        options if options.has_duplicates() => "several per key",
+        options if options.has_checksums() => "with checksums",
+        _ => "without checksums",
+    }
 }
 
 fn database_json(database: &DatabaseStat) -> serde_json::Value {
@@ -436,6 +463,89 @@ impl RestoreArgs {
         print(&format!("restored into {}: position {position}, {time}\n", self.to.display()))
     }
 }
+
+impl SalvageArgs {
+    fn run(self) -> Result<ExitCode, StoreError> {
+        if !self.from.exists() {
+            return Err(StoreError::NoStore(self.from));
+        }
+        let file = self.to.join(DATA_FILE);
+        if file.exists() {
+            return Err(StoreError::IsStore(self.to));
+        }
+        let bytes = fs::metadata(self.from.join(DATA_FILE)).map_or(0, |from| from.len());
+        let bar = bar(ProgressBar::new(bytes), BYTES_BAR);
+        // The key comes first, so that a store with a data file also has its key. A damaged key must not keep
+        // the rest from being used.
+        let with_key = copy_key(&self.from, &self.to).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the key that signs logins was not copied");
+            false
+        });
+        let salvage = || Store::salvage(&self.from, &self.to);
+        let salvaged = while_growing(&self.to.join("draft").join(DATA_FILE), &bar, salvage)?;
+        print(&if self.json { self.json(&salvaged, with_key) } else { self.text(&salvaged) })?;
+        let is_whole = salvaged.losses.is_empty();
+        Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    fn json(&self, salvaged: &Salvaged, with_key: bool) -> String {
+        let databases: Vec<_> = salvaged
+            .databases
+            .iter()
+            .map(|database| {
+                json!({
+                    "name": database.name,
+                    "entries": database.entries,
+                    "entries_lost": database.entries_lost,
+                    "checksums": database.options.has_checksums(),
+                })
+            })
+            .collect();
+        let losses: Vec<_> = salvaged.losses.iter().map(ToString::to_string).collect();
+        let salvaged = json!({
+            "position": salvaged.position,
+            "time": salvaged.time.map(|time| humantime::format_rfc3339_millis(time).to_string()),
+            "exact": salvaged.is_exact,
+            "databases": databases,
+            "losses": losses,
+            "losses_more": salvaged.losses_more,
+            "signing_key": with_key,
+        });
+        format!("{salvaged}\n")
+    }
+
+    fn text(&self, salvaged: &Salvaged) -> String {
+        let Salvaged { position, databases, losses, .. } = salvaged;
+        let state = if salvaged.is_exact { "exactly the state at" } else { "the rest, up to" };
+        let mut text = format!("salvaged into {}: {state} position {position}", self.to.display());
+        if let Some(time) = salvaged.time {
+            text += &format!(", {}", humantime::format_rfc3339_millis(time));
+        }
+        let width = name_width(databases.iter().map(|database| &database.name));
+        text += &format!("\n\n{:width$}  {:>12}  {:>12}  VALUES\n", "DATABASE", "ENTRIES", "LOST");
+        for database in databases {
+            text += &format!(
+                "{:width$}  {:>12}  {:>12}  {}\n",
+                name(&database.name),
+                database.entries,
+                database.entries_lost,
+                values(&database.options),
+            );
+        }
+        if !losses.is_empty() {
+            text += "\nlost or not proved:\n";
+        }
+        losses.iter().take(LOSSES_MAX).for_each(|loss| text += &format!("{loss}\n"));
+        let more = losses.len().saturating_sub(LOSSES_MAX) as u64 + salvaged.losses_more;
+        if more > 0 {
+            text += &format!("… and {more} more; `--json` lists the first 10,000\n");
+        }
+        text
+    }
+}
+
+/// Number of losses that are printed.
+const LOSSES_MAX: usize = 50;
 
 impl ImportArgs {
     fn run(self) -> Result<(), StoreError> {

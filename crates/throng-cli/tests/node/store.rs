@@ -290,3 +290,74 @@ fn a_directory_of_lmdb_is_imported_and_other_directories_are_refused() {
     let imported = json(&said(&["import", &from, &other, "--json"]));
     assert_eq!(imported["databases"][3], json!({ "name": "users", "entries": 3 }));
 }
+
+#[test]
+fn a_damaged_store_is_salvaged_with_a_list_of_losses() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (data, to) = (path("data"), path("to"));
+    assert_eq!(
+        complaint(1, &["salvage", &data, &to]),
+        format!("throng: there is no store in {data}\n")
+    );
+    fill(Path::new(&data));
+    fs::write(path("data/signing.key"), "damaged").unwrap();
+    let whole = store(&["salvage", &data, &to]);
+    assert!(whole.status.success(), "{whole:?}");
+    let text = String::from_utf8(whole.stdout).unwrap();
+    assert!(text.starts_with(&format!("salvaged into {to}: exactly the state at position ")));
+    assert!(text.contains("(default)             4             0  with checksums\n"), "{text}");
+    assert!(!text.contains("not proved"), "{text}");
+    assert_eq!(said(&["scan", &to]), said(&["scan", &data]));
+    let is_store = complaint(1, &["salvage", &data, &to]);
+    assert_eq!(is_store, format!("throng: {to} contains a store already\n"));
+    assert!(complaint(2, &["salvage", &data]).contains("error: "));
+    let open = Store::open(&data).unwrap();
+    assert!(complaint(1, &["salvage", &data, &path("other")]).contains("is in use"));
+    // More values than lines are printed.
+    let value: [u8; 100] = std::array::from_fn(|index| index as u8);
+    let batch = (0..100u8).fold(Batch::new(), |batch, key| batch.put([0, key], value));
+    open.write(batch).wait().unwrap();
+    drop(open);
+    // Both the last commit and the one before have them.
+    let open = Store::open(&data).unwrap();
+    open.write(Batch::new().put("z", "")).wait().unwrap();
+    drop(open);
+    let all = said(&["scan", &data, "--from", "a"]);
+
+    fs::remove_dir_all(path("data/log")).unwrap();
+    let file = path("data/data.mdb");
+    let mut bytes = fs::read(&file).unwrap();
+    for at in 0..bytes.len() - 100 {
+        if bytes[at..at + 100] == value {
+            bytes[at + 50] ^= 1;
+        }
+    }
+    fs::write(&file, bytes).unwrap();
+    let refused = complaint(1, &["scan", &data]);
+    assert!(refused.contains("`throng store salvage`"), "{refused}");
+    let told = store(&["salvage", &data, &path("rest"), "--json"]);
+    assert_eq!(told.status.code(), Some(1), "{told:?}");
+    let told = json(&String::from_utf8(told.stdout).unwrap());
+    let [outcome, entries_lost] = [&told["exact"], &told["databases"][0]["entries_lost"]];
+    let losses = told["losses"].as_array().unwrap();
+    assert_eq!(
+        (outcome, losses[0].as_str()),
+        (&json!(false), Some("any later changes: log is missing"))
+    );
+    assert_eq!((entries_lost, losses.len()), (&json!(100), 101));
+    let printed = store(&["salvage", &data, &path("again")]);
+    assert_eq!(printed.status.code(), Some(1), "{printed:?}");
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.contains("the rest, up to position"), "{printed}");
+    let loss =
+        "the default database, key \"\\x00\\x00\": the stored data is damaged: wrong checksum";
+    assert!(printed.contains(loss), "{printed}");
+    assert!(printed.ends_with("… and 51 more; `--json` lists the first 10,000\n"), "{printed}");
+    assert_eq!(said(&["scan", &path("again")]), all);
+
+    // Nothing is left to be read.
+    fs::write(&file, [7; 50_000]).unwrap();
+    let nothing = complaint(1, &["salvage", &data, &path("nothing")]);
+    assert!(nothing.contains("both its meta pages are damaged"), "{nothing}");
+}
