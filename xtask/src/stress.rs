@@ -21,10 +21,11 @@ const RESIDENT: &[(&str, u64)] = &[("burst", 500_000)];
 /// Runs that are tests, which the ordinary tests run at a smaller size: the name of the run, the
 /// arguments that select the test, and the variable that holds the full size.
 const LONGER: &[(&str, &str, &str, u64)] = &[
-    ("store-kill", "throng-store --test store killed_writers", "THRONG_STORE_KILLS", 200),
+    ("store-kill", "throng-store --test store killed_writers", "THRONG_STORE_KILLS", 300),
     ("store-power", "throng-store --test power a_power_cut", "THRONG_STORE_CUTS", 50_000),
     ("store-faults", "throng-store --test power an_operation", "THRONG_STORE_FAULTS", 1_000),
     ("store-damage", "throng-store --test store a_damaged_byte", "THRONG_STORE_FLIP_STRIDE", 1),
+    ("store-salvage", "throng-store --test store a_salvage_loses", "THRONG_STORE_SALVAGE_STRIDE", 61),
     ("service-kill", "throng-cli --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
 ];
 
