@@ -3,12 +3,17 @@
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use crate::settings::{Key, Kind, Settings};
 
 /// Name of the metric for the peak of resident memory.
 pub(crate) const PEAK: &str = "peak_rss_bytes";
+
+/// Interval at which anonymous memory is sampled.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Time after which memory that is no longer needed should have been given back.
 pub(crate) const SETTLE: Key = Key {
@@ -63,10 +68,46 @@ pub(crate) fn anonymous_bytes() -> io::Result<u64> {
 /// # Errors
 /// If there is no `/proc/self/io`, as outside Linux.
 pub(crate) fn disk_written_bytes() -> io::Result<u64> {
+    moved_bytes("write_bytes:")
+}
+
+/// Bytes that this process has read by system calls so far, from files, the kernel's own included, and from
+/// sockets, whether the disk was read or not. Reads through a map do not count.
+///
+/// # Errors
+/// If there is no `/proc/self/io`, as outside Linux.
+pub(crate) fn read_bytes() -> io::Result<u64> {
+    moved_bytes("rchar:")
+}
+
+fn moved_bytes(field: &str) -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/io")?;
-    let bytes =
-        text.lines().find_map(|line| line.strip_prefix("write_bytes:")?.trim().parse().ok());
-    bytes.ok_or_else(|| io::Error::other("/proc/self/io has no written bytes"))
+    let bytes = text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok());
+    bytes.ok_or_else(|| io::Error::other(format!("/proc/self/io has no field {field}")))
+}
+
+/// Runs `work`, and returns its result and the peak of anonymous memory sampled during it, in bytes.
+///
+/// # Errors
+/// If the work failed, or the same as [`anonymous_bytes`].
+pub(crate) fn with_anonymous_peak<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, u64)> {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut peak = 0;
+            while !done.load(Ordering::Relaxed) {
+                peak = peak.max(anonymous_bytes()?);
+                thread::sleep(SAMPLE_INTERVAL);
+            }
+            io::Result::Ok(peak)
+        });
+        let result = work();
+        let last = anonymous_bytes();
+        done.store(true, Ordering::Relaxed);
+        let peak =
+            sampler.join().unwrap_or_else(|_| Err(io::Error::other("the memory sampler panicked")));
+        Ok((result?, peak?.max(last?)))
+    })
 }
 
 /// Memory of the machine that programs could still use without swapping, in bytes.

@@ -47,11 +47,11 @@ pub(crate) const MAP: Key = Key {
 
 /// The values of the store workloads' word keys that every store supports.
 pub(crate) const WORDS: &[&str] =
-    &["durable", "volatile", "random", "premade", "once", "whole", "on", "off"];
+    &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "sorted"];
 
 /// The values of the store workloads' word keys that the memory-mapped stores support.
 pub(crate) const MAPPED_WORDS: &[&str] =
-    &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "write"];
+    &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "sorted", "write"];
 
 /// The peers of all four stores, for a workload that uses threads in each of them.
 pub(crate) const fn peers(
@@ -82,6 +82,9 @@ pub(crate) struct OpenOptions {
     pub(crate) checksums: bool,
     /// Whether LMDB writes through its map; takes effect only if the store is volatile.
     pub(crate) write_map: bool,
+    /// Bytes of changes in memory after which throng's store writes them to its data file, if not its
+    /// default.
+    pub(crate) checkpoint_bytes: Option<usize>,
 }
 
 /// Size of a map that is written through: the file has the map's size from the start, as a hole.
@@ -95,6 +98,7 @@ impl OpenOptions {
             durable: settings.word("durability") == "durable",
             checksums: settings.word("checksums") == "on",
             write_map: settings.special_words().any(|word| word == "write"),
+            checkpoint_bytes: None,
         }
     }
 }
@@ -114,7 +118,7 @@ pub(crate) trait Engine: Sized + Sync {
     where
         Self: 'e;
 
-    /// Opens a new store in an empty directory.
+    /// Opens the store in a directory, and makes it if the directory is empty.
     fn open(directory: &Path, options: OpenOptions) -> io::Result<Self>;
 
     /// Writes entries in a transaction and waits until they are as durable as the options ask for.

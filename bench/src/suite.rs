@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::workloads::{
     Workload, burst, call, calls, children, churn, fairness, fan, http, monitors, outside, pairs,
     processes, ring, savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega,
-    store_put, store_scan, store_update, tasks, timers,
+    store_put, store_recover, store_scan, store_update, tasks, timers,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -182,7 +182,8 @@ impl Measurement {
 }
 
 /// Runtimes that measurements leave out if they vary another: those that are several times slower than
-/// others of their kind, those with one thread in any case, and those beside a tuned row.
+/// others of their kind, those with one thread in any case, those beside a tuned row, and stores other than
+/// throng, because what varies is a setting of throng's.
 const ASIDE: &[&str] = &[
     "bun",
     "caf",
@@ -190,6 +191,7 @@ const ASIDE: &[&str] = &[
     "elixir",
     "elixir-tuned",
     "erlang",
+    "fjall",
     "go",
     "java-threads",
     "java-virtual",
@@ -201,6 +203,7 @@ const ASIDE: &[&str] = &[
     "python",
     "python-uvloop",
     "ractor",
+    "redb",
     "smol",
     "tellus",
     "threads",
@@ -286,6 +289,18 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("store-get", Store, &store_get::WORKLOAD, 20_000),
     of("store-scan", Store, &store_scan::WORKLOAD, 20_000),
     of("store-update", Store, &store_update::WORKLOAD, 20_000).quick_with(&[("keys", "20000")]),
+    of("store-recover", Store, &store_recover::WORKLOAD, 20_000).few_runs(),
+    of("store-recover-64m", Store, &store_recover::WORKLOAD, 0)
+        .with(&[("memory", "64")])
+        .variant()
+        .few_runs(),
+    of("store-recover-1g", Store, &store_recover::WORKLOAD, 0)
+        .with(&[("memory", "1024")])
+        .variant()
+        .few_runs(),
+    of("store-recover-sorted", Store, &store_recover::WORKLOAD, 20_000)
+        .with(&[("order", "sorted")])
+        .few_runs(),
     of("send", Messages, &send::WORKLOAD, 200_000),
     of("send-1", Messages, &send::WORKLOAD, 0).alone(),
     of("send-mimalloc", Messages, &send::WORKLOAD, 0).with(&[("allocator", "mimalloc")]).variant(),

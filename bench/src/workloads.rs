@@ -38,6 +38,7 @@ pub(crate) mod store_get;
 pub(crate) mod store_mega;
 pub(crate) mod store_put;
 mod store_read;
+pub(crate) mod store_recover;
 pub(crate) mod store_rest;
 pub(crate) mod store_scan;
 pub(crate) mod store_update;
@@ -126,6 +127,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &store_scan::WORKLOAD,
     &store_update::WORKLOAD,
     &store_rest::WORKLOAD,
+    &store_recover::WORKLOAD,
 ];
 
 /// Finds a workload by its name.

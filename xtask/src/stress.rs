@@ -25,7 +25,7 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("store-power", "throng-store --test power a_power_cut", "THRONG_STORE_CUTS", 50_000),
     ("store-faults", "throng-store --test power an_operation", "THRONG_STORE_FAULTS", 1_000),
     ("store-damage", "throng-store --test store a_damaged_byte", "THRONG_STORE_FLIP_STRIDE", 1),
-    ("store-salvage", "throng-store --test store a_salvage_loses", "THRONG_STORE_SALVAGE_STRIDE", 61),
+    ("store-salvage", "throng-store --test store a_salvage_loses", "THRONG_SALVAGE_STRIDE", 61),
     ("service-kill", "throng-cli --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
 ];
 

@@ -34,8 +34,9 @@ impl Engine for Fjall {
             if let ([(key, value)], false) = (entries, self.durable) {
                 return self.entries.insert(key.as_ref(), value.as_ref());
             }
-            let mode = self.durable.then_some(PersistMode::SyncData);
-            let mut batch = self.database.batch().durability(mode);
+            // Without a mode, a batch stays in the journal's buffer, and a single insert does not.
+            let mode = if self.durable { PersistMode::SyncData } else { PersistMode::Buffer };
+            let mut batch = self.database.batch().durability(Some(mode));
             for (key, value) in entries {
                 batch.insert(&self.entries, key.as_ref(), value.as_ref());
             }

@@ -29,8 +29,10 @@ impl Engine for Redb {
             Database::create(directory.join("entries.redb")).map_err(io::Error::other)?;
         let durability = if options.durable { Durability::Immediate } else { Durability::None };
         let redb = Redb { database, durability };
-        // The empty commit creates the table, which readers require.
-        redb.commit::<&[u8], &[u8]>(&[])?;
+        if redb.table().is_err() {
+            // The empty commit creates the table, which readers require.
+            redb.commit::<&[u8], &[u8]>(&[])?;
+        }
         Ok(redb)
     }
 

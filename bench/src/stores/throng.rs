@@ -26,6 +26,10 @@ fn store_options(options: OpenOptions, batches: u64) -> Options {
         true => Options::default().write_map(true).map_bytes(WRITE_MAP_BYTES),
         false => Options::default(),
     };
+    let least = match options.checkpoint_bytes {
+        Some(bytes) => least.checkpoint_bytes(bytes),
+        None => least,
+    };
     match usize::try_from(batches) {
         Ok(batches) if batches > 16 << 10 => least.queue_batches_max(batches),
         _ => least,
@@ -34,7 +38,7 @@ fn store_options(options: OpenOptions, batches: u64) -> Options {
 }
 
 impl Throng {
-    /// Opens a new store with room for `batches` batches in its queue.
+    /// Opens or makes a store with room for `batches` batches in its queue.
     pub(crate) fn open_for(
         directory: &Path,
         options: OpenOptions,

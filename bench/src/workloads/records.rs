@@ -88,6 +88,15 @@ impl Random {
     }
 }
 
+/// Returns all numbers below `count` in random order, which is the same each time.
+pub(crate) fn shuffled(count: u64) -> Vec<u64> {
+    let (mut numbers, mut random) = ((0..count).collect::<Vec<_>>(), Random::new(1));
+    for last in (1..numbers.len()).rev() {
+        numbers.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    numbers
+}
+
 /// Hashes a number with splitmix64.
 pub(crate) fn scattered(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);

@@ -602,6 +602,7 @@ fn the_list_names_every_workload_key_and_runtime() {
         "store-mega",
         "store-update",
         "store-rest",
+        "store-recover",
         "volatile|durable",
         "dir=TEXT",
         "writers=0",

@@ -75,6 +75,9 @@ fn store_rest_is_verified_on_each_store() {
     metrics.extend(percentiles(&["get"]));
     let small = ["--count", "25000", "--set", "gets=1000", "--set", "checksums=off"];
     check_stores("store-rest", &small, &metrics);
+    // More updates than entries, so that some have several.
+    let random = ["--set", "order=random", "--set", "updates=30000"];
+    check_stores("store-rest", &[&small[..], &random].concat(), &metrics);
 }
 
 #[test]
@@ -84,6 +87,21 @@ fn store_update_is_verified_on_each_store() {
     metrics.extend([("written_bytes_per_put", "bytes"), ("bytes_per_entry", "bytes")]);
     // With few keys a key has several puts in a transaction.
     check_stores("store-update", &["--count", "20000", "--set", "keys=500"], &metrics);
+}
+
+#[test]
+fn store_recover_is_verified_on_each_store_that_recovers() {
+    let metrics = [("open_s", "s"), ("entries_per_s", "1/s"), ("anonymous_peak_bytes", "bytes")];
+    let metrics = [&metrics[..], &[("read_bytes", "bytes")]].concat();
+    let check = |settings: &[&str]| {
+        check_on(&["throng", "redb", "fjall"], "2", "store-recover", settings, &metrics);
+    };
+    check(&["--count", "20000", "--set", "checksums=off"]);
+    // throng's opening writes most entries to its tree.
+    let bounded = ["--count", "60000", "--set", "memory=1", "--set", "order=sorted"];
+    check(&[&bounded[..], &["--set", "batch=7000", "--set", "value=100"]].concat());
+    let volatile = ["--count", "20000", "--set", "durability=volatile"];
+    check_on(&["throng", "fjall"], "2", "store-recover", &volatile, &metrics);
 }
 
 #[test]

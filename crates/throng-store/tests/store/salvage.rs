@@ -1,7 +1,7 @@
 //! Salvage of damaged stores: the new store has everything outside of the damage and nothing that was never
 //! written.
 //!
-//! `THRONG_STORE_SALVAGE_STRIDE` is the distance of damaged bytes in `a_salvage_loses_…`.
+//! `THRONG_SALVAGE_STRIDE` is the distance of damaged bytes in `a_salvage_loses_…`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -292,7 +292,7 @@ fn a_damaged_page_loses_its_own_entries_only() {
 fn a_salvage_loses_entries_of_a_damaged_page_only() {
     let filled = Filled::new();
     let data = filled.data();
-    let stride = number_or("THRONG_STORE_SALVAGE_STRIDE", 2_999) as usize;
+    let stride = number_or("THRONG_SALVAGE_STRIDE", 2_999) as usize;
     let is_damaged = |offset: &usize| {
         let in_page = offset % PAGE_BYTES;
         in_page < 20 && in_page.is_multiple_of(4)
