@@ -4,7 +4,8 @@
 //! flushed, the other half queues and becomes the next group. Each group then has half the writes,
 //! and each write waits for two flushes. So the writer waits for the callers that it has just
 //! acknowledged, which are likely to write again at once, for a fraction of the time that a flush
-//! takes. If they do not arrive, a back-off stops the waiting. Without flushes the writer never
+//! takes. If they do not arrive, a back-off stops the waiting. With 16 such callers, on two cores that had
+//! other work too, this took 38,000 puts/s instead of 8,000 to 24,000. Without flushes the writer never
 //! waits: one half makes its next writes while the writes of the other half are applied.
 
 use std::time::Duration;
