@@ -39,7 +39,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
         },
         Key {
             name: "updates",
-            kind: Kind::Number(0),
+            kind: Kind::Count(0),
             about: "number of random keys that get another value after the load",
         },
         Key { name: "gets", kind: Kind::Number(1_000_000), about: "number of gets after the load" },
