@@ -192,7 +192,7 @@ pub(crate) fn apply<'c>(
             // The caller clears the table.
             Operation::Clear => {}
         }
-        left.0 -= 1;
+        left.0 -= usize::from(!is_above);
         left.1 = left.1.saturating_sub(key.len() + value.len());
     }
     Ok(true)

@@ -9,3 +9,4 @@ pub(crate) mod pages;
 pub(crate) mod private;
 pub(crate) mod record;
 pub(crate) mod recovery;
+pub(crate) mod stretch;

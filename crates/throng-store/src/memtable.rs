@@ -50,6 +50,13 @@ const CHUNK_BYTES: usize = size_of::<Box<[u8]>>() + size_of::<u64>();
 /// Number of bytes of memory of a node in a run.
 const NODE_BYTES: usize = size_of::<(u64, u32)>();
 
+/// Number of bytes of memory of a change, besides its encoded bytes, at least.
+pub(crate) const CHANGE_BYTES_MIN: u64 = ENTRY_BYTES as u64;
+
+/// Number of bytes of memory of a change of a key without others, besides its encoded bytes: with its node, and
+/// its slots in an index that was made for as many keys, at most.
+pub(crate) const CHANGE_BYTES: usize = ENTRY_BYTES + NODE_BYTES + 20;
+
 /// The secret of the hashes of this process: keys that collide cannot be chosen from outside.
 static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 

@@ -1,10 +1,11 @@
 //! Recovery: the records of a log after the applied point of LMDB, replayed.
 //!
 //! ```text
-//! LMDB │ applied point │ ◀── checkpoints ── memtable ◀── records ── log
+//! LMDB │ applied point │ ◀── stretches ── │ memtable │ ── records ── log
 //! ```
 //!
-//! A backup and a restore replay in the same way, into a copy of LMDB.
+//! Changes that do not fit in memory are written to LMDB by stretches of the log (`stretch.rs`), and the last
+//! ones stay in the memtable. A backup and a restore replay into a copy of LMDB, by checkpoints.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,12 +14,16 @@ use crate::checkpoint;
 use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Table};
 use crate::disk::pages::Damage;
+use crate::disk::stretch::{Extent, Stretch};
 use crate::log::{Access, Location, Log, Point, Record, Replay, ReplayError};
 use crate::memtable::Memtable;
 use crate::{Options, Recovery};
 
 /// Time between two reports of a recovery.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Least bound on the memory of a recovery: with less, a stretch of the log would be a record or two.
+const BOUND_MIN: usize = 1 << 10;
 
 /// Replays what LMDB lacks of the log, and goes on with the log. The memtable has the changes that are not
 /// in LMDB afterwards; their memory is bounded.
@@ -34,24 +39,22 @@ pub(crate) fn recover(
     let applied = format::applied(&txn, format).map_err(engine)?;
     drop(txn);
     let mut from = Replay::open(location, applied, Access::Write)?;
-    let lmdb = (&**env, format, applied);
-    let (mut recovery, last) = (Recovery { changes: 0, total: 0 }, from.last_known());
-    let mut reported = Instant::now();
-    let counted = |record: &Record<'_>| {
-        let changes = record.last() - applied.position;
-        let total = changes.max(last.saturating_sub(applied.position));
-        recovery = Recovery { changes, total };
-        if reported.elapsed() >= REPORT_INTERVAL {
-            options.on_recovery.report(recovery);
-            reported = Instant::now();
+    let mut progress = Progress::new(&from, applied, options);
+    let bound = options.checkpoint_bytes_bounded().max(BOUND_MIN);
+    let mut begin = applied;
+    let memtable = loop {
+        let first = from.fork()?;
+        match Stretch::read(&mut from, begin, tables, bound, &mut progress)? {
+            Extent::Fits(memtable) => break memtable,
+            Extent::Exceeds(stretch, rest) => {
+                // LMDB must not have changes that the log might lose.
+                from.settle()?;
+                stretch.write(&first, (env, format), tables, &mut progress)?;
+                (begin, from) = (rest.point(), rest);
+            }
         }
-        true
     };
-    let checkpoint_bytes = options.checkpoint_bytes_bounded();
-    let (memtable, _) = replay(&mut from, lmdb, tables, checkpoint_bytes, u64::MAX, counted)?;
-    if recovery.changes > 0 {
-        options.on_recovery.report(recovery);
-    }
+    progress.end();
     let mut log = Log::go_on(from)?;
     if log.point().position < applied.position {
         // The last commit had no record. It may have failed unseen, so that it is lost in a power failure.
@@ -59,6 +62,58 @@ pub(crate) fn recover(
         log.skip_to(applied.position);
     }
     Ok((log, memtable))
+}
+
+/// Progress of a recovery.
+pub(crate) struct Progress<'o> {
+    options: &'o Options,
+    applied: u64,
+    /// Position of the last change of the log, as far as it is known.
+    last: u64,
+    changes: u64,
+    /// Number of changes that was reported last: a report never goes back.
+    reported: u64,
+    reported_at: Instant,
+}
+
+impl<'o> Progress<'o> {
+    fn new(from: &Replay, applied: Point, options: &'o Options) -> Progress<'o> {
+        let (applied, last) = (applied.position, from.last_known().max(applied.position));
+        let (changes, reported, reported_at) = (0, 0, Instant::now());
+        Progress { options, applied, last, changes, reported, reported_at }
+    }
+
+    /// Takes note of a record of the log.
+    pub(crate) fn saw(&mut self, record: &Record<'_>) {
+        self.last = self.last.max(record.last());
+    }
+
+    /// Counts changes that were replayed.
+    pub(crate) fn replayed(&mut self, changes: u64) {
+        self.changes += changes;
+        if self.reported_at.elapsed() >= REPORT_INTERVAL {
+            self.report();
+        }
+    }
+
+    /// Takes changes back, which will be replayed once more.
+    pub(crate) fn dropped(&mut self, changes: u64) {
+        self.changes -= changes;
+    }
+
+    fn end(&mut self) {
+        self.changes = self.last - self.applied;
+        if self.changes > 0 {
+            self.report();
+        }
+    }
+
+    fn report(&mut self) {
+        let total = self.last - self.applied;
+        self.reported = self.reported.max(self.changes);
+        self.options.on_recovery.report(Recovery { changes: self.reported, total });
+        self.reported_at = Instant::now();
+    }
 }
 
 /// Reads the records of a log after the applied point of LMDB, up to the position `until` and as long as the
@@ -88,8 +143,6 @@ pub(crate) fn replay(
         }
         at = from.point();
         if memtable.bytes() >= checkpoint_bytes {
-            // LMDB must not have changes that the log might lose.
-            from.settle()?;
             let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
             checkpoint::write(env, format, full, at, true)
                 .map_err(|error| Damage::Io(error.into_io()))?;

@@ -134,6 +134,21 @@ impl Replay {
         })
     }
 
+    /// Returns a replay that goes on from here by itself, in a recovery. It settles only what it reads.
+    pub(crate) fn fork(&self) -> Result<Replay, Damage> {
+        debug_assert!(self.access == Access::Write && self.cut.is_none(), "a salvage reads once");
+        Ok(Replay {
+            location: self.location.clone(),
+            segment: self.segment.reopen().map_err(Damage::Io)?,
+            older: self.older.clone(),
+            newer: self.newer.clone(),
+            cut: None,
+            unsettled: vec![(self.segment.head().number, 0, 0)],
+            buffer: Vec::new(),
+            ..*self
+        })
+    }
+
     /// The point after the last record read.
     pub(crate) fn point(&self) -> Point {
         self.point

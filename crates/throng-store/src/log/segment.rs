@@ -163,6 +163,11 @@ impl Segment {
         Ok(self)
     }
 
+    /// Opens the same segment once more.
+    pub(super) fn reopen(&self) -> io::Result<Segment> {
+        Ok(Segment { file: self.file.try_clone()?, ..*self })
+    }
+
     pub(super) fn head(&self) -> &Head {
         &self.head
     }

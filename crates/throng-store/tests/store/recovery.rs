@@ -157,6 +157,56 @@ fn a_recovery_reports_how_far_it_is() {
     assert!(reports.lock().unwrap().is_empty());
 }
 
+type Pairs<'s> = Vec<(&'s str, &'s [u8])>;
+
+#[test]
+fn a_log_that_does_not_fit_in_memory_is_recovered_whatever_it_does() {
+    let directory = directory_in_memory();
+    let store = Store::options().durability(Durability::Volatile).open(directory.path()).unwrap();
+    let named = store.database::<Str, Bytes>("named").unwrap();
+    let duplicates = DatabaseOptions::new().duplicates();
+    let tags = store.database_with::<Str, Bytes>("tags", &duplicates).unwrap();
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..1_500 {
+        let mut batch = Batch::new();
+        for _ in 0..random.usize(1..20) {
+            let key = format!("key {}", random.u32(..1_000));
+            let value = vec![random.u8(..); random.usize(1..200)];
+            batch = match random.u32(..1_000) {
+                0 => batch.clear_in(&named),
+                1 => batch.clear_in(&tags),
+                2..50 => batch.delete(&key),
+                50..100 => batch.delete_in(&named, &key),
+                100..200 => batch.delete_in(&tags, &key[..5]),
+                200..300 => batch.delete_value_in(&tags, &key[..5], &value[..1]),
+                300..600 => batch.put_in(&tags, &key[..5], &value[..1]),
+                600..800 => batch.put_in(&named, &key, &value),
+                _ => batch.put(&key, &value),
+            };
+        }
+        store.write(batch).wait().unwrap();
+    }
+    let left = directory_in_memory();
+    super::copy_files(directory.path(), left.path());
+    // Recoveries in memory, with one pass over the log, with some, and with more than one stretch.
+    for checkpoint_bytes in [4 << 10, 16 << 10, 100 << 10, 1 << 20, 2 << 20, 16 << 20] {
+        let copy = directory_in_memory();
+        super::copy_files(left.path(), copy.path());
+        let options = Store::options().checkpoint_bytes(checkpoint_bytes);
+        let recovered = options.open(copy.path()).unwrap();
+        assert!(entries(&recovered) == entries(&store), "{checkpoint_bytes}");
+        let other_named = recovered.database::<Str, Bytes>("named").unwrap();
+        let other_tags = recovered.database_with::<Str, Bytes>("tags", &duplicates).unwrap();
+        let (snapshot, other) = (store.snapshot().unwrap(), recovered.snapshot().unwrap());
+        for (database, recovered) in [(&named, &other_named), (&tags, &other_tags)] {
+            let found: Pairs<'_> = recovered.range(&other, ..).map(Result::unwrap).collect();
+            let expected: Pairs<'_> = database.range(&snapshot, ..).map(Result::unwrap).collect();
+            assert!(found == expected && found.len() > 4, "{checkpoint_bytes}");
+        }
+        recovered.verify().unwrap();
+    }
+}
+
 #[test]
 fn the_log_is_bounded() {
     let directory = tempfile::tempdir().unwrap();
