@@ -14,6 +14,7 @@
 //! these are left out at random.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -447,4 +448,45 @@ fn a_power_cut_during_a_recovery_loses_nothing_acknowledged() {
         }
     }
     println!("{cuts} power cuts");
+}
+
+/// A process was killed between the write of its records and their flush. A recovery shows them, and writes them
+/// to LMDB, so it must flush them first.
+#[test]
+fn a_power_cut_after_a_killed_flush_leaves_a_log_that_reaches_lmdb() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
+    println!("THRONG_STORE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let Files { directory: before, mut model } = killed();
+    let segments = fs::read_dir(before.path().join("log")).unwrap();
+    let segments = segments.map(|entry| entry.unwrap().path());
+    let segment = segments.filter(|path| path.extension().is_some()).max().unwrap();
+    let segment = segment.strip_prefix(before.path()).unwrap();
+
+    let (after, mut states) = (copy(before.path()), vec![model.digest()]);
+    let store = Store::options().checkpoint_bytes(1 << 20).open(after.path()).unwrap();
+    let databases = Databases::of(&store);
+    for _ in 0..20 {
+        store.write(batch(&databases, &mut model, &mut random)).wait().unwrap();
+        states.push(model.digest());
+    }
+    let written = fs::read(after.path().join(segment)).unwrap();
+    drop((databases, store));
+
+    disk::begin(before.path());
+    disk::mark(Mark::Acknowledged(0));
+    let file = fs::OpenOptions::new().write(true).open(before.path().join(segment)).unwrap();
+    file.write_all_at(&written, 0).unwrap();
+    disk::mark(Mark::Given(states.len() - 1));
+    let store = Store::options().checkpoint_bytes(1 << 10).open(before.path()).unwrap();
+    assert_eq!(digest_now(&store), model.digest());
+    disk::mark(Mark::Acknowledged(states.len() - 1));
+    drop(store);
+    let done = Done { events: disk::end(), counts: Counts::new(), states };
+    let given = |event: &Event| matches!(event, Event::Mark(Mark::Given(_)));
+    let begin = done.events.iter().position(given).unwrap();
+    let cuts = cut(&done, |moment| moment > begin, &mut random);
+    println!("{cuts} power cuts");
+    assert!(cuts > 100, "{cuts} power cuts");
 }
