@@ -269,6 +269,10 @@ pub enum Rejection {
     /// The batch names a single value of a key in a database with one value under each key.
     #[error("a key has only one value in this database")]
     NoDuplicates,
+    /// The batch is submitted without a ticket, and has a [`put_new`](Batch::put_new), whose outcome only a
+    /// ticket could tell.
+    #[error("a batch with `put_new` cannot be submitted without a ticket")]
+    Conditional,
     /// The batch alone exceeds the limit of the whole queue.
     #[error("the batch has {bytes} bytes; the maximum of the queue is {bytes_max}")]
     BatchTooLarge {

@@ -62,6 +62,7 @@
 //! | Task | Start here |
 //! |---|---|
 //! | a write that is durable when its ticket resolves | [`Store::write`], [`Batch`], [`Ticket`] |
+//! | many writes in a row that build on each other, without a wait for each | [`Store::submit`], [`Store::settled`] |
 //! | frequent reads from many threads | [`Store::reader`] |
 //! | a consistent view of the whole store | [`Store::snapshot`], [`Snapshot::range`], [`Cursor`] |
 //! | types instead of bytes, several values under a key | [`Store::database_with`], [`Codec`] |
@@ -105,6 +106,7 @@ pub use crate::store::{DatabaseStat, Stat, Store};
 // Writing.
 pub use crate::write::batch::{Batch, Change};
 pub use crate::write::queue::QueueRoom;
+pub use crate::write::submission::{CommitFailure, Settled, Submission, SubmitError};
 pub use crate::write::ticket::{Cancel, Ticket};
 pub use crate::write::update::{Update, Updating};
 

@@ -14,6 +14,7 @@ pub(crate) mod group_delay;
 pub(crate) mod load;
 pub(crate) mod planner;
 pub(crate) mod queue;
+pub(crate) mod submission;
 pub(crate) mod ticket;
 pub(crate) mod update;
 pub(crate) mod writer;

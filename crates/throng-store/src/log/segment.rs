@@ -356,14 +356,17 @@ pub(crate) mod faults {
     use std::io;
 
     thread_local! {
-        /// Number of operations before the failure, and whether all operations from there on fail.
-        static FAULT: Cell<Option<(u32, bool)>> = const { Cell::new(None) };
+        /// Numbers of operations before the failure, and of operations that then fail.
+        static FAULT: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
         /// Number of bytes of segments that were read, and of those that were checked.
         static READ: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Makes an operation of this thread fail after some others: once, or with all that follow.
-    pub(crate) fn set(fault: Option<(u32, bool)>) {
+    /// Number of operations that fail if the disk has broken for good.
+    pub(crate) const ALL: u32 = u32::MAX;
+
+    /// Makes some operations of this thread fail after some others.
+    pub(crate) fn set(fault: Option<(u32, u32)>) {
         FAULT.set(fault);
     }
 
@@ -384,12 +387,13 @@ pub(crate) mod faults {
 
     pub(super) fn step() -> io::Result<()> {
         match FAULT.get() {
-            Some((0, is_lasting)) => {
-                FAULT.set(is_lasting.then_some((0, true)));
+            Some((0, failures)) => {
+                let left = if failures == ALL { ALL } else { failures - 1 };
+                FAULT.set((left > 0).then_some((0, left)));
                 Err(io::Error::from_raw_os_error(5))
             }
-            Some((before, is_lasting)) => {
-                FAULT.set(Some((before - 1, is_lasting)));
+            Some((before, failures)) => {
+                FAULT.set(Some((before - 1, failures)));
                 Ok(())
             }
             None => Ok(()),

@@ -15,7 +15,7 @@ use crate::disk::{format, recovery};
 use crate::log::{Access, Point, Replay, faults};
 use crate::read::follower::Follower;
 use crate::read::state::State;
-use crate::{Durability, Str, WriteError};
+use crate::{CommitFailure, Durability, Str, Submission, SubmitError, WriteError};
 
 /// Makes the engine refuse further writes as after a failed commit: a thread ends within its
 /// transaction, and the engine notices the lock left behind.
@@ -379,7 +379,7 @@ fn nothing_goes_into_lmdb_at_once_while_the_log_is_broken() {
         // The disk fails on the writer thread from some operation on.
         let broken = store.update(move |update| {
             update.put(b"key", b"unknown");
-            faults::set(Some((before, true)));
+            faults::set(Some((before, faults::ALL)));
             Ok::<_, ReadError>(())
         });
         let is_unknown = broken.wait().is_err();
@@ -408,6 +408,110 @@ fn nothing_goes_into_lmdb_at_once_while_the_log_is_broken() {
         }
     }
     assert!(refused > 0);
+}
+
+/// Writes ascending counts under a key, each built upon the last, without waiting.
+struct Author {
+    key: String,
+    count: u32,
+    last: Submission,
+    /// All counts that were accepted.
+    given: Vec<(Submission, u32)>,
+}
+
+impl Author {
+    fn read(&self, store: &Store) -> u32 {
+        loop {
+            if store.is_writable()
+                && let Ok(snapshot) = store.snapshot()
+            {
+                let found = snapshot.get(self.key.as_bytes()).unwrap();
+                return found.map_or(0, |count| u32::from_le_bytes(count.try_into().unwrap()));
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn write(&mut self, store: &Store) {
+        let mut batch = Batch::new().put(&self.key, (self.count + 1).to_le_bytes());
+        match store.submit(&mut batch, self.last) {
+            Ok(submission) => {
+                self.count += 1;
+                self.last = submission;
+                self.given.push((submission, self.count));
+            }
+            Err(SubmitError::Lost(_) | SubmitError::Recovering) => {
+                assert_eq!(batch.len(), 1, "the batch is handed back");
+                self.count = self.read(store);
+                self.last = Submission::START;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// Checks that each durable count follows those before it, and that the last one is stored. Returns
+    /// the numbers of counts that were lost, and of those whose outcome is unknown.
+    fn check(&self, store: &Store) -> [usize; 2] {
+        // The greatest count that is stored for certain, and the greatest that may be.
+        let (mut certain, mut possible) = (0, 0);
+        let mut lost = [0, 0];
+        for (submission, count) in &self.given {
+            let is_next = certain < *count && *count <= possible + 1;
+            match store.settled(*submission).wait() {
+                Ok(()) => {
+                    assert!(is_next, "{count} after {certain} to {possible}");
+                    (certain, possible) = (*count, *count);
+                }
+                Err(CommitFailure::NotWritten(_)) => lost[0] += 1,
+                Err(CommitFailure::Unknown(_)) => {
+                    assert!(is_next, "{count} after {certain} to {possible}");
+                    possible = *count;
+                    lost[1] += 1;
+                }
+            }
+        }
+        let found = self.read(store);
+        assert!((certain..=possible).contains(&found), "{found}, not {certain} to {possible}");
+        lost
+    }
+}
+
+#[test]
+fn a_lost_submission_takes_with_it_all_that_build_on_it() {
+    let mut lost = [0, 0];
+    for (before, failures) in (0..6).flat_map(|before| [(before, 1), (before, 3)]) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let mut authors = ["ada", "alan", "grace"].map(|key| {
+            let (count, last) = (0, Submission::START);
+            Author { key: key.to_owned(), count, last, given: Vec::new() }
+        });
+        for round in 0..90 {
+            if round % 30 == 10 {
+                // An operation of the writer thread on its files fails.
+                drop(store.update(move |update| {
+                    update.put(b"other", b"value");
+                    faults::set(Some((before, failures)));
+                    Ok::<_, ReadError>(())
+                }));
+            }
+            authors.iter_mut().for_each(|author| author.write(&store));
+            if round % 5 == 0 {
+                // The writer gets some groups of each size.
+                let _ = store.settled(authors[0].last).wait();
+            }
+        }
+        for author in &authors {
+            let [not_written, unknown] = author.check(&store);
+            lost[0] += not_written;
+            lost[1] += unknown;
+        }
+        let found = authors.each_ref().map(|author| author.read(&store));
+        drop(store);
+        let store = Store::open(directory.path()).unwrap();
+        assert_eq!(authors.each_ref().map(|author| author.read(&store)), found);
+    }
+    assert!(lost[0] > 0 && lost[1] > 0, "{lost:?}");
 }
 
 fn within_seconds(seconds: u64, work: impl FnOnce() + Send + 'static) -> bool {

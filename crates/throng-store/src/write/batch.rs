@@ -15,6 +15,8 @@
 //! Sizes are checked as operations are added. An operation that can never be stored is dropped: the
 //! batch remembers the reason, and is refused as a whole.
 
+use std::mem;
+
 use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::Table;
 use crate::{Codec, Database, KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
@@ -34,8 +36,8 @@ pub struct Batch {
     operations: usize,
     /// Id of the store whose databases the batch names.
     store: Option<u64>,
-    /// Whether the batch reads the store, or must be applied operation by operation.
-    ordered: bool,
+    /// Whether the batch is refused if a key exists.
+    conditional: bool,
     /// Reason why the batch can never be stored.
     rejection: Option<Rejection>,
 }
@@ -59,6 +61,9 @@ pub enum Change<'b> {
 }
 
 const HEADER_BYTES: usize = 12;
+
+/// Most bytes of a batch that are copied into another; more are moved with their memory.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 
 /// Placeholder for the table of the default database, whose number may differ.
 const DEFAULT: TableRef = TableRef { table: Table(0), kind: Kind::Checked };
@@ -260,9 +265,25 @@ impl Batch {
         })
     }
 
-    /// Whether the batch must be planned alone, operation by operation.
-    pub(crate) fn is_ordered(&self) -> bool {
-        self.ordered
+    /// Whether the batch may be refused because of what is stored.
+    pub(crate) fn is_conditional(&self) -> bool {
+        self.conditional
+    }
+
+    /// Moves the operations of another batch behind those of this one, and leaves it empty.
+    pub(crate) fn append(&mut self, other: &mut Batch) {
+        if self.buffer.is_empty() && other.buffer.len() > COPIED_BYTES_MAX {
+            mem::swap(&mut self.buffer, &mut other.buffer);
+        } else {
+            self.buffer.extend_from_slice(&other.buffer);
+            other.buffer.clear();
+        }
+        self.operations += mem::take(&mut other.operations);
+        self.conditional |= mem::take(&mut other.conditional);
+        self.store = self.store.or(other.store.take());
+        if let Some(rejection) = other.rejection.take() {
+            self.rejection.get_or_insert(rejection);
+        }
     }
 
     /// Bytes that the batch counts towards the queue's limit.
@@ -322,7 +343,7 @@ impl Batch {
     }
 
     fn push_unchecked(&mut self, code: Code, table_ref: TableRef, key: &[u8], value: &[u8]) {
-        self.ordered |= matches!(code, Code::PutNew | Code::Clear);
+        self.conditional |= matches!(code, Code::PutNew);
         self.operations += 1;
         let mut header = [0; HEADER_BYTES];
         header[0] = code as u8;
@@ -398,7 +419,7 @@ mod tests {
         ];
         assert_eq!(operations, expected);
         assert_eq!(batch.len(), 5);
-        assert!(batch.is_ordered());
+        assert!(batch.is_conditional());
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::read::state::State;
 use crate::write::batch::{Change, counter};
 use crate::write::commit::Failure;
 use crate::write::queue::Request;
+use crate::write::submission::Submitted;
 use crate::write::ticket::Work;
 use crate::write::update::Update;
 use crate::{Batch, ReadError};
@@ -74,7 +75,9 @@ impl<'w> Planner<'w> {
         for (request, outcome) in group.iter_mut().zip(outcomes) {
             match &mut request.work {
                 Work::Batch(batch) if self.key_exists(batch)? => *outcome = Outcome::KeyExists,
-                Work::Batch(batch) => self.plan_batch(batch)?,
+                Work::Batch(batch) | Work::Submitted(Submitted { batch, .. }) => {
+                    self.plan_batch(batch)?;
+                }
                 Work::Update(job) => {
                     let position = self.first + u64::from(self.changes.count());
                     let mut update = Update::new(self.environment, self.state()?, position);
@@ -149,7 +152,7 @@ impl<'w> Planner<'w> {
 
     /// Whether a key exists that the batch would create with `put_new`.
     fn key_exists(&mut self, batch: &Batch) -> Result<bool, Failure> {
-        if !batch.is_ordered() {
+        if !batch.is_conditional() {
             return Ok(false);
         }
         for (table_ref, key, change) in batch.operations(self.environment.entries()) {

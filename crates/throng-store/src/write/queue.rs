@@ -6,6 +6,7 @@
 //! `group_delay.rs`).
 
 use std::future::Future;
+use std::io;
 use std::mem;
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,6 +15,7 @@ use std::time::Instant;
 
 use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
+use crate::write::submission::{CommitFailure, Submission, Submissions, SubmitError, Submitted};
 use crate::write::ticket::{Completion, Entry, Ticket, Work, ticket};
 use crate::{Batch, Options, Rejection, WriteError};
 
@@ -28,8 +30,24 @@ impl Request {
     /// Returns the batch, if the work is a batch.
     pub(crate) fn batch(&self) -> Option<&Batch> {
         match &self.work {
-            Work::Batch(batch) => Some(batch),
+            Work::Batch(batch) | Work::Submitted(Submitted { batch, .. }) => Some(batch),
             Work::Update(_) | Work::Sync => None,
+        }
+    }
+
+    /// Number of batches and other requests in it.
+    pub(crate) fn count(&self) -> u64 {
+        match &self.work {
+            Work::Submitted(submitted) => submitted.count as u64,
+            _ => 1,
+        }
+    }
+
+    /// Number of the last submission, if the work is submissions.
+    pub(crate) fn last_submission(&self) -> Option<Submission> {
+        match &self.work {
+            Work::Submitted(submitted) => Some(submitted.last),
+            _ => None,
         }
     }
 }
@@ -40,6 +58,7 @@ pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
     /// Wakes the writer.
     arrived: Condvar,
+    submissions: Arc<Submissions>,
     batches_max: usize,
     bytes_max: usize,
     /// Id of the store whose databases a batch may name.
@@ -50,10 +69,14 @@ pub(crate) struct Queue {
 struct Waiting {
     /// Queued entries. Cancelled entries count until the writer takes them.
     entries: Vec<Entry>,
+    /// Number of requests in `entries`; an entry may have many submissions.
+    requests: usize,
     /// Sum of the bytes of `entries`.
     bytes: usize,
+    /// Number of the last submission.
+    submitted: Submission,
     admission: Admission,
-    /// Number of entries that wakes the sleeping writer; 0 if it does not sleep.
+    /// Number of requests that wakes the sleeping writer; 0 if it does not sleep.
     wanted: usize,
     /// Wakers of tasks that wait for room. Each task holds its batch back, so the list is bounded
     /// by the number of such tasks.
@@ -89,8 +112,8 @@ impl Future for QueueRoom {
 /// The next task of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Commit the group.
-    Group,
+    /// Commit the group, which has this number of requests.
+    Group(usize),
     /// Exit: the queue is closed and drained.
     End,
 }
@@ -111,12 +134,15 @@ impl Queue {
         Queue {
             waiting: Mutex::new(Waiting {
                 entries: Vec::new(),
+                requests: 0,
                 bytes: 0,
+                submitted: Submission::START,
                 admission: if options.read_only { Admission::ReadOnly } else { Admission::Open },
                 wanted: 0,
                 waiters: Vec::new(),
             }),
             arrived: Condvar::new(),
+            submissions: Arc::default(),
             batches_max: options.queue_batches_max,
             bytes_max: options.queue_bytes_max,
             store,
@@ -143,15 +169,7 @@ impl Queue {
             Admission::Open if !self.fits(&waiting, bytes) => WriteError::Overloaded,
             Admission::Open => {
                 waiting.entries.push(entry);
-                waiting.bytes += bytes;
-                let wake = waiting.wanted > 0 && waiting.entries.len() >= waiting.wanted;
-                if wake {
-                    waiting.wanted = 0;
-                }
-                drop(waiting);
-                if wake {
-                    self.arrived.notify_one();
-                }
+                self.admit(waiting, bytes);
                 return ticket;
             }
         };
@@ -160,6 +178,78 @@ impl Queue {
         let unheard = completion.complete(Err(refusal(work.into_batch())));
         debug_assert!(unheard.is_none(), "nobody has polled it yet");
         ticket
+    }
+
+    /// Queues a batch without a ticket, behind all others, and empties it.
+    pub(crate) fn submit(
+        &self,
+        batch: &mut Batch,
+        after: Submission,
+    ) -> Result<Submission, SubmitError> {
+        self.check(batch)?;
+        if batch.is_conditional() {
+            return Err(SubmitError::Rejected(Rejection::Conditional));
+        }
+        let bytes = batch.bytes();
+        let mut waiting = self.lock();
+        match waiting.admission {
+            Admission::Closed => return Err(SubmitError::Closed),
+            Admission::ReadOnly => return Err(SubmitError::ReadOnly),
+            Admission::Recovering => return Err(SubmitError::Recovering),
+            Admission::Open => {}
+        }
+        if let Some(loss) = self.submissions.loss(after) {
+            return Err(SubmitError::Lost(loss));
+        }
+        if !self.fits(&waiting, bytes) {
+            return Err(SubmitError::Overloaded);
+        }
+        let number = Submission(waiting.submitted.0 + 1);
+        waiting.submitted = number;
+        let is_joined = match waiting.entries.last_mut() {
+            Some(Entry::Submitted(before)) => before.join(batch, number),
+            _ => false,
+        };
+        if !is_joined {
+            waiting.entries.push(Entry::Submitted(Submitted::new(batch, number)));
+        }
+        self.admit(waiting, bytes);
+        Ok(number)
+    }
+
+    /// Counts a request that was queued, and wakes the writer if it waits for no more.
+    fn admit(&self, mut waiting: MutexGuard<'_, Waiting>, bytes: usize) {
+        waiting.requests += 1;
+        waiting.bytes += bytes;
+        let wake = waiting.wanted > 0 && waiting.requests >= waiting.wanted;
+        if wake {
+            waiting.wanted = 0;
+        }
+        drop(waiting);
+        if wake {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Loses submissions, through `failed` for this reason and the queued ones because they are behind.
+    /// Appends the wakers of those that wait for the outcome.
+    pub(crate) fn lose(&self, failed: Submission, loss: CommitFailure, wakers: &mut Vec<Waker>) {
+        let mut waiting = self.lock();
+        let is_lost = |entry: &mut Entry| matches!(entry, Entry::Submitted(_));
+        let lost: Vec<_> = waiting.entries.extract_if(.., is_lost).collect();
+        for entry in &lost {
+            if let Entry::Submitted(Submitted { batch, count, .. }) = entry {
+                waiting.requests -= count;
+                waiting.bytes = waiting.bytes.saturating_sub(batch.bytes());
+            }
+        }
+        self.submissions.lose(failed, loss, waiting.submitted, wakers);
+        wakers.append(&mut waiting.waiters);
+    }
+
+    /// Returns the outcomes of submissions.
+    pub(crate) fn submissions(&self) -> &Arc<Submissions> {
+        &self.submissions
     }
 
     /// Waits for work and moves all of it, in the order of arrival, into `group`, which must be
@@ -179,12 +269,12 @@ impl Queue {
             waiting.wanted = 1;
             waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
-        let here = waiting.entries.len();
+        let here = waiting.requests;
         if let Some((wanted, delay)) = group_delay.wanted(here)
             && here < wanted
         {
             let until = Instant::now() + delay;
-            while waiting.entries.len() < wanted && waiting.admission == Admission::Open {
+            while waiting.requests < wanted && waiting.admission == Admission::Open {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     break;
@@ -193,17 +283,18 @@ impl Queue {
                 let slept = self.arrived.wait_timeout(waiting, left);
                 waiting = slept.unwrap_or_else(PoisonError::into_inner).0;
             }
-            group_delay.arrived(waiting.entries.len() - here, wanted - here);
+            group_delay.arrived(waiting.requests.saturating_sub(here), wanted - here);
         }
         waiting.wanted = 0;
         waiting.bytes = 0;
+        let requests = mem::take(&mut waiting.requests);
         mem::swap(&mut waiting.entries, spare);
         let waiters = mem::take(&mut waiting.waiters);
         drop(waiting);
         waiters.into_iter().for_each(foreign::wake);
         let begun = spare.drain(..).filter_map(Entry::begin);
         group.extend(begun.map(|(work, completion)| Request { work, completion }));
-        Taken::Group
+        Taken::Group(requests)
     }
 
     /// Returns a future that resolves when the batch fits, or when the queue accepts no more
@@ -219,9 +310,9 @@ impl Queue {
         self.arrived.notify_one();
     }
 
-    /// Number of queued entries.
+    /// Number of queued requests.
     pub(crate) fn len(&self) -> usize {
-        self.lock().entries.len()
+        self.lock().requests
     }
 
     /// Whether batches are accepted, as long as they fit.
@@ -250,7 +341,7 @@ impl Queue {
     /// Takes all queued requests, without waiting for more.
     pub(crate) fn take_waiting(&self) -> Vec<Request> {
         let mut waiting = self.lock();
-        waiting.bytes = 0;
+        (waiting.bytes, waiting.requests) = (0, 0);
         let entries = mem::take(&mut waiting.entries);
         drop(waiting);
         let begun = entries.into_iter().filter_map(Entry::begin);
@@ -260,6 +351,10 @@ impl Queue {
     /// Closes the queue and hands back the remaining batches, for a writer thread that ends early.
     pub(crate) fn abandon(&self) {
         self.refuse(Admission::Closed);
+        let (all, mut wakers) = (self.lock().submitted, Vec::new());
+        let ended = Arc::new(io::Error::other("the writer thread ended"));
+        self.lose(all, CommitFailure::Unknown(ended), &mut wakers);
+        wakers.into_iter().for_each(foreign::wake);
         for Request { work, completion } in self.take_waiting() {
             let waker = completion.complete(Err(WriteError::Closed(work.into_batch())));
             waker.into_iter().for_each(foreign::wake);
@@ -276,8 +371,7 @@ impl Queue {
     }
 
     fn fits(&self, waiting: &Waiting, bytes: usize) -> bool {
-        waiting.entries.len() < self.batches_max
-            && waiting.bytes.saturating_add(bytes) <= self.bytes_max
+        waiting.requests < self.batches_max && waiting.bytes.saturating_add(bytes) <= self.bytes_max
     }
 
     fn check(&self, batch: &Batch) -> Result<(), Rejection> {
@@ -309,7 +403,7 @@ mod tests {
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
         let mut group = Vec::new();
         let taken = queue.take(&mut group, &mut Vec::new(), &mut GroupDelay::default());
-        (taken == Taken::Group)
+        (taken != Taken::End)
             .then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }
 

@@ -24,6 +24,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use crate::write::foreign;
+use crate::write::submission::Submitted;
 use crate::write::update::Job;
 use crate::{Batch, WriteError};
 
@@ -65,21 +66,28 @@ pub enum Cancel {
 #[derive(Debug)]
 pub(crate) enum Work {
     Batch(Batch),
+    /// Batches without tickets.
+    Submitted(Submitted),
     Update(Job),
     /// Flush all commits.
     Sync,
 }
 
-/// The queue's handle to a ticket and its work.
+/// An item of the queue.
 #[derive(Debug)]
-pub(crate) struct Entry(Arc<Slot>);
+pub(crate) enum Entry {
+    /// Work with a ticket.
+    Ticketed(Arc<Slot>),
+    /// Batches without tickets.
+    Submitted(Submitted),
+}
 
-/// The writer thread's handle to a ticket, which it resolves.
+/// The writer thread's handle to a ticket, which it resolves; `None` for work without a ticket.
 #[derive(Debug)]
 pub(crate) struct Completion(Option<Arc<Slot>>);
 
 #[derive(Debug)]
-struct Slot(Mutex<Progress>);
+pub(crate) struct Slot(Mutex<Progress>);
 
 #[derive(Debug)]
 enum Progress {
@@ -94,7 +102,7 @@ enum Progress {
 /// Creates a connected ticket and queue entry.
 pub(crate) fn ticket(work: Work) -> (Ticket, Entry) {
     let slot = Arc::new(Slot(Mutex::new(Progress::Queued(work, None))));
-    (Ticket { state: State::Accepted(slot.clone()), cancel_on_drop: false }, Entry(slot))
+    (Ticket { state: State::Accepted(slot.clone()), cancel_on_drop: false }, Entry::Ticketed(slot))
 }
 
 impl Work {
@@ -102,7 +110,7 @@ impl Work {
     pub(crate) fn into_batch(self) -> Batch {
         match self {
             Work::Batch(batch) => batch,
-            Work::Update(_) | Work::Sync => Batch::new(),
+            Work::Submitted(_) | Work::Update(_) | Work::Sync => Batch::new(),
         }
     }
 }
@@ -160,13 +168,7 @@ impl Ticket {
     ///
     /// The error to which the ticket resolves.
     pub fn wait(self) -> Result<(), WriteError> {
-        let mut ticket = pin!(self);
-        loop {
-            match ticket.as_mut().poll(&mut Context::from_waker(&unpark())) {
-                Poll::Ready(outcome) => return outcome,
-                Poll::Pending => thread::park(),
-            }
-        }
+        block_on(self)
     }
 
     /// Blocks this thread for at most `timeout`, then cancels the write if that is still possible.
@@ -195,6 +197,17 @@ impl Ticket {
             Cancel::TakenBack(batch) => Err(WriteError::Cancelled(batch)),
             Cancel::Resolved(outcome) => outcome,
             Cancel::UnderWay(ticket) => Err(WriteError::UnderWay(ticket)),
+        }
+    }
+}
+
+/// Blocks this thread until a future is ready.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&unpark())) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
         }
     }
 }
@@ -240,8 +253,13 @@ impl Drop for Ticket {
 impl Entry {
     /// Starts the work, unless it was cancelled: returns it with the completion of its ticket.
     pub(crate) fn begin(self) -> Option<(Work, Completion)> {
-        let work = self.0.lock().begin()?;
-        Some((work, Completion(Some(self.0))))
+        match self {
+            Entry::Ticketed(slot) => {
+                let work = slot.lock().begin()?;
+                Some((work, Completion(Some(slot))))
+            }
+            Entry::Submitted(submitted) => Some((Work::Submitted(submitted), Completion(None))),
+        }
     }
 }
 

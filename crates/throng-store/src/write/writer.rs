@@ -22,6 +22,7 @@ use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
 use crate::write::planner::{Outcome, Planner};
 use crate::write::queue::{Queue, Request, Taken};
+use crate::write::submission::CommitFailure;
 use crate::write::ticket::Work;
 use crate::{Batch, WriteError};
 
@@ -49,12 +50,13 @@ pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Coun
     let _end = End(environment, queue);
     let mut writer = Writer {
         environment,
+        queue,
         counters,
         is_broken: false,
         flush: Duration::ZERO,
         wakers: Vec::new(),
     };
-    while !writer.serve(queue) {
+    while !writer.serve() {
         while !recovers(environment) {
             if queue.is_closed() {
                 return;
@@ -77,6 +79,7 @@ fn recovers(environment: &Environment) -> bool {
 
 struct Writer<'w> {
     environment: &'w Environment,
+    queue: &'w Queue,
     counters: &'w Counters,
     /// Whether the log or the engine refuses further work.
     is_broken: bool,
@@ -88,16 +91,17 @@ struct Writer<'w> {
 impl Writer<'_> {
     /// Works until the queue is closed and drained, which returns `true`, or until the log or the engine
     /// refuses further work.
-    fn serve(&mut self, queue: &Queue) -> bool {
+    fn serve(&mut self) -> bool {
+        let queue = self.queue;
         let (mut group, mut spare) = (Vec::new(), Vec::new());
         let mut group_delay = GroupDelay::default();
         loop {
-            if queue.take(&mut group, &mut spare, &mut group_delay) == Taken::End {
+            let Taken::Group(requests) = queue.take(&mut group, &mut spare, &mut group_delay)
+            else {
                 return true;
-            }
-            let acked = group.len();
+            };
             self.commit(&mut group);
-            group_delay.committed(acked, queue.len(), mem::take(&mut self.flush));
+            group_delay.committed(requests, queue.len(), mem::take(&mut self.flush));
             // The queue refuses batches before any caller learns of the failure.
             if self.is_broken {
                 queue.begin_recovery();
@@ -116,11 +120,15 @@ impl Writer<'_> {
         if self.is_broken {
             return self.hand_back(group.drain(..));
         }
+        // The loss of an earlier part of the group is also that of the submissions behind it.
+        let settled = self.queue.submissions().settled();
+        group.retain(|request| request.last_submission().is_none_or(|last| last > settled));
         let mut outcomes = vec![Outcome::Applied; group.len()];
         let failure = match self.transact(group, &mut outcomes) {
             Ok(flush) => {
                 self.flush = flush;
-                self.counters.batches.fetch_add(group.len() as u64, Ordering::Relaxed);
+                let batches = group.iter().map(Request::count).sum();
+                self.counters.batches.fetch_add(batches, Ordering::Relaxed);
                 return self.acknowledge(group, &outcomes);
             }
             Err(failure) => failure,
@@ -132,6 +140,9 @@ impl Writer<'_> {
             return;
         }
         self.is_broken = matches!(failure, Failure::Unknown(_) | Failure::Recovering);
+        if let Some(last) = group.iter().filter_map(Request::last_submission).next_back() {
+            self.queue.lose(last, failure.to_loss(), &mut self.wakers);
+        }
         for Request { work, completion } in group.drain(..) {
             let error = failure.to_error(work.into_batch());
             self.wakers.extend(completion.complete(Err(error)));
@@ -155,6 +166,9 @@ impl Writer<'_> {
 
     /// Resolves the tickets of a group that was committed.
     fn acknowledge(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome]) {
+        if let Some(last) = group.iter().filter_map(Request::last_submission).next_back() {
+            self.queue.submissions().settle(last, &mut self.wakers);
+        }
         for (Request { work, completion }, outcome) in group.drain(..).zip(outcomes) {
             let outcome = match (&work, outcome) {
                 (_, Outcome::KeyExists) => Err(WriteError::KeyExists(work.into_batch())),
@@ -178,7 +192,11 @@ impl Writer<'_> {
     }
 
     fn hand_back(&mut self, requests: impl IntoIterator<Item = Request>) {
-        for Request { work, completion } in requests {
+        for request in requests {
+            if let Some(last) = request.last_submission() {
+                self.queue.lose(last, Failure::Recovering.to_loss(), &mut self.wakers);
+            }
+            let Request { work, completion } = request;
             let error = WriteError::Recovering(work.into_batch());
             self.wakers.extend(completion.complete(Err(error)));
         }
@@ -195,6 +213,21 @@ impl Failure {
             Failure::Failed(source) => WriteError::Failed { batch, source: copy(source) },
             Failure::Recovering => WriteError::Recovering(batch),
             Failure::Unknown(source) => WriteError::Unknown { source: copy(source) },
+        }
+    }
+
+    /// Returns the error of the group's submissions.
+    fn to_loss(&self) -> CommitFailure {
+        match self {
+            Failure::Full(source)
+            | Failure::Clogged(source)
+            | Failure::TooLarge(source)
+            | Failure::Failed(source) => CommitFailure::NotWritten(Arc::new(copy(source))),
+            Failure::Recovering => {
+                let recovering = "the store is recovering from a failed commit";
+                CommitFailure::NotWritten(Arc::new(io::Error::other(recovering)))
+            }
+            Failure::Unknown(source) => CommitFailure::Unknown(Arc::new(copy(source))),
         }
     }
 }

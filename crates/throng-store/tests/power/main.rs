@@ -28,7 +28,7 @@ use disk::{DATA_FILE, Disk, Event, LOCKS, Mark, Tree};
 use tempfile::TempDir;
 use throng_store::{
     Batch, Bytes, Database, DatabaseOptions, Durability, OpenError, ReadError, SalvageError,
-    Snapshot, Store, Str, Ticket,
+    Snapshot, Store, Str, Submission,
 };
 
 /// Held by each test: the process has a single trace, so the tests take turns.
@@ -134,6 +134,17 @@ struct Work {
     states: Vec<Digest>,
 }
 
+/// Queues a batch, with a ticket or without, and returns a function that waits until it is durable.
+fn write(store: &Store, mut batch: Batch, is_submitted: bool) -> Box<dyn FnOnce()> {
+    if is_submitted {
+        let submission = store.submit(&mut batch, Submission::START).unwrap();
+        let settled = store.settled(submission);
+        return Box::new(|| settled.wait().unwrap());
+    }
+    let ticket = store.write(batch);
+    Box::new(|| ticket.wait().unwrap())
+}
+
 fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
     let mut random = fastrand::Rng::with_seed(seed);
     let directory = tempfile::tempdir().unwrap();
@@ -146,7 +157,6 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
     let store = options.open(directory.path()).unwrap();
     let databases = Databases::of(&store);
     for _ in 0..rounds {
-        let mut tickets: Vec<Ticket> = Vec::new();
         let batches: Vec<Batch> = (0..random.usize(1..5))
             .map(|_| {
                 let batch = batch(&databases, &mut model, &mut random);
@@ -155,10 +165,11 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
             })
             .collect();
         disk::mark(Mark::Given(states.len() - 1));
-        tickets.extend(batches.into_iter().map(|batch| store.write(batch)));
-        let first = states.len() - tickets.len();
-        for (number, ticket) in tickets.into_iter().enumerate() {
-            ticket.wait().unwrap();
+        let first = states.len() - batches.len();
+        let writes: Vec<_> =
+            batches.into_iter().map(|batch| write(&store, batch, random.bool())).collect();
+        for (number, wait) in writes.into_iter().enumerate() {
+            wait();
             disk::mark(Mark::Acknowledged(first + number));
         }
     }

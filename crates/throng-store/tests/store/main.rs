@@ -23,6 +23,7 @@ mod restore;
 mod salvage;
 mod scans;
 mod snapshots;
+mod submissions;
 mod transactions;
 mod visibility;
 mod world;

@@ -1,0 +1,148 @@
+//! Batches without tickets: their order, their refusals, and waiting for them.
+
+use throng_store::{
+    Batch, CommitFailure, Options, Rejection, Store, Submission, SubmitError, VALUE_BYTES_MAX,
+};
+
+use super::entries;
+
+const FIRST: Submission = Submission::START;
+
+fn put(key: &str, value: &str) -> Batch {
+    Batch::new().put(key, value)
+}
+
+#[test]
+fn submissions_and_batches_with_tickets_are_committed_in_the_order_of_queueing() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let mut last = FIRST;
+    for round in 0..200 {
+        let value = |part: &str| format!("{round} {part}");
+        last = store.submit(&mut put("a", &value("submitted")).add("sum", 1), last).unwrap();
+        let ticket = store.write(put("a", &value("written")).put("b", value("written")));
+        last = store.submit(&mut put("b", &value("submitted")).put("c", value("")), last).unwrap();
+        if round % 7 == 0 {
+            ticket.wait().unwrap();
+            store.settled(last).wait().unwrap();
+            let snapshot = store.snapshot().unwrap();
+            assert_eq!(snapshot.get(b"a").unwrap(), Some(value("written").as_bytes()));
+            assert_eq!(snapshot.get(b"b").unwrap(), Some(value("submitted").as_bytes()));
+            assert_eq!(store.settled_through(), last);
+        }
+    }
+    drop(store);
+    let store = Store::open(directory.path()).unwrap();
+    let snapshot = store.snapshot().unwrap();
+    assert_eq!(snapshot.get(b"sum").unwrap(), Some(&200i64.to_le_bytes()[..]));
+    assert_eq!(store.settled_through(), FIRST, "numbers begin anew");
+}
+
+#[test]
+fn a_submission_empties_its_batch_and_a_refusal_does_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Store::options().queue_batches_max(3).queue_bytes_max(1 << 20);
+    let store = options.open(directory.path()).unwrap();
+    let mut batch = put("key", "value");
+    let accepted = store.submit(&mut batch, FIRST).unwrap();
+    assert!(batch.is_empty());
+    let mut empty = Batch::new();
+    let second = store.submit(&mut empty, accepted).unwrap();
+    assert!(accepted < second);
+    store.settled(second).wait().unwrap();
+
+    let refused = |mut batch: Batch| {
+        let before = batch.clone();
+        let error = store.submit(&mut batch, FIRST).unwrap_err();
+        assert_eq!(batch, before);
+        error
+    };
+    let rejected = |batch| match refused(batch) {
+        SubmitError::Rejected(reason) => reason,
+        other => panic!("{other}"),
+    };
+    assert_eq!(rejected(Batch::new().put("", "value")), Rejection::KeyEmpty);
+    assert_eq!(rejected(Batch::new().put_new("key", "value")), Rejection::Conditional);
+    let too_large = rejected(Batch::new().put("key", vec![7; VALUE_BYTES_MAX / 8]));
+    assert!(matches!(too_large, Rejection::BatchTooLarge { .. }));
+
+    // The writer thread waits, so that the queue fills.
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let (begun, begins) = std::sync::mpsc::channel::<()>();
+    let update = store.update(move |_| {
+        let _ = begun.send(());
+        let _ = wait.recv();
+        Ok::<_, ()>(())
+    });
+    begins.recv().unwrap();
+    let queued: Vec<_> =
+        (0..3).map(|_| store.submit(&mut put("key", "queued"), FIRST).unwrap()).collect();
+    assert!(matches!(refused(put("key", "late")), SubmitError::Overloaded));
+    go.send(()).unwrap();
+    update.wait().unwrap();
+    store.settled(queued[2]).wait().unwrap();
+    assert_eq!(store.loss_of(queued[0]).map(|_| ()), None);
+
+    store.close();
+    assert!(matches!(refused(put("key", "late")), SubmitError::Closed));
+    drop(store);
+    let store = Options::default().read_only(true).open(directory.path()).unwrap();
+    let refused = store.submit(&mut put("key", "late"), FIRST).unwrap_err();
+    assert!(matches!(refused, SubmitError::ReadOnly));
+    assert_eq!(entries(&store), [(b"key".to_vec(), b"queued".to_vec())]);
+}
+
+#[test]
+fn submissions_that_are_queued_when_the_store_closes_are_committed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let mut last = FIRST;
+    for number in 0..5_000u32 {
+        // Some are so large that they are not joined with others.
+        let bytes = if number % 500 == 0 { 100_000 } else { number as usize % 300 };
+        let mut batch = Batch::new().put(number.to_be_bytes(), vec![7; bytes]);
+        last = store.submit(&mut batch, last).unwrap();
+    }
+    let settled = store.settled(last);
+    let waits = std::thread::spawn(move || settled.wait());
+    drop(store);
+    assert!(matches!(waits.join().unwrap(), Ok::<(), CommitFailure>(())));
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.verify().unwrap(), 5_000);
+}
+
+#[test]
+fn a_full_store_keeps_the_submissions_before_the_first_that_did_not_fit() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Store::options().map_bytes(1 << 20).checkpoint_bytes(64 << 10);
+    let store = options.open(directory.path()).unwrap();
+    let mut given = Vec::new();
+    let mut last = FIRST;
+    let lost = loop {
+        let mut batch = Batch::new().put((given.len() as u32).to_be_bytes(), [7; 900]);
+        match store.submit(&mut batch, last) {
+            Ok(submission) => given.push(submission),
+            Err(SubmitError::Overloaded) => {}
+            Err(SubmitError::Lost(failure)) => break failure,
+            Err(other) => panic!("{other}"),
+        }
+        last = given[given.len() - 1];
+    };
+    assert!(matches!(lost, CommitFailure::NotWritten(_)), "{lost}");
+    let outcomes = given.iter().map(|submission| store.settled(*submission).wait());
+    let durable = outcomes.map(|outcome| outcome.is_ok()).collect::<Vec<_>>();
+    let kept = durable.iter().take_while(|is_durable| **is_durable).count();
+    assert!(kept > 100 && durable[kept..].iter().all(|is_durable| !is_durable), "{kept}");
+    let is_held = |found: Vec<(Vec<u8>, Vec<u8>)>| {
+        found.len() == kept
+            && found.iter().zip(0u32..).all(|((key, _), number)| **key == number.to_be_bytes())
+    };
+    assert!(is_held(entries(&store)));
+    // Others are not affected.
+    let delete = store.submit(&mut Batch::new().delete(0u32.to_be_bytes()), FIRST).unwrap();
+    store.settled(delete).wait().unwrap();
+    let again = store.submit(&mut Batch::new().put(0u32.to_be_bytes(), [7; 900]), delete).unwrap();
+    store.settled(again).wait().unwrap();
+    drop(store);
+    assert!(is_held(entries(&Store::open(directory.path()).unwrap())));
+}
