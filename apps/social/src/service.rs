@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use throng::prelude::*;
-use throng_durable::{CellError, CommitError, Entity, EntityError, Node, ReadError, WriteError};
+use throng_durable::{CellError, CommitError, Entity, EntityError, Node, ReadError, SubmitError};
 use tokio::sync::Semaphore;
 
 use crate::ids::{IdError, IdGenerator, PostId, since_1970};
@@ -485,16 +485,17 @@ impl From<EntityError> for SocialError {
             | E::NotCommitted(
                 CommitError::State(_)
                 | CommitError::Cell(_)
-                | CommitError::Write(WriteError::Rejected { .. }),
+                | CommitError::Refused(SubmitError::Rejected(_)),
             ) => broken(error),
             E::Load(_)
             | E::NoRoom { .. }
             | E::ShutDown
+            | E::Started(_)
             | E::NotCommitted(_)
+            | E::Died
+            | E::Overloaded
             | E::TimedOut { enqueued: false } => unavailable(error),
-            E::Unknown(_) | E::Died(_) | E::TimedOut { enqueued: true } => {
-                SocialError::Uncertain(error)
-            }
+            E::Unknown(_) | E::TimedOut { enqueued: true } => SocialError::Uncertain(error),
             // An invalid key, a state that does not decode, a panic.
             _ => broken(error),
         }
@@ -519,7 +520,7 @@ const TIMELINES_MAX: usize = 64;
 mod tests {
     use std::io;
 
-    use throng_store::{Batch, Rejection};
+    use throng_store::Rejection;
 
     use super::*;
 
@@ -529,7 +530,7 @@ mod tests {
         let damage = || ReadError::Corrupt("a page".to_owned());
         let refused = |refused: UserError| refused.for_user(&name);
         let not_committed = |error| SocialError::from(EntityError::NotCommitted(error));
-        let rejected = || WriteError::Rejected { batch: Batch::new(), reason: Rejection::KeyEmpty };
+        let rejected = || SubmitError::Rejected(Rejection::KeyEmpty);
         for error in [
             refused(UserError::Cells(CellError::Read(damage()))),
             refused(UserError::Cells(CellError::Decode(String::new()))),
@@ -538,7 +539,7 @@ mod tests {
             SocialError::from(EntityError::Load(damage())),
             not_committed(CommitError::State(String::new())),
             not_committed(CommitError::Cell(CellError::Encode(String::new()))),
-            not_committed(CommitError::Write(rejected())),
+            not_committed(CommitError::Refused(rejected())),
         ] {
             assert!(matches!(error, SocialError::Broken(_)), "{error:?}");
         }
@@ -546,7 +547,7 @@ mod tests {
             refused(UserError::Cells(CellError::Read(ReadError::TooManySnapshots))),
             refused(UserError::NoId(IdError::Lease(EntityError::TimedOut { enqueued: true }))),
             SocialError::from(EntityError::Load(ReadError::Io(io::ErrorKind::Other.into()))),
-            not_committed(CommitError::Write(WriteError::Overloaded(Batch::new()))),
+            not_committed(CommitError::Refused(SubmitError::Overloaded)),
         ] {
             assert!(matches!(error, SocialError::Unavailable(_)), "{error:?}");
         }

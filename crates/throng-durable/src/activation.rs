@@ -5,33 +5,37 @@
 //! every turn is committed before its reply leaves, no matter what event woke the process.
 //!
 //! ```text
-//!            ┌──(cannot be loaded)──► failed ─────────────────────────────┐
-//!  loading ──┤                                                            ▼
-//!            └──► active ──(turn panicked, commit failed)──► retired ──► process ends
-//!                    └──(passivated, or blank after a turn)───────────────┘
+//!            ┌──(cannot be loaded)──► failed ──────────────────────────────┐
+//!  loading ──┤                                                             ▼
+//!            └──► active ──(turn panicked, refused or lost)──► retired ──► process ends
+//!                    └──(passivated, or blank after a turn)────────────────┘
 //! ```
 //!
+//! A turn ends when its changes are submitted to the store. The process goes on with its next message,
+//! and the gate holds the reply until the submission is durable. Each submission builds on the
+//! activation's last one, so the store keeps a prefix of an entity's turns, whatever fails.
+//!
 //! A *retired* activation runs no handler and writes nothing. It is out of the directory, so that
-//! the next message starts a new activation, and it hands back the messages in its mailbox. A
+//! the next message starts a new activation, and it passes on the messages in its mailbox. A
 //! *failed* activation answers each of its messages with the error. A *blank* activation found
 //! nothing on disk and has committed nothing.
 
-use std::future::Future;
+use std::cell::Cell;
 use std::io;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
-use std::task::{Poll, ready};
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use throng::layer::{Layer, TurnEnd};
 use throng::{Address, Context, ExitReason, SpawnError};
-use throng_store::{Batch, ReadError, Store, Ticket, WriteError};
+use throng_store::{Batch, ReadError, Submission, SubmitError};
 
 use crate::cells::{Cells, Changes};
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_state};
+use crate::gate::Held;
 use crate::layout::{self, KeyPrefix};
-use crate::node::{Inner, Node, NodeGuard};
+use crate::node::{Counts, Inner, Node};
 use crate::turn::Load;
 use crate::users::{catch, drop_user_value};
 use crate::{CommitError, Durable, Entity, EntityError, StateError};
@@ -39,28 +43,28 @@ use crate::{CommitError, Durable, Entity, EntityError, StateError};
 /// The activation of an entity; the file's head has its states.
 #[derive(Debug)]
 pub(crate) struct Activation<P: Durable> {
+    node: Arc<Inner>,
     directory: Arc<Directory<P>>,
-    node: Weak<Inner>,
     key: Arc<str>,
     key_prefix: KeyPrefix,
-    /// The record of the state on disk, or of the default if there is none.
-    committed: Vec<u8>,
-    /// Whether the entity is stored, with a record on disk.
-    stored: bool,
     changes: Changes,
-    /// Guard that keeps the node, and with it the store, open while a turn runs; `None` between
-    /// turns.
-    turn: Option<NodeGuard>,
+    /// Hash of the record of the state as last submitted, or of the default if there is none.
+    submitted: u64,
+    /// The last submission.
+    last: Submission,
+    /// Changes for which the store had no room; the layer waits until it has.
+    prepared: Option<Box<Prepared>>,
     /// Address of the process; known from the first turn on.
     address: Option<Address<P>>,
     phase: Phase,
+    /// Whether a turn runs.
+    in_turn: bool,
+    /// Whether the entity is stored, or its first record is submitted.
+    stored: bool,
     /// Whether the process was asked to leave and has had no other turn since.
     leaving: bool,
-    passivations: Arc<AtomicU64>,
-    /// Share in the count against the limit of live entities; `None` for a blank activation.
-    resident: Option<CountGuard>,
-    // The last field, so that the count falls only after the fields above are dropped.
-    _counted: CountGuard,
+    // The last field, so that the counts fall only after the fields above are dropped.
+    counted: Counted,
 }
 
 #[derive(Debug)]
@@ -87,7 +91,7 @@ impl From<Failure> for EntityError {
             Failure::State(error) => EntityError::State(error),
             Failure::Load(error) => EntityError::Load(same(&error)),
             Failure::Panicked(text) => EntityError::Panicked(text),
-            Failure::Started(text) => EntityError::Died(ExitReason::Other(text)),
+            Failure::Started(text) => EntityError::Started(text),
         }
     }
 }
@@ -104,29 +108,37 @@ fn same(error: &ReadError) -> ReadError {
     }
 }
 
-/// Error of a message that the activation does not handle.
-pub(crate) enum EnterError {
-    /// The next activation handles the message. Returns the guard of the node.
-    Retired(NodeGuard),
-    Failed(Failure),
+/// Reason why an activation handles no messages.
+pub(crate) enum Closed<P: Durable> {
+    /// The next activation handles them.
+    Retired(Entity<P>),
+    /// The entity with this key could not be loaded.
+    Failed(Arc<str>, Failure),
 }
 
-/// An activation's share of one of the node's counts; dropping it decrements the count.
+/// An activation's share in the node's counts; dropping it decrements them.
 #[derive(Debug)]
-pub(crate) struct CountGuard(Arc<AtomicUsize>);
+struct Counted {
+    counts: Arc<Counts>,
+    /// Whether the activation counts against the limit of live entities.
+    resident: bool,
+}
 
-impl CountGuard {
-    fn new(count: &Arc<AtomicUsize>) -> CountGuard {
-        count.fetch_add(1, Ordering::Relaxed);
-        CountGuard(count.clone())
+impl Counted {
+    fn new(counts: &Arc<Counts>) -> Counted {
+        counts.live.fetch_add(1, Ordering::Relaxed);
+        Counted { counts: counts.clone(), resident: false }
     }
 }
 
-impl Drop for CountGuard {
+impl Drop for Counted {
     fn drop(&mut self) {
-        // Release: the acquiring load in `Node::shutdown` that reads zero sees the activations
-        // gone.
-        self.0.fetch_sub(1, Ordering::Release);
+        // Release: the acquiring load of the thread that sees zero sees the activations gone.
+        let release = |count: &AtomicUsize| count.fetch_sub(1, Ordering::Release);
+        if self.resident {
+            release(&self.counts.residents);
+        }
+        release(&self.counts.live);
     }
 }
 
@@ -146,40 +158,40 @@ impl<P: Durable> Fresh<P> {
         let key_prefix = KeyPrefix::new(P::KIND, key)?;
         let process = catch(P::default).map_err(EntityError::Panicked)?;
         let activation = Activation {
+            node: node.clone(),
             directory: directory.clone(),
-            node: Arc::downgrade(node),
             key: key.clone(),
             key_prefix,
-            committed: Vec::new(),
-            stored: false,
             changes: Changes::default(),
-            turn: None,
+            submitted: 0,
+            last: Submission::START,
+            prepared: None,
             address: None,
             phase: Phase::Active,
+            in_turn: false,
+            stored: false,
             leaving: false,
-            passivations: node.passivations.clone(),
-            resident: None,
-            _counted: CountGuard::new(&node.live),
+            counted: Counted::new(&node.counts),
         };
         Ok(Fresh { process, activation })
     }
 
-    /// Spawns the process. The caller holds the lock of the shard, and must release it before it
-    /// drops a state that is handed back.
+    /// Spawns the process, which loads its state once the submissions through `after` are settled. The caller
+    /// holds the lock of the shard, and must release it before it drops a process that is handed back.
     pub(crate) fn spawn(
         self,
-        node: &Arc<Inner>,
-        predecessor: Option<PendingWrite<P>>,
-    ) -> Result<Address<P>, Box<Unspawned<P>>> {
-        let load = Load { guard: Node::from_inner(node.clone()).guard(), predecessor };
-        node.runtime.spawn_layered(self.process, self.activation, load).map_err(|refused| {
-            let error = match &refused {
-                SpawnError::Limit { limit, .. } => EntityError::NoRoom { limit: *limit },
-                _ => EntityError::ShutDown,
-            };
-            let (process, load) = refused.into_process();
-            Box::new(Unspawned { error, process, load })
-        })
+        node: &Inner,
+        after: Submission,
+    ) -> Result<Address<P>, (EntityError, Unspawned<P>)> {
+        node.runtime.spawn_layered(self.process, self.activation, Load { after }).map_err(
+            |refused| {
+                let error = match &refused {
+                    SpawnError::Limit { limit, .. } => EntityError::NoRoom { limit: *limit },
+                    _ => EntityError::ShutDown,
+                };
+                (error, Unspawned(Some(refused.into_process().0)))
+            },
+        )
     }
 
     /// Drops the process; user code may run.
@@ -188,63 +200,12 @@ impl<P: Durable> Fresh<P> {
     }
 }
 
-/// A process for which there was no room.
-pub(crate) struct Unspawned<P: Durable> {
-    error: EntityError,
-    process: P,
-    load: Load<P>,
-}
+/// A process for which there was no room. No lock may be held when it is dropped.
+pub(crate) struct Unspawned<P>(Option<P>);
 
-impl<P: Durable> Unspawned<P> {
-    /// Takes out the ticket of the predecessor's write, for the directory to keep again.
-    pub(crate) fn take_predecessor(&mut self) -> Option<Ticket> {
-        self.load.predecessor.as_mut().and_then(|predecessor| predecessor.ticket.take())
-    }
-
-    /// Drops the process; no lock may be held.
-    pub(crate) fn into_error(self) -> EntityError {
-        let Unspawned { error, process, load } = self;
-        drop_user_value(process);
-        drop(load);
-        error
-    }
-}
-
-/// A write of an entity, from its submission to its outcome. If it is dropped before the outcome,
-/// as in a kill of the process, the ticket goes to the directory, and the next activation waits for
-/// it.
-#[derive(Debug)]
-pub(crate) struct PendingWrite<P: Durable> {
-    ticket: Option<Ticket>,
-    directory: Arc<Directory<P>>,
-    key: Arc<str>,
-}
-
-impl<P: Durable> PendingWrite<P> {
-    pub(crate) fn new(ticket: Ticket, directory: Arc<Directory<P>>, key: Arc<str>) -> Self {
-        PendingWrite { ticket: Some(ticket), directory, key }
-    }
-}
-
-impl<P: Durable> Future for PendingWrite<P> {
-    type Output = Result<(), WriteError>;
-
-    fn poll(
-        mut self: Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> Poll<Result<(), WriteError>> {
-        let Some(ticket) = &mut self.ticket else { return Poll::Pending };
-        let outcome = ready!(Pin::new(ticket).poll(cx));
-        self.ticket = None;
-        Poll::Ready(outcome)
-    }
-}
-
-impl<P: Durable> Drop for PendingWrite<P> {
+impl<P> Drop for Unspawned<P> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.directory.keep_unresolved(&self.key, ticket);
-        }
+        drop_user_value(self.0.take());
     }
 }
 
@@ -254,21 +215,43 @@ impl<P: Durable> Activation<P> {
         cx.attachment()
     }
 
-    /// Begins a turn at `address`.
-    pub(crate) fn enter(
-        &mut self,
-        address: Address<P>,
-        guard: NodeGuard,
-    ) -> Result<(), EnterError> {
-        match &self.phase {
-            Phase::Active => {}
-            Phase::Retired => return Err(EnterError::Retired(guard)),
-            Phase::Failed(failure) => return Err(EnterError::Failed(Failure::clone(failure))),
+    /// Begins a turn.
+    pub(crate) fn enter(cx: &mut Context<P>) -> Result<(), Closed<P>> {
+        let address = cx.address();
+        let Some(own) = Activation::of(cx) else {
+            unreachable!("only a node sends turns that enter an activation")
+        };
+        // Turns that build on lost changes must not run.
+        if own.node.gate.is_lost(own.last) {
+            own.retire();
         }
-        self.address = Some(address);
-        self.turn = Some(guard);
-        self.leaving = false;
+        match &own.phase {
+            Phase::Active => {}
+            Phase::Retired => {
+                let node = Node::of(own.node.clone());
+                return Err(Closed::Retired(own.entity(node)));
+            }
+            Phase::Failed(failure) => {
+                return Err(Closed::Failed(own.key.clone(), Failure::clone(failure)));
+            }
+        }
+        own.address = Some(address);
+        own.in_turn = true;
+        own.leaving = false;
         Ok(())
+    }
+
+    /// Lets something leave the turn once everything that the turn has seen and done is durable.
+    pub(crate) fn leave(&self, held: Box<dyn Held>) {
+        match self.node.gate.outcome(self.last) {
+            Some(outcome) => held.release(outcome),
+            None => self.node.gate.hold(self.last, held),
+        }
+    }
+
+    /// Adds an action that follows the commit of the running turn.
+    pub(crate) fn add_action(&mut self, action: impl Held + 'static) {
+        self.changes.add_action(action);
     }
 
     /// Marks the activation as leaving; a message that comes first clears the mark.
@@ -276,7 +259,7 @@ impl<P: Durable> Activation<P> {
         self.leaving = matches!(self.phase, Phase::Active);
     }
 
-    /// Gives up the activation with all changes that are not on disk.
+    /// Gives up the activation with all changes that are not submitted.
     pub(crate) fn retire(&mut self) {
         self.close(Phase::Retired);
     }
@@ -290,28 +273,46 @@ impl<P: Durable> Activation<P> {
 
     fn close(&mut self, phase: Phase) {
         self.phase = phase;
-        self.turn = None;
-        self.changes = Changes::default();
+        self.in_turn = false;
+        // Actions of the user's are dropped with the changes.
+        drop_user_value(mem::take(&mut self.changes));
+        self.prepared = None;
         if let Some(address) = self.address.take() {
-            self.directory.retire(&self.key, address);
+            self.directory.retire(&self.key, address, self.last);
         }
     }
 
-    /// Sets the committed record: the record on disk if `stored`, else the record of the default.
-    pub(crate) fn loaded(&mut self, record: Vec<u8>, stored: bool) {
-        self.committed = record;
+    /// Notes the state that was found on the disk, by the hash of its record.
+    pub(crate) fn loaded(&mut self, hash: u64, stored: bool) {
+        self.submitted = hash;
         self.stored = stored;
+    }
+
+    /// Notes that nothing was found on the disk.
+    pub(crate) fn loaded_default(&mut self, process: &P) {
+        // If the default cannot be encoded, that is an error of the first commit.
+        let hash = encode(process, &self.node, |_, hash| hash).unwrap_or_default();
+        self.loaded(hash, false);
+    }
+
+    /// Ends the first turn, in which the activation was loaded. A blank activation stays for the
+    /// message that is on its way.
+    pub(crate) fn begun(&mut self) {
+        if self.stored {
+            self.reside();
+        }
+        self.in_turn = false;
     }
 
     /// Counts the activation against the limit of live entities.
     fn reside(&mut self) {
-        if self.resident.is_none()
-            && let Some(node) = self.turn.as_ref().map(|guard| guard.node().inner().clone())
+        if !self.counted.resident
             && let Some(address) = self.address
         {
-            self.resident = Some(CountGuard::new(&node.residents));
+            self.counted.resident = true;
+            self.node.counts.residents.fetch_add(1, Ordering::Relaxed);
             self.directory.reside(&self.key, address);
-            node.evict_if_crowded_since(node.count_resident());
+            self.node.evict_if_crowded_since(self.node.count_resident());
         }
     }
 
@@ -323,9 +324,13 @@ impl<P: Durable> Activation<P> {
         &self.key_prefix
     }
 
-    /// Returns the node while a turn runs.
-    pub(crate) fn node(&self) -> Option<&Node> {
-        self.turn.as_ref().map(NodeGuard::node)
+    pub(crate) fn node(&self) -> &Arc<Inner> {
+        &self.node
+    }
+
+    /// Whether a turn runs.
+    pub(crate) fn is_in_turn(&self) -> bool {
+        self.in_turn
     }
 
     /// Returns the entity of this activation.
@@ -334,85 +339,120 @@ impl<P: Durable> Activation<P> {
     }
 
     pub(crate) fn cells(&mut self) -> Cells<'_> {
-        let store = self.turn.as_ref().map(|guard| &guard.node().inner().store);
+        let store = self.in_turn.then_some(&self.node.store);
+        self.changes.forget_settled(&self.node.gate);
         Cells::new(store, &self.key_prefix, &mut self.changes)
+    }
+
+    /// Submits the changes of the turn that ends.
+    fn submit(&mut self, prepared: &mut Prepared) -> Result<(), SubmitError> {
+        let submission = self.node.store.submit(&mut prepared.batch, self.last)?;
+        self.last = submission;
+        self.submitted = prepared.hash;
+        self.stored = true;
+        self.changes.submitted(submission);
+        BUFFERS.with(|buffers| buffers.batch.set(mem::take(&mut prepared.batch)));
+        Ok(())
     }
 }
 
 impl<P: Durable> Drop for Activation<P> {
     fn drop(&mut self) {
         if self.leaving {
-            self.passivations.fetch_add(1, Ordering::Relaxed);
+            self.counted.counts.passivations.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(address) = self.address.take() {
-            self.directory.remove(&self.key, address);
+            self.directory.remove(&self.key, address, self.last);
         }
     }
 }
 
 /// Commits the turns that did not come through an [`Entity`]: hooks, timers, piped results, and
-/// messages sent to the address.
+/// messages sent to the address. If such a turn has a caller, the process waits in the turn until the
+/// reply may leave.
 impl<P: Durable> Layer<P> for Activation<P> {
     fn begin(cx: &mut Context<P>) -> Result<(), ExitReason> {
-        let address = cx.address();
-        let Some(activation) = Activation::of(cx) else { return Ok(()) };
-        // Without a node there is no store to commit to; the node has asked the process to stop.
-        let node = activation.node.upgrade().ok_or(ExitReason::Shutdown)?;
-        match activation.enter(address, Node::from_inner(node).guard()) {
+        match Activation::enter(cx) {
             Ok(()) => Ok(()),
-            Err(EnterError::Retired(_)) => Err(ExitReason::other("the entity was given up")),
-            Err(EnterError::Failed(failure)) => {
+            Err(Closed::Retired(_)) => Err(ExitReason::other("the entity was given up")),
+            Err(Closed::Failed(_, failure)) => {
                 Err(ExitReason::other(EntityError::from(failure).to_string()))
             }
         }
     }
 
-    fn end(process: &mut P, cx: &mut Context<P>, outcome: Result<(), &ExitReason>) -> TurnEnd {
-        let Some(activation) = Activation::of(cx) else { return TurnEnd::Over };
-        if activation.turn.is_none() {
+    fn end(
+        process: &mut P,
+        cx: &mut Context<P>,
+        outcome: Result<(), &ExitReason>,
+        has_caller: bool,
+    ) -> TurnEnd {
+        if !Activation::of(cx).is_some_and(|own| own.in_turn) {
             // The turn was not the user's, or is already committed.
             return TurnEnd::Over;
         }
         if let Err(reason) = outcome {
-            discard(cx, &crate::entity::died(reason.clone()));
+            discard(cx, &panicked(reason));
             return TurnEnd::Refused(reason.clone());
         }
-        match catch(|| encode_state(process)) {
-            Ok(Ok(record)) if !is_changed(cx, &record) => {
+        let submitted = match prepare(process, cx) {
+            Ok(Some(prepared)) => try_commit(prepared, cx),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let Some(own) = Activation::of(cx) else { return TurnEnd::Over };
+        match submitted {
+            Ok(None) if !has_caller || matches!(own.node.gate.outcome(own.last), Some(Ok(()))) => {
                 conclude(cx);
                 TurnEnd::Over
             }
-            // A state that cannot be encoded is an error of the commit.
-            Ok(_) => TurnEnd::Settle,
-            Err(text) => {
-                discard(cx, &EntityError::Panicked(text.clone()));
-                TurnEnd::Refused(ExitReason::Panicked(text))
+            Ok(prepared) => {
+                own.prepared = prepared.map(Box::new);
+                TurnEnd::Settle
+            }
+            Err(error) => {
+                discard(cx, &error);
+                TurnEnd::Refused(reason_of(error))
             }
         }
     }
 
-    async fn settle(process: &mut P, cx: &mut Context<P>) -> Result<(), ExitReason> {
-        let state = catch(|| encode_state(process));
-        let committed = match state {
-            Ok(state) => commit(state, cx).await,
-            Err(text) => Err(EntityError::Panicked(text)),
+    async fn settle(_: &mut P, cx: &mut Context<P>) -> Result<(), ExitReason> {
+        let settled = async {
+            if let Some(prepared) = Activation::of(cx).and_then(|own| own.prepared.take()) {
+                commit(*prepared, cx).await?;
+            }
+            let Some(own) = Activation::of(cx) else { return Ok(()) };
+            let (node, last) = (own.node.clone(), own.last);
+            node.gate.settled(last).await.map_err(EntityError::from)
         };
-        match committed {
+        match settled.await {
             Ok(()) => {
                 conclude(cx);
                 Ok(())
             }
             Err(error) => {
                 discard(cx, &error);
-                Err(ExitReason::other(error.to_string()))
+                Err(reason_of(error))
             }
         }
     }
 }
 
-/// Whether a turn that ended with this record has changes to commit.
-fn is_changed<P: Durable>(cx: &mut Context<P>, record: &[u8]) -> bool {
-    Activation::of(cx).is_some_and(|own| *record != *own.committed || !own.changes.is_empty())
+/// Returns the error of a turn that ended by a panic.
+fn panicked(reason: &ExitReason) -> EntityError {
+    match reason {
+        ExitReason::Panicked(text) => EntityError::Panicked(text.clone()),
+        reason => EntityError::Panicked(reason.to_string().into()),
+    }
+}
+
+/// Returns the reason that the caller of an address gets for a turn that was not kept.
+fn reason_of(error: EntityError) -> ExitReason {
+    match error {
+        EntityError::Panicked(text) => ExitReason::Panicked(text),
+        error => ExitReason::other(error.to_string()),
+    }
 }
 
 /// Gives up the activation after a turn whose changes cannot be kept.
@@ -424,112 +464,138 @@ pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
     }
 }
 
-/// Ends a committed turn. An activation that is still blank leaves, unless a timer, a link or the
-/// like may still wake it.
+/// Ends a turn whose changes are submitted. An activation that is still blank leaves, unless a timer, a link
+/// or the like may still wake it.
 pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
     let is_blank = Activation::of(cx).is_some_and(|own| !own.stored) && !cx.has_ties();
     let Some(activation) = Activation::of(cx) else { return };
+    for action in activation.changes.take_actions() {
+        activation.leave(action);
+    }
     if !is_blank {
         activation.reside();
     }
-    activation.turn = None;
+    activation.in_turn = false;
     if is_blank {
         activation.passivate();
         cx.stop_if_idle();
     }
 }
 
-/// Ends the first turn, in which the activation was loaded. A blank activation stays for the
-/// message that is on its way.
-pub(crate) fn conclude_first<P: Durable>(cx: &mut Context<P>) {
-    if let Some(activation) = Activation::of(cx) {
-        if activation.stored {
-            activation.reside();
-        }
-        activation.turn = None;
-    }
-}
-
-/// Result of loading a state.
+/// A state that was found.
 pub(crate) struct Loaded<P> {
     /// The state; `None` if nothing is stored.
     pub(crate) process: Option<P>,
-    pub(crate) record: Vec<u8>,
+    /// Hash of its record.
+    pub(crate) hash: u64,
 }
 
 /// Loads the state of an entity. The user's `Deserialize` and `migrate` run here.
-pub(crate) fn load<P: Durable>(
-    store: &Store,
-    key_prefix: &KeyPrefix,
-) -> Result<Loaded<P>, Failure> {
+pub(crate) fn load<P: Durable>(node: &Inner, key_prefix: &KeyPrefix) -> Result<Loaded<P>, Failure> {
+    let failed = |error| Failure::Load(Arc::new(error));
     let load = || {
-        let snapshot = store.snapshot().map_err(Failure::load)?;
-        match snapshot.get(&key_prefix.state()).map_err(Failure::load)? {
+        let snapshot = node.store.snapshot().map_err(failed)?;
+        match snapshot.get(key_prefix.state()).map_err(failed)? {
             Some(record) => {
                 let process = decode_state(record).map_err(Failure::State)?;
-                Ok(Loaded { process: Some(process), record: record.to_vec() })
+                Ok(Loaded { process: Some(process), hash: node.hash(record) })
             }
-            None => Ok(Loaded { process: None, record: Vec::new() }),
+            None => Ok(Loaded { process: None, hash: 0 }),
         }
     };
     catch(load).unwrap_or_else(|text| Err(Failure::Panicked(text)))
 }
 
-impl Failure {
-    fn load(error: ReadError) -> Failure {
-        Failure::Load(Arc::new(error))
+/// The changes of a turn, ready to be submitted.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    batch: Batch,
+    /// Hash of the record of the state.
+    hash: u64,
+}
+
+/// Memory for the turns of a thread, so that a turn allocates none.
+#[derive(Default)]
+struct Buffers {
+    record: Cell<Vec<u8>>,
+    batch: Cell<Batch>,
+}
+
+thread_local! {
+    static BUFFERS: Buffers = Buffers::default();
+}
+
+/// Bytes beyond which a buffer is not kept.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// Encodes the state of an entity, and passes on its record with the hash of it.
+fn encode<P: Durable, R>(
+    process: &P,
+    node: &Inner,
+    f: impl FnOnce(&[u8], u64) -> R,
+) -> Result<R, EntityError> {
+    // The user's `Serialize` may panic like a handler.
+    let mut record = BUFFERS.with(|buffers| buffers.record.take());
+    record.clear();
+    let encoded = catch(|| encode_state(process, &mut record)).map_err(EntityError::Panicked)?;
+    encoded.map_err(|reason| EntityError::NotCommitted(CommitError::State(reason)))?;
+    let passed_on = f(&record, node.hash(&record));
+    if record.capacity() <= KEPT_BYTES_MAX {
+        BUFFERS.with(|buffers| buffers.record.set(record));
+    }
+    Ok(passed_on)
+}
+
+/// Collects the changes of the turn; `None` if it has changed nothing. The cost is that of encoding
+/// the state.
+pub(crate) fn prepare<P: Durable>(
+    process: &P,
+    cx: &mut Context<P>,
+) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    encode(process, &own.node, |record, hash| {
+        let is_state_changed = hash != own.submitted;
+        if !is_state_changed && own.changes.is_empty() {
+            return Ok(None);
+        }
+        let mut batch = BUFFERS.with(|buffers| buffers.batch.take());
+        // The first commit stores the state, even if only a cell was changed.
+        if is_state_changed || !own.stored {
+            batch = batch.put(own.key_prefix.state(), record);
+        }
+        if !own.stored {
+            batch = batch.add(layout::count(P::KIND), 1);
+        }
+        let cells = own.changes.add_to(batch);
+        let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
+        Ok(Some(Prepared { batch, hash }))
+    })?
+}
+
+/// Submits the changes of a turn; hands them back if the store's queue has no room.
+fn try_commit<P: Durable>(
+    mut prepared: Prepared,
+    cx: &mut Context<P>,
+) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    match own.submit(&mut prepared) {
+        Ok(()) => Ok(None),
+        Err(SubmitError::Overloaded) => Ok(Some(prepared)),
+        Err(error) => Err(EntityError::NotCommitted(CommitError::Refused(error))),
     }
 }
 
-/// Makes all changes of the turn durable, in a single batch. Without changes, the cost is that of
-/// encoding the state.
-///
-/// A future that is dropped before it is ready has written all or nothing, and the next activation
-/// waits for the outcome.
+/// Submits the changes of a turn. An overload of the store does not fail the turn: it waits for room, while
+/// the deadlines of its callers go on.
 pub(crate) async fn commit<P: Durable>(
-    state: Result<Vec<u8>, String>,
+    mut prepared: Prepared,
     cx: &mut Context<P>,
 ) -> Result<(), EntityError> {
-    let not_committed = |error| Err(EntityError::NotCommitted(error));
-    let record = match state {
-        Ok(record) => record,
-        Err(reason) => return not_committed(CommitError::State(reason)),
-    };
-    let Some(activation) = Activation::of(cx) else { return Ok(()) };
-    let state_changed = record != activation.committed;
-    if !state_changed && activation.changes.is_empty() {
-        return Ok(());
-    }
-    let mut batch = Batch::new();
-    // The first commit stores the state, even if only a cell was changed.
-    if state_changed || !activation.stored {
-        batch = batch.put(activation.key_prefix.state(), &record);
-    }
-    if !activation.stored {
-        batch = batch.add(layout::count(P::KIND), 1);
-    }
-    batch = match activation.changes.drain_into(batch) {
-        Ok(batch) => batch,
-        Err(error) => return not_committed(CommitError::Cell(error)),
-    };
-    let Some(store) = activation.node().map(|node| node.inner().store.clone()) else {
-        return not_committed(CommitError::Write(WriteError::Closed(batch)));
-    };
-    let (directory, key) = (activation.directory.clone(), activation.key.clone());
-    loop {
-        match PendingWrite::new(store.write(batch), directory.clone(), key.clone()).await {
-            Ok(()) => break,
-            // An overload does not fail the turn: it waits for room, while the deadlines of its
-            // callers go on.
-            Err(WriteError::Overloaded(handed_back)) => batch = handed_back,
-            Err(error @ WriteError::Unknown { .. }) => return Err(EntityError::Unknown(error)),
-            Err(error) => return not_committed(CommitError::Write(error)),
+    while let Some(refused) = try_commit(prepared, cx)? {
+        prepared = refused;
+        if let Some(node) = Activation::of(cx).map(|own| own.node.clone()) {
+            node.store.room_for(&prepared.batch).await;
         }
-        store.room_for(&batch).await;
-    }
-    if let Some(activation) = Activation::of(cx) {
-        activation.committed = record;
-        activation.stored = true;
     }
     Ok(())
 }

@@ -1,18 +1,20 @@
 //! [`Cells`]: an entity's keyed values, read individually, written with its state.
 //!
-//! [`Changes`] collects the puts and deletes of a turn until its commit. A read checks the changes
-//! first and then the store. The store cannot change during a turn: only this entity writes these
-//! keys, and its last commit was on disk before the turn began.
+//! [`Changes`] collects the puts and deletes of a turn, and keeps those of earlier turns until the store shows
+//! them. A read checks the changes first and then the store, in which no other code writes these keys.
 
 use std::collections::{BTreeMap, btree_map};
+use std::fmt;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Bound, RangeBounds};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng_store::{Batch, Range, ReadError, Snapshot, Store};
+use throng_store::{Batch, Range, ReadError, Snapshot, Store, Submission};
 
 use crate::durable::decode_whole;
+use crate::gate::{Held, OutputGate};
 use crate::layout::KeyPrefix;
 use crate::{CELL_KEY_BYTES_MAX, CellError};
 
@@ -59,36 +61,98 @@ pub struct Cells<'c> {
     snapshot: Option<Snapshot>,
 }
 
-/// Changes of the running turn to its cells.
+/// Changes of the cells that the store may not show yet; those of the running turn among them.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
-    /// Changed cells by the store's keys; `None` for a deleted cell.
-    cells: BTreeMap<Box<[u8]>, Option<Value>>,
+pub(crate) struct Changes(Option<Box<Changed>>);
+
+#[derive(Default)]
+struct Changed {
+    /// Changed cells by the store's keys.
+    cells: BTreeMap<Box<[u8]>, OwnWrite>,
+    /// Number of changes of the running turn.
+    new: usize,
     /// The first error of a put; it fails the turn's commit.
     fault: Option<CellError>,
+    /// Number of cells at which settled ones are removed next.
+    trim_at: usize,
+    /// Actions that follow the commit of the running turn.
+    actions: Vec<Box<dyn Held>>,
 }
 
-/// An encoded value.
-type Value = Box<[u8]>;
+impl fmt::Debug for Changed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changed").field("cells", &self.cells).finish_non_exhaustive()
+    }
+}
+
+/// A change of a cell.
+#[derive(Debug)]
+struct OwnWrite {
+    /// The encoded value; `None` for a deleted cell.
+    value: Option<Box<[u8]>>,
+    /// Submission of the change; `None` in the turn that makes it.
+    submission: Option<Submission>,
+}
+
+/// Least number of cells at which settled ones are removed although others are not settled.
+const TRIM_MIN: usize = 64;
 
 impl Changes {
+    /// Whether the running turn has changed no cell.
     pub(crate) fn is_empty(&self) -> bool {
-        self.cells.is_empty() && self.fault.is_none()
+        self.0.as_ref().is_none_or(|changed| changed.new == 0 && changed.fault.is_none())
     }
 
-    /// Adds the changes to the batch of the turn.
-    pub(crate) fn drain_into(&mut self, mut batch: Batch) -> Result<Batch, CellError> {
-        let cells = std::mem::take(&mut self.cells);
-        if let Some(fault) = self.fault.take() {
+    /// Adds the changes of the running turn to its batch.
+    pub(crate) fn add_to(&mut self, mut batch: Batch) -> Result<Batch, CellError> {
+        let Some(changed) = &mut self.0 else { return Ok(batch) };
+        if let Some(fault) = changed.fault.take() {
             return Err(fault);
         }
-        for (key, value) in cells {
-            batch = match value {
-                Some(value) => batch.put(key, value),
-                None => batch.delete(key),
-            };
+        if changed.new > 0 {
+            for (key, write) in changed.cells.iter().filter(|(_, own)| own.submission.is_none()) {
+                batch = match &write.value {
+                    Some(value) => batch.put(key, value),
+                    None => batch.delete(key),
+                };
+            }
         }
         Ok(batch)
+    }
+
+    /// Notes the submission of the turn's changes.
+    pub(crate) fn submitted(&mut self, submission: Submission) {
+        if let Some(changed) = &mut self.0
+            && mem::take(&mut changed.new) > 0
+        {
+            for own in changed.cells.values_mut() {
+                own.submission.get_or_insert(submission);
+            }
+        }
+    }
+
+    /// Removes changes that the store shows, if there are many.
+    pub(crate) fn forget_settled(&mut self, gate: &OutputGate) {
+        if let Some(changed) = &mut self.0
+            && changed.cells.len() >= changed.trim_at
+        {
+            changed.cells.retain(|_, own| own.submission.is_none_or(|own| !gate.is_settled(own)));
+            changed.trim_at = (2 * changed.cells.len()).max(TRIM_MIN);
+        }
+    }
+
+    /// Adds an action that follows the commit of the running turn.
+    pub(crate) fn add_action(&mut self, action: impl Held + 'static) {
+        self.0.get_or_insert_default().actions.push(Box::new(action));
+    }
+
+    /// Takes the actions of the running turn.
+    pub(crate) fn take_actions(&mut self) -> Vec<Box<dyn Held>> {
+        self.0.as_mut().map(|changed| mem::take(&mut changed.actions)).unwrap_or_default()
+    }
+
+    fn cells(&self) -> Option<&BTreeMap<Box<[u8]>, OwnWrite>> {
+        self.0.as_ref().map(|changed| &changed.cells)
     }
 }
 
@@ -128,8 +192,8 @@ impl<'c> Cells<'c> {
         key: impl AsRef<[u8]>,
     ) -> Result<Option<T>, CellError> {
         let key = self.key_prefix.cell(key.as_ref());
-        if let Some(own) = self.changes.cells.get(key.as_slice()) {
-            return own.as_deref().map(decode).transpose();
+        if let Some(own) = self.changes.cells().and_then(|cells| cells.get(key.as_slice())) {
+            return own.value.as_deref().map(decode).transpose();
         }
         let snapshot = snapshot(self.store, &mut self.snapshot)?;
         snapshot.get(&key)?.map(decode).transpose()
@@ -174,7 +238,8 @@ impl<'c> Cells<'c> {
             match snapshot(self.store, &mut self.snapshot) {
                 Ok(snapshot) => {
                     range.stored = Some(Ends::new(snapshot.range(bounds)));
-                    range.own = Some(Ends::new(self.changes.cells.range::<[u8], _>(bounds)));
+                    let own = self.changes.cells().map(|cells| cells.range::<[u8], _>(bounds));
+                    range.own = own.map(Ends::new);
                 }
                 Err(error) => range.failed = Some(error),
             }
@@ -182,16 +247,19 @@ impl<'c> Cells<'c> {
         range
     }
 
-    fn change(&mut self, key: &[u8], value: Option<Value>) {
+    fn change(&mut self, key: &[u8], value: Option<Box<[u8]>>) {
         let bytes = key.len();
         if bytes > CELL_KEY_BYTES_MAX {
             return self.fail(CellError::KeyTooLong { bytes });
         }
-        self.changes.cells.insert(self.key_prefix.cell(key).into(), value);
+        let changed = self.changes.0.get_or_insert_default();
+        let write = OwnWrite { value, submission: None };
+        changed.cells.insert(self.key_prefix.cell(key).into(), write);
+        changed.new += 1;
     }
 
     fn fail(&mut self, error: CellError) {
-        self.changes.fault.get_or_insert(error);
+        self.changes.0.get_or_insert_default().fault.get_or_insert(error);
     }
 }
 
@@ -235,7 +303,7 @@ pub struct CellRange<'c, T> {
     value: PhantomData<fn() -> T>,
 }
 
-type OwnWrites<'c> = btree_map::Range<'c, Box<[u8]>, Option<Value>>;
+type OwnWrites<'c> = btree_map::Range<'c, Box<[u8]>, OwnWrite>;
 
 /// A double-ended iterator that can be peeked at both ends.
 #[derive(Debug)]
@@ -286,9 +354,10 @@ impl<T: DeserializeOwned> CellRange<'_, T> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }
-        let (stored, own) = (self.stored.as_mut()?, self.own.as_mut()?);
+        let stored = self.stored.as_mut()?;
         loop {
-            let order = match (stored.peek(from), own.peek(from)) {
+            let own = self.own.as_mut().and_then(|own| own.peek(from));
+            let order = match (stored.peek(from), own) {
                 (None, None) => return None,
                 (Some(Err(_)), _) | (Some(_), None) => std::cmp::Ordering::Less,
                 (None, Some(_)) => std::cmp::Ordering::Greater,
@@ -303,9 +372,9 @@ impl<T: DeserializeOwned> CellRange<'_, T> {
                 if order.is_eq() {
                     stored.take(from);
                 }
-                match own.take(from)? {
-                    (key, Some(value)) => Ok((&**key, &**value)),
-                    (_, None) => continue,
+                match self.own.as_mut()?.take(from)? {
+                    (key, OwnWrite { value: Some(value), .. }) => Ok((&**key, &**value)),
+                    (_, OwnWrite { value: None, .. }) => continue,
                 }
             };
             return Some(self.read(entry));
@@ -385,6 +454,7 @@ mod tests {
             ranges in prop::collection::vec((bound(), bound()), 1..6),
             prefix in key(),
             steps in prop::collection::vec(any::<bool>(), 1..6),
+            is_settled in any::<bool>(),
         ) {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
@@ -396,8 +466,15 @@ mod tests {
             }
             let (mut model, mut changes) = (BTreeMap::new(), Changes::default());
             apply(&mut Cells::new(Some(&store), &key_prefix, &mut changes), &mut model, committed);
-            store.write(changes.drain_into(batch).unwrap()).wait().unwrap();
+            let mut batch = changes.add_to(batch).unwrap();
+            let submission = store.submit(&mut batch, Submission::START).unwrap();
+            changes.submitted(submission);
             prop_assert!(changes.is_empty());
+            if is_settled {
+                // The store shows the changes; otherwise only the entity itself sees them.
+                store.settled(submission).wait().unwrap();
+                changes = Changes::default();
+            }
             apply(&mut Cells::new(Some(&store), &key_prefix, &mut changes), &mut model, own);
 
             let mut cells = Cells::new(Some(&store), &key_prefix, &mut changes);
@@ -453,9 +530,8 @@ mod tests {
         cells.put([0; CELL_KEY_BYTES_MAX], "fits");
         cells.put([0; CELL_KEY_BYTES_MAX + 1], "does not");
         assert!(matches!(cells.get::<String>(b"other"), Err(CellError::Inactive)));
-        let fault = changes.drain_into(Batch::new());
+        let fault = changes.add_to(Batch::new());
         assert!(matches!(fault, Err(CellError::KeyTooLong { bytes }) if bytes == 190));
-        assert!(changes.is_empty());
     }
 
     #[test]

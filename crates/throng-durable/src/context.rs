@@ -3,6 +3,7 @@
 use throng::Context;
 
 use crate::activation::Activation;
+use crate::gate::After;
 use crate::{Cells, Durable, Entity, Node};
 
 /// Extension of [`Context`] for the handlers of an entity.
@@ -26,6 +27,44 @@ pub trait DurableContext {
 
     /// Returns the cells of this entity: keyed values, written in the same commit as the state.
     fn cells(&mut self) -> Cells<'_>;
+
+    /// Runs `action` when the changes of this turn, and of all turns before it, are on disk. If they are not
+    /// kept, the action is dropped.
+    ///
+    /// Messages that a handler sends, and its I/O, leave at once. They belong into such an action if others
+    /// must not see changes that a crash may take back. The action runs once at most: not if the program ends between
+    /// the commit and the action.
+    ///
+    /// The action must not block, because the replies of other turns wait behind it.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// use throng_durable::{Durable, DurableContext};
+    ///
+    /// # struct Sold;
+    /// # impl Message for Sold { type Reply = (); }
+    /// #[derive(Default, Serialize, Deserialize)]
+    /// struct Shelf {
+    ///     left: u32,
+    ///     #[serde(skip)]
+    ///     watchers: Vec<Recipient<Sold>>,
+    /// }
+    /// # impl Process for Shelf {}
+    /// # impl Durable for Shelf { const KIND: &'static str = "shelf"; }
+    /// # struct Sell;
+    /// # impl Message for Sell { type Reply = (); }
+    /// impl Handle<Sell> for Shelf {
+    ///     async fn handle(&mut self, _: Sell, cx: &mut Context<Self>) {
+    ///         self.left -= 1;
+    ///         for watcher in self.watchers.clone() {
+    ///             // A watcher that has ended need not know.
+    ///             cx.after_commit(move || drop(watcher.send(Sold)));
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    fn after_commit(&mut self, action: impl FnOnce() + Send + 'static);
 
     /// Returns the node of this entity, through which it can reach other entities.
     fn node(&mut self) -> Node;
@@ -69,11 +108,14 @@ impl<P: Durable> DurableContext for Context<P> {
         activation(self).cells()
     }
 
+    fn after_commit(&mut self, action: impl FnOnce() + Send + 'static) {
+        activation(self).add_action(After(action));
+    }
+
     fn node(&mut self) -> Node {
-        match activation(self).node() {
-            Some(node) => node.clone(),
-            None => panic!("{} has no turn under way", std::any::type_name::<P>()),
-        }
+        let own = activation(self);
+        assert!(own.is_in_turn(), "{} has no turn under way", std::any::type_name::<P>());
+        Node::of(own.node().clone())
     }
 
     fn entity(&mut self) -> Entity<P> {

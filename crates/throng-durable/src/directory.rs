@@ -3,33 +3,31 @@
 //! The lock of a shard is held while the process of one of its entities is spawned, so an entity
 //! has a single activation at a time. No user code runs under the lock: the process loads its state
 //! in its first turn. An entry is removed when its activation ends or is given up; an entry whose
-//! process has ended counts as absent and is replaced.
+//! process has ended counts as absent and is replaced. Nobody else removes it, because it tells the next
+//! activation to wait.
 //!
 //! An activation that is given up ends when its mailbox is empty. Its last turn may be that of a
 //! message that came around this crate, and such a turn does not check whether the process should
 //! end. So the activation stays listed until its process has ended, and is asked to leave with the
 //! others.
 //!
-//! A write whose process ended before the outcome was known is *unresolved*. Its ticket stays here
-//! until the entity's next activation takes it and waits for it before loading, or until a sweep
-//! finds that the outcome is known.
+//! An activation that ends may leave submissions whose outcome is not known yet. The shard keeps the
+//! number of the last one, and every activation that begins there waits until it is settled. If the entity's
+//! last activation is just ending, the next one waits for all submissions of the store.
 //!
 //! Lock order: a shard's lock may be held while the runtime spawns. The runtime holds no lock of
 //! its own when it drops an activation, and the drop takes the shard's lock.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::future::Future;
 use std::hash::BuildHasher;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
 use std::time::Duration;
 
 use throng::Address;
-use throng_store::Ticket;
+use throng_store::Submission;
 
-use crate::activation::{Fresh, PendingWrite};
+use crate::activation::Fresh;
 use crate::node::Inner;
 use crate::turn::Passivate;
 use crate::{Durable, EntityError};
@@ -56,8 +54,8 @@ struct Shard<P> {
     active: HashMap<Arc<str>, Live<P>>,
     /// Activations that were given up and may not have ended yet. Empty except for moments.
     retired: Vec<Live<P>>,
-    /// Writes without an outcome whose processes have ended. Empty except for moments.
-    unresolved: HashMap<Arc<str>, Ticket>,
+    /// The last submission of the activations that have ended.
+    ended: Submission,
 }
 
 #[derive(Debug)]
@@ -91,7 +89,7 @@ impl<P: Durable> Directory<P> {
                 Mutex::new(Shard {
                     active: HashMap::new(),
                     retired: Vec::new(),
-                    unresolved: HashMap::new(),
+                    ended: Submission::START,
                 })
             }),
         }
@@ -116,10 +114,12 @@ impl<P: Durable> Directory<P> {
                 return found.and_then(|address| address.ok_or(EntityError::ShutDown));
             }
         }
-        let predecessor = shard.unresolved.remove(key);
-        let predecessor =
-            predecessor.map(|ticket| PendingWrite::new(ticket, self.clone(), key.clone()));
-        match fresh.spawn(node, predecessor) {
+        let after = match shard.active.contains_key(key) {
+            // An activation that is ending has not told its last submission yet.
+            true => node.store.submitted_through(),
+            false => shard.ended,
+        };
+        match fresh.spawn(node, after) {
             Ok(address) => {
                 let live = Live { address, used: node.now(), asked: None, resident: false };
                 shard.active.insert(key.clone(), live);
@@ -127,13 +127,9 @@ impl<P: Durable> Directory<P> {
                 node.count_activation();
                 Ok(address)
             }
-            Err(mut unspawned) => {
-                // The lock is still held, so that the next activation of this key finds the ticket.
-                if let Some(ticket) = unspawned.take_predecessor() {
-                    shard.unresolved.insert(key.clone(), ticket);
-                }
+            Err((error, unspawned)) => {
                 drop(shard);
-                let error = unspawned.into_error();
+                drop(unspawned);
                 if matches!(error, EntityError::NoRoom { .. }) {
                     node.evict_for_room();
                 }
@@ -159,11 +155,6 @@ impl<P: Durable> Directory<P> {
         }))
     }
 
-    /// Keeps a write until the next activation waits for its outcome.
-    pub(crate) fn keep_unresolved(&self, key: &Arc<str>, ticket: Ticket) {
-        self.shard_of(key).unresolved.insert(key.clone(), ticket);
-    }
-
     /// Marks an entity as counting against the limit.
     pub(crate) fn reside(&self, key: &str, address: Address<P>) {
         if let Some(live) = self.shard_of(key).active.get_mut(key)
@@ -173,16 +164,16 @@ impl<P: Durable> Directory<P> {
         }
     }
 
-    /// Removes the entry, unless it belongs to a later activation.
-    pub(crate) fn remove(&self, key: &str, address: Address<P>) {
-        self.shard_of(key).take(key, address);
+    /// Removes the entry of an activation that ends, unless it belongs to a later one.
+    pub(crate) fn remove(&self, key: &str, address: Address<P>, last: Submission) {
+        self.shard_of(key).take(key, address, last);
     }
 
     /// Moves the entry to the retired activations, so that a later activation can begin before the
     /// process of this activation has ended.
-    pub(crate) fn retire(&self, key: &str, address: Address<P>) {
+    pub(crate) fn retire(&self, key: &str, address: Address<P>, last: Submission) {
         let mut shard = self.shard_of(key);
-        let retired = shard.take(key, address);
+        let retired = shard.take(key, address, last);
         // Ended activations are removed here as well, so that the list stays short even if no
         // sweeper runs.
         shard.retired.retain(|live| live.address.is_alive());
@@ -199,16 +190,10 @@ impl<P: Durable> Directory<P> {
     }
 
     /// Asks the entities of a shard that `chosen` selects, and all retired activations, to leave.
-    /// Drops the writes whose outcome is known.
     fn ask(&self, shard: usize, now: Nanos, mut chosen: impl FnMut(&Live<P>) -> bool) {
         let mut leaving = Vec::new();
         let mut entries = self.shard(shard);
-        let Shard { active, retired, unresolved } = &mut *entries;
-        unresolved.retain(|_, ticket| {
-            let cx = &mut Context::from_waker(Waker::noop());
-            Pin::new(ticket).poll(cx).is_pending()
-        });
-        active.retain(|_, live| live.address.is_alive());
+        let Shard { active, retired, .. } = &mut *entries;
         retired.retain(|live| live.address.is_alive());
         let active_chosen = active.values_mut().filter(|live| chosen(live));
         let retired_again = retired.iter_mut().filter(|live| !live.is_leaving(now));
@@ -229,8 +214,10 @@ impl<P: Durable> Directory<P> {
 }
 
 impl<P> Shard<P> {
-    /// Takes the active entry of a key, unless it belongs to a later activation.
-    fn take(&mut self, key: &str, address: Address<P>) -> Option<Live<P>> {
+    /// Takes the active entry of an activation, unless it belongs to a later one. `last` is the activation's
+    /// last submission.
+    fn take(&mut self, key: &str, address: Address<P>, last: Submission) -> Option<Live<P>> {
+        self.ended = self.ended.max(last);
         match self.active.get(key) {
             Some(live) if live.address == address => self.active.remove(key),
             _ => None,
@@ -240,8 +227,7 @@ impl<P> Shard<P> {
 
 /// A type-erased [`Directory`].
 pub(crate) trait AnyDirectory: Send + Sync {
-    /// Asks all entities of a shard that were not used since `before` to leave, and drops the
-    /// writes of ended processes whose outcome is known.
+    /// Asks all entities of a shard that were not used since `before` to leave.
     fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos);
 
     /// Appends the times of last use of all residents that are not leaving yet.
@@ -250,10 +236,6 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// Asks residents that were not used after `newest` to leave, at most `count` of them, and
     /// subtracts their number from `count`.
     fn evict(&self, newest: Nanos, count: &mut usize, now: Nanos);
-
-    /// Asks all entities to end after the messages in their mailboxes, regardless of later
-    /// messages.
-    fn stop_all(&self);
 }
 
 impl<P: Durable> AnyDirectory for Directory<P> {
@@ -278,56 +260,5 @@ impl<P: Durable> AnyDirectory for Directory<P> {
                 chosen
             });
         }
-    }
-
-    fn stop_all(&self) {
-        for shard in 0..SHARDS {
-            let entries = self.shard(shard);
-            let all = entries.active.values().chain(&entries.retired);
-            let addresses: Vec<_> = all.map(|live| live.address).collect();
-            drop(entries);
-            for address in addresses {
-                address.stop();
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde::{Deserialize, Serialize};
-    use throng::{Process, Runtime};
-    use throng_store::Batch;
-
-    use super::*;
-    use crate::Node;
-
-    #[derive(Default, Serialize, Deserialize)]
-    struct Thing;
-    impl Process for Thing {}
-    impl Durable for Thing {
-        const KIND: &'static str = "thing";
-    }
-
-    #[test]
-    fn outcomes_that_no_activation_takes_are_dropped_even_if_entities_may_idle_forever() {
-        let path = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        let node = Node::open(path.path()).idle_after(Duration::MAX).start(&runtime).unwrap();
-        let directory = node.inner().directory::<Thing>();
-        let unresolved =
-            || (0..SHARDS).map(|shard| directory.shard(shard).unresolved.len()).sum::<usize>();
-        for number in 0..100 {
-            let ticket = node.store().write(Batch::new().put(format!("{number}"), "value"));
-            directory.keep_unresolved(&format!("{number}").into(), ticket);
-        }
-        let sweep = async {
-            while unresolved() > 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let swept =
-            runtime.block_on(async |_| tokio::time::timeout(Duration::from_secs(60), sweep).await);
-        assert!(swept.is_ok(), "{} are left", unresolved());
     }
 }

@@ -98,9 +98,10 @@ impl OldState<'_> {
     }
 }
 
-/// Encodes the record of a state: the version, then the state.
-pub(crate) fn encode_state<P: Durable>(state: &P) -> Result<Vec<u8>, String> {
-    postcard::to_extend(state, P::VERSION.to_le_bytes().to_vec()).map_err(|error| error.to_string())
+/// Encodes the record of a state into `record`, which is empty: the version, then the state.
+pub(crate) fn encode_state<P: Durable>(state: &P, record: &mut Vec<u8>) -> Result<(), String> {
+    record.extend_from_slice(&P::VERSION.to_le_bytes());
+    postcard::to_io(state, record).map(drop).map_err(|error| error.to_string())
 }
 
 /// Decodes the state in a record, with a migration if it is older.
@@ -154,17 +155,23 @@ mod tests {
         _ => Err(old.not_migrated()),
     });
 
+    fn encode<P: Durable>(state: &P) -> Vec<u8> {
+        let mut record = Vec::new();
+        encode_state(state, &mut record).unwrap();
+        record
+    }
+
     #[test]
     fn a_state_comes_back() {
-        let record = encode_state(&Second("hello".into())).unwrap();
+        let record = encode(&Second("hello".into()));
         assert_eq!(decode_state::<Second>(&record), Ok(Second("hello".into())));
     }
 
     #[test]
     fn an_older_state_is_migrated_or_refused() {
-        let first = encode_state(&First(1234)).unwrap();
+        let first = encode(&First(1234));
         assert_eq!(decode_state::<Second>(&first), Ok(Second("1234".into())));
-        let second = encode_state(&Second("1234".into())).unwrap();
+        let second = encode(&Second("1234".into()));
         assert_eq!(decode_state::<Third>(&second), Ok(Third(4)));
         let refusal = StateError::NotMigrated { kind: "thing", found: 1 };
         assert_eq!(decode_state::<Third>(&first), Err(refusal));
@@ -172,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_newer_state_is_refused_with_both_versions() {
-        let third = encode_state(&Third(1)).unwrap();
+        let third = encode(&Third(1));
         let refusal = decode_state::<First>(&third).unwrap_err();
         assert_eq!(refusal, StateError::Newer { kind: "thing", found: 3, known: 1 });
         assert_eq!(
@@ -183,7 +190,7 @@ mod tests {
 
     #[test]
     fn damage_and_foreign_types_are_refused() {
-        let mut record = encode_state(&First(1)).unwrap();
+        let mut record = encode(&First(1));
         record.push(0);
         for record in [&record[..], &record[..2], &record[..1], &[]] {
             let refusal = decode_state::<First>(record);

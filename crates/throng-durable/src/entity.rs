@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use throng::{Call, CallError, ExitReason, Handle, Message};
+use throng::{Ask, CallError, Handle, Message};
 
 use crate::directory::Directory;
 use crate::node::Node;
-use crate::turn::{DurableCall, DurableCast, TurnError};
+use crate::turn::Request;
 use crate::{Durable, EntityError, SendError};
 
 /// Default deadline of a call, activation included.
@@ -89,16 +89,34 @@ impl<P: Durable> Entity<P> {
     where
         P: Handle<M>,
     {
-        let mut message = message;
+        let request = Request { message, to: None };
+        self.deliver(request).map_err(|SendError { message: request, error }| SendError {
+            message: request.message,
+            error,
+        })
+    }
+
+    /// Delivers a request to the live process, which is activated first if there is none.
+    pub(crate) fn deliver<M: Message>(
+        &self,
+        mut request: Request<M>,
+    ) -> Result<(), SendError<Request<M>>>
+    where
+        P: Handle<M>,
+    {
         loop {
             let address = match self.activate() {
                 Ok(address) => address,
-                Err(error) => return Err(SendError { message, error }),
+                Err(error) => return Err(SendError { message: request, error }),
             };
             // If the entity was just passivated, the next round activates it again.
-            match address.send(DurableCast(message, self.node.clone().guard())) {
+            match address.send(request) {
                 Ok(()) => return Ok(()),
-                Err(error) => DurableCast(message, _) = error.into_message(),
+                Err(throng::SendError::NoProcess(refused)) => request = refused,
+                Err(refused) => {
+                    let (message, error) = (refused.into_message(), EntityError::Overloaded);
+                    return Err(SendError { message, error });
+                }
             }
         }
     }
@@ -132,7 +150,7 @@ pub struct EntityCall<P: Durable + Handle<M>, M: Message> {
 
 enum Stage<M: Message> {
     Unsent(M),
-    Waiting(Call<DurableCall<M>, Result<M::Reply, TurnError<M>>>),
+    Waiting(Ask<Request<M>, Result<M::Reply, EntityError>>),
     Over,
 }
 
@@ -165,22 +183,9 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
                     };
                     this.stage = Stage::Over;
                     match outcome {
-                        Ok(Ok(reply)) => return Poll::Ready(Ok(reply)),
-                        Ok(Err(TurnError::Discarded(error))) => return Poll::Ready(Err(error)),
-                        Ok(Err(TurnError::Retired(message, _)))
-                        | Err(CallError::NoProcess(DurableCall(message, _))) => message,
-                        Err(CallError::Died(reason)) => return Poll::Ready(Err(died(reason))),
-                        Err(CallError::Cycle(message)) => {
-                            let enqueued = message.is_none();
-                            return Poll::Ready(Err(EntityError::Cycle { enqueued }));
-                        }
-                        Err(CallError::TimedOut { enqueued }) => {
-                            return Poll::Ready(Err(EntityError::TimedOut { enqueued }));
-                        }
-                        Err(error) => {
-                            let reason = ExitReason::other(error.to_string());
-                            return Poll::Ready(Err(died(reason)));
-                        }
+                        Ok(answer) => return Poll::Ready(answer),
+                        Err(CallError::NoProcess(Request { message, .. })) => message,
+                        Err(error) => return Poll::Ready(Err(EntityError::of_call(error))),
                     }
                 }
                 Stage::Over => panic!("a call was polled after it had completed"),
@@ -192,19 +197,11 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
             };
             match this.entity.activate() {
                 Ok(address) => {
-                    let turn = DurableCall(message, this.entity.node.clone().guard());
-                    this.stage = Stage::Waiting(address.call(turn).within(left));
+                    let ask = address.ask(|to| Request { message, to: Some(to) });
+                    this.stage = Stage::Waiting(ask.within(left));
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
-    }
-}
-
-/// Returns the error of an entity's caller for the end of the entity's process or turn.
-pub(crate) fn died(reason: ExitReason) -> EntityError {
-    match reason {
-        ExitReason::Panicked(text) => EntityError::Panicked(text),
-        reason => EntityError::Died(reason),
     }
 }

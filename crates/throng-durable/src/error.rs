@@ -1,9 +1,10 @@
 //! Errors, sorted by what the caller can do next.
 
+use std::io;
 use std::sync::Arc;
 
-use throng::ExitReason;
-use throng_store::{ReadError, WriteError};
+use throng::CallError;
+use throng_store::{CommitFailure, ReadError, SubmitError};
 
 use crate::{CELL_KEY_BYTES_MAX, Durable};
 
@@ -35,6 +36,10 @@ pub enum EntityError {
     /// `Default`, `Deserialize`, `migrate` or `started` panicked, and the message was not handled.
     #[error("the entity panicked: {0}")]
     Panicked(Arc<str>),
+    /// The changes of the hook `started` could not be committed. The message was not handled; trying again may
+    /// work.
+    #[error("the entity could not be activated: {0}")]
+    Started(Arc<str>),
     /// The turn's changes could not be committed and were not kept; the source gives the reason.
     /// Trying again may work.
     #[error("the turn was not committed: {0}")]
@@ -42,11 +47,13 @@ pub enum EntityError {
     /// The outcome of the commit is unknown: the turn's changes were kept as a whole or not at all.
     /// The store recovers by itself; then the entity's state shows whether they were kept.
     #[error("the turn may or may not have been committed: {0}")]
-    Unknown(#[source] WriteError),
-    /// The process ended before it replied. The turn's changes were kept as a whole or not at all;
-    /// the next activation learns the outcome before it handles a message.
-    #[error("the entity's process ended before it replied: {0}")]
-    Died(ExitReason),
+    Unknown(#[source] Arc<io::Error>),
+    /// The process ended before the turn was over, or before the turn began: nothing of the turn was kept.
+    #[error("the entity's process ended before it replied")]
+    Died,
+    /// The runtime's memory for messages is used up. The message was not handled; try again later.
+    #[error("the runtime has no memory left for messages")]
+    Overloaded,
     /// A call cycle: the entity is itself waiting, directly or through others, for this caller.
     #[error("call cycle: the entity waits for its caller")]
     Cycle {
@@ -59,6 +66,18 @@ pub enum EntityError {
         /// Whether the message had reached the entity's mailbox.
         enqueued: bool,
     },
+}
+
+impl EntityError {
+    /// Returns the error of a call that has no answer, although its message was sent.
+    pub(crate) fn of_call<T>(error: CallError<T>) -> EntityError {
+        match error {
+            CallError::Cycle(message) => EntityError::Cycle { enqueued: message.is_none() },
+            CallError::TimedOut { enqueued } => EntityError::TimedOut { enqueued },
+            CallError::Overloaded(_) => EntityError::Overloaded,
+            _ => EntityError::Died,
+        }
+    }
 }
 
 /// Error of a send, with the message handed back.
@@ -149,9 +168,24 @@ pub enum CommitError {
     /// The turn wrote a cell with an invalid key or a value that cannot be encoded.
     #[error(transparent)]
     Cell(CellError),
-    /// The store refused the batch or rolled it back.
+    /// The store refused the changes.
     #[error(transparent)]
-    Write(WriteError),
+    Refused(SubmitError),
+    /// The store accepted the changes and could not write them, or those of an earlier turn on which they
+    /// build.
+    #[error("the changes could not be written: {0}")]
+    Lost(#[source] Arc<io::Error>),
+}
+
+impl From<CommitFailure> for EntityError {
+    fn from(failure: CommitFailure) -> EntityError {
+        match failure {
+            CommitFailure::NotWritten(source) => {
+                EntityError::NotCommitted(CommitError::Lost(source))
+            }
+            CommitFailure::Unknown(source) => EntityError::Unknown(source),
+        }
+    }
 }
 
 /// Error of reading or writing a cell.

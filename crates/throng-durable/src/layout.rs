@@ -42,7 +42,7 @@ pub(crate) fn count(kind: &str) -> Vec<u8> {
     [COUNTS, kind.as_bytes()].concat()
 }
 
-/// The common prefix of the keys of an entity's records.
+/// The common prefix of the keys of an entity's records, followed by [`STATE`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyPrefix(Box<[u8]>);
 
@@ -51,13 +51,13 @@ impl KeyPrefix {
     pub(crate) fn new(kind: &'static str, key: &str) -> Result<KeyPrefix, KeyError> {
         let kind_bytes = length(kind, KIND_BYTES_MAX)?;
         let key_bytes = length(key, ENTITY_KEY_BYTES_MAX)?;
-        let parts = [&[kind_bytes], kind.as_bytes(), &[key_bytes], key.as_bytes()];
+        let parts = [&[kind_bytes], kind.as_bytes(), &[key_bytes], key.as_bytes(), &[STATE]];
         Ok(KeyPrefix(parts.concat().into()))
     }
 
     /// Returns the key of the state.
-    pub(crate) fn state(&self) -> Vec<u8> {
-        self.with(STATE, b"")
+    pub(crate) fn state(&self) -> &[u8] {
+        &self.0
     }
 
     /// Returns the key of a cell.
@@ -67,7 +67,7 @@ impl KeyPrefix {
 
     /// Returns the cell's own key, the rest of `key` after this prefix.
     pub(crate) fn cell_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
-        &key[self.0.len() + 1..]
+        &key[self.0.len()..]
     }
 
     /// Returns the store's bounds for a range of cells.
@@ -87,7 +87,7 @@ impl KeyPrefix {
     }
 
     fn with(&self, part: u8, rest: &[u8]) -> Vec<u8> {
-        [&*self.0, &[part], rest].concat()
+        [&self.0[..self.0.len() - 1], &[part], rest].concat()
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
             let within = |key: Vec<u8>| all.contains(&key);
             prop_assert!(within(prefix.cell(&cell)));
             prop_assert_eq!(within(other.cell(&other_cell)), same);
-            prop_assert!(!within(other.state()));
+            prop_assert!(!within(other.state().to_vec()));
             prop_assert!(!within(count(other_kind)) && !prefix.state().starts_with(COUNTS));
         }
     }

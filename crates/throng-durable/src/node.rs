@@ -1,8 +1,10 @@
 //! [`Node`]: a data directory, and the entities that live in it.
 
 use std::any::{Any, TypeId};
+use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -12,6 +14,7 @@ use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 
 use crate::directory::{AnyDirectory, Directory, Nanos, SHARDS};
+use crate::gate::OutputGate;
 use crate::layout::{self, KIND_BYTES_MAX};
 use crate::{Durable, Entity, sweeper};
 
@@ -26,24 +29,19 @@ const ROOM_PAUSE: Duration = Duration::from_millis(10);
 /// Ends in order with [`shutdown`](Node::shutdown). If the node is dropped instead, with all clones
 /// and entities, the live processes end after the messages in their mailboxes, and the directory is
 /// free soon after the last process has ended. Either way, no acknowledged change is lost.
-#[derive(Clone)]
 pub struct Node(Arc<Inner>);
-
-/// A guard by which a queued message and its turn keep the [`Node`] open.
-///
-/// Dropping the last reference to a node ends it and waits for its store. A turn must not wait,
-/// because it would block its worker, so the guard drops the node on the blocking pool.
-#[derive(Debug)]
-pub(crate) struct NodeGuard(Option<Node>);
 
 pub(crate) struct Inner {
     pub(crate) store: Store,
+    pub(crate) gate: Arc<OutputGate>,
     pub(crate) runtime: RuntimeHandle,
-    /// Number of activations, retired ones included.
-    pub(crate) live: Arc<AtomicUsize>,
-    /// Number of activations that count against the limit: all except the blank activations that
-    /// only a message can wake.
-    pub(crate) residents: Arc<AtomicUsize>,
+    pub(crate) counts: Arc<Counts>,
+    /// Number of handles: clones of the node, and those in entities.
+    handles: AtomicUsize,
+    /// Whether the last handle was dropped once.
+    is_dropped: AtomicBool,
+    /// Makes the hashes of states, so that nobody can know two states with the same hash.
+    hasher: RandomState,
     live_max: usize,
     directories: RwLock<HashMap<TypeId, RegisteredDirectory>>,
     closed: AtomicBool,
@@ -52,11 +50,20 @@ pub(crate) struct Inner {
     activations: AtomicU64,
     /// Number of activations since the start that became residents.
     residents_ever: AtomicU64,
-    /// Number of activations that ended in order. Shared with the activations, because they may
-    /// outlive the node.
-    pub(crate) passivations: Arc<AtomicU64>,
     /// Moment of the last search for the longest idle entities. Locked during a search.
     last_search: Mutex<LastSearch>,
+}
+
+/// Numbers that the activations keep up to date; they may outlive the node for a moment.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// Number of activations, retired ones included.
+    pub(crate) live: AtomicUsize,
+    /// Number of activations that count against the limit: all except the blank activations that
+    /// only a message can wake.
+    pub(crate) residents: AtomicUsize,
+    /// Number of activations that ended in order.
+    pub(crate) passivations: AtomicU64,
 }
 
 /// The moment of a search for the longest idle entities.
@@ -202,22 +209,25 @@ impl Options {
     ///
     /// [`OpenError`], such as `InUse` if another node has the directory.
     pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
+        let store = self.store.open(&self.path)?;
         let inner = Arc::new(Inner {
-            store: self.store.open(&self.path)?,
+            gate: OutputGate::start(store.outcomes(), runtime),
+            store,
             runtime: runtime.clone(),
-            live: Arc::default(),
-            residents: Arc::default(),
+            counts: Arc::default(),
+            handles: AtomicUsize::new(0),
+            is_dropped: AtomicBool::new(false),
+            hasher: RandomState::new(),
             live_max: self.live_max,
             directories: RwLock::default(),
             closed: AtomicBool::new(false),
             began: Instant::now(),
             activations: AtomicU64::new(0),
             residents_ever: AtomicU64::new(0),
-            passivations: Arc::default(),
             last_search: Mutex::default(),
         });
         runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
-        Ok(Node(inner))
+        Ok(Node::of(inner))
     }
 }
 
@@ -262,7 +272,7 @@ impl Node {
 
     /// Number of entities in memory.
     pub fn live(&self) -> usize {
-        self.0.live.load(Ordering::Relaxed)
+        self.0.counts.live.load(Ordering::Relaxed)
     }
 
     /// Returns statistics of the node.
@@ -281,7 +291,7 @@ impl Node {
             live: self.live(),
             live_max: self.0.live_max,
             activations: self.0.activations.load(Ordering::Relaxed),
-            passivations: self.0.passivations.load(Ordering::Relaxed),
+            passivations: self.0.counts.passivations.load(Ordering::Relaxed),
             stored: counts.collect::<Result<_, ReadError>>()?,
             store: self.0.store.stat()?,
         })
@@ -305,51 +315,58 @@ impl Node {
         // An activation reads the flag under its shard's lock: it either sees the flag and fails,
         // or its entity is live already.
         self.0.closed.store(true, Ordering::SeqCst);
-        // Acquire: pairs with the release at the end of an activation, in `CountGuard::drop`.
-        while self.0.live.load(Ordering::Acquire) > 0 {
-            let now = self.0.now();
-            for directory in self.0.directories() {
-                for shard in 0..SHARDS {
-                    directory.passivate_idle(shard, Nanos::MAX, now);
-                }
-            }
+        while self.0.has_live() {
+            self.0.passivate_all();
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
         }
         let store = self.0.store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
         let _ = self.0.runtime.tokio().spawn_blocking(move || store.close()).await;
+        self.0.gate.release();
     }
 
-    pub(crate) fn from_inner(inner: Arc<Inner>) -> Node {
+    /// Returns another handle of a node.
+    pub(crate) fn of(inner: Arc<Inner>) -> Node {
+        // Relaxed: a handle is made from another one or by a live activation, which keeps the node.
+        inner.handles.fetch_add(1, Ordering::Relaxed);
         Node(inner)
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0
     }
+}
 
-    pub(crate) fn guard(self) -> NodeGuard {
-        NodeGuard(Some(self))
+impl Clone for Node {
+    fn clone(&self) -> Self {
+        Node::of(self.0.clone())
     }
 }
 
-impl NodeGuard {
-    pub(crate) fn node(&self) -> &Node {
-        match &self.0 {
-            Some(node) => node,
-            None => unreachable!("only its drop empties a guard"),
-        }
-    }
-}
-
-impl Drop for NodeGuard {
+impl Drop for Node {
     fn drop(&mut self) {
-        if let Some(inner) = self.0.take().and_then(|node| Arc::into_inner(node.0)) {
-            let tokio = inner.runtime.tokio().clone();
-            // If the runtime is ending, the closure and the node are dropped right here.
-            tokio.spawn_blocking(move || drop(inner));
+        if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1
+            && self.0.has_live()
+            && !self.0.is_dropped.swap(true, Ordering::Relaxed)
+        {
+            // If tokio's runtime is ending, the task and its share of the node are dropped right here.
+            self.0.runtime.tokio().spawn(end(self.0.clone()));
         }
     }
+}
+
+/// Ends a node without handles once its entities have handled the messages in their mailboxes.
+async fn end(inner: Arc<Inner>) {
+    // A handler may make another handle, and keep it.
+    while inner.handles.load(Ordering::Acquire) > 0 || inner.has_live() {
+        if inner.handles.load(Ordering::Acquire) == 0 {
+            inner.passivate_all();
+        }
+        tokio::time::sleep(SHUTDOWN_PAUSE).await;
+    }
+    // Dropping the store waits for its last flush.
+    let tokio = inner.runtime.tokio().clone();
+    tokio.spawn_blocking(move || drop(inner));
 }
 
 impl fmt::Debug for Node {
@@ -360,7 +377,7 @@ impl fmt::Debug for Node {
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inner").field("live", &self.live).finish_non_exhaustive()
+        f.debug_struct("Inner").field("counts", &self.counts).finish_non_exhaustive()
     }
 }
 
@@ -369,6 +386,24 @@ impl Inner {
     pub(crate) fn now(&self) -> Nanos {
         // A `u64` holds 584 years of nanoseconds.
         self.began.elapsed().as_nanos() as Nanos
+    }
+
+    /// Asks all entities to leave once no message waits.
+    fn passivate_all(&self) {
+        let now = self.now();
+        for directory in self.directories() {
+            (0..SHARDS).for_each(|shard| directory.passivate_idle(shard, Nanos::MAX, now));
+        }
+    }
+
+    /// Returns the hash of a state's record.
+    pub(crate) fn hash(&self, record: &[u8]) -> u64 {
+        self.hasher.hash_one(record)
+    }
+
+    fn has_live(&self) -> bool {
+        // Acquire: pairs with the release at the end of an activation.
+        self.counts.live.load(Ordering::Acquire) > 0
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -396,7 +431,7 @@ impl Inner {
     /// A search visits all entities. So a search evicts a sixteenth of the limit more than it must,
     /// and the next search runs only after as many entities have become residents.
     pub(crate) fn evict_if_crowded_since(&self, residents: u64) {
-        if self.residents.load(Ordering::Relaxed) <= self.live_max {
+        if self.counts.residents.load(Ordering::Relaxed) <= self.live_max {
             return;
         }
         // If another search is under way, this caller need not wait for it.
@@ -409,7 +444,7 @@ impl Inner {
 
     /// Passivates the longest idle entities if there are too many.
     pub(crate) fn evict_if_crowded(&self) {
-        if self.residents.load(Ordering::Relaxed) > self.live_max {
+        if self.counts.residents.load(Ordering::Relaxed) > self.live_max {
             self.evict_down_to(|leavable| self.target(leavable));
         }
     }
@@ -482,7 +517,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // No caller can reach the entities any more, and no sweeper runs.
-        self.directories().iter().for_each(|directory| directory.stop_all());
+        self.store.close();
+        self.gate.close();
     }
 }

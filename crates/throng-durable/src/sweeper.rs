@@ -1,5 +1,4 @@
-//! The sweeper: passivates entities that are idle for too long or exceed the limit, and drops the
-//! known outcomes of writes whose processes have ended.
+//! The sweeper: passivates entities that are idle for too long or exceed the limit.
 //!
 //! Each node has a single sweeper task. It visits one shard at a time and lets other tasks run in
 //! between. Its pauses are a quarter of the idle time, so an entity may stay by that much longer.
@@ -30,8 +29,6 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
             for shard in 0..SHARDS {
                 let Some(node) = node.upgrade() else { return };
                 let now = node.now();
-                // The sweep runs even if no entity can have been idle for so long: it also drops
-                // outcomes that no activation has taken.
                 directory.passivate_idle(shard, now.saturating_sub(idle_nanos), now);
                 drop(node);
                 tokio::task::yield_now().await;

@@ -106,7 +106,7 @@ pub use crate::store::{DatabaseStat, Stat, Store};
 // Writing.
 pub use crate::write::batch::{Batch, Change};
 pub use crate::write::queue::QueueRoom;
-pub use crate::write::submission::{CommitFailure, Settled, Submission, SubmitError};
+pub use crate::write::submission::{CommitFailure, Outcomes, Settled, Submission, SubmitError};
 pub use crate::write::ticket::{Cancel, Ticket};
 pub use crate::write::update::{Update, Updating};
 

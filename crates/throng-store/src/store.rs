@@ -18,9 +18,8 @@ use crate::write::ticket::Work;
 use crate::write::update::{Update, Updating};
 use crate::write::writer::{self, Counters};
 use crate::{
-    Batch, Bytes, CheckReport, Codec, CommitFailure, Database, DatabaseError, LoadError,
-    LoadFailure, OpenError, Options, ReadError, Reader, Scan, Settled, Snapshot, Submission,
-    SubmitError, Ticket,
+    Batch, Bytes, CheckReport, Codec, Database, DatabaseError, LoadError, LoadFailure, OpenError,
+    Options, Outcomes, ReadError, Reader, Scan, Settled, Snapshot, Submission, SubmitError, Ticket,
 };
 
 #[cfg(test)]
@@ -175,21 +174,19 @@ impl Store {
         self.0.queue.submit(batch, after)
     }
 
-    /// Returns the submission through which all outcomes are known. Costs a read of memory.
-    pub fn settled_through(&self) -> Submission {
-        self.0.queue.submissions().settled()
+    /// Returns the last submission that was accepted. Takes the queue's lock.
+    pub fn submitted_through(&self) -> Submission {
+        self.0.queue.submitted()
     }
 
-    /// Returns the loss of a submission, if it was lost.
-    ///
-    /// The store remembers some 50 failed commits. A submission before all of these counts as lost.
-    pub fn loss_of(&self, submission: Submission) -> Option<CommitFailure> {
-        self.0.queue.submissions().loss(submission)
+    /// Returns the outcomes of all submissions, for a task that outlives the store's use.
+    pub fn outcomes(&self) -> Outcomes {
+        Outcomes(self.0.queue.submissions().clone())
     }
 
     /// Returns a future that resolves when the submission is durable, or lost.
     pub fn settled(&self, submission: Submission) -> Settled {
-        self.0.queue.submissions().wait(submission)
+        self.outcomes().settled(submission)
     }
 
     /// Reads and writes in one transaction: runs the closure on the writer thread, in the order of

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 use throng::prelude::*;
-use throng_durable::{CellError, CommitError, Durable, DurableContext, EntityError, Node};
-use throng_store::WriteError;
+use throng_durable::{CellError, CommitError, Durable, DurableContext, Entity, EntityError, Node};
 
-use crate::{Add, AddTo, Counter, Explode, Get, HANGS_AFTER, Turns, stored, with_node};
+use crate::{
+    Add, AddTo, BlockedWriter, Counter, Explode, Get, HANGS_AFTER, Turns, begin, stored, with_node,
+};
 
 /// The record of an entity's state as it lies in the store, by the documented layout.
 fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
@@ -168,13 +169,7 @@ fn a_failed_commit_discards_the_turn_and_is_the_callers_error() {
             assert_eq!(counter.call(Add(3)).await.unwrap(), 3);
             for _ in 0..5 {
                 let full = counter.call(Flood(8 << 20)).await.unwrap_err();
-                assert!(
-                    matches!(
-                        full,
-                        EntityError::NotCommitted(CommitError::Write(WriteError::Full { .. }))
-                    ),
-                    "{full}"
-                );
+                assert!(matches!(full, EntityError::NotCommitted(CommitError::Lost(_))), "{full}");
                 assert_eq!(counter.call(Turns).await.unwrap(), 1);
                 let misplaced = counter.call(Misplace).await.unwrap_err();
                 assert!(
@@ -216,7 +211,7 @@ fn a_crowded_store_queue_is_waited_for() {
 #[test]
 fn the_runtimes_limit_is_an_error_that_passes() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(1).process_limit(5).start().unwrap();
+    let runtime = Runtime::builder().workers(1).process_limit(6).start().unwrap();
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     runtime.block_on(async |_| {
         for number in 0..5 {
@@ -224,7 +219,7 @@ fn the_runtimes_limit_is_an_error_that_passes() {
         }
         let sixth = node.entity::<Counter>("5");
         let refused = sixth.call(Add(1)).await;
-        assert!(matches!(refused, Err(EntityError::NoRoom { limit: 5 })), "{refused:?}");
+        assert!(matches!(refused, Err(EntityError::NoRoom { limit: 6 })), "{refused:?}");
         // Live entities keep running, and the longest idle entity makes room.
         assert_eq!(node.entity::<Counter>("4").call(Add(1)).await.unwrap(), 2);
         while let Err(error) = sixth.call(Add(1)).await {
@@ -362,6 +357,150 @@ fn a_call_cycle_is_an_error_and_the_entities_go_on() {
             };
             assert!(matches!(outcome, EntityError::Cycle { enqueued: true }), "{outcome:?}");
             alice.call(Get).await.unwrap();
+        },
+    );
+}
+
+/// Tells that all turns before this one are over.
+struct Reached(tokio::sync::oneshot::Sender<()>);
+impl Message for Reached {
+    type Reply = ();
+}
+impl Handle<Reached> for Counter {
+    async fn handle(&mut self, Reached(tell): Reached, _: &mut Context<Self>) {
+        let _ = tell.send(());
+    }
+}
+
+/// Waits until the turns of all messages sent before are over, whether they are on disk or not.
+async fn reach(counter: &Entity<Counter>) {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    counter.send(Reached(tell)).unwrap();
+    told.await.unwrap();
+}
+
+#[test]
+fn turns_go_on_while_commits_are_open_and_no_reply_leaves() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            counter.call(Add(1)).await.unwrap();
+            let other = node.entity::<Counter>("other");
+            other.call(Add(1)).await.unwrap();
+            let blocked = BlockedWriter::new(node).await;
+            let mut adds = Vec::new();
+            for _ in 0..50 {
+                adds.push(begin(counter.call(Add(1)).within(HANGS_AFTER)).await);
+            }
+            // A turn that changes nothing has seen the state of turns that a crash may take back.
+            let reads = [
+                begin(counter.call(Get).within(HANGS_AFTER)).await,
+                begin(counter.call(Turns).within(HANGS_AFTER)).await,
+            ];
+            // Another entity's state is on disk, and its reply does not wait.
+            assert_eq!(other.call(Get).within(HANGS_AFTER).await.unwrap(), 1);
+            reach(&counter).await;
+            assert!(adds.iter().chain(&reads).all(|call| !call.is_finished()));
+            drop(blocked);
+            for (number, add) in adds.into_iter().enumerate() {
+                assert_eq!(add.await.unwrap().unwrap(), 2 + number as u64);
+            }
+            let [get, turns] = reads;
+            assert_eq!((get.await.unwrap().unwrap(), turns.await.unwrap().unwrap()), (51, 53));
+            // All turns were over before the first of them was on disk.
+            assert!(node.stat().unwrap().store.commits < 20);
+        },
+    );
+}
+
+#[test]
+fn a_lost_commit_discards_all_turns_that_build_on_it() {
+    with_node(
+        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            let other = node.entity::<Counter>("other");
+            for round in 1..=5 {
+                let blocked = BlockedWriter::new(node).await;
+                let first = begin(counter.call(Add(1)).within(HANGS_AFTER)).await;
+                let flood = begin(counter.call(Flood(8 << 20)).within(HANGS_AFTER)).await;
+                let behind = begin(counter.call(Add(1)).within(HANGS_AFTER)).await;
+                let read = begin(counter.call(Get).within(HANGS_AFTER)).await;
+                reach(&counter).await;
+                let unlucky = begin(other.call(Add(1)).within(HANGS_AFTER)).await;
+                reach(&other).await;
+                drop(blocked);
+                assert_eq!(first.await.unwrap().unwrap(), round);
+                for lost in
+                    [flood.await.unwrap().map(|()| 0), behind.await.unwrap(), read.await.unwrap()]
+                {
+                    assert!(
+                        matches!(lost, Err(EntityError::NotCommitted(CommitError::Lost(_)))),
+                        "{lost:?}"
+                    );
+                }
+                // The log is one: the turn of the other entity, behind the flood, is lost with it.
+                let lost = unlucky.await.unwrap();
+                assert!(matches!(lost, Err(EntityError::NotCommitted(_))), "{lost:?}");
+                assert_eq!(counter.call(Turns).await.unwrap(), 1, "a new activation");
+                assert_eq!(counter.call(Get).await.unwrap(), round);
+                assert_eq!(other.call(Get).await.unwrap(), 0);
+            }
+        },
+    );
+}
+
+/// Adds 1, and sends the count once the turn is on disk; may panic after that.
+struct Tell(tokio::sync::mpsc::UnboundedSender<u64>, Ending);
+#[derive(Clone, Copy)]
+enum Ending {
+    Well,
+    InAction,
+    Panicking,
+    Unchanged,
+}
+impl Message for Tell {
+    type Reply = ();
+}
+impl Handle<Tell> for Counter {
+    async fn handle(&mut self, Tell(to, ending): Tell, cx: &mut Context<Self>) {
+        let count = self.count;
+        cx.after_commit(move || to.send(count).unwrap());
+        match ending {
+            Ending::Well => self.count += 1,
+            Ending::InAction => cx.after_commit(|| panic!("on purpose")),
+            Ending::Panicking => panic!("on purpose"),
+            Ending::Unchanged => {}
+        }
+    }
+}
+
+#[test]
+fn actions_after_a_commit_follow_it_in_order_or_are_dropped_with_their_turn() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            let (to, mut told) = tokio::sync::mpsc::unbounded_channel();
+            let tell = |ending| Tell(to.clone(), ending);
+            counter.call(tell(Ending::Unchanged)).await.unwrap();
+            counter.call(Add(1)).await.unwrap();
+            let blocked = BlockedWriter::new(node).await;
+            for _ in 0..20 {
+                counter.send(tell(Ending::Well)).unwrap();
+            }
+            counter.send(tell(Ending::InAction)).unwrap();
+            let panicking = begin(counter.call(tell(Ending::Panicking)).within(HANGS_AFTER)).await;
+            assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
+            assert_eq!(told.try_recv(), Ok(0));
+            assert!(told.try_recv().is_err(), "nothing is on disk yet");
+            drop(blocked);
+            for count in 1..=21 {
+                assert_eq!(told.recv().await, Some(count));
+            }
+            assert_eq!(counter.call(Get).await.unwrap(), 21);
+            assert!(told.try_recv().is_err());
         },
     );
 }

@@ -12,11 +12,14 @@ mod passivation;
 mod persistence;
 mod wakes;
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Node, Options};
+use throng_store::ReadError;
+use tokio::sync::oneshot;
 
 /// A deadline far beyond the duration of any test.
 const HANGS_AFTER: Duration = Duration::from_secs(300);
@@ -125,4 +128,45 @@ fn with_node(options: impl FnOnce(Options) -> Options, f: impl AsyncFnOnce(&Node
     });
     assert!(done.is_ok(), "the test hangs");
     assert_eq!(node.live(), 0);
+}
+
+/// Blocks the store's writer until it is dropped.
+struct BlockedWriter {
+    _release: mpsc::Sender<()>,
+}
+
+impl BlockedWriter {
+    async fn new(node: &Node) -> BlockedWriter {
+        let (release, released) = mpsc::channel::<()>();
+        let (held, holds) = oneshot::channel();
+        let mut held = Some(held);
+        let update = node.store().update(move |_| {
+            if let Some(held) = held.take() {
+                let _ = held.send(());
+            }
+            let _ = released.recv();
+            Ok::<_, ReadError>(())
+        });
+        tokio::spawn(update);
+        holds.await.unwrap();
+        BlockedWriter { _release: release }
+    }
+}
+
+/// Starts a call and lets its message be sent before the next one's.
+async fn begin<R: Send + 'static>(
+    call: impl Future<Output = Result<R, EntityError>> + Send + 'static,
+) -> tokio::task::JoinHandle<Result<R, EntityError>> {
+    let (sent, sends) = tokio::sync::oneshot::channel();
+    let task = tokio::spawn(async move {
+        let mut call = std::pin::pin!(call);
+        let first = std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))).await;
+        let _ = sent.send(());
+        match first {
+            std::task::Poll::Ready(outcome) => outcome,
+            std::task::Poll::Pending => call.await,
+        }
+    });
+    sends.await.unwrap();
+    task
 }

@@ -247,6 +247,11 @@ impl Queue {
         wakers.append(&mut waiting.waiters);
     }
 
+    /// Number of the last submission.
+    pub(crate) fn submitted(&self) -> Submission {
+        self.lock().submitted
+    }
+
     /// Returns the outcomes of submissions.
     pub(crate) fn submissions(&self) -> &Arc<Submissions> {
         &self.submissions
@@ -351,7 +356,7 @@ impl Queue {
     /// Closes the queue and hands back the remaining batches, for a writer thread that ends early.
     pub(crate) fn abandon(&self) {
         self.refuse(Admission::Closed);
-        let (all, mut wakers) = (self.lock().submitted, Vec::new());
+        let (all, mut wakers) = (self.submitted(), Vec::new());
         let ended = Arc::new(io::Error::other("the writer thread ended"));
         self.lose(all, CommitFailure::Unknown(ended), &mut wakers);
         wakers.into_iter().for_each(foreign::wake);

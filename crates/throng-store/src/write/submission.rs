@@ -34,6 +34,36 @@ pub struct Submission(pub(crate) u64);
 impl Submission {
     /// The default: before all submissions.
     pub const START: Submission = Submission(0);
+
+    /// Returns the number of the next submission.
+    #[must_use]
+    pub fn next(self) -> Submission {
+        Submission(self.0 + 1)
+    }
+}
+
+/// The outcomes of a store's submissions, from [`Store::outcomes`](crate::Store::outcomes). Cheap to clone,
+/// and does not keep the store open.
+#[derive(Clone, Debug)]
+pub struct Outcomes(pub(crate) Arc<Submissions>);
+
+impl Outcomes {
+    /// Returns the submission through which all outcomes are known. Costs a read of memory.
+    pub fn settled_through(&self) -> Submission {
+        self.0.settled()
+    }
+
+    /// Returns the failure by which a submission was lost; `None` if it is durable, or not settled yet.
+    ///
+    /// The store remembers some 50 failed commits. A submission before all of these counts as lost.
+    pub fn failure_of(&self, submission: Submission) -> Option<CommitFailure> {
+        self.0.loss(submission)
+    }
+
+    /// Returns a future that resolves when the submission is durable, or lost.
+    pub fn settled(&self, submission: Submission) -> Settled {
+        Settled { submissions: self.0.clone(), submission, registered: None }
+    }
 }
 
 /// Error of a submission that the queue refuses: nothing was written.
@@ -62,7 +92,6 @@ pub enum SubmitError {
 
 /// Error of an accepted submission that did not become durable.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CommitFailure {
     /// The commit failed, or one before it did: nothing was written.
     #[error("the write failed and was rolled back: {0}")]
@@ -217,11 +246,6 @@ impl Submissions {
         self.lost_through.store(last.0, Ordering::Release);
         self.settle(last, wakers);
     }
-
-    /// Returns a future that resolves when the outcome is known.
-    pub(crate) fn wait(self: &Arc<Self>, submission: Submission) -> Settled {
-        Settled { submissions: self.clone(), submission, registered: None }
-    }
 }
 
 impl Settled {
@@ -319,10 +343,11 @@ mod tests {
             }
         }
         let submissions = Arc::new(Submissions::default());
+        let outcomes = Outcomes(submissions.clone());
         let flag = Arc::new(Flag(false.into()));
         let (waker, mut wakers) = (Waker::from(flag.clone()), Vec::new());
         let cx = &mut Context::from_waker(&waker);
-        let mut second = submissions.wait(Submission(2));
+        let mut second = outcomes.settled(Submission(2));
         assert!(Pin::new(&mut second).poll(cx).is_pending());
         assert!(Pin::new(&mut second).poll(cx).is_pending());
         submissions.settle(Submission(1), &mut wakers);

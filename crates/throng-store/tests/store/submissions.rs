@@ -28,14 +28,14 @@ fn submissions_and_batches_with_tickets_are_committed_in_the_order_of_queueing()
             let snapshot = store.snapshot().unwrap();
             assert_eq!(snapshot.get(b"a").unwrap(), Some(value("written").as_bytes()));
             assert_eq!(snapshot.get(b"b").unwrap(), Some(value("submitted").as_bytes()));
-            assert_eq!(store.settled_through(), last);
+            assert_eq!(store.outcomes().settled_through(), last);
         }
     }
     drop(store);
     let store = Store::open(directory.path()).unwrap();
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.get(b"sum").unwrap(), Some(&200i64.to_le_bytes()[..]));
-    assert_eq!(store.settled_through(), FIRST, "numbers begin anew");
+    assert_eq!(store.outcomes().settled_through(), FIRST, "numbers begin anew");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_submission_empties_its_batch_and_a_refusal_does_not() {
     go.send(()).unwrap();
     update.wait().unwrap();
     store.settled(queued[2]).wait().unwrap();
-    assert_eq!(store.loss_of(queued[0]).map(|_| ()), None);
+    assert!(store.outcomes().failure_of(queued[0]).is_none());
 
     store.close();
     assert!(matches!(refused(put("key", "late")), SubmitError::Closed));

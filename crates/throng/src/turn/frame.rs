@@ -107,6 +107,8 @@ pub(crate) trait Sink: Send + 'static {
     const LAST: bool = false;
     /// Whether a layer is consulted before the answer; see `layer`.
     const LAYERED: bool = true;
+    /// Whether anyone waits for the answer.
+    const HAS_CALLER: bool = true;
 
     fn deliver(self, reply: Self::Reply);
     fn fail(self, reason: &ExitReason);
@@ -636,7 +638,7 @@ where
         let Some(layer) = layer::of::<P>(token) else { return finish(frame, outcome) };
         let ended = catch(|| {
             let outcome = outcome.as_ref().map(drop);
-            (layer.end)(&mut *token.state::<P>(), &mut (*raw).context, outcome)
+            (layer.end)(&mut *token.state::<P>(), &mut (*raw).context, outcome, S::HAS_CALLER)
         });
         let ended = match ended {
             Ok(TurnEnd::Over) => return finish(frame, outcome),
@@ -826,6 +828,7 @@ impl<const LAST: bool, R: Send + 'static> Sink for NoReply<LAST, R> {
     type Reply = R;
     const LAST: bool = LAST;
     const LAYERED: bool = !LAST;
+    const HAS_CALLER: bool = false;
 
     #[inline(always)]
     fn deliver(self, reply: R) {

@@ -42,10 +42,16 @@ pub trait Layer<P: Process>: Send + 'static {
     /// empty.
     fn begin(cx: &mut Context<P>) -> Result<(), ExitReason>;
 
-    /// Runs when a turn is over, before its reply is sent; `outcome` is an error if it panicked.
+    /// Runs when a turn is over, before its reply is sent; `outcome` is an error if it panicked, and
+    /// `has_caller` tells whether anyone waits for the reply.
     ///
     /// Also called after turns whose [`LAYERED`](Turn::LAYERED) is false.
-    fn end(process: &mut P, cx: &mut Context<P>, outcome: Result<(), &ExitReason>) -> TurnEnd;
+    fn end(
+        process: &mut P,
+        cx: &mut Context<P>,
+        outcome: Result<(), &ExitReason>,
+        has_caller: bool,
+    ) -> TurnEnd;
 
     /// Runs, still within the turn, after [`end`](Self::end) has returned [`TurnEnd::Settle`].
     ///
@@ -73,7 +79,7 @@ pub enum TurnEnd {
 /// A layer's functions, for a `P`.
 pub(crate) struct Around<P> {
     pub(crate) begin: fn(&mut Context<P>) -> Result<(), ExitReason>,
-    pub(crate) end: fn(&mut P, &mut Context<P>, Result<(), &ExitReason>) -> TurnEnd,
+    pub(crate) end: fn(&mut P, &mut Context<P>, Result<(), &ExitReason>, bool) -> TurnEnd,
     pub(crate) settle: fn(&Token, Held, Context<P>) -> Progress,
 }
 

@@ -66,6 +66,7 @@ impl Layer<Worker> for Notes {
         process: &mut Worker,
         cx: &mut Context<Worker>,
         outcome: Result<(), &ExitReason>,
+        has_caller: bool,
     ) -> TurnEnd {
         let notes = cx.attachment::<Notes>().unwrap();
         match outcome {
@@ -75,7 +76,7 @@ impl Layer<Worker> for Notes {
             }
             Ok(()) if process.settles => TurnEnd::Settle,
             Ok(()) => {
-                notes.log.note("end");
+                notes.log.note(if has_caller { "end of a call" } else { "end" });
                 TurnEnd::Over
             }
         }
@@ -148,7 +149,7 @@ fn a_layer_surrounds_every_turn_whatever_woke_the_process() {
     runtime.block_on(async |runtime| {
         let (worker, log, _) = layered(runtime);
         worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ())).await.unwrap();
-        assert_eq!(log.take(), ["started", "end", "begin", "turn", "end"]);
+        assert_eq!(log.take(), ["started", "end", "begin", "turn", "end of a call"]);
 
         let around = |middle| ["begin", "turn", "end", "begin", middle, "end"];
         type Wake = fn(&mut Worker, &mut Context<Worker>);

@@ -1,0 +1,212 @@
+//! [`OutputGate`]: holds the replies and actions of turns until the turns' records are durable.
+//!
+//! ```text
+//!  turn ──▶ submit ──▶ number ──▶ held: (number, reply) … ──▶ reply
+//!                         │                                     ▲
+//!                         └──▶ the store settles the number ────┘  or the error, if it was lost
+//! ```
+//!
+//! A process of the node releases the held replies and actions whenever the store has settled further
+//! submissions. So replies reach their callers on a worker of the runtime, and the store's writer thread
+//! goes on. If that process has ended, the writer thread releases them itself.
+//!
+//! Invariant: everything held is released once its submission is settled. If the store settled a
+//! submission before it was held here, the thread that brings it releases it.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::mem;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Wake, Waker};
+
+use throng::{Address, Handle, Message, Process, ReplyTo, RuntimeHandle};
+use throng_store::{CommitFailure, Outcomes, Submission};
+
+use crate::EntityError;
+use crate::users::{catch, drop_user_value};
+
+/// The output gate of a node.
+pub(crate) struct OutputGate {
+    outcomes: Outcomes,
+    held: Mutex<VecDeque<(Submission, Box<dyn Held>)>>,
+    /// The process that releases; `None` if the runtime had no room for it.
+    process: OnceLock<Address<Releaser>>,
+    waker: Waker,
+}
+
+/// Anything that waits for a submission.
+pub(crate) trait Held: Send {
+    fn release(self: Box<Self>, outcome: Result<(), CommitFailure>);
+}
+
+/// A reply and the caller that waits for it.
+pub(crate) struct Answer<R> {
+    pub(crate) reply: R,
+    pub(crate) to: ReplyTo<Result<R, EntityError>>,
+}
+
+impl<R: Send> Held for Answer<R> {
+    fn release(self: Box<Self>, outcome: Result<(), CommitFailure>) {
+        let Answer { reply, to } = *self;
+        match outcome {
+            Ok(()) => answer(to, Ok(reply)),
+            Err(failure) => {
+                drop_user_value(reply);
+                answer(to, Err(failure.into()));
+            }
+        }
+    }
+}
+
+/// An action of the user's that follows the commit.
+pub(crate) struct After<F>(pub(crate) F);
+
+impl<F: FnOnce() + Send> Held for After<F> {
+    fn release(self: Box<Self>, outcome: Result<(), CommitFailure>) {
+        match outcome {
+            Ok(()) => {
+                if let Err(panic) = catch(self.0) {
+                    tracing::error!(%panic, "an action after a commit panicked");
+                }
+            }
+            Err(_) => drop_user_value(self.0),
+        }
+    }
+}
+
+/// Answers a caller. If it has given up, drops the answer.
+pub(crate) fn answer<R>(to: ReplyTo<Result<R, EntityError>>, outcome: Result<R, EntityError>) {
+    if let Err(unwanted) = to.send(outcome) {
+        drop_user_value(unwanted);
+    }
+}
+
+impl OutputGate {
+    /// Starts the gate of a store.
+    pub(crate) fn start(outcomes: Outcomes, runtime: &RuntimeHandle) -> Arc<OutputGate> {
+        let gate = Arc::new_cyclic(|gate| OutputGate {
+            outcomes,
+            held: Mutex::default(),
+            process: OnceLock::new(),
+            waker: Waker::from(Arc::new(Progress(gate.clone()))),
+        });
+        if let Ok(process) = runtime.spawn(Releaser(gate.clone())) {
+            let _ = gate.process.set(process);
+        }
+        gate.release_and_wait();
+        gate
+    }
+
+    /// Ends the gate's process.
+    pub(crate) fn close(&self) {
+        if let Some(process) = self.process.get() {
+            process.kill();
+        }
+        self.release();
+    }
+
+    /// Whether the outcomes of a submission, and of all before it, are known.
+    pub(crate) fn is_settled(&self, submission: Submission) -> bool {
+        submission <= self.outcomes.settled_through()
+    }
+
+    /// Returns the outcome of a submission, if it is known.
+    pub(crate) fn outcome(&self, submission: Submission) -> Option<Result<(), CommitFailure>> {
+        let outcome = || self.outcomes.failure_of(submission).map_or(Ok(()), Err);
+        self.is_settled(submission).then(outcome)
+    }
+
+    /// Whether a submission was lost.
+    pub(crate) fn is_lost(&self, submission: Submission) -> bool {
+        self.outcomes.failure_of(submission).is_some()
+    }
+
+    /// Releases replies and actions until none is ready, and asks the store for a wake-up.
+    fn release_and_wait(&self) {
+        loop {
+            let next = self.outcomes.settled_through().next();
+            self.release();
+            let settled = pin!(self.outcomes.settled(next));
+            if settled.poll(&mut Context::from_waker(&self.waker)).is_pending() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until a submission is settled.
+    pub(crate) async fn settled(&self, submission: Submission) -> Result<(), CommitFailure> {
+        self.outcomes.settled(submission).await
+    }
+
+    /// Releases something once the submission is settled.
+    pub(crate) fn hold(&self, submission: Submission, held: Box<dyn Held>) {
+        self.lock().push_back((submission, held));
+        if self.is_settled(submission) {
+            self.release();
+        }
+    }
+
+    /// Releases everything whose submission is settled.
+    pub(crate) fn release(&self) {
+        let settled = self.outcomes.settled_through();
+        let mut held = self.lock();
+        let is_ready = |(submission, _): &(Submission, _)| *submission <= settled;
+        let ready = held.iter().position(|held| !is_ready(held)).unwrap_or(held.len());
+        let ready: Vec<_> = held.drain(..ready).collect();
+        drop(held);
+        for (submission, held) in ready {
+            if let Some(outcome) = self.outcome(submission) {
+                held.release(outcome);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Submission, Box<dyn Held>)>> {
+        // No user code runs under the lock.
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OutputGate {
+    fn drop(&mut self) {
+        let left = mem::take(&mut *self.lock());
+        for (_, held) in left {
+            let ended = Arc::new(io::Error::other("the node ended before the outcome was known"));
+            held.release(Err(CommitFailure::Unknown(ended)));
+        }
+    }
+}
+
+/// The process of a gate.
+struct Releaser(Arc<OutputGate>);
+
+impl Process for Releaser {}
+
+/// The store has settled further submissions.
+struct Release;
+
+impl Message for Release {
+    type Reply = ();
+}
+
+impl Handle<Release> for Releaser {
+    async fn handle(&mut self, _: Release, _: &mut throng::Context<Self>) {
+        self.0.release_and_wait();
+    }
+}
+
+/// The waker of a gate, called on the store's writer thread.
+struct Progress(Weak<OutputGate>);
+
+impl Wake for Progress {
+    fn wake(self: Arc<Self>) {
+        if let Some(gate) = self.0.upgrade()
+            && gate.process.get().is_none_or(|process| process.send(Release).is_err())
+        {
+            // Without the process, as in the shutdown of the runtime, this thread does the work.
+            gate.release_and_wait();
+        }
+    }
+}
