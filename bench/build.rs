@@ -17,10 +17,11 @@ const PACKAGES: [&str; 11] = [
 ];
 
 /// The files of the program besides the lock file.
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
     "build.rs",
     "src",
     "../crates/throng/src",
+    "../crates/throng-durable/src",
     "../crates/throng-macros/src",
     "../crates/throng-store/src",
 ];

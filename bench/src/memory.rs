@@ -3,8 +3,9 @@
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::settings::{Key, Kind, Settings};
@@ -110,6 +111,46 @@ pub(crate) fn with_anonymous_peak<T>(work: impl FnOnce() -> io::Result<T>) -> io
     })
 }
 
+/// A thread that samples anonymous memory at a fixed interval.
+pub(crate) struct AnonymousSampler {
+    done: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<Vec<u64>>>,
+}
+
+impl AnonymousSampler {
+    pub(crate) fn start() -> AnonymousSampler {
+        let done = Arc::new(AtomicBool::new(false));
+        let is_done = done.clone();
+        let thread = thread::spawn(move || {
+            let mut samples = vec![anonymous_bytes()?];
+            while !is_done.load(Ordering::Relaxed) {
+                thread::sleep(SAMPLE_INTERVAL);
+                samples.push(anonymous_bytes()?);
+            }
+            Ok(samples)
+        });
+        AnonymousSampler { done, thread }
+    }
+
+    /// Stops sampling; returns the mean of the last tenth of the samples less the mean of the first tenth, or 0.
+    ///
+    /// # Errors
+    /// The same as [`anonymous_bytes`].
+    pub(crate) fn growth(self) -> io::Result<u64> {
+        self.done.store(true, Ordering::Relaxed);
+        let samples = self.thread.join();
+        let samples = samples.map_err(|_| io::Error::other("the memory sampler panicked"))??;
+        Ok(growth(&samples))
+    }
+}
+
+/// The mean of the last tenth of some numbers less the mean of the first tenth, or 0.
+fn growth(samples: &[u64]) -> u64 {
+    let tenth = samples.len().div_ceil(10);
+    let mean = |samples: &[u64]| samples.iter().sum::<u64>() / samples.len().max(1) as u64;
+    mean(&samples[samples.len() - tenth..]).saturating_sub(mean(&samples[..tenth]))
+}
+
 /// Memory of the machine that programs could still use without swapping, in bytes.
 ///
 /// # Errors
@@ -142,6 +183,13 @@ fn kibibytes(path: &str, field: &str) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn growth_is_that_between_the_first_and_the_last_tenth() {
+        let samples: Vec<u64> = (0..20).map(|sample| sample * 10).collect();
+        assert_eq!(growth(&samples), 185 - 5);
+        assert_eq!((growth(&[7]), growth(&[9, 5]), growth(&[])), (0, 0, 0));
+    }
 
     #[test]
     fn a_resident_vec_is_resident_before_it_is_filled() {

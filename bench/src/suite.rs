@@ -11,9 +11,10 @@ use std::fmt;
 use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
-    Workload, burst, call, calls, children, churn, fairness, fan, http, monitors, outside, pairs,
-    processes, ring, savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega,
-    store_put, store_recover, store_scan, store_update, tasks, timers,
+    Workload, activate, burst, call, calls, children, churn, durable_live, durable_rest,
+    durable_turns, fairness, fan, http, monitors, outside, pairs, processes, ring, savina, send,
+    send_cost, skynet, sleep, spawn, store_get, store_mega, store_put, store_recover, store_scan,
+    store_update, tasks, timers,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -31,6 +32,8 @@ pub(crate) enum Group {
     Shapes,
     /// Ten workloads of a benchmark suite for actors.
     Savina,
+    /// Processes whose state outlives the program.
+    Durable,
 }
 
 impl fmt::Display for Group {
@@ -42,6 +45,7 @@ impl fmt::Display for Group {
             Group::Messages => "messages",
             Group::Shapes => "shapes",
             Group::Savina => "savina",
+            Group::Durable => "durable",
         })
     }
 }
@@ -206,10 +210,11 @@ const ASIDE: &[&str] = &[
     "redb",
     "smol",
     "tellus",
+    "tellus-memory",
     "threads",
 ];
 
-use Group::{Messages, Processes, Savina, Shapes, Store, Tasks};
+use Group::{Durable, Messages, Processes, Savina, Shapes, Store, Tasks};
 
 /// Spawning over the number of processes.
 const SPAWNING: Series = Series { name: "processes-by-count", over: "count" };
@@ -413,6 +418,44 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("sieve-1", Savina, &savina::sieve::WORKLOAD, 0).alone(),
     of("queens", Savina, &savina::queens::WORKLOAD, 8),
     of("queens-1", Savina, &savina::queens::WORKLOAD, 0).alone(),
+    of("durable-turns", Durable, &durable_turns::WORKLOAD, 20_000)
+        .quick_with(&[("entities", "1000")]),
+    of("durable-turns-1", Durable, &durable_turns::WORKLOAD, 0).alone(),
+    of("durable-turns-hot", Durable, &durable_turns::WORKLOAD, 2_000)
+        .counting(100_000)
+        .with(&[("entities", "1")]),
+    of("durable-turns-hot-1", Durable, &durable_turns::WORKLOAD, 0)
+        .counting(100_000)
+        .with(&[("entities", "1")])
+        .alone(),
+    of("durable-turns-1-in-flight", Durable, &durable_turns::WORKLOAD, 200)
+        .counting(10_000)
+        .with(&[("inflight", "1")])
+        .quick_with(&[("entities", "1000")]),
+    of("durable-turns-1m", Durable, &durable_turns::WORKLOAD, 0)
+        .with(&[("entities", "1000000")])
+        .variant()
+        .few_runs(),
+    of("durable-turns-reads", Durable, &durable_turns::WORKLOAD, 20_000)
+        .counting(2_000_000)
+        .with(&[("reads", "100")])
+        .quick_with(&[("entities", "1000")]),
+    of("durable-turns-reads-1", Durable, &durable_turns::WORKLOAD, 0)
+        .counting(2_000_000)
+        .with(&[("reads", "100")])
+        .alone(),
+    of("durable-live", Durable, &durable_live::WORKLOAD, 10_000).few_runs(),
+    of("activate", Durable, &activate::WORKLOAD, 5_000)
+        .quick_with(&[("entities", "10000")])
+        .few_runs(),
+    of("activate-1", Durable, &activate::WORKLOAD, 0).alone().few_runs(),
+    of("activate-capped", Durable, &activate::WORKLOAD, 5_000)
+        .with(&[("cap", "100000")])
+        .quick_with(&[("entities", "10000"), ("cap", "1000")])
+        .few_runs(),
+    of("durable-rest", Durable, &durable_rest::WORKLOAD, 10_000)
+        .quick_with(&[("seconds", "1"), ("killed", "2000")])
+        .few_runs(),
 ];
 
 #[cfg(test)]

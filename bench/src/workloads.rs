@@ -6,6 +6,7 @@
 //! file per runtime: it is written in terms of services, receivers, actors and clients. To add a
 //! workload, add its file, a file per runtime unless it is a shape, and a line in [`ALL`].
 
+pub(crate) mod activate;
 mod actor;
 pub(crate) mod burst;
 pub(crate) mod call;
@@ -14,6 +15,10 @@ pub(crate) mod children;
 pub(crate) mod churn;
 mod clients;
 mod collector;
+mod durable;
+pub(crate) mod durable_live;
+pub(crate) mod durable_rest;
+pub(crate) mod durable_turns;
 pub(crate) mod fairness;
 pub(crate) mod fan;
 pub(crate) mod http;
@@ -128,6 +133,10 @@ pub(crate) const ALL: &[&Workload] = &[
     &store_update::WORKLOAD,
     &store_rest::WORKLOAD,
     &store_recover::WORKLOAD,
+    &durable_turns::WORKLOAD,
+    &durable_live::WORKLOAD,
+    &activate::WORKLOAD,
+    &durable_rest::WORKLOAD,
 ];
 
 /// Finds a workload by its name.

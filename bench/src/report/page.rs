@@ -47,6 +47,12 @@ const GROUPS: &[(Group, &str, &str)] = &[
          workloads are similar, and whether they scale with the cores depends on their parameters, as \"Run, Actor, \
          Run\" shows (S. Blessing and others, AGERE! 2019).",
     ),
+    (
+        Group::Durable,
+        "Durable processes",
+        "The state of each process is on the disk before the reply to a call that changed it. `tellus-memory` keeps \
+         its journal in memory: it is not durable, and shows what the rest of its persistence costs.",
+    ),
 ];
 
 /// Sources whose workloads this version of bench does not have.

@@ -194,7 +194,7 @@ const FAMILIES: &[(&str, RGBColor)] = &[
 
 /// The colour of a runtime's line.
 pub(super) fn color(runtime: &str) -> RGBColor {
-    let family = runtime.split('-').next().unwrap_or(runtime);
+    let family = runtime.split(['-', '+']).next().unwrap_or(runtime);
     if family == SUBJECT {
         return OURS;
     }

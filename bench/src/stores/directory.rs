@@ -59,8 +59,11 @@ impl Directory {
     }
 }
 
-/// Size of all allocated blocks, in bytes; holes in a file do not count.
-fn disk_bytes(path: &Path) -> io::Result<u64> {
+/// Size of all blocks that the files below a path occupy, in bytes; holes in a file do not count.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(crate) fn disk_bytes(path: &Path) -> io::Result<u64> {
     let metadata = fs::symlink_metadata(path)?;
     let mut bytes = metadata.blocks() * 512;
     if metadata.is_dir() {

@@ -1,5 +1,6 @@
 //! Runs the built program with small counts, as users run it.
 
+mod durable;
 mod stores;
 
 use std::path::Path;
@@ -603,6 +604,12 @@ fn the_list_names_every_workload_key_and_runtime() {
         "store-update",
         "store-rest",
         "store-recover",
+        "durable-turns",
+        "durable-live",
+        "activate",
+        "durable-rest",
+        "tokio+heed",
+        "tellus-memory",
         "volatile|durable",
         "dir=TEXT",
         "writers=0",

@@ -1,0 +1,180 @@
+//! `activate`: calls that bring durable counters at rest into memory.
+//!
+//! ```text
+//! child   store E
+//! run             │ start │ read × N, each a counter at rest, `inflight` in flight │ stop
+//!                         ├──────────────────────────────────── activations_per_s┤      │ disk_reads_per_s
+//! ```
+//!
+//! - The counters come up in random order, each once, and then all of them again. So each call activates its
+//!   counter if fewer may be live than there are (`cap`); without a limit no counter comes up twice, and there
+//!   are at most as many calls as counters.
+//! - The memory that grows is memory that is not mapped from a file: the mean over the last tenth of the time less the
+//!   mean over the first tenth. The system can reclaim the mapped pages of the data file at any time.
+//! - With `cold=1` the files' pages are dropped from the system's cache before the node starts. After it has stopped
+//!   they are dropped again, and as many threads as there were calls in flight read random blocks of 4 KiB
+//!   of the largest file for two seconds, or each block once: `disk_reads_per_s`, which is 0 otherwise. This is the limit
+//!   that the disk sets to a node that reads a block per activation.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Advice, fadvise};
+
+use super::Workload;
+use super::durable::{
+    self, Acknowledged, Calls, Counters, Home, Order, SECONDS, ThrongHome, call_all,
+};
+use super::durable_turns::{CAP, live_max};
+use super::records::rate;
+use crate::memory::AnonymousSampler;
+use crate::outcome::Outcome;
+use crate::runtimes::{self, Measured};
+use crate::settings::{Key, Kind, Settings};
+use crate::stores::Directory;
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "activate",
+    about: "N reads of durable counters at rest, each of which activates its counter",
+    counts: "activations",
+    count: 500_000,
+    keys: &[
+        Key {
+            name: "entities",
+            kind: Kind::Number(1_000_000),
+            about: "number of counters at rest; without `cap` at most as many are activated",
+        },
+        Key { kind: Kind::Number(64), ..durable::INFLIGHT },
+        CAP,
+        SECONDS,
+        Key {
+            name: "cold",
+            kind: Kind::Count(0),
+            about: "1 to drop the files from the system's cache before, and to measure the disk",
+        },
+        Directory::KEY,
+    ],
+    metrics: "activations_per_s p50_ns p99_ns p999_ns rss_growth_bytes disk_reads_per_s",
+    processes: Settings::sum,
+    peers: &[runtimes::throng::peer(run)],
+};
+
+/// Size of a block that is read from the disk.
+const BLOCK_BYTES: u64 = 4_096;
+
+/// Time for which the disk is measured.
+const DISK_TIME: Duration = Duration::from_secs(2);
+
+fn run(settings: &Settings) -> Measured {
+    let entities = settings.get("entities");
+    if let Some((_, directory)) = durable::part() {
+        return durable::load(settings, &directory, entities);
+    }
+    let directory = Directory::make(settings)?;
+    durable::load_in_child(directory.path())?;
+    let is_cold = settings.get("cold") > 0;
+    if is_cold {
+        drop_cached(directory.path())?;
+    }
+    let inflight = settings.get(durable::INFLIGHT.name);
+    let live = live_max(settings, entities).min(entities);
+    let processes = durable::processes(live, inflight);
+    let path = directory.path().to_owned();
+    let mut outcome =
+        runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
+            measure(ThrongHome::new(&runtime, &path), settings).await
+        })?;
+    let disk_reads = if is_cold { disk_reads(directory.path(), inflight)? } else { 0.0 };
+    outcome.metric("disk_reads_per_s", disk_reads);
+    Ok(outcome)
+}
+
+async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
+    let entities = settings.get("entities");
+    let acknowledged = Acknowledged::all(entities, 1).into();
+    let live_max = live_max(&settings, entities);
+    let mut calls = Calls { reads: 100, ..Calls::of(&settings, Order::Rounds) };
+    if live_max >= entities {
+        calls.count = calls.count.min(entities);
+    }
+    let due = calls.count;
+    let counters = home.open(live_max).await?;
+    let sampler = AnonymousSampler::start();
+    let activations = call_all(&counters, calls, &acknowledged).await?;
+    let growth = sampler.growth()?;
+    let live = counters.live();
+    counters.close().await?;
+
+    let mut outcome = Outcome::default();
+    activations.report(&mut outcome, "activations_per_s");
+    outcome.metric("rss_growth_bytes", growth as f64);
+    outcome.check("wrong values", activations.wrong, 0);
+    if settings.get(SECONDS.name) == 0 {
+        outcome.check("activations", activations.count, due);
+    }
+    if live_max >= entities {
+        outcome.check("live counters", live, activations.count);
+    }
+    Ok(outcome)
+}
+
+/// The files below a directory.
+fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(self::files(&path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+/// Drops all files below a directory from the system's cache, after a flush. Pages that are mapped stay.
+fn drop_cached(directory: &Path) -> io::Result<()> {
+    for path in files(directory)? {
+        let file = File::open(path)?;
+        file.sync_all()?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
+    }
+    Ok(())
+}
+
+/// Reads random blocks of the largest file of a directory, which is not in the cache; returns the reads per second.
+fn disk_reads(directory: &Path, threads: u64) -> io::Result<f64> {
+    drop_cached(directory)?;
+    let sizes = files(directory)?.into_iter().map(|path| Ok((fs::metadata(&path)?.len(), path)));
+    let largest = sizes.collect::<io::Result<Vec<_>>>()?.into_iter().max();
+    let (bytes, path) = largest.ok_or_else(|| io::Error::other("there are no files"))?;
+    let blocks = bytes / BLOCK_BYTES;
+    let file = File::open(path)?;
+    // Otherwise the system would read neighbouring blocks as well.
+    fadvise(&file, 0, None, Advice::Random)?;
+    let next = AtomicU64::new(0);
+    let begun = Instant::now();
+    let read_all = || {
+        let mut block = [0; BLOCK_BYTES as usize];
+        while begun.elapsed() < DISK_TIME {
+            let read = next.fetch_add(1, Ordering::Relaxed);
+            if read >= blocks {
+                return io::Result::Ok(());
+            }
+            file.read_exact_at(&mut block, Order::Rounds.pick(read, blocks) * BLOCK_BYTES)?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(read_all)).collect();
+        threads.into_iter().try_for_each(|thread| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("a reading thread panicked")))
+        })
+    })?;
+    Ok(rate(next.into_inner().min(blocks), begun.elapsed()))
+}

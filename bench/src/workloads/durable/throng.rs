@@ -1,0 +1,160 @@
+//! Durable counters in throng: entities of a node. No other file of these workloads knows the node.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use throng::{Context, Handle, Message, Process, RuntimeHandle};
+use throng_durable::{Durable, Entity, Node, OpenError};
+
+use super::{Acknowledged, Calls, Counters, Home, PREPARING, REOPENING, call_all, key};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::Settings;
+
+/// Limit of each call, and idle time after which an entity leaves memory; far longer than any run.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Number of entities that may be live while counters are stored.
+const LIVE_MAX_LOADING: u64 = 100_000;
+
+/// A runtime and the directory of its node.
+#[derive(Clone)]
+pub(in super::super) struct ThrongHome {
+    runtime: RuntimeHandle,
+    directory: PathBuf,
+}
+
+/// The counters of an open node.
+#[derive(Clone)]
+pub(in super::super) struct ThrongCounters {
+    node: Node,
+    runtime: RuntimeHandle,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Counter {
+    value: u64,
+}
+
+impl Process for Counter {}
+
+impl Durable for Counter {
+    const KIND: &'static str = "counter";
+}
+
+struct Add(u64);
+
+impl Message for Add {
+    type Reply = u64;
+}
+
+impl Handle<Add> for Counter {
+    async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+        self.value += number;
+        self.value
+    }
+}
+
+struct Read;
+
+impl Message for Read {
+    type Reply = u64;
+}
+
+impl Handle<Read> for Counter {
+    async fn handle(&mut self, _: Read, _: &mut Context<Self>) -> u64 {
+        self.value
+    }
+}
+
+impl ThrongHome {
+    pub(in super::super) fn new(runtime: &RuntimeHandle, directory: &Path) -> ThrongHome {
+        ThrongHome { runtime: runtime.clone(), directory: directory.to_owned() }
+    }
+}
+
+impl Home for ThrongHome {
+    type Counters = ThrongCounters;
+
+    /// Starts the node. If the processes of a node before it still end, tries again for some seconds.
+    async fn open(&self, live_max: u64) -> io::Result<ThrongCounters> {
+        let live_max = usize::try_from(live_max).unwrap_or(usize::MAX);
+        let options = Node::open(&self.directory).live_max(live_max).idle_after(TIMEOUT);
+        let begun = Instant::now();
+        let node = loop {
+            match options.clone().start(&self.runtime) {
+                Err(OpenError::InUse { .. }) if begun.elapsed() < REOPENING => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                node => break node.map_err(io::Error::other)?,
+            }
+        };
+        Ok(ThrongCounters { node, runtime: self.runtime.clone() })
+    }
+}
+
+impl ThrongCounters {
+    /// Number of live counters.
+    pub(in super::super) fn live(&self) -> u64 {
+        self.node.live() as u64
+    }
+
+    fn entity(&self, number: u64) -> io::Result<Entity<Counter>> {
+        Ok(self.node.entity(str::from_utf8(&key(number)).map_err(io::Error::other)?))
+    }
+}
+
+impl Counters for ThrongCounters {
+    async fn add(&self, number: u64) -> io::Result<u64> {
+        let call = self.entity(number)?.call(Add(1)).within(TIMEOUT);
+        call.await.map_err(io::Error::other)
+    }
+
+    async fn read(&self, number: u64) -> io::Result<u64> {
+        let call = self.entity(number)?.call(Read).within(TIMEOUT);
+        call.await.map_err(io::Error::other)
+    }
+
+    fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
+        runtimes::throng::run(&self.runtime, caller);
+    }
+
+    async fn close(self) -> io::Result<()> {
+        self.node.shutdown().await;
+        Ok(())
+    }
+}
+
+/// Number of processes that a workload with so many live counters and calls in flight starts, at most.
+pub(in super::super) fn processes(live: u64, inflight: u64) -> u64 {
+    // Callers that are done and processes that leave may be there for a moment longer.
+    live.saturating_add(live / 4).saturating_add(4 * (inflight + PREPARING))
+}
+
+/// Stores counters, each with the value 1, in the order of their numbers, in which their keys are at random.
+/// The node has no call that stores many entities at once, so each counter has a turn, with many calls in flight.
+///
+/// # Errors
+/// If a call failed.
+pub(in super::super) fn load(
+    settings: &Settings,
+    directory: &Path,
+    counters: u64,
+) -> io::Result<Outcome> {
+    let directory = directory.to_owned();
+    let limit = processes(LIVE_MAX_LOADING, 0);
+    runtimes::throng::drive(settings, limit, move |runtime, _| async move {
+        let open = ThrongHome::new(&runtime, &directory).open(LIVE_MAX_LOADING).await?;
+        let acknowledged = Acknowledged::all(counters, 0).into();
+        let replies = call_all(&open, Calls::creating(counters), &acknowledged).await?;
+        open.close().await?;
+        let wrong = replies.count.abs_diff(counters) + replies.wrong;
+        match wrong {
+            0 => Ok(Outcome::default()),
+            _ => Err(io::Error::other(format!("{wrong} counters were not stored"))),
+        }
+    })
+}

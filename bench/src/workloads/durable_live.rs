@@ -1,0 +1,71 @@
+//! `durable-live`: N live durable counters, their memory, and the time in which all of them leave it.
+//!
+//! ```text
+//! start │ add 1 to each of N │ memory │ shut down │ start │ read 10,000, check
+//!                                     ├ shutdown_s┤
+//! ```
+//!
+//! - Each counter has had a turn, so its state is on the disk and in memory.
+//! - The bytes per counter are the growth of resident memory since the start of the node, divided by N. That includes
+//!   the store's memory: its changes that are not in the data file yet, and the pages of its file that are mapped.
+
+use std::io;
+use std::time::Instant;
+
+use super::Workload;
+use super::durable::{self, Acknowledged, Calls, Counters, Home, ThrongHome, call_all};
+use crate::memory;
+use crate::outcome::Outcome;
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::Directory;
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "durable-live",
+    about: "N live durable counters, each after a turn: memory, time of the shutdown",
+    counts: "entities",
+    count: 1_000_000,
+    keys: &[Directory::KEY],
+    metrics: "bytes_per_entity peak_rss_bytes shutdown_s",
+    processes: Settings::sum,
+    peers: &[runtimes::throng::peer(run)],
+};
+
+/// Number of counters that the check reads.
+const SAMPLE: u64 = 10_000;
+
+fn run(settings: &Settings) -> Measured {
+    let directory = Directory::make(settings)?;
+    let processes = durable::processes(settings.count, 0);
+    runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
+        let home = ThrongHome::new(&runtime, directory.path());
+        measure(home, settings).await
+    })
+}
+
+async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
+    let count = settings.count;
+    let acknowledged = Acknowledged::all(count, 0).into();
+    let counters = home.open(durable::unlimited(count)).await?;
+    let before = memory::resident_bytes()?;
+    let created = call_all(&counters, Calls::creating(count), &acknowledged).await?;
+    let grown = memory::resident_bytes()?.saturating_sub(before);
+    let live = counters.live();
+
+    let clock = Instant::now();
+    counters.close().await?;
+    let shutdown = clock.elapsed();
+
+    let mut outcome = Outcome::default();
+    outcome.metric("bytes_per_entity", grown as f64 / count as f64);
+    let reopened = home.open(durable::unlimited(count)).await?;
+    let moment = "when opened again";
+    durable::check_sample(&reopened, &acknowledged, SAMPLE, moment, &mut outcome).await?;
+    reopened.close().await?;
+    outcome.check("counters created", created.count, count);
+    outcome.check("wrong replies", created.wrong, 0);
+    outcome.check("live counters", live, count);
+    outcome.metric("peak_rss_bytes", memory::peak_resident_bytes()? as f64);
+    outcome.metric("shutdown_s", shutdown.as_secs_f64());
+    Ok(outcome)
+}

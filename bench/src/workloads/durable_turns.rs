@@ -1,0 +1,144 @@
+//! `durable-turns`: calls to durable counters, each of which changes a counter and is replied to when the change is
+//! on the disk.
+//!
+//! ```text
+//! add 1 to each of E │ add 1 × N at random, `inflight` in flight │ read, check │ close, open │ read, check
+//!                    ├─────────────────────────────── turns_per_s┤
+//!                    ├──────────────────────────── written_bytes_per_turn ───┤
+//!                                                                            └─ disk_bytes_per_entity
+//! ```
+//!
+//! - All counters are live when the clock starts, unless `cap` limits their number.
+//! - The percentiles are of the latency of a call, replies that only read included.
+//! - The bytes written per turn are those that the process has caused to be sent to the disk, as the kernel
+//!   counts them, from the first turn until all is closed; the changes of the preparation that are in memory until then
+//!   are written meanwhile, and count. The bytes per entity are the disk's blocks after that, logs included.
+//! - The value of each counter is compared with the number of its acknowledged additions, before and after
+//!   all is closed and opened again; of more than a million, of 100,000 at random.
+
+use std::io;
+
+use super::Workload;
+use super::durable::{
+    self, Acknowledged, Calls, Counters, Home, INFLIGHT, Order, SECONDS, TellusHome, ThrongHome,
+    TokioHeedHome, call_all,
+};
+use crate::memory;
+use crate::outcome::Outcome;
+use crate::peer::{Class, Peer, Threads};
+use crate::runtimes::{self, Measured};
+use crate::settings::{Key, Kind, Settings};
+use crate::stores::Directory;
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "durable-turns",
+    about: "N calls to durable counters, replied to when the change is on the disk, all checked",
+    counts: "turns",
+    count: 1_000_000,
+    keys: &[
+        Key {
+            name: "entities",
+            kind: Kind::Number(10_000),
+            about: "number of counters; each call picks a random counter",
+        },
+        INFLIGHT,
+        Key {
+            name: "reads",
+            kind: Kind::Count(0),
+            about: "percentage of the calls that only read",
+        },
+        SECONDS,
+        CAP,
+        Directory::KEY,
+    ],
+    metrics: "turns_per_s p50_ns p99_ns p999_ns written_bytes_per_turn disk_bytes_per_entity",
+    processes: Settings::sum,
+    peers: &[
+        runtimes::throng::peer(run_throng),
+        Peer::here(
+            "tokio+heed",
+            concat!(env!("VERSION_TOKIO"), " + ", env!("VERSION_HEED")),
+            Class::StacklessTask,
+            Threads::Workers,
+            run_tokio_heed,
+        ),
+        runtimes::tellus::peer(run_tellus).named("tellus-memory"),
+    ],
+};
+
+/// Limit of live counters.
+pub(super) const CAP: Key = Key {
+    name: "cap",
+    kind: Kind::Count(0),
+    about: "number of counters that may be live in throng; 0 for all",
+};
+
+/// The limit of live counters in the settings, above the number of counters if there is none.
+pub(super) fn live_max(settings: &Settings, counters: u64) -> u64 {
+    match settings.get(CAP.name) {
+        0 => durable::unlimited(counters),
+        cap => cap,
+    }
+}
+
+/// Number of counters that a check reads if there are more than a million.
+const SAMPLE: u64 = 100_000;
+
+fn run_throng(settings: &Settings) -> Measured {
+    let directory = Directory::make(settings)?;
+    let entities = settings.get("entities");
+    let live = live_max(settings, entities).min(entities);
+    let processes = durable::processes(live, settings.get(INFLIGHT.name));
+    runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
+        measure(ThrongHome::new(&runtime, directory.path()), directory, settings).await
+    })
+}
+
+fn run_tokio_heed(settings: &Settings) -> Measured {
+    let directory = Directory::make(settings)?;
+    let home = TokioHeedHome::new(directory.path())?;
+    runtimes::tokio::drive(settings, |settings| measure(home, directory, settings))
+}
+
+fn run_tellus(settings: &Settings) -> Measured {
+    let directory = Directory::make(settings)?;
+    runtimes::tokio::drive(settings, |settings| measure(TellusHome::default(), directory, settings))
+}
+
+/// Drives the workload: its order, clocks and checks.
+async fn measure<H: Home>(
+    home: H,
+    directory: Directory,
+    settings: Settings,
+) -> io::Result<Outcome> {
+    let entities = settings.get("entities");
+    let live_max = live_max(&settings, entities);
+    let counters = home.open(live_max).await?;
+    let acknowledged = Acknowledged::all(entities, 0).into();
+    let created = call_all(&counters, Calls::creating(entities), &acknowledged).await?;
+
+    let written = memory::disk_written_bytes()?;
+    let calls = Calls { reads: settings.get("reads"), ..Calls::of(&settings, Order::Random(1)) };
+    let due = calls.count;
+    let turns = call_all(&counters, calls, &acknowledged).await?;
+
+    let mut outcome = Outcome::default();
+    let check = durable::check_values;
+    check(&counters, &acknowledged, SAMPLE, "after the run", &mut outcome).await?;
+    counters.close().await?;
+    let written = memory::disk_written_bytes()?.saturating_sub(written);
+    let disk = directory.disk_bytes()?;
+    let reopened = home.open(live_max).await?;
+    check(&reopened, &acknowledged, SAMPLE, "when opened again", &mut outcome).await?;
+    reopened.close().await?;
+
+    turns.report(&mut outcome, "turns_per_s");
+    outcome.metric("written_bytes_per_turn", written as f64 / turns.count.max(1) as f64);
+    outcome.metric("disk_bytes_per_entity", disk as f64 / entities as f64);
+    outcome.check("counters created", created.count, entities);
+    if settings.get(SECONDS.name) == 0 {
+        outcome.check("turns", turns.count, due);
+    }
+    outcome.check("wrong replies", created.wrong + turns.wrong, 0);
+    Ok(outcome)
+}
