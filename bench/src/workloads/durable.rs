@@ -11,7 +11,7 @@
 //!   Its key has twenty digits, the hash of its number, so counters that follow each other in number are
 //!   at random places of the store, and no two have the same key.
 //! - Every reply is checked. An addition or a read returns at least the additions that were acknowledged
-//!   before the call; without additions at the same time a read returns exactly those.
+//!   before the call; without additions at the same time a read returns exactly that number.
 //! - A caller is a process of the runtime, or a task. The latency of a call includes the formatting of its key
 //!   and the reading of the clock.
 
@@ -116,7 +116,7 @@ pub(super) enum Order {
     Random(u64),
     /// Each counter once, in random order, and then all of them again.
     Rounds,
-    /// The counters of a list, one after the other.
+    /// The counters of a list, in its order.
     Listed(Arc<[u64]>),
 }
 

@@ -13,12 +13,12 @@
 //! - A start ends with the reply to the first read. The files are in the system's cache, as they are after the
 //!   end of a process, as far as it has room.
 //! - The victim kills itself with `inflight` calls in flight, as soon as `killed` turns have been acknowledged. It notes
-//!   each acknowledged turn in a file. The run checks that each of those turns was kept, and that of the others
-//!   in flight each was kept once at most.
+//!   each acknowledged turn in a file. The run checks that each acknowledged turn was kept, and that each
+//!   of the others in flight was kept once at most.
 //! - The anonymous memory is that of the whole program, a second after the start that follows the kill.
 //! - The growth of the files is that of their blocks during the turns. A counter's bytes on the disk are the
 //!   blocks of all files after the loader has stopped, divided by N.
-//! - The processor time, instructions and resident memory of a row are those of all three processes together.
+//! - The processor time, instructions and resident memory of a row are the sums, or the peak, of all three processes.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -73,7 +73,7 @@ const VICTIM: &str = "victim";
 const NODE: &str = "node";
 const NOTES: &str = "notes";
 
-/// Number of counters that the checks read besides those of the victim.
+/// Number of counters that the checks read besides the victim's.
 const SAMPLE: u64 = 10_000;
 
 /// Time between the start and the reading of the memory.
@@ -134,7 +134,7 @@ fn run_victim(settings: &Settings, directory: &Path) -> Measured {
     })
 }
 
-/// Appends a number in a single write, which stays whole beside those of other threads and survives a kill.
+/// Appends a number in a single write, which stays whole beside the notes of other threads and survives a kill.
 fn note(mut notes: &File, number: u64) {
     // A note that is missing shows as a failed check of the victim's turns.
     let _ = notes.write_all(&number.to_le_bytes());

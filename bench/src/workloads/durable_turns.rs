@@ -10,7 +10,7 @@
 //!
 //! - All counters are live when the clock starts, unless `cap` limits their number.
 //! - The percentiles are of the latency of a call, replies that only read included.
-//! - The bytes written per turn are those that the process has caused to be sent to the disk, as the kernel
+//! - The bytes written per turn are the bytes that the process has caused to be sent to the disk, as the kernel
 //!   counts them, from the first turn until all is closed; the changes of the preparation that are in memory until then
 //!   are written meanwhile, and count. The bytes per entity are the disk's blocks after that, logs included.
 //! - The value of each counter is compared with the number of its acknowledged additions, before and after

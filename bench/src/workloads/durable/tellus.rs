@@ -24,7 +24,7 @@ use super::{Counters, Home, key};
 #[derive(Clone, Default)]
 pub(in super::super) struct TellusHome(InMemoryStore);
 
-/// The system whose root starts the counters, and the addresses of those that it has started.
+/// The system whose root starts the counters, and the addresses of all that it has started.
 #[derive(Clone)]
 pub(in super::super) struct TellusCounters(Arc<Shared>);
 

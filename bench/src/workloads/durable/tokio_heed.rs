@@ -1,5 +1,5 @@
-//! Durable counters written by hand: a tokio task for each live counter, and a thread that commits what
-//! the tasks submit to LMDB, through heed.
+//! Durable counters written by hand: a tokio task for each live counter, and a thread that commits the
+//! states that the tasks submit to LMDB, through heed.
 //!
 //! ```text
 //! caller ──► registry: DashMap ──► channel of the counter's task ──► all messages there are, applied in turn
