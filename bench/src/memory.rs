@@ -81,6 +81,15 @@ pub(crate) fn read_bytes() -> io::Result<u64> {
     moved_bytes("rchar:")
 }
 
+/// Bytes that this process has caused to be read from the disk so far, as the kernel counts them; pages that are in
+/// its cache do not count.
+///
+/// # Errors
+/// If there is no `/proc/self/io`, as outside Linux.
+pub(crate) fn disk_read_bytes() -> io::Result<u64> {
+    moved_bytes("read_bytes:")
+}
+
 fn moved_bytes(field: &str) -> io::Result<u64> {
     let text = fs::read_to_string("/proc/self/io")?;
     let bytes = text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok());

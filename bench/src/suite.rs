@@ -422,10 +422,10 @@ pub(crate) const SUITE: &[Measurement] = &[
         .quick_with(&[("entities", "1000")]),
     of("durable-turns-1", Durable, &durable_turns::WORKLOAD, 0).alone(),
     of("durable-turns-hot", Durable, &durable_turns::WORKLOAD, 2_000)
-        .counting(100_000)
+        .counting(20_000)
         .with(&[("entities", "1")]),
     of("durable-turns-hot-1", Durable, &durable_turns::WORKLOAD, 0)
-        .counting(100_000)
+        .counting(20_000)
         .with(&[("entities", "1")])
         .alone(),
     of("durable-turns-1-in-flight", Durable, &durable_turns::WORKLOAD, 200)

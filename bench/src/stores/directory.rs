@@ -59,7 +59,8 @@ impl Directory {
     }
 }
 
-/// Size of all blocks that the files below a path occupy, in bytes; holes in a file do not count.
+/// Size of all blocks that the files below a path occupy, in bytes; holes in a file do not count, nor do files that a
+/// store removes meanwhile.
 ///
 /// # Errors
 /// If a file cannot be read.
@@ -68,7 +69,10 @@ pub(crate) fn disk_bytes(path: &Path) -> io::Result<u64> {
     let mut bytes = metadata.blocks() * 512;
     if metadata.is_dir() {
         for entry in fs::read_dir(path)? {
-            bytes += disk_bytes(&entry?.path())?;
+            bytes += match disk_bytes(&entry?.path()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+                bytes => bytes?,
+            };
         }
     }
     Ok(bytes)

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! - The counters come up in random order, each once, and then all of them again. So each call activates its
-//!   counter if fewer may be live than there are (`cap`); without a limit no counter comes up twice, and there
-//!   are at most as many calls as counters.
+//!   counter if far fewer may be live than there are (`cap`); without a limit no counter comes up twice, and there
+//!   are at most as many calls as counters. The node's own count confirms the number of activations.
 //! - The memory that grows is memory that is not mapped from a file: the mean over the last tenth of the time less the
 //!   mean over the first tenth. The system can reclaim the mapped pages of the data file at any time.
 //! - With `cold=1` the files' pages are dropped from the system's cache before the node starts. After it has stopped
@@ -32,7 +32,7 @@ use super::durable::{
 };
 use super::durable_turns::{CAP, live_max};
 use super::records::rate;
-use crate::memory::AnonymousSampler;
+use crate::memory::{self, AnonymousSampler};
 use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
 use crate::settings::{Key, Kind, Settings};
@@ -89,8 +89,11 @@ fn run(settings: &Settings) -> Measured {
         runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
             measure(ThrongHome::new(&runtime, &path), settings).await
         })?;
-    let disk_reads = if is_cold { disk_reads(directory.path(), inflight)? } else { 0.0 };
-    outcome.metric("disk_reads_per_s", disk_reads);
+    if is_cold {
+        measure_disk(directory.path(), inflight, &mut outcome)?;
+    } else {
+        outcome.metric("disk_reads_per_s", 0.0);
+    }
     Ok(outcome)
 }
 
@@ -107,7 +110,7 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     let sampler = AnonymousSampler::start();
     let activations = call_all(&counters, calls, &acknowledged).await?;
     let growth = sampler.growth()?;
-    let live = counters.live();
+    let (live, activated) = (counters.live(), counters.activations()?);
     counters.close().await?;
 
     let mut outcome = Outcome::default();
@@ -117,6 +120,9 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     if settings.get(SECONDS.name) == 0 {
         outcome.check("activations", activations.count, due);
     }
+    // A counter that left between the call's look at it and the message is activated once more.
+    let all = activations.count;
+    outcome.check("calls that activated", activated.min(all), all);
     if live_max >= entities {
         outcome.check("live counters", live, activations.count);
     }
@@ -147,8 +153,8 @@ fn drop_cached(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads random blocks of the largest file of a directory, which is not in the cache; returns the reads per second.
-fn disk_reads(directory: &Path, threads: u64) -> io::Result<f64> {
+/// Reads random blocks of the largest file of a directory, and checks that they come from the disk.
+fn measure_disk(directory: &Path, threads: u64, outcome: &mut Outcome) -> io::Result<()> {
     drop_cached(directory)?;
     let sizes = files(directory)?.into_iter().map(|path| Ok((fs::metadata(&path)?.len(), path)));
     let largest = sizes.collect::<io::Result<Vec<_>>>()?.into_iter().max();
@@ -157,7 +163,7 @@ fn disk_reads(directory: &Path, threads: u64) -> io::Result<f64> {
     let file = File::open(path)?;
     // Otherwise the system would read neighbouring blocks as well.
     fadvise(&file, 0, None, Advice::Random)?;
-    let next = AtomicU64::new(0);
+    let (next, before) = (AtomicU64::new(0), memory::disk_read_bytes()?);
     let begun = Instant::now();
     let read_all = || {
         let mut block = [0; BLOCK_BYTES as usize];
@@ -176,5 +182,11 @@ fn disk_reads(directory: &Path, threads: u64) -> io::Result<f64> {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("a reading thread panicked")))
         })
     })?;
-    Ok(rate(next.into_inner().min(blocks), begun.elapsed()))
+    let reads = next.into_inner().min(blocks);
+    outcome.metric("disk_reads_per_s", rate(reads, begun.elapsed()));
+    let read = memory::disk_read_bytes()?.saturating_sub(before);
+    // A page may stay in the cache because a process maps it, or because it is being written.
+    let is_from_disk = read >= reads * BLOCK_BYTES * 9 / 10;
+    outcome.check("whether blocks came from the disk", u64::from(is_from_disk), 1);
+    Ok(())
 }

@@ -102,6 +102,14 @@ impl ThrongCounters {
         self.node.live() as u64
     }
 
+    /// Number of times that a counter was brought into memory since the node was started.
+    ///
+    /// # Errors
+    /// If the node's store cannot be read.
+    pub(in super::super) fn activations(&self) -> io::Result<u64> {
+        Ok(self.node.stat().map_err(io::Error::other)?.activations)
+    }
+
     fn entity(&self, number: u64) -> io::Result<Entity<Counter>> {
         Ok(self.node.entity(str::from_utf8(&key(number)).map_err(io::Error::other)?))
     }
