@@ -34,7 +34,8 @@ use crate::cells::{Cells, Changes};
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_state};
 use crate::gate::Held;
-use crate::layout::{self, KeyPrefix};
+use crate::layout;
+use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
 use crate::turn::Load;
 use crate::users::{catch, drop_user_value};
@@ -45,8 +46,7 @@ use crate::{CommitError, Durable, Entity, EntityError, StateError};
 pub(crate) struct Activation<P: Durable> {
     node: Arc<Inner>,
     directory: Arc<Directory<P>>,
-    key: Arc<str>,
-    key_prefix: KeyPrefix,
+    name: Name,
     changes: Changes,
     /// Hash of the record of the state as last submitted, or of the default if there is none.
     submitted: u64,
@@ -112,8 +112,8 @@ fn same(error: &ReadError) -> ReadError {
 pub(crate) enum Closed<P: Durable> {
     /// The next activation handles them.
     Retired(Entity<P>),
-    /// The entity with this key could not be loaded.
-    Failed(Arc<str>, Failure),
+    /// The entity could not be loaded.
+    Failed(Name, Failure),
 }
 
 /// An activation's share in the node's counts; dropping it decrements them.
@@ -153,15 +153,13 @@ impl<P: Durable> Fresh<P> {
     pub(crate) fn new(
         node: &Arc<Inner>,
         directory: &Arc<Directory<P>>,
-        key: &Arc<str>,
+        name: &Name,
     ) -> Result<Fresh<P>, EntityError> {
-        let key_prefix = KeyPrefix::new(P::KIND, key)?;
         let process = catch(P::default).map_err(EntityError::Panicked)?;
         let activation = Activation {
             node: node.clone(),
             directory: directory.clone(),
-            key: key.clone(),
-            key_prefix,
+            name: name.clone(),
             changes: Changes::default(),
             submitted: 0,
             last: Submission::START,
@@ -232,7 +230,7 @@ impl<P: Durable> Activation<P> {
                 return Err(Closed::Retired(own.entity(node)));
             }
             Phase::Failed(failure) => {
-                return Err(Closed::Failed(own.key.clone(), Failure::clone(failure)));
+                return Err(Closed::Failed(own.name.clone(), Failure::clone(failure)));
             }
         }
         own.address = Some(address);
@@ -278,7 +276,7 @@ impl<P: Durable> Activation<P> {
         drop_user_value(mem::take(&mut self.changes));
         self.prepared = None;
         if let Some(address) = self.address.take() {
-            self.directory.retire(&self.key, address, self.last);
+            self.directory.retire(&self.name, address, self.last, &self.counted.counts);
         }
     }
 
@@ -306,22 +304,20 @@ impl<P: Durable> Activation<P> {
 
     /// Counts the activation against the limit of live entities.
     fn reside(&mut self) {
-        if !self.counted.resident
-            && let Some(address) = self.address
-        {
+        if !self.counted.resident {
             self.counted.resident = true;
             self.node.counts.residents.fetch_add(1, Ordering::Relaxed);
-            self.directory.reside(&self.key, address);
-            self.node.evict_if_crowded_since(self.node.count_resident());
+            self.name.marks().reside();
+            self.node.evict_if_crowded();
         }
     }
 
     pub(crate) fn key(&self) -> &str {
-        &self.key
+        self.name.key()
     }
 
-    pub(crate) fn key_prefix(&self) -> &KeyPrefix {
-        &self.key_prefix
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
     }
 
     pub(crate) fn node(&self) -> &Arc<Inner> {
@@ -335,13 +331,13 @@ impl<P: Durable> Activation<P> {
 
     /// Returns the entity of this activation.
     pub(crate) fn entity(&self, node: Node) -> Entity<P> {
-        Entity::from_parts(node, self.directory.clone(), self.key.clone())
+        Entity::from_parts(node, self.directory.clone(), Ok(self.name.clone()))
     }
 
     pub(crate) fn cells(&mut self) -> Cells<'_> {
         let store = self.in_turn.then_some(&self.node.store);
         self.changes.forget_settled(&self.node.gate);
-        Cells::new(store, &self.key_prefix, &mut self.changes)
+        Cells::new(store, self.name.prefix(), &mut self.changes)
     }
 
     /// Submits the changes of the turn that ends.
@@ -362,7 +358,7 @@ impl<P: Durable> Drop for Activation<P> {
             self.counted.counts.passivations.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(address) = self.address.take() {
-            self.directory.remove(&self.key, address, self.last);
+            self.directory.remove(&self.name, address, self.last, &self.counted.counts);
         }
     }
 }
@@ -467,7 +463,8 @@ pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
 /// Ends a turn whose changes are submitted. An activation that is still blank leaves, unless a timer, a link
 /// or the like may still wake it.
 pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
-    let is_blank = Activation::of(cx).is_some_and(|own| !own.stored) && !cx.has_ties();
+    let is_bare = |own: &mut Activation<P>| !own.stored && !own.name.marks().is_pinned();
+    let is_blank = Activation::of(cx).is_some_and(is_bare) && !cx.has_ties();
     let Some(activation) = Activation::of(cx) else { return };
     for action in activation.changes.take_actions() {
         activation.leave(action);
@@ -491,11 +488,11 @@ pub(crate) struct Loaded<P> {
 }
 
 /// Loads the state of an entity. The user's `Deserialize` and `migrate` run here.
-pub(crate) fn load<P: Durable>(node: &Inner, key_prefix: &KeyPrefix) -> Result<Loaded<P>, Failure> {
+pub(crate) fn load<P: Durable>(node: &Inner, name: &Name) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
     let load = || {
         let snapshot = node.store.snapshot().map_err(failed)?;
-        match snapshot.get(key_prefix.state()).map_err(failed)? {
+        match snapshot.get(name.state_key()).map_err(failed)? {
             Some(record) => {
                 let process = decode_state(record).map_err(Failure::State)?;
                 Ok(Loaded { process: Some(process), hash: node.hash(record) })
@@ -561,7 +558,7 @@ pub(crate) fn prepare<P: Durable>(
         let mut batch = BUFFERS.with(|buffers| buffers.batch.take());
         // The first commit stores the state, even if only a cell was changed.
         if is_state_changed || !own.stored {
-            batch = batch.put(own.key_prefix.state(), record);
+            batch = batch.put(own.name.state_key(), record);
         }
         if !own.stored {
             batch = batch.add(layout::count(P::KIND), 1);

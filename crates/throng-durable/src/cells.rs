@@ -55,7 +55,7 @@ use crate::{CELL_KEY_BYTES_MAX, CellError};
 pub struct Cells<'c> {
     /// The store; `None` when the entity is not active.
     store: Option<&'c Store>,
-    key_prefix: &'c KeyPrefix,
+    key_prefix: KeyPrefix<'c>,
     changes: &'c mut Changes,
     /// The snapshot, opened by the first read.
     snapshot: Option<Snapshot>,
@@ -159,7 +159,7 @@ impl Changes {
 impl<'c> Cells<'c> {
     pub(crate) fn new(
         store: Option<&'c Store>,
-        key_prefix: &'c KeyPrefix,
+        key_prefix: KeyPrefix<'c>,
         changes: &'c mut Changes,
     ) -> Self {
         Cells { store, key_prefix, changes, snapshot: None }
@@ -296,7 +296,7 @@ fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
 #[must_use = "iterators do nothing unless they are advanced"]
 #[derive(Debug)]
 pub struct CellRange<'c, T> {
-    key_prefix: &'c KeyPrefix,
+    key_prefix: KeyPrefix<'c>,
     stored: Option<Ends<Range<'c>>>,
     own: Option<Ends<OwnWrites<'c>>>,
     failed: Option<CellError>,
@@ -406,6 +406,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::name::Name;
 
     type Key = Vec<u8>;
 
@@ -458,14 +459,15 @@ mod tests {
         ) {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
-            let key_prefix = KeyPrefix::new("kind", "key").unwrap();
-            let neighbours = ["kex", "kez", "kfy"].map(|key| KeyPrefix::new("kind", key).unwrap());
-            let mut batch = Batch::new().put(key_prefix.state(), "state");
+            let name = Name::new("kind", "key").unwrap();
+            let neighbours = ["kex", "kez", "kfy"].map(|key| Name::new("kind", key).unwrap());
+            let mut batch = Batch::new().put(name.state_key(), "state");
             for neighbour in &neighbours {
-                batch = batch.put(neighbour.state(), "state").put(neighbour.cell(&[1]), "cell");
+                batch = batch.put(neighbour.state_key(), "state");
+                batch = batch.put(neighbour.prefix().cell(&[1]), "cell");
             }
             let (mut model, mut changes) = (BTreeMap::new(), Changes::default());
-            apply(&mut Cells::new(Some(&store), &key_prefix, &mut changes), &mut model, committed);
+            apply(&mut Cells::new(Some(&store), name.prefix(), &mut changes), &mut model, committed);
             let mut batch = changes.add_to(batch).unwrap();
             let submission = store.submit(&mut batch, Submission::START).unwrap();
             changes.submitted(submission);
@@ -475,9 +477,9 @@ mod tests {
                 store.settled(submission).wait().unwrap();
                 changes = Changes::default();
             }
-            apply(&mut Cells::new(Some(&store), &key_prefix, &mut changes), &mut model, own);
+            apply(&mut Cells::new(Some(&store), name.prefix(), &mut changes), &mut model, own);
 
-            let mut cells = Cells::new(Some(&store), &key_prefix, &mut changes);
+            let mut cells = Cells::new(Some(&store), name.prefix(), &mut changes);
             for (key, value) in &model {
                 prop_assert_eq!(cells.get(key).unwrap(), Some(*value));
             }
@@ -524,9 +526,9 @@ mod tests {
 
     #[test]
     fn a_put_that_fails_fails_the_commit() {
-        let key_prefix = KeyPrefix::new("kind", "key").unwrap();
+        let name = Name::new("kind", "key").unwrap();
         let mut changes = Changes::default();
-        let mut cells = Cells::new(None, &key_prefix, &mut changes);
+        let mut cells = Cells::new(None, name.prefix(), &mut changes);
         cells.put([0; CELL_KEY_BYTES_MAX], "fits");
         cells.put([0; CELL_KEY_BYTES_MAX + 1], "does not");
         assert!(matches!(cells.get::<String>(b"other"), Err(CellError::Inactive)));
@@ -536,9 +538,9 @@ mod tests {
 
     #[test]
     fn a_cell_of_another_type_is_an_error() {
-        let key_prefix = KeyPrefix::new("kind", "key").unwrap();
+        let name = Name::new("kind", "key").unwrap();
         let mut changes = Changes::default();
-        let mut cells = Cells::new(None, &key_prefix, &mut changes);
+        let mut cells = Cells::new(None, name.prefix(), &mut changes);
         cells.put("number", &7u64);
         assert!(matches!(cells.get::<(u64, u64)>("number"), Err(CellError::Decode(_))));
         assert!(matches!(cells.get::<()>("number"), Err(CellError::Decode(_))));

@@ -18,80 +18,63 @@
 //! Lock order: a shard's lock may be held while the runtime spawns. The runtime holds no lock of
 //! its own when it drops an activation, and the drop takes the shard's lock.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
+use hashbrown::HashTable;
 use throng::Address;
 use throng_store::Submission;
 
 use crate::activation::Fresh;
-use crate::node::Inner;
+use crate::name::Name;
+use crate::node::{Counts, Inner};
 use crate::turn::Passivate;
 use crate::{Durable, EntityError};
 
-/// Number of locks that share the entities of a kind. A power of two, well above the number of
-/// cores.
-pub(crate) const SHARDS: usize = 64;
-
-/// Minimum time between two requests to leave, for an entity that did not leave after the first.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
-
-/// A time on the node's clock, in nanoseconds since its start.
-pub(crate) type Nanos = u64;
+/// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
+/// that should leave is short, even with a million of them.
+pub(crate) const SHARDS: usize = 1024;
 
 /// The live entities of kind `P`.
 #[derive(Debug)]
 pub(crate) struct Directory<P> {
     hasher: RandomState,
-    shards: [Mutex<Shard<P>>; SHARDS],
+    shards: Box<[Mutex<Shard<P>>]>,
 }
 
 #[derive(Debug)]
 struct Shard<P> {
-    active: HashMap<Arc<str>, Live<P>>,
+    active: HashTable<Live<P>>,
     /// Activations that were given up and may not have ended yet. Empty except for moments.
-    retired: Vec<Live<P>>,
+    retired: Vec<Address<P>>,
     /// The last submission of the activations that have ended.
     ended: Submission,
+    /// Keys of the states of pinned entities, live or not.
+    pinned: HashSet<Box<[u8]>>,
 }
 
 #[derive(Debug)]
 struct Live<P> {
+    name: Name,
     address: Address<P>,
-    used: Nanos,
-    /// Time of the last request to leave; `None` if the entity was used since.
-    asked: Option<Nanos>,
-    /// Whether the entity counts against the limit of live entities.
-    resident: bool,
-}
-
-impl<P> Live<P> {
-    fn is_leaving(&self, now: Nanos) -> bool {
-        self.asked.is_some_and(|asked| now.saturating_sub(asked) < ASK_AGAIN.as_nanos() as Nanos)
-    }
-}
-
-impl<P> Live<P> {
-    /// Whether the entity counts against the limit and is not leaving yet.
-    fn is_evictable(&self, now: Nanos) -> bool {
-        self.resident && !self.is_leaving(now)
-    }
 }
 
 impl<P: Durable> Directory<P> {
     pub(crate) fn new() -> Directory<P> {
+        let shard = || {
+            Mutex::new(Shard {
+                active: HashTable::new(),
+                retired: Vec::new(),
+                ended: Submission::START,
+                pinned: HashSet::new(),
+            })
+        };
         Directory {
             hasher: RandomState::new(),
-            shards: std::array::from_fn(|_| {
-                Mutex::new(Shard {
-                    active: HashMap::new(),
-                    retired: Vec::new(),
-                    ended: Submission::START,
-                })
-            }),
+            shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
         }
     }
 
@@ -99,14 +82,15 @@ impl<P: Durable> Directory<P> {
     pub(crate) fn activate(
         self: &Arc<Self>,
         node: &Arc<Inner>,
-        key: &Arc<str>,
+        name: &Name,
     ) -> Result<Address<P>, EntityError> {
-        if let Some(address) = self.find(&mut self.shard_of(key), node, key)? {
+        let hash = self.hasher.hash_one(name.state_key());
+        if let Some(address) = self.find(&self.shard_of(hash), node, name, hash)? {
             return Ok(address);
         }
-        let fresh = Fresh::new(node, self, key)?;
-        let mut shard = self.shard_of(key);
-        match self.find(&mut shard, node, key) {
+        let fresh = Fresh::new(node, self, name)?;
+        let mut shard = self.shard_of(hash);
+        match self.find(&shard, node, name, hash) {
             Ok(None) => {}
             found => {
                 drop(shard);
@@ -114,20 +98,31 @@ impl<P: Durable> Directory<P> {
                 return found.and_then(|address| address.ok_or(EntityError::ShutDown));
             }
         }
-        let after = match shard.active.contains_key(key) {
+        let ending = shard.active.find_entry(hash, |live| live.is(name)).ok();
+        let after = match ending {
             // An activation that is ending has not told its last submission yet.
-            true => node.store.submitted_through(),
-            false => shard.ended,
+            Some(ending) => {
+                ending.remove().0.forget(&node.counts);
+                node.store.submitted_through()
+            }
+            None => shard.ended,
         };
+        // Before the spawn, because the process may run at once.
+        name.marks().begin(node.tick());
+        name.marks().pin(shard.pinned.contains(name.state_key()));
         match fresh.spawn(node, after) {
             Ok(address) => {
-                let live = Live { address, used: node.now(), asked: None, resident: false };
-                shard.active.insert(key.clone(), live);
+                let live = Live { name: name.clone(), address };
+                shard
+                    .active
+                    .insert_unique(hash, live, |live| self.hasher.hash_one(live.name.state_key()));
                 drop(shard);
                 node.count_activation();
                 Ok(address)
             }
             Err((error, unspawned)) => {
+                // The next activation waits as this one would have.
+                shard.ended = shard.ended.max(after);
                 drop(shard);
                 drop(unspawned);
                 if matches!(error, EntityError::NoRoom { .. }) {
@@ -141,47 +136,70 @@ impl<P: Durable> Directory<P> {
     /// Returns the address of the entity, if it is live.
     fn find(
         &self,
-        shard: &mut Shard<P>,
+        shard: &Shard<P>,
         node: &Inner,
-        key: &str,
+        name: &Name,
+        hash: u64,
     ) -> Result<Option<Address<P>>, EntityError> {
         if node.is_closed() {
             return Err(EntityError::ShutDown);
         }
-        Ok(shard.active.get_mut(key).filter(|live| live.address.is_alive()).map(|live| {
-            live.used = node.now();
-            live.asked = None;
+        let live = shard.active.find(hash, |live| live.is(name));
+        Ok(live.filter(|live| live.address.is_alive()).map(|live| {
+            if live.name.marks().touch(node.tick()) {
+                node.counts.stays();
+            }
             live.address
         }))
     }
 
-    /// Marks an entity as counting against the limit.
-    pub(crate) fn reside(&self, key: &str, address: Address<P>) {
-        if let Some(live) = self.shard_of(key).active.get_mut(key)
-            && live.address == address
-        {
-            live.resident = true;
+    /// Makes an entity stay in memory once it is live, or not.
+    pub(crate) fn pin(&self, name: &Name, is_pinned: bool) {
+        let hash = self.hasher.hash_one(name.state_key());
+        let mut shard = self.shard_of(hash);
+        match is_pinned {
+            true => shard.pinned.insert(name.state_key().into()),
+            false => shard.pinned.remove(name.state_key()),
+        };
+        if let Some(live) = shard.active.find(hash, |live| live.is(name)) {
+            live.name.marks().pin(is_pinned);
         }
     }
 
     /// Removes the entry of an activation that ends, unless it belongs to a later one.
-    pub(crate) fn remove(&self, key: &str, address: Address<P>, last: Submission) {
-        self.shard_of(key).take(key, address, last);
+    pub(crate) fn remove(
+        &self,
+        name: &Name,
+        address: Address<P>,
+        last: Submission,
+        counts: &Counts,
+    ) {
+        let hash = self.hasher.hash_one(name.state_key());
+        self.shard_of(hash).take(hash, name, address, last, counts);
     }
 
     /// Moves the entry to the retired activations, so that a later activation can begin before the
     /// process of this activation has ended.
-    pub(crate) fn retire(&self, key: &str, address: Address<P>, last: Submission) {
-        let mut shard = self.shard_of(key);
-        let retired = shard.take(key, address, last);
-        // Ended activations are removed here as well, so that the list stays short even if no
-        // sweeper runs.
-        shard.retired.retain(|live| live.address.is_alive());
-        shard.retired.extend(retired);
+    pub(crate) fn retire(
+        &self,
+        name: &Name,
+        address: Address<P>,
+        last: Submission,
+        counts: &Counts,
+    ) {
+        let hash = self.hasher.hash_one(name.state_key());
+        let mut shard = self.shard_of(hash);
+        if shard.take(hash, name, address, last, counts) {
+            // Ended activations are removed here as well, so that the list stays short even if no
+            // sweeper runs.
+            shard.retired.retain(|address| address.is_alive());
+            shard.retired.push(address);
+        }
     }
 
-    fn shard_of(&self, key: &str) -> MutexGuard<'_, Shard<P>> {
-        self.shard(self.hasher.hash_one(key) as usize % SHARDS)
+    fn shard_of(&self, hash: u64) -> MutexGuard<'_, Shard<P>> {
+        // The table uses the lowest and the highest bits.
+        self.shard((hash >> 32) as usize % SHARDS)
     }
 
     fn shard(&self, shard: usize) -> MutexGuard<'_, Shard<P>> {
@@ -189,76 +207,88 @@ impl<P: Durable> Directory<P> {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the entities of a shard that `chosen` selects, and all retired activations, to leave.
-    fn ask(&self, shard: usize, now: Nanos, mut chosen: impl FnMut(&Live<P>) -> bool) {
-        let mut leaving = Vec::new();
+    /// Asks the entities of a shard that `chosen` selects, and all retired activations, to leave. Returns the
+    /// number of entities that were not asked before.
+    fn ask(&self, shard: usize, counts: &Counts, mut chosen: impl FnMut(&Name) -> bool) -> usize {
+        let (mut leaving, mut asked) = (Vec::new(), 0);
         let mut entries = self.shard(shard);
         let Shard { active, retired, .. } = &mut *entries;
-        retired.retain(|live| live.address.is_alive());
-        let active_chosen = active.values_mut().filter(|live| chosen(live));
-        let retired_again = retired.iter_mut().filter(|live| !live.is_leaving(now));
-        for live in active_chosen.chain(retired_again) {
-            live.asked = Some(now);
+        retired.retain(|address| address.is_alive());
+        leaving.extend(&*retired);
+        for live in active.iter().filter(|live| chosen(&live.name)) {
+            asked += usize::from(!live.name.marks().leave());
             leaving.push(live.address);
         }
-        // A map that has shrunk a lot must not keep its largest capacity.
+        counts.leaving.fetch_add(asked, Ordering::Relaxed);
+        // A table that has shrunk a lot must not keep its largest capacity.
         if active.capacity() > 64 && active.len() < active.capacity() / 8 {
-            active.shrink_to_fit();
+            active.shrink_to_fit(|live| self.hasher.hash_one(live.name.state_key()));
         }
         drop(entries);
         for address in leaving {
             // A process that has just ended needs no request.
             let _ = address.send(Passivate);
         }
+        asked
+    }
+}
+
+impl<P> Live<P> {
+    /// Removes the entity from the number of those that leave.
+    fn forget(self, counts: &Counts) {
+        if self.name.marks().is_leaving() {
+            counts.stays();
+        }
+    }
+
+    fn is(&self, name: &Name) -> bool {
+        self.name.state_key() == name.state_key()
     }
 }
 
 impl<P> Shard<P> {
-    /// Takes the active entry of an activation, unless it belongs to a later one. `last` is the activation's
-    /// last submission.
-    fn take(&mut self, key: &str, address: Address<P>, last: Submission) -> Option<Live<P>> {
+    /// Removes the active entry of an activation, unless it belongs to a later one; returns whether it did
+    /// not. `last` is the activation's last submission.
+    fn take(
+        &mut self,
+        hash: u64,
+        name: &Name,
+        address: Address<P>,
+        last: Submission,
+        counts: &Counts,
+    ) -> bool {
         self.ended = self.ended.max(last);
-        match self.active.get(key) {
-            Some(live) if live.address == address => self.active.remove(key),
-            _ => None,
-        }
+        let own = self.active.find_entry(hash, |live| live.address == address && live.is(name));
+        own.map(|own| own.remove().0.forget(counts)).is_ok()
     }
 }
 
 /// A type-erased [`Directory`].
 pub(crate) trait AnyDirectory: Send + Sync {
-    /// Asks all entities of a shard that were not used since `before` to leave.
-    fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos);
+    /// Asks the entities of a shard to leave that were last used more than `ticks` ago, and again those that
+    /// were asked before.
+    fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32, counts: &Counts);
 
-    /// Appends the times of last use of all residents that are not leaving yet.
-    fn collect_uses(&self, now: Nanos, uses: &mut Vec<Nanos>);
+    /// Asks all entities of a shard to leave.
+    fn passivate_all(&self, shard: usize, counts: &Counts);
 
-    /// Asks residents that were not used after `newest` to leave, at most `count` of them, and
-    /// subtracts their number from `count`.
-    fn evict(&self, newest: Nanos, count: &mut usize, now: Nanos);
+    /// Lets the clock hand pass over a shard, and asks the residents to leave that were not used since it
+    /// passed before. Returns their number.
+    fn evict(&self, shard: usize, counts: &Counts) -> usize;
 }
 
 impl<P: Durable> AnyDirectory for Directory<P> {
-    fn passivate_idle(&self, shard: usize, before: Nanos, now: Nanos) {
-        self.ask(shard, now, |live| live.used <= before && !live.is_leaving(now));
+    fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32, counts: &Counts) {
+        self.ask(shard, counts, |name| {
+            name.marks().is_leaving() || name.marks().is_idle(tick, ticks)
+        });
     }
 
-    fn collect_uses(&self, now: Nanos, uses: &mut Vec<Nanos>) {
-        for shard in 0..SHARDS {
-            let entries = self.shard(shard);
-            uses.extend(
-                entries.active.values().filter(|live| live.is_evictable(now)).map(|live| live.used),
-            );
-        }
+    fn passivate_all(&self, shard: usize, counts: &Counts) {
+        self.ask(shard, counts, |_| true);
     }
 
-    fn evict(&self, newest: Nanos, count: &mut usize, now: Nanos) {
-        for shard in 0..SHARDS {
-            self.ask(shard, now, |live| {
-                let chosen = *count > 0 && live.used <= newest && live.is_evictable(now);
-                *count -= usize::from(chosen);
-                chosen
-            });
-        }
+    fn evict(&self, shard: usize, counts: &Counts) -> usize {
+        self.ask(shard, counts, |name| name.marks().pass())
     }
 }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use throng::{Ask, CallError, Handle, Message};
 
 use crate::directory::Directory;
+use crate::name::Name;
 use crate::node::Node;
 use crate::turn::Request;
-use crate::{Durable, EntityError, SendError};
+use crate::{Durable, EntityError, KeyError, SendError};
 
 /// Default deadline of a call, activation included.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -23,7 +24,14 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub struct Entity<P: Durable> {
     node: Node,
     directory: Arc<Directory<P>>,
-    key: Arc<str>,
+    name: Result<Name, InvalidKey>,
+}
+
+/// A key that no entity can have.
+#[derive(Clone)]
+pub(crate) struct InvalidKey {
+    pub(crate) key: Arc<str>,
+    pub(crate) error: KeyError,
 }
 
 // An entity names a process and holds none of its state: a panic of the holder leaves nothing
@@ -32,13 +40,49 @@ impl<P: Durable> std::panic::UnwindSafe for Entity<P> {}
 impl<P: Durable> std::panic::RefUnwindSafe for Entity<P> {}
 
 impl<P: Durable> Entity<P> {
-    pub(crate) fn from_parts(node: Node, directory: Arc<Directory<P>>, key: Arc<str>) -> Self {
-        Entity { node, directory, key }
+    pub(crate) fn from_parts(
+        node: Node,
+        directory: Arc<Directory<P>>,
+        name: Result<Name, InvalidKey>,
+    ) -> Self {
+        Entity { node, directory, name }
     }
 
     /// Returns the entity's key.
     pub fn key(&self) -> &str {
-        &self.key
+        match &self.name {
+            Ok(name) => name.key(),
+            Err(invalid) => &invalid.key,
+        }
+    }
+
+    /// Makes the entity stay in memory once a message has activated it: it is not passivated, and
+    /// activated again if it fails, with the next message. Lasts until [`unpin`](Entity::unpin), or the end of
+    /// the node.
+    ///
+    /// Pinned entities count against [`live_max`](crate::Options::live_max), and the others make room for
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the entity's key is invalid.
+    pub fn pin(&self) -> Result<(), KeyError> {
+        self.directory.pin(self.name()?, true);
+        Ok(())
+    }
+
+    /// Lets the entity be passivated again.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the entity's key is invalid.
+    pub fn unpin(&self) -> Result<(), KeyError> {
+        self.directory.pin(self.name()?, false);
+        Ok(())
+    }
+
+    fn name(&self) -> Result<&Name, KeyError> {
+        self.name.as_ref().map_err(|invalid| invalid.error.clone())
     }
 
     /// Sends a message and waits for the reply, which comes only after all changes of the handler
@@ -122,19 +166,20 @@ impl<P: Durable> Entity<P> {
     }
 
     fn activate(&self) -> Result<throng::Address<P>, EntityError> {
-        self.directory.activate(self.node.inner(), &self.key)
+        self.directory.activate(self.node.inner(), self.name()?)
     }
 }
 
 impl<P: Durable> Clone for Entity<P> {
     fn clone(&self) -> Self {
-        Entity { node: self.node.clone(), directory: self.directory.clone(), key: self.key.clone() }
+        let (node, directory) = (self.node.clone(), self.directory.clone());
+        Entity { node, directory, name: self.name.clone() }
     }
 }
 
 impl<P: Durable> fmt::Debug for Entity<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", P::KIND, self.key)
+        write!(f, "{}/{}", P::KIND, self.key())
     }
 }
 

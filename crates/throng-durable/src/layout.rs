@@ -27,8 +27,7 @@ pub const KIND_BYTES_MAX: usize = 64;
 pub const ENTITY_KEY_BYTES_MAX: usize = 255;
 
 /// Maximum length of a cell's key, in bytes.
-pub const CELL_KEY_BYTES_MAX: usize =
-    KEY_BYTES_MAX - (1 + KIND_BYTES_MAX + 1 + ENTITY_KEY_BYTES_MAX + 1);
+pub const CELL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - STATE_KEY_BYTES_MAX;
 
 /// Common prefix of the records of counts.
 pub(crate) const COUNTS: &[u8] = &[0];
@@ -42,24 +41,40 @@ pub(crate) fn count(kind: &str) -> Vec<u8> {
     [COUNTS, kind.as_bytes()].concat()
 }
 
-/// The common prefix of the keys of an entity's records, followed by [`STATE`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyPrefix(Box<[u8]>);
-
-impl KeyPrefix {
-    /// Builds the prefix of the entity (kind, key).
-    pub(crate) fn new(kind: &'static str, key: &str) -> Result<KeyPrefix, KeyError> {
-        let kind_bytes = length(kind, KIND_BYTES_MAX)?;
-        let key_bytes = length(key, ENTITY_KEY_BYTES_MAX)?;
-        let parts = [&[kind_bytes], kind.as_bytes(), &[key_bytes], key.as_bytes(), &[STATE]];
-        Ok(KeyPrefix(parts.concat().into()))
+/// Writes the key of an entity's state, (kind, key), into a buffer for it, and returns it.
+pub(crate) fn state_key<'b>(
+    kind: &'static str,
+    key: &str,
+    buffer: &'b mut [u8; STATE_KEY_BYTES_MAX],
+) -> Result<&'b [u8], KeyError> {
+    let kind_bytes = length(kind, KIND_BYTES_MAX)?;
+    let key_bytes = length(key, ENTITY_KEY_BYTES_MAX)?;
+    let mut bytes = 0;
+    for part in [&[kind_bytes], kind.as_bytes(), &[key_bytes], key.as_bytes(), &[STATE]] {
+        buffer[bytes..bytes + part.len()].copy_from_slice(part);
+        bytes += part.len();
     }
+    Ok(&buffer[..bytes])
+}
 
-    /// Returns the key of the state.
-    pub(crate) fn state(&self) -> &[u8] {
-        &self.0
+/// Length of the longest key of a state.
+pub(crate) const STATE_KEY_BYTES_MAX: usize = 1 + KIND_BYTES_MAX + 1 + ENTITY_KEY_BYTES_MAX + 1;
+
+/// Returns the entity's own key, a part of the key of its state.
+pub(crate) fn own_key(state_key: &[u8]) -> &str {
+    let start = 1 + usize::from(state_key[0]) + 1;
+    match std::str::from_utf8(&state_key[start..state_key.len() - 1]) {
+        Ok(key) => key,
+        Err(_) => unreachable!("`state_key` has written a string"),
     }
+}
 
+/// The key of an entity's state. Without its last byte it is the prefix of the keys of all records of the
+/// entity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyPrefix<'n>(pub(crate) &'n [u8]);
+
+impl KeyPrefix<'_> {
     /// Returns the key of a cell.
     pub(crate) fn cell(&self, key: &[u8]) -> Vec<u8> {
         self.with(CELLS, key)
@@ -106,19 +121,24 @@ mod tests {
 
     use super::*;
 
+    fn state_key_of(kind: &'static str, key: &str) -> Result<Vec<u8>, KeyError> {
+        state_key(kind, key, &mut [0; STATE_KEY_BYTES_MAX]).map(<[u8]>::to_vec)
+    }
+
     #[test]
     fn sizes_are_checked_at_their_edges() {
-        assert_eq!(KeyPrefix::new("kind", ""), Err(KeyError::Empty));
-        assert!(KeyPrefix::new("kind", &"k".repeat(255)).is_ok());
+        assert_eq!(state_key_of("kind", ""), Err(KeyError::Empty));
+        assert_eq!(own_key(&state_key_of("kind", &"k".repeat(255)).unwrap()), "k".repeat(255));
         let too_long = KeyError::TooLong { bytes: 256, bytes_max: 255 };
-        assert_eq!(KeyPrefix::new("kind", &"k".repeat(256)), Err(too_long));
+        assert_eq!(state_key_of("kind", &"k".repeat(256)), Err(too_long));
     }
 
     #[test]
     fn the_longest_keys_just_fit_the_store() {
         const KIND: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
         assert_eq!(KIND.len(), KIND_BYTES_MAX);
-        let prefix = KeyPrefix::new(KIND, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
+        let state = state_key_of(KIND, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
+        let prefix = KeyPrefix(&state);
         assert_eq!(prefix.cell(&[0; CELL_KEY_BYTES_MAX]).len(), KEY_BYTES_MAX);
     }
 
@@ -136,12 +156,14 @@ mod tests {
             cell in prop::collection::vec(0u8..3, 0..4),
             other_cell in prop::collection::vec(0u8..3, 0..4),
         ) {
-            let prefix = KeyPrefix::new(kind, &key).unwrap();
-            let other = KeyPrefix::new(other_kind, &other_key).unwrap();
+            let state = state_key_of(kind, &key).unwrap();
+            let other_state = state_key_of(other_kind, &other_key).unwrap();
+            let (prefix, other) = (KeyPrefix(&state), KeyPrefix(&other_state));
             let same = kind == other_kind && key == other_key;
-            prop_assert_eq!(prefix == other, same);
+            prop_assert_eq!(state == other_state, same);
+            prop_assert_eq!(own_key(&state), key);
             prop_assert_eq!(prefix.cell(&cell) == other.cell(&other_cell), same && cell == other_cell);
-            prop_assert_ne!(prefix.state(), other.cell(&other_cell));
+            prop_assert_ne!(&state, &other.cell(&other_cell));
             let stored = prefix.cell(&cell);
             prop_assert_eq!(prefix.cell_of(&stored), &cell[..]);
 
@@ -149,8 +171,8 @@ mod tests {
             let within = |key: Vec<u8>| all.contains(&key);
             prop_assert!(within(prefix.cell(&cell)));
             prop_assert_eq!(within(other.cell(&other_cell)), same);
-            prop_assert!(!within(other.state().to_vec()));
-            prop_assert!(!within(count(other_kind)) && !prefix.state().starts_with(COUNTS));
+            prop_assert!(!within(other_state));
+            prop_assert!(!within(count(other_kind)) && !state.starts_with(COUNTS));
         }
     }
 }

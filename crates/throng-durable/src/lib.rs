@@ -103,6 +103,7 @@ mod entity;
 mod error;
 mod gate;
 mod layout;
+mod name;
 mod node;
 mod sweeper;
 mod turn;

@@ -6,23 +6,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 
-use crate::directory::{AnyDirectory, Directory, Nanos, SHARDS};
+use crate::directory::{AnyDirectory, Directory, SHARDS};
+use crate::entity::InvalidKey;
 use crate::gate::OutputGate;
 use crate::layout::{self, KIND_BYTES_MAX};
+use crate::name::Name;
 use crate::{Durable, Entity, sweeper};
 
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
-
-/// Minimum time between two searches for room in the runtime.
-const ROOM_PAUSE: Duration = Duration::from_millis(10);
 
 /// The entities of one data directory. Cheap to clone; all clones are the same node.
 ///
@@ -45,13 +44,12 @@ pub(crate) struct Inner {
     live_max: usize,
     directories: RwLock<HashMap<TypeId, RegisteredDirectory>>,
     closed: AtomicBool,
-    began: Instant,
+    /// The time in the steps of the sweeper.
+    tick: AtomicU32,
     /// Number of activations since the start.
     activations: AtomicU64,
-    /// Number of activations since the start that became residents.
-    residents_ever: AtomicU64,
-    /// Moment of the last search for the longest idle entities. Locked during a search.
-    last_search: Mutex<LastSearch>,
+    /// Locked while the hand moves.
+    hand: Mutex<Hand>,
 }
 
 /// Numbers that the activations keep up to date; they may outlive the node for a moment.
@@ -62,17 +60,25 @@ pub(crate) struct Counts {
     /// Number of activations that count against the limit: all except the blank activations that
     /// only a message can wake.
     pub(crate) residents: AtomicUsize,
+    /// Number of activations that were asked to leave and not used since.
+    pub(crate) leaving: AtomicUsize,
     /// Number of activations that ended in order.
     pub(crate) passivations: AtomicU64,
 }
 
-/// The moment of a search for the longest idle entities.
+impl Counts {
+    /// Notes that an activation that was asked to leave stays, or is not listed any more.
+    pub(crate) fn stays(&self) {
+        self.leaving.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The clock hand that chooses entities to leave: it goes round the shards of all directories, and an entity
+/// that was not used since it passed before must leave.
 #[derive(Default)]
-struct LastSearch {
-    /// Value of `residents_ever` at the search.
-    residents: u64,
-    /// Time of the search.
-    at: Nanos,
+struct Hand {
+    directory: usize,
+    shard: usize,
 }
 
 /// The directory of a kind, typed and type-erased.
@@ -221,10 +227,9 @@ impl Options {
             live_max: self.live_max,
             directories: RwLock::default(),
             closed: AtomicBool::new(false),
-            began: Instant::now(),
+            tick: AtomicU32::new(0),
             activations: AtomicU64::new(0),
-            residents_ever: AtomicU64::new(0),
-            last_search: Mutex::default(),
+            hand: Mutex::default(),
         });
         runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
         Ok(Node::of(inner))
@@ -267,7 +272,10 @@ impl Node {
     ///
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn entity<P: Durable>(&self, key: impl AsRef<str>) -> Entity<P> {
-        Entity::from_parts(self.clone(), self.0.directory(), key.as_ref().into())
+        let key = key.as_ref();
+        let name = Name::new(P::KIND, key);
+        let name = name.map_err(|error| InvalidKey { key: key.into(), error });
+        Entity::from_parts(self.clone(), self.0.directory(), name)
     }
 
     /// Number of entities in memory.
@@ -382,17 +390,20 @@ impl fmt::Debug for Inner {
 }
 
 impl Inner {
-    /// Returns the time of the node's clock.
-    pub(crate) fn now(&self) -> Nanos {
-        // A `u64` holds 584 years of nanoseconds.
-        self.began.elapsed().as_nanos() as Nanos
+    /// Returns the time in the steps of the sweeper.
+    pub(crate) fn tick(&self) -> u32 {
+        self.tick.load(Ordering::Relaxed)
+    }
+
+    /// Moves the time on by a step, and returns it.
+    pub(crate) fn advance(&self) -> u32 {
+        self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Asks all entities to leave once no message waits.
     fn passivate_all(&self) {
-        let now = self.now();
         for directory in self.directories() {
-            (0..SHARDS).for_each(|shard| directory.passivate_idle(shard, Nanos::MAX, now));
+            (0..SHARDS).for_each(|shard| directory.passivate_all(shard, &self.counts));
         }
     }
 
@@ -420,68 +431,44 @@ impl Inner {
         self.activations.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a resident, and returns the number of residents since the start.
-    pub(crate) fn count_resident(&self) -> u64 {
-        self.residents_ever.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Passivates the longest idle entities if there are too many. `residents` is the number of
-    /// residents since the start.
-    ///
-    /// A search visits all entities. So a search evicts a sixteenth of the limit more than it must,
-    /// and the next search runs only after as many entities have become residents.
-    pub(crate) fn evict_if_crowded_since(&self, residents: u64) {
-        if self.counts.residents.load(Ordering::Relaxed) <= self.live_max {
-            return;
-        }
-        // If another search is under way, this caller need not wait for it.
-        let Ok(mut last) = self.last_search.try_lock() else { return };
-        if residents.saturating_sub(last.residents) >= self.spare() as u64 {
-            last.residents = residents;
-            self.evict_down_to(|leavable| self.target(leavable));
-        }
-    }
-
-    /// Passivates the longest idle entities if there are too many.
+    /// Passivates entities that were not used for long, if there are too many.
     pub(crate) fn evict_if_crowded(&self) {
-        if self.counts.residents.load(Ordering::Relaxed) > self.live_max {
-            self.evict_down_to(|leavable| self.target(leavable));
-        }
+        let residents = self.counts.residents.load(Ordering::Relaxed);
+        let staying = residents.saturating_sub(self.counts.leaving.load(Ordering::Relaxed));
+        self.evict(staying.saturating_sub(self.live_max));
     }
 
-    /// Passivates the longest idle sixteenth, because the runtime has no room for another process.
+    /// Passivates a sixteenth of the entities, because the runtime has no room for another process.
     pub(crate) fn evict_for_room(&self) {
-        let Ok(mut last) = self.last_search.try_lock() else { return };
-        let now = self.now();
-        if last.at == 0 || now.saturating_sub(last.at) > ROOM_PAUSE.as_nanos() as Nanos {
-            last.at = now;
-            self.evict_down_to(|leavable| leavable - leavable.div_ceil(16));
+        let Counts { residents, leaving, .. } = &*self.counts;
+        if leaving.load(Ordering::Relaxed) == 0 {
+            self.evict(residents.load(Ordering::Relaxed).div_ceil(16));
         }
     }
 
-    /// Returns the number of entities that may stay, of `leavable` entities.
-    fn target(&self, leavable: usize) -> usize {
-        if leavable > self.live_max { self.live_max - self.spare() } else { leavable }
-    }
-
-    /// Asks the longest idle entities to leave. `target` maps the number of entities that are not
-    /// leaving yet to the number that may stay.
-    fn evict_down_to(&self, target: impl FnOnce(usize) -> usize) {
-        let (now, directories) = (self.now(), self.directories());
-        let mut uses = Vec::new();
-        directories.iter().for_each(|directory| directory.collect_uses(now, &mut uses));
-        let mut count = uses.len() - target(uses.len()).min(uses.len());
+    /// Moves the clock hand until so many entities are asked to leave, at most twice round.
+    fn evict(&self, mut count: usize) {
         if count == 0 {
             return;
         }
-        let (_, newest, _) = uses.select_nth_unstable(count - 1);
-        let newest = *newest;
-        directories.iter().for_each(|directory| directory.evict(newest, &mut count, now));
-    }
-
-    /// Number of entities that an eviction removes beyond the necessary number.
-    fn spare(&self) -> usize {
-        self.live_max / 16
+        // If the hand is moving already, this caller need not wait for it.
+        let Ok(mut hand) = self.hand.try_lock() else { return };
+        let directories = self.directories();
+        for _ in 0..2 * directories.len() * SHARDS {
+            hand.shard += 1;
+            if hand.shard >= SHARDS {
+                hand.shard = 0;
+                hand.directory += 1;
+            }
+            if hand.directory >= directories.len() {
+                hand.directory = 0;
+            }
+            let asked = directories[hand.directory].evict(hand.shard, &self.counts);
+            count = count.saturating_sub(asked);
+            if count == 0 {
+                return;
+            }
+        }
     }
 
     pub(crate) fn directory<P: Durable>(&self) -> Arc<Directory<P>> {

@@ -1,38 +1,37 @@
-//! The sweeper: passivates entities that are idle for too long or exceed the limit.
+//! The sweeper: passivates entities that are idle for too long.
 //!
-//! Each node has a single sweeper task. It visits one shard at a time and lets other tasks run in
-//! between. Its pauses are a quarter of the idle time, so an entity may stay by that much longer.
+//! Each node has a single sweeper task. It goes round the shards of all directories, once in a quarter of the
+//! idle time, in small steps. So an entity may stay by that much longer.
 
 use std::sync::Weak;
 use std::time::Duration;
 
-use crate::directory::{Nanos, SHARDS};
+use crate::directory::SHARDS;
 use crate::node::Inner;
 
+/// Steps of a round, unless they would be too short or too long.
+const STEPS: u32 = 64;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Sweeps until the node is gone or shut down.
 pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
-    let idle_nanos = Nanos::try_from(idle_after.as_nanos()).unwrap_or(Nanos::MAX);
+    let round = idle_after / 4;
+    let pause = (round / STEPS).clamp(PAUSE_MIN, PAUSE_MAX);
+    let ticks = u32::try_from(idle_after.as_nanos().div_ceil(pause.as_nanos())).unwrap_or(u32::MAX);
+    let steps = usize::try_from(round.as_nanos() / pause.as_nanos()).unwrap_or(usize::MAX).max(1);
+    let mut next = 0;
     loop {
-        tokio::time::sleep((idle_after / 4).clamp(PAUSE_MIN, PAUSE_MAX)).await;
-        let directories = match node.upgrade() {
-            Some(node) if !node.is_closed() => {
-                // Entities that were too busy to leave when asked may be idle by this time.
-                node.evict_if_crowded();
-                node.directories()
-            }
-            _ => return,
-        };
-        for directory in directories {
-            for shard in 0..SHARDS {
-                let Some(node) = node.upgrade() else { return };
-                let now = node.now();
-                directory.passivate_idle(shard, now.saturating_sub(idle_nanos), now);
-                drop(node);
-                tokio::task::yield_now().await;
-            }
+        tokio::time::sleep(pause).await;
+        let Some(node) = node.upgrade().filter(|node| !node.is_closed()) else { return };
+        let tick = node.advance();
+        // Entities that were too busy to leave when asked may be idle by this time.
+        node.evict_if_crowded();
+        let directories = node.directories();
+        let shards = SHARDS * directories.len();
+        for _ in 0..shards.div_ceil(steps) {
+            next = (next + 1) % shards;
+            directories[next / SHARDS].passivate_idle(next % SHARDS, tick, ticks, &node.counts);
         }
     }
 }

@@ -44,9 +44,9 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
                 }
                 return;
             }
-            Err(Closed::Failed(key, failure)) => {
+            Err(Closed::Failed(name, failure)) => {
                 cx.stop_if_idle();
-                return self.refuse::<P>(&key, failure.into());
+                return self.refuse::<P>(name.key(), failure.into());
             }
         }
         let Request { message, to } = self;
@@ -119,7 +119,7 @@ impl<P: Durable> Turn<P> for Load {
             let _ = node.gate.settled(self.after).await;
         }
         let Some(activation) = Activation::of(cx) else { return };
-        match load(&node, activation.key_prefix()) {
+        match load(&node, activation.name()) {
             Ok(loaded) => {
                 if let Some(found) = loaded.process {
                     activation.loaded(loaded.hash, true);

@@ -156,10 +156,13 @@ fn more_entities_than_the_limit_are_handled() {
 }
 
 #[test]
-fn the_longest_idle_are_evicted_first() {
+fn entities_in_use_and_pinned_entities_are_not_evicted() {
     with_node(
         |options| options.live_max(32),
         async |node| {
+            let pinned = node.entity::<Counter>("pinned");
+            pinned.pin().unwrap();
+            pinned.call(Add(1)).await.unwrap();
             let favourite = node.entity::<Counter>("favourite");
             favourite.call(Add(1)).await.unwrap();
             for number in 1..=500 {
@@ -168,6 +171,22 @@ fn the_longest_idle_are_evicted_first() {
                 assert_eq!(favourite.call(Turns).await.unwrap(), number + 1);
             }
             wait_for(node, 32).await;
+            assert_eq!(pinned.call(Turns).await.unwrap(), 2);
+            // A pinned entity that has failed is pinned again.
+            pinned.call(Explode).await.unwrap_err();
+            assert_eq!(pinned.call(Turns).await.unwrap(), 1);
+            let use_others = async |from: u64| {
+                for number in from..from + 200 {
+                    node.entity::<Counter>(format!("{number}")).call(Add(1)).await.unwrap();
+                }
+            };
+            use_others(1000).await;
+            assert_eq!(pinned.call(Turns).await.unwrap(), 2);
+            pinned.unpin().unwrap();
+            use_others(2000).await;
+            wait_for(node, 32).await;
+            assert_eq!(pinned.call(Turns).await.unwrap(), 1, "it has left");
+            assert!(node.entity::<Counter>("").pin().is_err());
         },
     );
 }

@@ -1,0 +1,123 @@
+//! [`Name`]: the identity of an entity, shared by its handles, its directory entry and its activation.
+//!
+//! A name is one allocation behind a pointer of one word: the key of the entity's state, and marks of the
+//! entity's use. Each activation has the name of the handle that began it. The marks belong to the directory
+//! entry of that activation; those of other handles' names are not used.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use triomphe::ThinArc;
+
+use crate::KeyError;
+use crate::layout::{KeyPrefix, STATE_KEY_BYTES_MAX, own_key, state_key};
+
+/// The identity of an entity; see the file's head.
+#[derive(Clone, Debug)]
+pub(crate) struct Name(ThinArc<Marks, u8>);
+
+/// Marks of the use of a live entity.
+///
+/// Relaxed: a mark that is seen late makes an entity leave a little earlier or later.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Tick of the last use.
+    used: AtomicU32,
+    flags: AtomicU32,
+}
+
+/// Flag of an entity that was used since the clock hand has passed.
+const RECENT: u32 = 1;
+/// Flag of an entity that counts against the limit of live entities.
+const RESIDENT: u32 = 2;
+/// Flag of an entity that was asked to leave and not used since.
+const LEAVING: u32 = 4;
+/// Flag of an entity that stays in memory.
+const PINNED: u32 = 8;
+
+impl Name {
+    pub(crate) fn new(kind: &'static str, key: &str) -> Result<Name, KeyError> {
+        let mut buffer = [0; STATE_KEY_BYTES_MAX];
+        let state_key = state_key(kind, key, &mut buffer)?;
+        Ok(Name(ThinArc::from_header_and_slice(Marks::default(), state_key)))
+    }
+
+    /// Returns the key of the state.
+    pub(crate) fn state_key(&self) -> &[u8] {
+        &self.0.slice
+    }
+
+    /// Returns the prefix of the keys of the entity's records.
+    pub(crate) fn prefix(&self) -> KeyPrefix<'_> {
+        KeyPrefix(self.state_key())
+    }
+
+    /// Returns the entity's key.
+    pub(crate) fn key(&self) -> &str {
+        own_key(self.state_key())
+    }
+
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.0.header.header
+    }
+}
+
+impl Marks {
+    /// Begins the marks of an activation. An entity that is used just once is not recent, so that many
+    /// such entities do not drive out those in use.
+    pub(crate) fn begin(&self, tick: u32) {
+        self.used.store(tick, Ordering::Relaxed);
+        self.flags.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes a use. Returns whether the entity was leaving.
+    pub(crate) fn touch(&self, tick: u32) -> bool {
+        if self.used.load(Ordering::Relaxed) != tick {
+            self.used.store(tick, Ordering::Relaxed);
+        }
+        let flags = self.flags.load(Ordering::Relaxed);
+        if flags & (RECENT | LEAVING) == RECENT {
+            return false;
+        }
+        // The directory's lock is held, so only the activation changes other flags meanwhile.
+        self.flags.fetch_or(RECENT, Ordering::Relaxed);
+        self.flags.fetch_and(!LEAVING, Ordering::Relaxed) & LEAVING != 0
+    }
+
+    /// Whether the entity was last used more than `ticks` before this tick.
+    pub(crate) fn is_idle(&self, tick: u32, ticks: u32) -> bool {
+        tick.wrapping_sub(self.used.load(Ordering::Relaxed)) > ticks && !self.is_pinned()
+    }
+
+    /// Lets the clock hand pass. Returns whether the entity should make room.
+    pub(crate) fn pass(&self) -> bool {
+        let flags = self.flags.fetch_and(!RECENT, Ordering::Relaxed);
+        flags & (RECENT | RESIDENT | LEAVING | PINNED) == RESIDENT
+    }
+
+    /// Notes that the entity is asked to leave. Returns whether it was asked before.
+    pub(crate) fn leave(&self) -> bool {
+        self.flags.fetch_or(LEAVING, Ordering::Relaxed) & LEAVING != 0
+    }
+
+    /// Whether the entity was asked to leave and not used since.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & LEAVING != 0
+    }
+
+    /// Notes that the entity counts against the limit.
+    pub(crate) fn reside(&self) {
+        self.flags.fetch_or(RESIDENT, Ordering::Relaxed);
+    }
+
+    /// Makes the entity stay in memory, or not.
+    pub(crate) fn pin(&self, is_pinned: bool) {
+        match is_pinned {
+            true => self.flags.fetch_or(PINNED, Ordering::Relaxed),
+            false => self.flags.fetch_and(!PINNED, Ordering::Relaxed),
+        };
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & PINNED != 0
+    }
+}
