@@ -136,6 +136,29 @@ fn messages_behind_a_panic_are_handled_once_by_the_next_activation() {
     );
 }
 
+#[test]
+fn a_message_behind_a_panic_is_handled_although_its_caller_has_given_up() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            for round in 1..=20 {
+                let panicking = begin(counter.call(Explode)).await;
+                // The first poll sends the message.
+                let mut given_up = Box::pin(counter.call(Add(1)));
+                let _ =
+                    std::future::poll_fn(|cx| std::task::Poll::Ready(given_up.as_mut().poll(cx)))
+                        .await;
+                drop(given_up);
+                assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
+                while counter.call(Get).await.unwrap() < round {
+                    tokio::task::yield_now().await;
+                }
+            }
+        },
+    );
+}
+
 /// Writes more than the store accepts.
 struct Flood(usize);
 impl Message for Flood {
@@ -227,6 +250,29 @@ fn the_runtimes_limit_is_an_error_that_passes() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(sixth.call(Get).await.unwrap(), 1);
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn a_node_without_room_for_its_gate_sends_replies_after_the_commit_as_well() {
+    struct Squatter;
+    impl Process for Squatter {}
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
+    let squatter = runtime.spawn(Squatter).unwrap();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    squatter.kill();
+    runtime.block_on(async |runtime| {
+        while runtime.process_count() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let counter = node.entity::<Counter>("it");
+        for count in 1..=100u8 {
+            assert_eq!(counter.call(Add(1)).await.unwrap(), u64::from(count));
+            assert_eq!(state_record(&node, "counter", "it").unwrap(), [1, 0, count]);
+        }
+        assert_eq!(runtime.process_count(), 1);
         node.shutdown().await;
     });
 }

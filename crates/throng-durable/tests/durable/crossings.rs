@@ -311,6 +311,36 @@ fn a_turn_is_all_or_nothing_no_matter_how_its_process_ends() {
     assert!(done.is_ok(), "the test hangs");
 }
 
+#[test]
+fn only_a_caller_by_the_address_suspends_the_process_until_the_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let test = async {
+        let ledger = node.entity::<Ledger>("it");
+        assert_eq!(ledger.call(Line).await.unwrap(), 1);
+        let address = ledger.call(Reveal(None)).await.unwrap();
+        let blocked = BlockedWriter::new(&node).await;
+        for _ in 0..10 {
+            address.send(Line).unwrap();
+        }
+        let by_entity = begin(ledger.call(Line).within(HANGS_AFTER)).await;
+        at_rest(&runtime, address.pid()).await;
+        let info = runtime.info(address.pid()).await.unwrap();
+        assert_eq!(info.state, ProcessState::Idle, "no turn waits for the commit");
+        let by_address = tokio::spawn(address.call(Line).within(HANGS_AFTER));
+        suspended(&runtime, address.pid()).await;
+        assert!(!by_entity.is_finished() && !by_address.is_finished());
+        drop(blocked);
+        assert_eq!(by_entity.await.unwrap().unwrap(), 12);
+        assert_eq!(by_address.await.unwrap().unwrap(), 13);
+        assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), 13);
+        node.shutdown().await;
+    };
+    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
+    assert!(done.is_ok(), "the test hangs");
+}
+
 /// The process that waits for the outcome is ended as well.
 #[test]
 fn a_successor_that_is_killed_hands_the_open_outcome_on() {

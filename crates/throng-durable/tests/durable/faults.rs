@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{Durable, EntityError, Node, OldState, StateError};
+use throng_durable::{Durable, EntityError, Node, OldState, ReadError, StateError};
 
 use crate::with_node;
 
@@ -207,5 +207,61 @@ fn a_migration_that_blocks_blocks_only_its_own_callers() {
         // The older version's count is 1, and the sent message added 1.
         assert_eq!(slow.call(Add).await.unwrap(), 3);
         node.shutdown().await;
+    });
+}
+
+/// A state that is easily found in a file.
+#[derive(Default, Serialize, Deserialize)]
+struct Page(String);
+impl Process for Page {}
+impl Durable for Page {
+    const KIND: &'static str = "page";
+}
+
+/// Replaces the text, and returns its length before.
+struct Rewrite(String);
+impl Message for Rewrite {
+    type Reply = usize;
+}
+impl Handle<Rewrite> for Page {
+    async fn handle(&mut self, Rewrite(text): Rewrite, _: &mut Context<Self>) -> usize {
+        std::mem::replace(&mut self.0, text).len()
+    }
+}
+
+#[test]
+fn a_damaged_state_is_its_callers_error_and_no_others() {
+    const TEXT: &str = "a text that stands nowhere else in the file";
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = crate::runtime();
+    let node = || Node::open(directory.path()).start(&runtime).unwrap();
+    let first = node();
+    runtime.block_on(async |_| {
+        first.entity::<Page>("whole").call(Rewrite("whole".into())).await.unwrap();
+        first.entity::<Page>("it").call(Rewrite(TEXT.into())).await.unwrap();
+        first.shutdown().await;
+    });
+    drop(first);
+
+    let path = directory.path().join("data.mdb");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let found = |at: &usize| bytes[*at..].starts_with(TEXT.as_bytes());
+    let places: Vec<_> = (0..bytes.len()).filter(found).collect();
+    assert!(!places.is_empty());
+    places.iter().for_each(|at| bytes[*at] ^= 1);
+    std::fs::write(&path, bytes).unwrap();
+
+    let second = node();
+    runtime.block_on(async |_| {
+        let it = second.entity::<Page>("it");
+        for _ in 0..3 {
+            let refused = it.call(Rewrite(String::new())).await;
+            assert!(
+                matches!(refused, Err(EntityError::Load(ReadError::Corrupt(_)))),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(second.entity::<Page>("whole").call(Rewrite(String::new())).await.unwrap(), 5);
+        second.shutdown().await;
     });
 }
