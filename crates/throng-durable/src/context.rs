@@ -11,7 +11,8 @@ use crate::{Cells, Durable, Entity, Node};
 /// An entity names itself by [`entity`](DurableContext::entity) rather than by
 /// [`address`](Context::address). The address belongs to a single activation: a message sent to it
 /// is a turn with a commit like any other, but once the activation has ended, the message is
-/// refused or dropped with it.
+/// refused or dropped with it. A call to the address also makes the entity wait for the disk before its
+/// next message, and loses its reply if the process is killed meanwhile.
 ///
 /// # Panics
 ///
@@ -28,14 +29,17 @@ pub trait DurableContext {
     /// Returns the cells of this entity: keyed values, written in the same commit as the state.
     fn cells(&mut self) -> Cells<'_>;
 
-    /// Runs `action` when the changes of this turn, and of all turns before it, are on disk. If they are not
-    /// kept, the action is dropped.
+    /// Runs `action` when the changes of this turn, and of all turns of the entity before it, are on disk. If
+    /// they are not kept, the action is dropped.
     ///
     /// Messages that a handler sends, and its I/O, leave at once. They belong into such an action if others
-    /// must not see changes that a crash may take back. The action runs once at most: not if the program ends between
-    /// the commit and the action.
+    /// must not see changes that a crash or a failed commit may take back. The action runs once at most: not if
+    /// the program ends between the commit and the action. The [`guide`](crate::guide) shows an outbox, for
+    /// messages that must arrive.
     ///
-    /// The action must not block, because the replies of other turns wait behind it.
+    /// The action must not block, because the replies of other turns wait behind it. Actions of different turns
+    /// run in no promised order. An action of the hook `started` waits for the next turn of the entity, and is
+    /// dropped if that turn is discarded.
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};

@@ -15,10 +15,14 @@ use crate::StateError;
 /// monitor or a name ties the process.
 ///
 /// The whole state is encoded after each turn, so it should be small: up to some kilobytes.
-/// Collections that grow belong in [cells](crate::DurableContext::cells). Each hook is a turn with
-/// its own commit; only changes made in [`stopping`](Process::stopping) are not kept.
+/// Collections that grow belong in [cells](crate::DurableContext::cells). Each hook is a turn whose
+/// changes are submitted at its end; only changes made in [`stopping`](Process::stopping) are not kept.
 /// A handler that [stops](throng::Context::stop) its process ends the activation after its own
-/// commit; callers already queued behind it get [`EntityError::Died`](crate::EntityError::Died).
+/// submission, and its caller gets the reply; callers already queued behind it get
+/// [`EntityError::Died`](crate::EntityError::Died).
+///
+/// A handler runs on the state of the turns before it, which may not be on disk yet. If their commit
+/// fails, the handler's turn is taken back with them, and the next message finds the state on disk.
 ///
 /// `Default` may run at any activation, in the caller's thread. The process starts with the default
 /// and loads its state in its first turn, where `Deserialize` and [`migrate`](Durable::migrate)

@@ -86,18 +86,20 @@ impl<P: Durable> Entity<P> {
     }
 
     /// Sends a message and waits for the reply, which comes only after all changes of the handler
-    /// are on disk.
+    /// are on disk, and all earlier changes of the entity.
     ///
     /// Nothing is sent until the future is polled. The deadline is five seconds, see
-    /// [`EntityCall::within`]. Dropping the future gives up the reply, but not the message, unless
-    /// the message is queued behind a turn that fails.
+    /// [`EntityCall::within`]. Dropping the future gives up the reply, but not a message that is sent.
     ///
-    /// Cost: a turn without changes costs a plain call and an encoding of the state. A turn with
-    /// changes takes as long as one or two disk flushes, which it shares with all turns of the node
-    /// that end in the same time. Activation reads the state from the store.
+    /// Cost: for the entity, a plain call, an encoding of the state, and a copy of the changes into
+    /// the store's queue; it does not wait for the disk. For the caller of a turn with changes, one
+    /// or two disk flushes, shared with all turns of the node that end in the same time. A turn
+    /// without changes replies at once if the entity's last changes are on disk. Activation reads
+    /// the state from the store.
     ///
     /// If two entities call each other, one of the two calls gets [`EntityError::Cycle`]: an entity
-    /// handles one message at a time, and waits for its own calls meanwhile.
+    /// handles one message at a time, and waits for its own calls meanwhile. A reply that waits for
+    /// a slow commit counts as such a wait too.
     ///
     /// # Errors
     ///
@@ -120,9 +122,10 @@ impl<P: Durable> Entity<P> {
 
     /// Sends a message without waiting for its handling or its commit.
     ///
-    /// Messages from the same sender to the same entity are handled in the order of sending, except
-    /// around a turn that fails. A crash of the node, or a kill of the process, loses the messages
-    /// that are not handled yet.
+    /// The message leaves at once, also if the sender is an entity whose changes are not on disk yet;
+    /// see [`after_commit`](crate::DurableContext::after_commit). Messages from the same sender to the
+    /// same entity are handled in the order of sending, except around a turn that fails or is lost. A
+    /// crash of the node, or a kill of the process, loses the messages that are not handled yet.
     ///
     /// # Errors
     ///

@@ -40,15 +40,15 @@ pub enum EntityError {
     /// work.
     #[error("the entity could not be activated: {0}")]
     Started(Arc<str>),
-    /// The turn's changes could not be committed and were not kept; the source gives the reason.
-    /// Trying again may work.
+    /// The turn's changes could not be committed and were not kept, or an earlier turn on which the turn builds
+    /// was lost; the source gives the reason. Trying again may work.
     #[error("the turn was not committed: {0}")]
     NotCommitted(#[source] CommitError),
     /// The outcome of the commit is unknown: the turn's changes were kept as a whole or not at all.
     /// The store recovers by itself; then the entity's state shows whether they were kept.
     #[error("the turn may or may not have been committed: {0}")]
     Unknown(#[source] Arc<io::Error>),
-    /// The process ended before the turn was over, or before the turn began: nothing of the turn was kept.
+    /// The process ended before the turn was submitted, or before the turn began: nothing of the turn was kept.
     #[error("the entity's process ended before it replied")]
     Died,
     /// The runtime's memory for messages is used up. The message was not handled; try again later.

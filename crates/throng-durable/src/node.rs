@@ -25,8 +25,12 @@ const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
 
 /// The entities of one data directory. Cheap to clone; all clones are the same node.
 ///
+/// A node takes one process of the runtime besides those of its live entities: the output gate, which sends
+/// replies once the changes behind them are on disk. The process counts towards the runtime's limit. If there
+/// is no room for it at the start, the store's writer thread sends the replies.
+///
 /// Ends in order with [`shutdown`](Node::shutdown). If the node is dropped instead, with all clones
-/// and entities, the live processes end after the messages in their mailboxes, and the directory is
+/// and entities, the live entities are passivated after the messages in their mailboxes, and the directory is
 /// free soon after the last process has ended. Either way, no acknowledged change is lost.
 pub struct Node(Arc<Inner>);
 
@@ -311,7 +315,7 @@ impl Node {
     }
 
     /// Ends the node in order: stops activations, lets each live entity handle the messages in its
-    /// mailbox, and flushes the store.
+    /// mailbox, flushes the store, and sends the replies that waited for it.
     ///
     /// Later calls, also from handlers, get [`EntityError::ShutDown`]. Shutdown waits for running
     /// handlers without a limit, so a handler of the node's own entities must not wait for it. The
