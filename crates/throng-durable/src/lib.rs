@@ -53,9 +53,16 @@
 //! ```text
 //!  entity.call(message) ──► directory: live? ──yes──────────────────────► mailbox
 //!                               └──no──► spawn; load the state ─────────► mailbox
-//!  mailbox, timer, hook ──► handler runs ──► state or cells changed? ──no──► reply
-//!                                   └──yes──► one atomic batch ──► on disk ──► reply
+//!  mailbox, timer, hook ──► handler ──► changed? ──yes──► submit one atomic batch ──► next message
+//!                              │ reply                            │
+//!                              └──► output gate ◄── on disk ──────┘
+//!                                        └──► caller
 //! ```
+//!
+//! A turn ends when its changes are *submitted* to the store's log. The process goes on with its next
+//! message at once, on state that may not be on disk yet. The *output gate* holds the reply until
+//! everything that the turn changed and saw of its entity is on disk. So an entity is as fast as its
+//! handler, and turns share the flushes of the disk.
 //!
 //! Everything that wakes an entity is such a turn: calls and sends through an [`Entity`], timers,
 //! receive timeouts, piped results, messages to its [address](throng::Context::address), and the
@@ -65,18 +72,23 @@
 //!
 //! # Invariants
 //!
-//! - A reply leaves only after everything its turn changed is on disk.
+//! - A reply leaves only after everything its turn changed is on disk, and after the earlier changes of
+//!   the entity that the turn saw. Replies of turns that changed nothing wait as well.
 //! - The changes of a turn, to state and cells, are committed together or not at all, no matter how
 //!   the process ends: by a kill, an exit signal, a link, a panic or a shutdown.
-//! - An activation sees every commit of the previous activation. If that activation ended while it
-//!   waited for a commit, the next activation waits for the outcome before it loads the state.
+//! - The store keeps a prefix of an entity's turns. If a commit fails, it takes back every turn behind
+//!   it, and the callers of all of them get the error.
+//! - A turn that is submitted needs its process no more: after a kill it is kept, and its reply is sent.
+//!   [`EntityError::Died`] means that nothing of the turn was kept.
+//! - An activation sees every commit of the previous activations. It waits for the outcome of their
+//!   last submission before it loads the state, whatever ended them.
 //! - An entity has at most one activation: its handlers never run twice at the same time.
 //! - When a handler or a hook panics or a commit fails, the activation is given up with everything
 //!   it holds in memory, and the next message loads the last committed state.
 //! - If the activation that a message sent through an [`Entity`] reaches was just passivated, or
-//!   given up, the call gets the message back and delivers it to the next activation: no message is
-//!   lost, and none is handled twice. If the process was killed or exited, its callers get an
-//!   error, and messages that were only sent are dropped.
+//!   given up, the message goes to the next activation: no message is lost, and none is handled
+//!   twice. If the process was killed or exited, its callers get an error, and messages that were only
+//!   sent are dropped.
 //! - User code runs under no lock of this crate. A panic in user code (also in `Default`,
 //!   `Deserialize`, `migrate`) fails the calls to that entity and no other calls.
 //! - An activation that found nothing on disk and has changed nothing ends after its turn and does
@@ -86,13 +98,19 @@
 //!   runtime's limit of processes, the longest idle entities are passivated to make room.
 //! - A stored state that is newer than the program, or damaged, is refused, never misread.
 //!
-//! There is no promise that a handler's effects on the outside world wait for its commit. Messages
-//! sent by a handler leave at once and are not recalled if the turn is discarded; only the reply
-//! waits. Timers, links, monitors, names and fields marked `#[serde(skip)]` end with the
-//! activation.
+//! Messages that a handler sends leave at once, before its commit and also before the commits of
+//! earlier turns, and are not recalled if the turn is discarded. The same holds for its I/O. Only
+//! the reply waits, and the actions of [`after_commit`](DurableContext::after_commit). Timers, links,
+//! monitors, names and fields marked `#[serde(skip)]` end with the activation.
 //!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
+//!
+//! # Further reading
+//!
+//! The [`guide`] builds a bank: accounts, transfers that bear a kill at any moment, and messages that
+//! must arrive. `docs/durable.md` in the repository follows a turn through the crate, and lists the
+//! guarantees with the tests that hold them.
 
 mod activation;
 mod cells;
@@ -102,6 +120,10 @@ mod durable;
 mod entity;
 mod error;
 mod gate;
+#[doc = include_str!("guide.md")]
+#[doc(alias = "saga")]
+#[doc(alias = "outbox")]
+pub mod guide {}
 mod layout;
 mod name;
 mod node;
