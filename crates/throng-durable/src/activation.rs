@@ -569,6 +569,22 @@ pub(crate) fn prepare<P: Durable>(
     })?
 }
 
+/// Collects the removal of everything that is stored of the entity; `None` if nothing is.
+pub(crate) fn prepare_removal<P: Durable>(
+    cx: &mut Context<P>,
+) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx).filter(|own| own.stored) else { return Ok(None) };
+    let mut batch = Batch::new().delete(own.name.state_key()).add(layout::count(P::KIND), -1);
+    for key in own
+        .cells()
+        .stored_keys()
+        .map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?
+    {
+        batch = batch.delete(key);
+    }
+    Ok(Some(Prepared { batch, hash: 0 }))
+}
+
 /// Submits the changes of a turn; hands them back if the store's queue has no room.
 fn try_commit<P: Durable>(
     mut prepared: Prepared,

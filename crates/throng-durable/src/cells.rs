@@ -225,6 +225,18 @@ impl<'c> Cells<'c> {
         self.between(Bound::Included(start), Bound::Excluded(end))
     }
 
+    /// Returns the store's keys of all cells, removed ones among them.
+    pub(crate) fn stored_keys(&mut self) -> Result<Vec<Box<[u8]>>, CellError> {
+        let (start, end) = self.key_prefix.cells(&(..));
+        let snapshot = snapshot(self.store, &mut self.snapshot)?;
+        let stored =
+            snapshot.range((start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice)));
+        let mut keys =
+            stored.map(|entry| Ok(entry?.0.into())).collect::<Result<Vec<_>, ReadError>>()?;
+        keys.extend(self.changes.cells().into_iter().flat_map(|cells| cells.keys().cloned()));
+        Ok(keys)
+    }
+
     fn between<T>(&mut self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> CellRange<'_, T> {
         let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
         let mut range = CellRange {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use throng::{Ask, CallError, Handle, Message};
+use throng::{Ask, CallError, Handle, Message, Turn};
 
 use crate::directory::Directory;
 use crate::name::Name;
 use crate::node::Node;
-use crate::turn::Request;
+use crate::turn::{Forget, Request};
 use crate::{Durable, EntityError, KeyError, SendError};
 
 /// Default deadline of a call, activation included.
@@ -53,6 +53,43 @@ impl<P: Durable> Entity<P> {
         match &self.name {
             Ok(name) => name.key(),
             Err(invalid) => &invalid.key,
+        }
+    }
+
+    /// Removes the entity's state, its cells and its place in the count from the store, in one commit, and
+    /// ends its activation. Messages sent before are handled before, and a later message finds the entity as
+    /// if it had never been stored.
+    ///
+    /// The hook [`stopping`](throng::Process::stopping) runs on the state as it was.
+    ///
+    /// Cost: an activation, if the entity is not in memory, and a change for each cell. All changes together
+    /// must fit the queue of the store, 64 MiB by default.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// # use throng_durable::{Durable, EntityError, Node};
+    /// # #[derive(Default, Serialize, Deserialize)]
+    /// # struct Account { cents: u64 }
+    /// # impl Process for Account {}
+    /// # impl Durable for Account { const KIND: &'static str = "account"; }
+    /// async fn close(node: &Node, name: &str) -> Result<(), EntityError> {
+    ///     node.entity::<Account>(name).forget().await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`EntityError`]. A state that cannot be read is not removed.
+    pub async fn forget(&self) -> Result<(), EntityError> {
+        loop {
+            let asked = self.activate()?.ask(|to| Forget { to }).await;
+            match asked {
+                Ok(outcome) => return outcome,
+                // The entity was just passivated.
+                Err(CallError::NoProcess(_)) => {}
+                Err(error) => return Err(EntityError::of_call(error)),
+            }
         }
     }
 
@@ -144,13 +181,7 @@ impl<P: Durable> Entity<P> {
     }
 
     /// Delivers a request to the live process, which is activated first if there is none.
-    pub(crate) fn deliver<M: Message>(
-        &self,
-        mut request: Request<M>,
-    ) -> Result<(), SendError<Request<M>>>
-    where
-        P: Handle<M>,
-    {
+    pub(crate) fn deliver<T: Turn<P>>(&self, mut request: T) -> Result<(), SendError<T>> {
         loop {
             let address = match self.activate() {
                 Ok(address) => address,

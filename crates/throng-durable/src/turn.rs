@@ -6,7 +6,9 @@
 use throng::{Context, Handle, Message, ReplyTo, Turn};
 use throng_store::Submission;
 
-use crate::activation::{Activation, Closed, Failure, commit, conclude, discard, load, prepare};
+use crate::activation::{
+    Activation, Closed, Failure, commit, conclude, discard, load, prepare, prepare_removal,
+};
 use crate::gate::{Answer, answer};
 use crate::users::{catch_future, drop_user_value};
 use crate::{Durable, EntityError, SendError};
@@ -79,6 +81,46 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
                 }
             }
         }
+    }
+}
+
+/// Removes everything that is stored of the entity, and ends the activation.
+pub(crate) struct Forget {
+    pub(crate) to: ReplyTo<Result<(), EntityError>>,
+}
+
+impl<P: Durable> Turn<P> for Forget {
+    type Reply = ();
+    const LAYERED: bool = false;
+
+    async fn run(self, _: &mut P, cx: &mut Context<P>) {
+        match Activation::enter(cx) {
+            Ok(()) => {}
+            Err(Closed::Retired(entity)) => {
+                cx.stop_if_idle();
+                if let Err(SendError { error, message }) = entity.deliver(self) {
+                    answer(message.to, Err(error));
+                }
+                return;
+            }
+            Err(Closed::Failed(_, failure)) => {
+                cx.stop_if_idle();
+                return answer(self.to, Err(failure.into()));
+            }
+        }
+        let removed = match prepare_removal(cx) {
+            Ok(Some(prepared)) => commit(prepared, cx).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let Some(own) = Activation::of(cx) else { return };
+        match removed {
+            Ok(()) => own.leave(Box::new(Answer { reply: (), to: self.to })),
+            Err(error) => answer(self.to, Err(error)),
+        }
+        // The next activation begins anew.
+        own.retire();
+        cx.stop_if_idle();
     }
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, EntityError, Node};
 
-use crate::{runtime, with_node};
+use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, stored, with_node};
 
 #[derive(Default, Serialize, Deserialize)]
 struct Diary {
@@ -153,6 +153,48 @@ fn cells_are_committed_with_the_turn_or_not_at_all() {
             assert_eq!(pages, ["0", "one", "2"]);
             // Three pages, the state, and the count.
             assert_eq!(node.stat().unwrap().store.entries, 5);
+        },
+    );
+}
+
+#[test]
+fn a_forgotten_entity_leaves_nothing_and_begins_anew() {
+    with_node(
+        |options| options,
+        async |node| {
+            let neighbours = [node.entity::<Diary>("ad"), node.entity::<Diary>("ada ")];
+            for neighbour in &neighbours {
+                neighbour.call(Write("kept".into())).await.unwrap().unwrap();
+            }
+            let before = node.stat().unwrap().store.entries;
+            let diary = node.entity::<Diary>("ada");
+            // Nothing is stored yet.
+            diary.forget().await.unwrap();
+            for round in 0..3 {
+                for page in 0..20 {
+                    diary.call(Write(format!("{page}"))).await.unwrap().unwrap();
+                }
+                assert_eq!(stored(node, "diary"), 3);
+                // Some changes are on disk, some are only submitted, and the message behind is handled after.
+                let blocked = BlockedWriter::new(node).await;
+                let late = begin(diary.call(Write("late".into())).within(HANGS_AFTER)).await;
+                let forgotten = tokio::spawn({
+                    let diary = diary.clone();
+                    async move { diary.forget().await }
+                });
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                assert!(!forgotten.is_finished(), "the removal is not on disk yet");
+                drop(blocked);
+                late.await.unwrap().unwrap().unwrap();
+                forgotten.await.unwrap().unwrap();
+                assert_eq!(stored(node, "diary"), 2, "round {round}");
+                assert_eq!(node.stat().unwrap().store.entries, before);
+                let pages = diary.call(Between(0, 99)).await.unwrap().unwrap();
+                assert_eq!(pages, [""; 0]);
+            }
+            for neighbour in &neighbours {
+                assert_eq!(neighbour.call(Between(0, 9)).await.unwrap().unwrap(), ["kept"]);
+            }
         },
     );
 }
