@@ -27,6 +27,7 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("store-damage", "throng-store --test store a_damaged_byte", "THRONG_STORE_FLIP_STRIDE", 1),
     ("store-salvage", "throng-store --test store a_salvage_loses", "THRONG_SALVAGE_STRIDE", 61),
     ("service-kill", "throng-cli --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
+    ("bank-kill", "throng-durable --test durable killed_banks", "THRONG_BANK_KILLS", 100),
 ];
 
 /// Runs the named stress run, or all of them, optimised.

@@ -3,6 +3,7 @@
 // Clippy allows this in tests by itself, but not in their shared functions.
 #![allow(clippy::unwrap_used)]
 
+mod bank;
 mod cells;
 mod commit;
 mod crash;
@@ -103,6 +104,11 @@ impl Handle<AddTo> for Counter {
         let count = other.call(Add(number)).await?;
         Ok((cx.key().to_owned(), count))
     }
+}
+
+/// The number in an environment variable, such as a count of repetitions, or `otherwise`.
+fn number_or(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }
 
 /// Number of entities of a kind on disk.
