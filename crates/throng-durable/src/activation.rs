@@ -299,7 +299,15 @@ impl<P: Durable> Activation<P> {
         if self.stored {
             self.reside();
         }
+        self.release_actions();
         self.in_turn = false;
+    }
+
+    /// Lets the actions of the running turn leave, once its changes are submitted.
+    fn release_actions(&mut self) {
+        for action in self.changes.take_actions() {
+            self.leave(action);
+        }
     }
 
     /// Counts the activation against the limit of live entities.
@@ -466,9 +474,7 @@ pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
     let is_bare = |own: &mut Activation<P>| !own.stored && !own.name.marks().is_pinned();
     let is_blank = Activation::of(cx).is_some_and(is_bare) && !cx.has_ties();
     let Some(activation) = Activation::of(cx) else { return };
-    for action in activation.changes.take_actions() {
-        activation.leave(action);
-    }
+    activation.release_actions();
     if !is_blank {
         activation.reside();
     }

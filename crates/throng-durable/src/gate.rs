@@ -92,7 +92,7 @@ impl OutputGate {
             process: OnceLock::new(),
             waker: Waker::from(Arc::new(Progress(gate.clone()))),
         });
-        if let Ok(process) = runtime.spawn(Releaser(gate.clone())) {
+        if let Ok(process) = runtime.spawn(Releaser) {
             let _ = gate.process.set(process);
         }
         gate.release_and_wait();
@@ -180,20 +180,27 @@ impl Drop for OutputGate {
 }
 
 /// The process of a gate.
-struct Releaser(Arc<OutputGate>);
+struct Releaser;
 
 impl Process for Releaser {}
 
-/// The store has settled further submissions.
-struct Release;
+/// Message that the store has settled further submissions. Its drop releases them, so that they are released
+/// as well if the process ends before it handles the message.
+struct Release(Arc<OutputGate>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.0.release_and_wait();
+    }
+}
 
 impl Message for Release {
     type Reply = ();
 }
 
 impl Handle<Release> for Releaser {
-    async fn handle(&mut self, _: Release, _: &mut throng::Context<Self>) {
-        self.0.release_and_wait();
+    async fn handle(&mut self, release: Release, _: &mut throng::Context<Self>) {
+        drop(release);
     }
 }
 
@@ -202,11 +209,12 @@ struct Progress(Weak<OutputGate>);
 
 impl Wake for Progress {
     fn wake(self: Arc<Self>) {
-        if let Some(gate) = self.0.upgrade()
-            && gate.process.get().is_none_or(|process| process.send(Release).is_err())
-        {
-            // Without the process, as in the shutdown of the runtime, this thread does the work.
-            gate.release_and_wait();
+        if let Some(gate) = self.0.upgrade() {
+            let release = Release(gate.clone());
+            if let Some(process) = gate.process.get() {
+                // A message that is refused, as in the shutdown of the runtime, is dropped on this thread.
+                let _ = process.send(release);
+            }
         }
     }
 }
