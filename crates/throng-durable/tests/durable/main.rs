@@ -9,6 +9,7 @@ mod commit;
 mod crash;
 mod crossings;
 mod faults;
+mod gate;
 mod passivation;
 mod persistence;
 mod wakes;

@@ -1,0 +1,660 @@
+//! The output gate where it meets other features: each held reply reaches its caller, each action runs once or
+//! is dropped, and no user code that misbehaves stops the replies of others.
+//!
+//! | meets                | outcome                                                                     |
+//! |----------------------|-----------------------------------------------------------------------------|
+//! | kill                 | of the caller: the turn is kept; of the gate's process: replies leave       |
+//! | panic                | in the drop of a reply or an action: logged                                 |
+//! | blocking action      | turns and replies that need no commit go on; the others follow it           |
+//! | shutdown             | of the node or the runtime, while replies are held: they leave              |
+//! | bounds               | no room for the gate's process: the store's writer releases                 |
+//! | time                 | a caller that has given up: the turn is kept, its reply is dropped          |
+//! | place                | callers on a current-thread tokio, which may drive the runtime as well      |
+//! | life                 | actions of every hook run, except of `stopping`                             |
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::SortBy;
+use throng::prelude::*;
+use throng_durable::{CommitError, Durable, DurableContext, EntityError, Node, OpenError};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::{Add, BlockedWriter, Counter, Get, HANGS_AFTER, begin, runtime, with_node};
+
+/// A deadline for calls whose reply may be forgotten.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Runs a closure as a turn, and returns the count.
+struct Do(Box<dyn FnOnce(&mut Counter, &mut Context<Counter>) + Send>);
+impl Do {
+    fn new(turn: impl FnOnce(&mut Counter, &mut Context<Counter>) + Send + 'static) -> Do {
+        Do(Box::new(turn))
+    }
+}
+impl Message for Do {
+    type Reply = u64;
+}
+impl Handle<Do> for Counter {
+    async fn handle(&mut self, Do(turn): Do, cx: &mut Context<Self>) -> u64 {
+        turn(self, cx);
+        self.count
+    }
+}
+
+/// A value whose drop panics.
+#[derive(Debug)]
+struct Bomb;
+static BOMBS: AtomicUsize = AtomicUsize::new(0);
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        BOMBS.fetch_add(1, Ordering::SeqCst);
+        panic!("on purpose");
+    }
+}
+
+/// Adds 1 and replies with a bomb.
+struct Arm;
+impl Message for Arm {
+    type Reply = Bomb;
+}
+impl Handle<Arm> for Counter {
+    async fn handle(&mut self, _: Arm, _: &mut Context<Self>) -> Bomb {
+        self.count += 1;
+        Bomb
+    }
+}
+
+/// Runs a test, and fails it if it hangs.
+fn bounded(runtime: &Runtime, test: impl Future<Output = ()>) {
+    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
+    assert!(done.is_ok(), "the test hangs");
+}
+
+/// Opens a node as soon as the directory is free.
+async fn reopen(path: &std::path::Path, runtime: &RuntimeHandle) -> Node {
+    loop {
+        match Node::open(path).start(runtime) {
+            Err(OpenError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
+            node => return node.unwrap(),
+        }
+    }
+}
+
+async fn process_of_the_gate(runtime: &RuntimeHandle) -> Pid {
+    loop {
+        let processes = runtime.top(100, SortBy::Turns).await;
+        let is_gate = |kind: Option<&str>| kind.is_some_and(|kind| kind.contains("gate"));
+        match processes.iter().find(|process| is_gate(process.kind)) {
+            Some(process) => return process.pid,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[test]
+fn an_action_that_blocks_delays_replies_and_nothing_else() {
+    with_node(
+        |options| options,
+        async |node| {
+            let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+            other.call(Add(1)).await.unwrap();
+            let (begun, mut begins) = unbounded_channel();
+            let (release, released) = mpsc::channel::<()>();
+            let block = Do::new(move |counter, cx| {
+                counter.count += 1;
+                cx.after_commit(move || {
+                    begun.send(()).unwrap();
+                    let _ = released.recv();
+                });
+            });
+            // The reply precedes the actions of its turn.
+            assert_eq!(counter.call(block).within(SOON).await.unwrap(), 1);
+            begins.recv().await.unwrap();
+            // Replies that wait for no commit.
+            assert_eq!(other.call(Get).within(SOON).await.unwrap(), 1);
+            assert_eq!(counter.call(Get).within(SOON).await.unwrap(), 1);
+            let mut adds = Vec::new();
+            for _ in 0..20 {
+                adds.push(begin(counter.call(Add(1)).within(SOON)).await);
+                adds.push(begin(other.call(Add(1)).within(SOON)).await);
+            }
+            // The commits go on as well.
+            while node.store().outcomes().settled_through() < node.store().submitted_through() {
+                tokio::task::yield_now().await;
+            }
+            drop(release);
+            for (number, add) in adds.into_iter().enumerate() {
+                assert_eq!(add.await.unwrap().unwrap(), 2 + number as u64 / 2);
+            }
+        },
+    );
+}
+
+#[test]
+fn an_action_may_send_to_its_own_entity() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            let (tell, mut told) = unbounded_channel();
+            let send = Do::new(move |counter, cx| {
+                counter.count += 1;
+                let entity = cx.entity();
+                cx.after_commit(move || tell.send(entity.send(Add(10)).is_ok()).unwrap());
+            });
+            assert_eq!(counter.call(send).await.unwrap(), 1);
+            assert!(told.recv().await.unwrap());
+            assert_eq!(counter.call(Get).await.unwrap(), 11);
+        },
+    );
+}
+
+/// Ends of a turn whose actions panic as they are dropped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Kept,
+    Panicked,
+    Refused,
+    Lost,
+    Killed,
+}
+
+#[test]
+fn a_panic_in_the_drop_of_an_action_harms_nobody() {
+    with_node(
+        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
+        async |node| {
+            let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+            let mut count = 0;
+            for end in [End::Kept, End::Panicked, End::Refused, End::Lost, End::Killed] {
+                let turn = Do::new(move |counter, cx| {
+                    counter.count += 1;
+                    let bomb = Bomb;
+                    cx.after_commit(move || drop(bomb));
+                    match end {
+                        End::Kept => {}
+                        End::Panicked => panic!("on purpose"),
+                        End::Refused => cx.cells().put([0; 1000], "value"),
+                        End::Lost => cx.cells().put("flood", &"f".repeat(8 << 20)),
+                        End::Killed => cx.address().kill(),
+                    }
+                });
+                let before = BOMBS.load(Ordering::SeqCst);
+                let outcome = counter.call(turn).within(SOON).await;
+                let is_expected = match end {
+                    End::Kept => outcome.is_ok(),
+                    End::Panicked => matches!(outcome, Err(EntityError::Panicked(_))),
+                    End::Refused => {
+                        matches!(outcome, Err(EntityError::NotCommitted(CommitError::Cell(_))))
+                    }
+                    End::Lost => {
+                        matches!(outcome, Err(EntityError::NotCommitted(CommitError::Lost(_))))
+                    }
+                    // The turn ends before the process does.
+                    End::Killed => outcome.is_ok(),
+                };
+                assert!(is_expected, "{end:?}: {outcome:?}");
+                count += u64::from(outcome.is_ok());
+                while BOMBS.load(Ordering::SeqCst) == before {
+                    tokio::task::yield_now().await;
+                }
+                let get = loop {
+                    match counter.call(Get).within(SOON).await {
+                        Err(EntityError::Died) => tokio::task::yield_now().await,
+                        get => break get.unwrap(),
+                    }
+                };
+                assert_eq!(get, count, "{end:?}");
+                other.call(Add(1)).within(SOON).await.unwrap();
+            }
+        },
+    );
+}
+
+#[test]
+fn the_turn_of_a_caller_that_gave_up_is_kept_and_the_drop_of_its_reply_harms_nobody() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            for round in 0..10 {
+                let blocked = BlockedWriter::new(node).await;
+                let in_time = counter.call(Arm).within(Duration::from_millis(1));
+                let in_time = begin(in_time).await;
+                let aborted = begin(counter.call(Arm).within(SOON)).await;
+                let patient = begin(counter.call(Add(1)).within(SOON)).await;
+                let late = in_time.await.unwrap();
+                assert!(matches!(late, Err(EntityError::TimedOut { enqueued: true })), "{late:?}");
+                aborted.abort();
+                assert!(aborted.await.unwrap_err().is_cancelled());
+                assert!(!patient.is_finished());
+                drop(blocked);
+                assert_eq!(patient.await.unwrap().unwrap(), 3 * (round + 1));
+            }
+        },
+    );
+}
+
+#[test]
+fn the_drop_of_a_reply_that_is_lost_harms_nobody() {
+    with_node(
+        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
+        async |node| {
+            let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+            for round in 0..5 {
+                let blocked = BlockedWriter::new(node).await;
+                let flood = Do::new(|_, cx| cx.cells().put("flood", &"f".repeat(8 << 20)));
+                let flood = begin(counter.call(flood).within(SOON)).await;
+                let lost = begin(counter.call(Arm).within(SOON)).await;
+                drop(blocked);
+                flood.await.unwrap().unwrap_err();
+                match lost.await.unwrap() {
+                    Err(EntityError::NotCommitted(CommitError::Lost(_))) => {}
+                    // The turn ran behind the loss. Nobody unwraps the bomb.
+                    lost => {
+                        assert!(lost.is_ok(), "{lost:?}");
+                        std::mem::forget(lost);
+                    }
+                }
+                assert_eq!(other.call(Add(1)).within(SOON).await.unwrap(), round + 1);
+            }
+        },
+    );
+}
+
+#[test]
+fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    bounded(&runtime, async {
+        let mut count = 0;
+        for is_dropped in [false, true] {
+            for is_killed in [false, true] {
+                let node = reopen(directory.path(), &runtime).await;
+                let counter = node.entity::<Counter>("it");
+                let gate = process_of_the_gate(&runtime).await;
+                let blocked = BlockedWriter::new(&node).await;
+                let mut adds = Vec::new();
+                for _ in 0..10 {
+                    adds.push(begin(counter.call(Add(1)).within(SOON)).await);
+                }
+                if is_killed {
+                    gate.kill();
+                }
+                let (tell, mut told) = unbounded_channel();
+                let entity = counter.clone();
+                // The action has the last handle of the node, unless the node is shut down.
+                let act = Do::new(move |counter, cx| {
+                    counter.count += 1;
+                    cx.after_commit(move || {
+                        drop(entity);
+                        tell.send(()).unwrap();
+                    });
+                });
+                counter.send(act).unwrap();
+                let shutdown = if is_dropped {
+                    drop((node, counter));
+                    None
+                } else {
+                    drop(counter);
+                    Some(tokio::spawn(async move { node.shutdown().await }))
+                };
+                drop(blocked);
+                for add in adds {
+                    count += 1;
+                    assert_eq!(add.await.unwrap().unwrap(), count);
+                }
+                told.recv().await.unwrap();
+                count += 1;
+                if let Some(shutdown) = shutdown {
+                    shutdown.await.unwrap();
+                }
+            }
+        }
+        let node = reopen(directory.path(), &runtime).await;
+        assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), count);
+        node.shutdown().await;
+    });
+}
+
+/// A runtime of tokio's with a single thread, as an application may have it.
+fn current_thread() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn replies_leave_when_the_runtime_is_shut_down_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for deadline in [Duration::ZERO, SOON] {
+        let runtime = runtime();
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let counter = node.entity::<Counter>("it");
+        let (begun, begins) = mpsc::channel();
+        // Blocks on a thread of its own, because the runtime's tokio ends with the runtime.
+        let blocked = runtime.block_on(async |_| {
+            assert_eq!(counter.call(Get).await.unwrap(), count);
+            BlockedWriter::new(&node).await
+        });
+        let caller = std::thread::spawn({
+            let counter = counter.clone();
+            move || {
+                current_thread().block_on(async {
+                    let add = begin(counter.call(Add(1)).within(SOON));
+                    // Spawned tasks run on this thread, so the call is sent before the next line.
+                    let add = tokio::task::LocalSet::new().run_until(add).await;
+                    begun.send(()).unwrap();
+                    add.await.unwrap()
+                })
+            }
+        });
+        begins.recv().unwrap();
+        // The turn is over when this one is.
+        let (reached, reaches) = mpsc::channel();
+        let reach = Do::new(move |_, _| reached.send(()).unwrap());
+        counter.send(reach).unwrap();
+        reaches.recv().unwrap();
+        runtime.shutdown(deadline);
+        assert!(!caller.is_finished());
+        drop(blocked);
+        count += 1;
+        assert_eq!(caller.join().unwrap().unwrap(), count, "{deadline:?}");
+        drop((counter, node));
+    }
+    let runtime = runtime();
+    bounded(&runtime, async {
+        let node = reopen(directory.path(), &runtime).await;
+        assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), count);
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn callers_on_a_current_thread_tokio_get_their_replies() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    current_thread().block_on(async {
+        let mut adds = Vec::new();
+        for _ in 0..50 {
+            adds.push(begin(node.entity::<Counter>("it").call(Add(1)).within(SOON)).await);
+        }
+        for (number, add) in adds.into_iter().enumerate() {
+            assert_eq!(add.await.unwrap().unwrap(), number as u64 + 1);
+        }
+    });
+    bounded(&runtime, node.shutdown());
+    drop((node, runtime));
+
+    // The same thread drives the runtime's timers and the node's tasks.
+    current_thread().block_on(async {
+        let runtime = Runtime::builder().workers(1).attach().unwrap();
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        for count in 51..60 {
+            let add = node.entity::<Counter>("it").call(Add(1)).within(SOON);
+            assert_eq!(add.await.unwrap(), count);
+        }
+        node.shutdown().await;
+        drop(node);
+        runtime.shutdown_async(SOON).await;
+    });
+}
+
+#[test]
+fn a_caller_that_is_killed_leaves_a_turn_that_is_kept() {
+    struct Asker(Node);
+    impl Process for Asker {}
+    struct Ask;
+    impl Message for Ask {
+        type Reply = u64;
+    }
+    impl Handle<Ask> for Asker {
+        async fn handle(&mut self, _: Ask, _: &mut Context<Self>) -> u64 {
+            self.0.entity::<Counter>("it").call(Add(1)).within(SOON).await.unwrap()
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    bounded(&runtime, async {
+        let counter = node.entity::<Counter>("it");
+        for round in 0..10 {
+            let asker = runtime.spawn(Asker(node.clone())).unwrap();
+            let blocked = BlockedWriter::new(&node).await;
+            let before = node.store().submitted_through();
+            asker.send(Ask).unwrap();
+            while node.store().submitted_through() == before {
+                tokio::task::yield_now().await;
+            }
+            asker.kill();
+            while asker.is_alive() {
+                tokio::task::yield_now().await;
+            }
+            let next = begin(counter.call(Add(1)).within(SOON)).await;
+            drop(blocked);
+            assert_eq!(next.await.unwrap().unwrap(), 2 * (round + 1));
+        }
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn replies_leave_without_the_gates_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    bounded(&runtime, async {
+        let counter = node.entity::<Counter>("it");
+        assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+        let gate = process_of_the_gate(&runtime).await;
+        let blocked = BlockedWriter::new(&node).await;
+        let held = begin(counter.call(Add(1)).within(SOON)).await;
+        gate.kill();
+        drop(blocked);
+        assert_eq!(held.await.unwrap().unwrap(), 2);
+        for count in 3..50 {
+            assert_eq!(counter.call(Add(1)).within(SOON).await.unwrap(), count);
+        }
+        node.shutdown().await;
+    });
+}
+
+/// The message that tells the gate's process of a commit is dropped with the process.
+#[test]
+fn replies_leave_although_the_gates_process_is_killed_before_it_hears_of_the_commit() {
+    struct Worker;
+    impl Process for Worker {}
+    /// Occupies the only worker.
+    struct Occupy(UnboundedSender<()>, mpsc::Receiver<()>, Pid);
+    impl Message for Occupy {
+        type Reply = ();
+    }
+    impl Handle<Occupy> for Worker {
+        async fn handle(&mut self, occupy: Occupy, _: &mut Context<Self>) {
+            let Occupy(begun, go_on, gate) = occupy;
+            begun.send(()).unwrap();
+            go_on.recv().unwrap();
+            gate.kill();
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    bounded(&runtime, async {
+        let counter = node.entity::<Counter>("it");
+        assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+        let gate = process_of_the_gate(&runtime).await;
+        let blocked = BlockedWriter::new(&node).await;
+        let held = begin(counter.call(Add(1)).within(SOON)).await;
+        counter.call(Get).within(Duration::from_millis(1)).await.unwrap_err();
+        let worker = runtime.spawn(Worker).unwrap();
+        let (begun, mut begins) = unbounded_channel();
+        let (go_on, goes_on) = mpsc::channel();
+        worker.send(Occupy(begun, goes_on, gate)).unwrap();
+        begins.recv().await.unwrap();
+        let settled = node.store().settled(node.store().submitted_through());
+        // The gate waits longer, so it is woken first.
+        let settled = tokio::spawn(settled);
+        tokio::task::yield_now().await;
+        drop(blocked);
+        settled.await.unwrap().unwrap();
+        go_on.send(()).unwrap();
+        assert_eq!(held.await.unwrap().unwrap(), 2);
+        assert_eq!(counter.call(Add(1)).within(SOON).await.unwrap(), 3);
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn replies_leave_if_there_was_no_room_for_the_gates_process() {
+    struct Peer;
+    impl Process for Peer {}
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
+    let peer = runtime.spawn(Peer).unwrap();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    bounded(&runtime, async {
+        let counter = node.entity::<Counter>("it");
+        let refused = counter.call(Add(1)).await;
+        assert!(matches!(refused, Err(EntityError::NoRoom { limit: 1 })), "{refused:?}");
+        peer.kill();
+        let (tell, mut told) = unbounded_channel();
+        let act = || {
+            let tell = tell.clone();
+            Do::new(move |counter, cx| {
+                counter.count += 1;
+                cx.after_commit(move || tell.send(()).unwrap());
+            })
+        };
+        while let Err(error) = counter.call(act()).within(SOON).await {
+            assert!(matches!(error, EntityError::NoRoom { .. }), "{error}");
+            tokio::task::yield_now().await;
+        }
+        told.recv().await.unwrap();
+        let mut calls = Vec::new();
+        for _ in 0..20 {
+            calls.push(begin(counter.call(act()).within(SOON)).await);
+        }
+        for (number, call) in calls.into_iter().enumerate() {
+            assert_eq!(call.await.unwrap().unwrap(), number as u64 + 2);
+            told.recv().await.unwrap();
+        }
+        node.shutdown().await;
+    });
+}
+
+/// Leaves an action behind in each hook.
+#[derive(Default, Serialize, Deserialize)]
+struct Hooks {
+    hooks: u64,
+    #[serde(skip)]
+    will_act: bool,
+}
+
+static ACTED: std::sync::Mutex<Option<UnboundedSender<(String, &'static str)>>> =
+    std::sync::Mutex::new(None);
+
+impl Hooks {
+    fn act(&mut self, hook: &'static str, cx: &mut Context<Self>) {
+        self.hooks += 1;
+        let key = cx.key().to_owned();
+        cx.after_commit(move || {
+            if let Some(acted) = &*ACTED.lock().unwrap() {
+                let _ = acted.send((key, hook));
+            }
+        });
+    }
+}
+
+impl Process for Hooks {
+    async fn started(&mut self, cx: &mut Context<Self>) {
+        self.act("started", cx);
+    }
+    async fn down(&mut self, _: Down, cx: &mut Context<Self>) {
+        self.act("down", cx);
+    }
+    async fn timeout(&mut self, cx: &mut Context<Self>) {
+        self.act("timeout", cx);
+    }
+    async fn stopping(&mut self, _: &ExitReason, cx: &mut Context<Self>) {
+        if self.will_act {
+            let bomb = Bomb;
+            cx.after_commit(move || drop(bomb));
+            self.act("stopping", cx);
+        }
+    }
+}
+impl Durable for Hooks {
+    const KIND: &'static str = "hooks";
+}
+
+struct Run(fn(&mut Hooks, &mut Context<Hooks>));
+impl Message for Run {
+    type Reply = u64;
+}
+impl Handle<Run> for Hooks {
+    async fn handle(&mut self, Run(turn): Run, cx: &mut Context<Self>) -> u64 {
+        turn(self, cx);
+        self.hooks
+    }
+}
+
+async fn next_action(
+    actions: &mut UnboundedReceiver<(String, &'static str)>,
+) -> (String, &'static str) {
+    match tokio::time::timeout(SOON, actions.recv()).await {
+        Ok(action) => action.unwrap(),
+        Err(_) => panic!("an action is missing"),
+    }
+}
+
+#[test]
+fn the_actions_of_hooks_run_no_matter_how_the_next_turn_ends() {
+    let (tell, mut told) = unbounded_channel();
+    *ACTED.lock().unwrap() = Some(tell);
+    with_node(
+        |options| options,
+        async |node| {
+            let acted = |key: &str, hook| (key.to_owned(), hook);
+            let calm = node.entity::<Hooks>("calm");
+            assert_eq!(calm.call(Run(|_, _| {})).await.unwrap(), 1);
+            assert_eq!(next_action(&mut told).await, acted("calm", "started"));
+            calm.call(Run(|_, cx| cx.receive_timeout(Duration::ZERO))).await.unwrap();
+            assert_eq!(next_action(&mut told).await, acted("calm", "timeout"));
+            calm.call(Run(|_, cx| {
+                struct Brief;
+                impl Process for Brief {}
+                let brief = cx.runtime().spawn(Brief).unwrap();
+                cx.monitor(brief);
+                brief.kill();
+            }))
+            .await
+            .unwrap();
+            assert_eq!(next_action(&mut told).await, acted("calm", "down"));
+            assert_eq!(calm.call(Run(|_, _| {})).await.unwrap(), 3);
+            calm.call(Run(|hooks, cx| {
+                hooks.will_act = true;
+                cx.stop(ExitReason::Normal);
+            }))
+            .await
+            .unwrap();
+
+            // The changes of `started` are kept, although those of the next turn are not.
+            let wild = node.entity::<Hooks>("wild");
+            let panicked = wild.call(Run(|_, _| panic!("on purpose"))).await;
+            assert!(matches!(panicked, Err(EntityError::Panicked(_))), "{panicked:?}");
+            assert_eq!(next_action(&mut told).await, acted("wild", "started"));
+            assert_eq!(wild.call(Run(|_, _| {})).await.unwrap(), 2);
+            assert_eq!(next_action(&mut told).await, acted("wild", "started"));
+
+            while node.live() > 1 {
+                tokio::task::yield_now().await;
+            }
+            assert!(told.try_recv().is_err(), "`stopping` is not committed");
+        },
+    );
+    *ACTED.lock().unwrap() = None;
+}
