@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use throng::layer::{Layer, TurnEnd};
 use throng::{Address, Context, ExitReason, SpawnError};
-use throng_store::{Batch, ReadError, Submission, SubmitError};
+use throng_store::{Batch, CommitFailure, ReadError, Submission, SubmitError};
 
 use crate::cells::{Cells, Changes};
 use crate::directory::Directory;
@@ -220,7 +220,7 @@ impl<P: Durable> Activation<P> {
             unreachable!("only a node sends turns that enter an activation")
         };
         // Turns that build on lost changes must not run.
-        if own.node.gate.is_lost(own.last) {
+        if own.node.gate.failure_of(own.last).is_some() {
             own.retire();
         }
         match &own.phase {
@@ -245,6 +245,24 @@ impl<P: Durable> Activation<P> {
             Some(outcome) => held.release(outcome),
             None => self.node.gate.hold(self.last, held),
         }
+    }
+
+    /// Lets the turn that runs build upon a submission of another entity, whose message it handles.
+    ///
+    /// # Errors
+    ///
+    /// The failure by which that submission was lost.
+    pub(crate) fn build_on(&mut self, submission: Submission) -> Result<(), CommitFailure> {
+        if let Some(failure) = self.node.gate.failure_of(submission) {
+            return Err(failure);
+        }
+        self.last = self.last.max(submission);
+        Ok(())
+    }
+
+    /// Returns the submission on which the turn that runs builds.
+    pub(crate) fn last(&self) -> Submission {
+        self.last
     }
 
     /// Adds an action that follows the commit of the running turn.
@@ -306,7 +324,8 @@ impl<P: Durable> Activation<P> {
     /// Lets the actions of the running turn leave, once its changes are submitted.
     fn release_actions(&mut self) {
         for action in self.changes.take_actions() {
-            self.leave(action);
+            // Never at once, because actions of earlier turns may still be held.
+            self.node.gate.hold(self.last, action);
         }
     }
 

@@ -33,13 +33,13 @@ pub trait DurableContext {
     /// they are not kept, the action is dropped.
     ///
     /// Messages that a handler sends, and its I/O, leave at once. They belong into such an action if others
-    /// must not see changes that a crash or a failed commit may take back. The action runs once at most: not if
+    /// must not see changes that a crash or a failed commit may take back. A message by `Entity` to another entity
+    /// of the same node needs none: if the sender's turns before this one are lost, so are its effects. The action runs once at most: not if
     /// the program ends between the commit and the action. The [`guide`](crate::guide) shows an outbox, for
     /// messages that must arrive.
     ///
-    /// The action must not block, because the replies of other turns wait behind it. Actions of different turns
-    /// run in no promised order. An action of the hook `started` waits for the next turn of the entity, and is
-    /// dropped if that turn is discarded.
+    /// The action must not block, because the replies of other turns wait behind it. The actions of an entity run
+    /// in the order of its turns.
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};

@@ -14,6 +14,7 @@ use crate::directory::Directory;
 use crate::name::Name;
 use crate::node::Node;
 use crate::turn::{Forget, Request};
+use crate::users::sender;
 use crate::{Durable, EntityError, KeyError, SendError};
 
 /// Default deadline of a call, activation included.
@@ -173,7 +174,7 @@ impl<P: Durable> Entity<P> {
     where
         P: Handle<M>,
     {
-        let request = Request { message, to: None };
+        let request = Request { message, after: sender(), to: None };
         self.deliver(request).map_err(|SendError { message: request, error }| SendError {
             message: request.message,
             error,
@@ -276,7 +277,8 @@ impl<P: Durable + Handle<M>, M: Message> Future for EntityCall<P, M> {
             };
             match this.entity.activate() {
                 Ok(address) => {
-                    let ask = address.ask(|to| Request { message, to: Some(to) });
+                    let after = sender();
+                    let ask = address.ask(|to| Request { message, after, to: Some(to) });
                     this.stage = Stage::Waiting(ask.within(left));
                 }
                 Err(error) => return Poll::Ready(Err(error)),

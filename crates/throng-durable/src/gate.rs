@@ -10,15 +10,16 @@
 //! submissions. So replies reach their callers on a worker of the runtime, and the store's writer thread
 //! goes on. If that process has ended, the writer thread releases them itself.
 //!
-//! Invariant: everything held is released once its submission is settled. If the store settled a
-//! submission before it was held here, the thread that brings it releases it.
+//! Invariants: everything held is released once its submission, and those held before, are settled; in the
+//! order in which it was held. If the store settled a submission before it was held here, the thread that
+//! brings it releases it.
 
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::mem;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Context, Wake, Waker};
 
 use throng::{Address, Handle, Message, Process, ReplyTo, RuntimeHandle};
@@ -31,6 +32,8 @@ use crate::users::{catch, drop_user_value};
 pub(crate) struct OutputGate {
     outcomes: Outcomes,
     held: Mutex<VecDeque<(Submission, Box<dyn Held>)>>,
+    /// Locked while a thread releases, so that actions run in order.
+    releasing: Mutex<()>,
     /// The process that releases; `None` if the runtime had no room for it.
     process: OnceLock<Address<Releaser>>,
     waker: Waker,
@@ -89,6 +92,7 @@ impl OutputGate {
         let gate = Arc::new_cyclic(|gate| OutputGate {
             outcomes,
             held: Mutex::default(),
+            releasing: Mutex::default(),
             process: OnceLock::new(),
             waker: Waker::from(Arc::new(Progress(gate.clone()))),
         });
@@ -118,9 +122,9 @@ impl OutputGate {
         self.is_settled(submission).then(outcome)
     }
 
-    /// Whether a submission was lost.
-    pub(crate) fn is_lost(&self, submission: Submission) -> bool {
-        self.outcomes.failure_of(submission).is_some()
+    /// Returns the failure by which a submission was lost.
+    pub(crate) fn failure_of(&self, submission: Submission) -> Option<CommitFailure> {
+        self.outcomes.failure_of(submission)
     }
 
     /// Releases replies and actions until none is ready, and asks the store for a wake-up.
@@ -148,19 +152,30 @@ impl OutputGate {
         }
     }
 
-    /// Releases everything whose submission is settled.
+    /// Releases everything whose submission is settled, in the order in which it was held.
     pub(crate) fn release(&self) {
-        let settled = self.outcomes.settled_through();
-        let mut held = self.lock();
-        let is_ready = |(submission, _): &(Submission, _)| *submission <= settled;
-        let ready = held.iter().position(|held| !is_ready(held)).unwrap_or(held.len());
-        let ready: Vec<_> = held.drain(..ready).collect();
-        drop(held);
-        for (submission, held) in ready {
-            if let Some(outcome) = self.outcome(submission) {
-                held.release(outcome);
+        // If another thread releases, or an action on this thread holds something, the first one goes on.
+        while self.has_ready() {
+            let _releasing = match self.releasing.try_lock() {
+                Ok(releasing) => releasing,
+                Err(TryLockError::Poisoned(releasing)) => releasing.into_inner(),
+                Err(TryLockError::WouldBlock) => return,
+            };
+            let settled = self.outcomes.settled_through();
+            let mut held = self.lock();
+            let is_ready = |(submission, _): &(Submission, _)| *submission <= settled;
+            let ready = held.iter().position(|held| !is_ready(held)).unwrap_or(held.len());
+            let ready: Vec<_> = held.drain(..ready).collect();
+            drop(held);
+            for (submission, held) in ready {
+                // A panic, as of a tracing subscriber, must not keep others from their replies.
+                let _ = catch(|| self.outcome(submission).map(|outcome| held.release(outcome)));
             }
         }
+    }
+
+    fn has_ready(&self) -> bool {
+        self.lock().front().is_some_and(|(submission, _)| self.is_settled(*submission))
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Submission, Box<dyn Held>)>> {

@@ -10,7 +10,7 @@ use crate::activation::{
     Activation, Closed, Failure, commit, conclude, discard, load, prepare, prepare_removal,
 };
 use crate::gate::{Answer, answer};
-use crate::users::{catch_future, drop_user_value};
+use crate::users::{catch_turn, drop_user_value};
 use crate::{Durable, EntityError, SendError};
 
 /// A message from an [`Entity`](crate::Entity), with the right to answer it if it was called.
@@ -18,6 +18,9 @@ use crate::{Durable, EntityError, SendError};
 /// A retired activation passes the request on to the next activation.
 pub(crate) struct Request<M: Message> {
     pub(crate) message: M,
+    /// The last submission of the entity that sent the message from its handler. If it is lost, the message is
+    /// not handled, and neither are changes kept that follow from it.
+    pub(crate) after: Submission,
     pub(crate) to: Option<ReplyTo<Result<M::Reply, EntityError>>>,
 }
 
@@ -51,8 +54,14 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
                 return self.refuse::<P>(name.key(), failure.into());
             }
         }
-        let Request { message, to } = self;
-        let handled = match catch_future(process.handle(message, cx)).await {
+        let Some(own) = Activation::of(cx) else { return };
+        if let Err(failure) = own.build_on(self.after) {
+            self.refuse::<P>(own.key(), failure.into());
+            return conclude(cx);
+        }
+        let last = own.last();
+        let Request { message, to, .. } = self;
+        let handled = match catch_turn(last, process.handle(message, cx)).await {
             // Prepared here, because the state must not be borrowed while the commit waits for room.
             Ok(reply) => prepare(process, cx).map(|prepared| (reply, prepared)),
             Err(text) => Err(EntityError::Panicked(text)),
@@ -186,7 +195,8 @@ impl<P: Durable> Turn<P> for Load {
 
 /// Runs the user's hook `started` and commits its changes.
 async fn start<P: Durable>(process: &mut P, cx: &mut Context<P>) -> Result<(), Failure> {
-    catch_future(process.started(cx)).await.map_err(Failure::Panicked)?;
+    let last = Activation::of(cx).map_or(Submission::START, |own| own.last());
+    catch_turn(last, process.started(cx)).await.map_err(Failure::Panicked)?;
     let committed = match prepare(process, cx) {
         Ok(Some(prepared)) => commit(prepared, cx).await,
         Ok(None) => Ok(()),

@@ -1,5 +1,6 @@
 //! Running user code so that its panics are caught.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -7,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use throng::ExitReason;
+use throng_store::Submission;
 
 /// Runs user code; the error is the text of its panic.
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Arc<str>> {
@@ -24,12 +26,31 @@ pub(crate) fn drop_user_value<T>(value: T) {
     }
 }
 
-/// Runs a future until it is ready or panics.
-pub(crate) async fn catch_future<F: Future>(future: F) -> Result<F::Output, Arc<str>> {
-    let mut future = pin!(future);
-    poll_fn(|cx| match catch(|| future.as_mut().poll(cx)) {
-        Ok(poll) => poll.map(Ok),
-        Err(text) => Poll::Ready(Err(text)),
+thread_local! {
+    /// Submission on which the turn builds that this thread polls.
+    static SENDER: Cell<Submission> = const { Cell::new(Submission::START) };
+}
+
+/// Returns the submission on which messages build that this thread sends: that of the entity whose handler it
+/// polls.
+pub(crate) fn sender() -> Submission {
+    SENDER.get()
+}
+
+/// Runs the future of a turn that builds on a submission until it is ready or panics.
+pub(crate) async fn catch_turn<F: Future>(
+    last: Submission,
+    turn: F,
+) -> Result<F::Output, Arc<str>> {
+    let mut turn = pin!(turn);
+    poll_fn(|cx| {
+        let outer = SENDER.replace(last);
+        let polled = catch(|| turn.as_mut().poll(cx));
+        SENDER.set(outer);
+        match polled {
+            Ok(poll) => poll.map(Ok),
+            Err(text) => Poll::Ready(Err(text)),
+        }
     })
     .await
 }

@@ -550,3 +550,55 @@ fn actions_after_a_commit_follow_it_in_order_or_are_dropped_with_their_turn() {
         },
     );
 }
+
+/// Adds to the entity with another key.
+struct Pass(String);
+impl Message for Pass {
+    type Reply = ();
+}
+impl Handle<Pass> for Counter {
+    async fn handle(&mut self, Pass(key): Pass, cx: &mut Context<Self>) {
+        // Also after the handler was suspended.
+        tokio::task::yield_now().await;
+        cx.node().entity::<Counter>(key).send(Add(1)).unwrap();
+    }
+}
+
+/// Waits for the test.
+struct Hold(tokio::sync::oneshot::Receiver<()>);
+impl Message for Hold {
+    type Reply = ();
+}
+impl Handle<Hold> for Counter {
+    async fn handle(&mut self, Hold(release): Hold, _: &mut Context<Self>) {
+        let _ = release.await;
+    }
+}
+
+#[test]
+fn a_message_that_follows_from_a_lost_turn_changes_no_other_entity() {
+    with_node(
+        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
+        async |node| {
+            let (sender, receiver) =
+                (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+            for round in 1..=5 {
+                receiver.call(Add(1)).await.unwrap();
+                let blocked = BlockedWriter::new(node).await;
+                let flood = begin(sender.call(Flood(8 << 20)).within(HANGS_AFTER)).await;
+                let (release, released) = tokio::sync::oneshot::channel();
+                let held = begin(receiver.call(Hold(released)).within(HANGS_AFTER)).await;
+                sender.send(Pass("other".into())).unwrap();
+                reach(&sender).await;
+                let called = begin(receiver.call(Add(0)).within(HANGS_AFTER)).await;
+                drop(blocked);
+                let lost = flood.await.unwrap();
+                assert!(matches!(lost, Err(EntityError::NotCommitted(_))), "{lost:?}");
+                // Only now does the receiver come to the message.
+                release.send(()).unwrap();
+                held.await.unwrap().unwrap();
+                assert_eq!(called.await.unwrap().unwrap(), round, "the message is dropped");
+            }
+        },
+    );
+}
