@@ -430,6 +430,9 @@ impl<P: Durable> Layer<P> for Activation<P> {
                 TurnEnd::Over
             }
             Ok(prepared) => {
+                if prepared.is_none() {
+                    own.release_actions();
+                }
                 own.prepared = prepared.map(Box::new);
                 TurnEnd::Settle
             }
@@ -446,6 +449,8 @@ impl<P: Durable> Layer<P> for Activation<P> {
                 commit(*prepared, cx).await?;
             }
             let Some(own) = Activation::of(cx) else { return Ok(()) };
+            // If the process is killed while it waits, the changes may be kept, and the actions follow them.
+            own.release_actions();
             let (node, last) = (own.node.clone(), own.last);
             node.gate.settled(last).await.map_err(EntityError::from)
         };
