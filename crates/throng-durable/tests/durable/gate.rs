@@ -19,10 +19,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::SortBy;
 use throng::prelude::*;
-use throng_durable::{CommitError, Durable, DurableContext, EntityError, Node, OpenError};
+use throng_durable::{CommitError, Durable, DurableContext, EntityError, Node};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::{Add, BlockedWriter, Counter, Get, HANGS_AFTER, begin, runtime, with_node};
+use crate::{Add, BlockedWriter, Counter, Get, HANGS_AFTER, begin, reopen, runtime, with_node};
 
 /// A deadline for calls whose reply may be forgotten.
 const SOON: Duration = Duration::from_secs(60);
@@ -71,16 +71,6 @@ impl Handle<Arm> for Counter {
 fn bounded(runtime: &Runtime, test: impl Future<Output = ()>) {
     let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
     assert!(done.is_ok(), "the test hangs");
-}
-
-/// Opens a node as soon as the directory is free.
-async fn reopen(path: &std::path::Path, runtime: &RuntimeHandle) -> Node {
-    loop {
-        match Node::open(path).start(runtime) {
-            Err(OpenError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
-            node => return node.unwrap(),
-        }
-    }
 }
 
 async fn process_of_the_gate(runtime: &RuntimeHandle) -> Pid {
@@ -273,7 +263,7 @@ fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
         let mut count = 0;
         for is_dropped in [false, true] {
             for is_killed in [false, true] {
-                let node = reopen(directory.path(), &runtime).await;
+                let node = reopen(Node::open(directory.path()), &runtime).await;
                 let counter = node.entity::<Counter>("it");
                 let gate = process_of_the_gate(&runtime).await;
                 let blocked = BlockedWriter::new(&node).await;
@@ -314,7 +304,7 @@ fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
                 }
             }
         }
-        let node = reopen(directory.path(), &runtime).await;
+        let node = reopen(Node::open(directory.path()), &runtime).await;
         assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), count);
         node.shutdown().await;
     });
@@ -366,7 +356,7 @@ fn replies_leave_when_the_runtime_is_shut_down_meanwhile() {
     }
     let runtime = runtime();
     bounded(&runtime, async {
-        let node = reopen(directory.path(), &runtime).await;
+        let node = reopen(Node::open(directory.path()), &runtime).await;
         assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), count);
         node.shutdown().await;
     });

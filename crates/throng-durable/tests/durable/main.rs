@@ -10,6 +10,7 @@ mod crash;
 mod crossings;
 mod faults;
 mod gate;
+mod model;
 mod passivation;
 mod persistence;
 mod wakes;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, EntityError, Node, Options};
+use throng_durable::{Durable, DurableContext, EntityError, Node, OpenError, Options};
 use throng_store::ReadError;
 use tokio::sync::oneshot;
 
@@ -121,6 +122,16 @@ fn runtime() -> Runtime {
     Runtime::builder().workers(2).start().unwrap()
 }
 
+/// Starts a node as soon as the directory is free, which it may not be for a moment after the end of another.
+async fn reopen(options: Options, runtime: &RuntimeHandle) -> Node {
+    loop {
+        match options.clone().start(runtime) {
+            Err(OpenError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
+            node => return node.unwrap(),
+        }
+    }
+}
+
 /// Runs `f` with a node on a directory of its own.
 fn with_node(options: impl FnOnce(Options) -> Options, f: impl AsyncFnOnce(&Node)) {
     let directory = tempfile::tempdir().unwrap();
@@ -144,6 +155,11 @@ struct BlockedWriter {
 
 impl BlockedWriter {
     async fn new(node: &Node) -> BlockedWriter {
+        BlockedWriter::try_new(node).await.unwrap()
+    }
+
+    /// Returns `None` if the store's queue has no room.
+    async fn try_new(node: &Node) -> Option<BlockedWriter> {
         let (release, released) = mpsc::channel::<()>();
         let (held, holds) = oneshot::channel();
         let mut held = Some(held);
@@ -155,8 +171,8 @@ impl BlockedWriter {
             Ok::<_, ReadError>(())
         });
         tokio::spawn(update);
-        holds.await.unwrap();
-        BlockedWriter { _release: release }
+        holds.await.ok()?;
+        Some(BlockedWriter { _release: release })
     }
 }
 
