@@ -234,7 +234,7 @@ impl<P: Durable> Directory<P> {
 }
 
 impl<P> Live<P> {
-    /// Removes the entity from the number of those that leave.
+    /// Removes the entity from the number of leaving entities.
     fn forget(self, counts: &Counts) {
         if self.name.marks().is_leaving() {
             counts.stays();
@@ -265,8 +265,8 @@ impl<P> Shard<P> {
 
 /// A type-erased [`Directory`].
 pub(crate) trait AnyDirectory: Send + Sync {
-    /// Asks the entities of a shard to leave that were last used more than `ticks` ago, and again those that
-    /// were asked before.
+    /// Asks the entities of a shard to leave that were last used more than `ticks` ago, and again the
+    /// entities that were asked before.
     fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32, counts: &Counts);
 
     /// Asks all entities of a shard to leave.

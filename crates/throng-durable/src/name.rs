@@ -2,7 +2,7 @@
 //!
 //! A name is one allocation behind a pointer of one word: the key of the entity's state, and marks of the
 //! entity's use. Each activation has the name of the handle that began it. The marks belong to the directory
-//! entry of that activation; those of other handles' names are not used.
+//! entry of that activation; the marks in names of other handles are not used.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,7 +63,7 @@ impl Name {
 
 impl Marks {
     /// Begins the marks of an activation. An entity that is used just once is not recent, so that many
-    /// such entities do not drive out those in use.
+    /// such entities do not drive out entities in use.
     pub(crate) fn begin(&self, tick: u32) {
         self.used.store(tick, Ordering::Relaxed);
         self.flags.store(0, Ordering::Relaxed);

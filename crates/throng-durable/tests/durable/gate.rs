@@ -28,7 +28,8 @@ use crate::{Add, BlockedWriter, Counter, Get, HANGS_AFTER, begin, reopen, runtim
 const SOON: Duration = Duration::from_secs(60);
 
 /// Runs a closure as a turn, and returns the count.
-struct Do(Box<dyn FnOnce(&mut Counter, &mut Context<Counter>) + Send>);
+struct Do(Box<Action>);
+type Action = dyn FnOnce(&mut Counter, &mut Context<Counter>) + Send;
 impl Do {
     fn new(turn: impl FnOnce(&mut Counter, &mut Context<Counter>) + Send + 'static) -> Do {
         Do(Box::new(turn))
