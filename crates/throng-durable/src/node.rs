@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
+use tokio::task::JoinHandle;
 
 use crate::directory::{AnyDirectory, Directory, SHARDS};
 use crate::entity::InvalidKey;
@@ -54,6 +55,7 @@ pub(crate) struct Inner {
     activations: AtomicU64,
     /// Locked while the hand moves.
     hand: Mutex<Hand>,
+    sweeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Numbers that the activations keep up to date; they may outlive the node for a moment.
@@ -234,8 +236,10 @@ impl Options {
             tick: AtomicU32::new(0),
             activations: AtomicU64::new(0),
             hand: Mutex::default(),
+            sweeper: Mutex::default(),
         });
-        runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
+        let sweeper = runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
+        *inner.sweeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sweeper);
         Ok(Node::of(inner))
     }
 }
@@ -327,6 +331,12 @@ impl Node {
         // An activation reads the flag under its shard's lock: it either sees the flag and fails,
         // or its entity is live already.
         self.0.closed.store(true, Ordering::SeqCst);
+        let sweeper = self.0.sweeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(sweeper) = sweeper {
+            // A step of the sweeper would keep the directory in use.
+            sweeper.abort();
+            let _ = sweeper.await;
+        }
         while self.0.has_live() {
             self.0.passivate_all();
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
