@@ -1,15 +1,18 @@
-//! The typed client: methods for each message, on an address and on a supervised child's handle.
+//! The typed client: methods for each message, on every handle of the process: an address, a
+//! supervised child's handle, an entity.
 //!
-//! Addresses and handles are types of throng, so methods on them need a trait. All methods of a
-//! trait are as visible as the trait, so each visibility has a trait of its own; in their own
-//! module all of the traits are in scope.
+//! Handles are types of other crates, so methods on them need a trait. Its methods have default
+//! bodies in terms of throng's trait `Client`, which all handles implement, so the generated code
+//! is the same for one kind of handle and for all. All methods of a trait are as visible as the
+//! trait, so each visibility has a trait of its own; in their own module all of the traits are in
+//! scope.
 
 use crate::message::{Field, MessageMethod, camel_case};
 use crate::process::Block;
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
-use syn::{Error, Ident, Visibility};
+use syn::{Error, Ident, Visibility, parse_quote};
 
 /// Methods that an address has already. Its inherent methods would shadow a client's method of the
 /// same name, and a client's method would shadow trait methods that take a reference.
@@ -116,8 +119,7 @@ pub(crate) fn refuse_trait_name(
     Err(Error::new_spanned(method, text))
 }
 
-/// Expands the client traits, and their implementations for the process's address and for a
-/// supervised child's handle.
+/// Expands the client traits, each with its implementation for all handles of the process.
 pub(crate) fn expand(messages: &[MessageMethod], block: &Block) -> TokenStream {
     let groups = group(messages, block);
     let traits =
@@ -158,100 +160,81 @@ fn expand_group(
     let Block { krate, self_ty: process, conditions, generics, .. } = block;
     let (parameters, arguments, clause) = generics.split_for_impl();
     let about = format!(
-        "Messages of a `{0}` as methods of its [`Address`]({1}::Address), and of the handle of a \
-         supervised `{0}`, a [`Child`]({1}::Child).",
+        "Messages of a `{0}` as methods of its [`Address`]({1}::Address), of the handle of a \
+         supervised `{0}`, a [`Child`]({1}::Child), and of every other \
+         [`Client`]({1}::client::Client).",
         block.name,
         path(krate)
     );
-    let methods_on = |target: TokenStream| -> Vec<Method> {
-        messages.iter().flat_map(|message| expand_methods(message, block, &target)).collect()
-    };
-    let methods = methods_on(quote!(#krate::Address::<#process>));
-    let child_methods = methods_on(quote!(#krate::Child::<#process>));
-    let declared = methods
-        .iter()
-        .map(|Method { conditions, notes, signature, .. }| quote!(#conditions #notes #signature;));
-    fn define(methods: &[Method]) -> impl Iterator<Item = TokenStream> {
-        methods.iter().map(
-            |Method { conditions, signature, body, .. }| quote!(#conditions #signature { #body }),
-        )
-    }
-    let (defined, child_defined) = (define(&methods), define(&child_methods));
+    let methods = messages.iter().flat_map(|message| expand_methods(message, block));
+    // The user's parameters are in scope together with this one.
+    let handle = Ident::new("HandleOfThrong", Span::mixed_site());
+    let mut implementation = generics.clone();
+    implementation.params.push(parse_quote!(#handle: #krate::client::Client<Process = #process>));
+    let (implementation, ..) = implementation.split_for_impl();
     quote! {
         #(#conditions)*
         #[doc = #about]
         #[allow(dead_code, deprecated, private_interfaces, private_bounds, unreachable_pub)]
         #[allow(clippy::too_many_arguments, clippy::type_complexity, clippy::wrong_self_convention)]
-        #visibility trait #name #parameters: ::core::marker::Sized #clause {
-            #(#declared)*
+        #visibility trait #name #parameters: #krate::client::Client<Process = #process> #clause {
+            #(#methods)*
         }
 
         #(#conditions)*
         #[allow(deprecated)]
-        impl #parameters #name #arguments for #krate::Address<#process> #clause {
-            #(#defined)*
-        }
-
-        // By reference, like all methods of a handle: the method is found on a handle and on a
-        // reference to a handle.
-        #(#conditions)*
-        #[allow(deprecated)]
-        impl #parameters #name #arguments for &#krate::Child<#process> #clause {
-            #(#child_defined)*
-        }
+        impl #implementation #name #arguments for #handle #clause {}
     }
 }
 
-/// A method of the client: its declaration in the trait and its body in the implementation.
-struct Method {
-    conditions: TokenStream,
-    notes: TokenStream,
-    signature: TokenStream,
-    body: TokenStream,
-}
-
-/// Expands the methods of a message on `target`, an address or a handle: a call and a send.
-fn expand_methods(message: &MessageMethod, block: &Block, target: &TokenStream) -> Vec<Method> {
+/// Expands the client's methods for a message: a call, or a question, and a send.
+fn expand_methods(message: &MessageMethod, block: &Block) -> Vec<TokenStream> {
     let krate = &block.krate;
-    let (method, reply) = (&message.method, &message.reply);
+    let method = &message.method;
     let (ty, construction) = (message.ty(), message.construction());
+    let client = quote!(#krate::client::Client);
     let parameters: Vec<TokenStream> =
         message.fields().map(|Field { name, ty, .. }| quote!(#name: #ty)).collect();
-    let conditions = {
-        let conditions = &message.carried.conditions;
-        quote!(#(#conditions)*)
-    };
+    let conditions = &message.carried.conditions;
     let notes = message.carried.notes_or(&format!("Calls `{method}` of the process."));
-    let send = |name: &Ident, notes| Method {
-        conditions: conditions.clone(),
-        notes,
-        signature: quote! {
-            fn #name(self, #(#parameters),*) -> ::core::result::Result<(), #krate::SendError<#ty>>
-        },
-        body: quote!(#target::send(self, #construction)),
+    let send = |name: &Ident, notes: TokenStream| {
+        quote! {
+            #(#conditions)*
+            #notes
+            fn #name(self, #(#parameters),*)
+                -> ::core::result::Result<(), <Self as #client>::SendError<#ty>>
+            {
+                #client::send(self, #construction)
+            }
+        }
     };
     if message.is_only_sent {
         return vec![send(method, notes)];
     }
-    let (signature, body) = match message.question() {
-        None => (
-            quote! {
-                fn #method(self, #(#parameters),*)
-                    -> #krate::Call<#ty, #reply>
-            },
-            quote!(#target::call(self, #construction)),
-        ),
+    let call = match message.question() {
+        None => quote! {
+            #(#conditions)*
+            #notes
+            fn #method(self, #(#parameters),*) -> <Self as #client>::Call<#ty> {
+                #client::call(self, #construction)
+            }
+        },
         Some((question, answer)) => {
             let others = message.fields().filter(|field| field.name != question.name);
             let parameters = others.map(|Field { name, ty, .. }| quote!(#name: #ty));
             let variable = &question.name;
-            (
-                quote!(fn #method(self, #(#parameters),*) -> #krate::Ask<#ty, #answer>),
-                quote!(#target::ask(self, move |#variable| #construction)),
-            )
+            quote! {
+                #(#conditions)*
+                #notes
+                fn #method(self, #(#parameters),*) -> #krate::Ask<#ty, #answer>
+                where
+                    Self: #krate::client::AskClient,
+                {
+                    #krate::client::AskClient::ask(self, move |#variable| #construction)
+                }
+            }
         }
     };
-    let call = Method { conditions: conditions.clone(), notes, signature, body };
     let about = format!("Sends the message of [`{0}`](Self::{0}) without waiting.", method.unraw());
     vec![call, send(&send_name(method), quote!(#[doc = #about]))]
 }

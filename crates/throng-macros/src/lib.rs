@@ -6,7 +6,7 @@
 //! ```text
 //! #[process] impl Account { … }          process: options, the methods one by one
 //!     ├─ #[message] fn deposit           message: struct Deposit, its Message and Handle
-//!     │                                  client:  its methods on an Address<Account>
+//!     │                                  client:  its methods on each Client of an Account
 //!     ├─ #[hook] fn started              hook:    a method of `impl Process for Account`
 //!     └─ any other item                  unchanged
 //! ```
@@ -107,6 +107,12 @@ use proc_macro::TokenStream;
 /// })
 /// # }
 /// ```
+///
+/// An entity of `throng-durable` has these methods, too. `node.entity::<Account>("alice").deposit(5)`
+/// is an entity's call, with its error, and with a reply that leaves after the changes are on disk.
+/// Only a question, a message with a `ReplyTo`, cannot be asked there, because its answer would not
+/// wait for the disk. In general, the methods are those of every `throng::client::Client` of an
+/// `Account`: a function with an argument `impl AccountClient` takes all of these handles.
 ///
 /// All items are generated in the block's module. The methods on the address belong to a trait
 /// `AccountClient`, which other modules import. If methods differ in visibility, the most visible

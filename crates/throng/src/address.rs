@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod call;
+pub(crate) mod client;
 pub(crate) mod cycle;
 pub(crate) mod deadline;
 pub(crate) mod delivery;

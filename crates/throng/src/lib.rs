@@ -186,6 +186,11 @@ cfg_if::cfg_if! {
         };
         pub use crate::runtime::metrics::{Metrics, WorkerMetrics};
 
+        /// The handles of a process that have the methods of its typed client.
+        pub mod client {
+            pub use crate::address::client::{AskClient, Client};
+        }
+
         /// Layers on top of processes, such as durable processes: code that runs around every turn.
         pub mod layer {
             pub use crate::turn::layer::{Layer, TurnEnd};
