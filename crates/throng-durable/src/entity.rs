@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use throng::client::Client;
 use throng::{Ask, CallError, Handle, Message, Turn};
 
 use crate::directory::Directory;
@@ -202,6 +203,31 @@ impl<P: Durable> Entity<P> {
 
     fn activate(&self) -> Result<throng::Address<P>, EntityError> {
         self.directory.activate(self.node.inner(), self.name()?)
+    }
+}
+
+// By reference, so that a client's method leaves the entity where it is.
+impl<P: Durable> Client for &Entity<P> {
+    type Process = P;
+    type CallError<M: Message> = EntityError;
+    type SendError<M: Message> = SendError<M>;
+    type Call<M: Message>
+        = EntityCall<P, M>
+    where
+        P: Handle<M>;
+
+    fn call<M: Message>(self, message: M) -> EntityCall<P, M>
+    where
+        P: Handle<M>,
+    {
+        Entity::call(self, message)
+    }
+
+    fn send<M: Message>(self, message: M) -> Result<(), SendError<M>>
+    where
+        P: Handle<M>,
+    {
+        Entity::send(self, message)
     }
 }
 
