@@ -29,26 +29,27 @@ use crate::StateError;
 /// run. If loading fails, the messages sent meanwhile get the error, and the next message tries
 /// again; `stopping` then runs on the default.
 ///
+/// The derive of the same name implements the trait:
+///
 /// ```
 /// use serde::{Deserialize, Serialize};
 /// use throng_durable::{Durable, OldState, StateError};
 ///
-/// #[derive(Default, Serialize, Deserialize)]
+/// #[derive(Durable, Default, Serialize, Deserialize)]
+/// #[durable(kind = "account", version = 2, migrate = from_euros)]
 /// struct Account {
 ///     cents: u64,
 /// }
 /// impl throng::Process for Account {}
-/// impl Durable for Account {
-///     const KIND: &'static str = "account";
-///     const VERSION: u16 = 2;
 ///
-///     fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
-///         match old.version() {
-///             1 => old.decode().map(|euros: u32| Account { cents: u64::from(euros) * 100 }),
-///             _ => Err(old.not_migrated()),
-///         }
+/// fn from_euros(old: OldState<'_>) -> Result<Account, StateError> {
+///     match old.version() {
+///         1 => old.decode().map(|euros: u32| Account { cents: u64::from(euros) * 100 }),
+///         _ => Err(old.not_migrated()),
 ///     }
 /// }
+///
+/// assert_eq!((Account::KIND, Account::VERSION), ("account", 2));
 /// ```
 pub trait Durable: Process + Serialize + DeserializeOwned + Default {
     /// The name of the kind in the store, 1 to [`KIND_BYTES_MAX`](crate::KIND_BYTES_MAX) bytes.

@@ -23,6 +23,32 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A durable process of kind `P`, in memory or not; from [`Node::entity`]. Cheap to clone. An
 /// `Entity` keeps only the name in memory, not the process.
+///
+/// If `P` is written with [`#[process]`](macro@throng::process), an entity has a method for each of
+/// its messages. Where such a method has the name of one below, the one below is meant.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// use throng::prelude::*;
+/// use throng_durable::{Durable, Entity, EntityError};
+///
+/// # #[derive(Durable, Default, Serialize, Deserialize)]
+/// # #[durable(kind = "account")]
+/// # struct Account { balance: u64 }
+/// #[process]
+/// impl Account {
+///     #[message]
+///     fn deposit(&mut self, amount: u64) -> u64 {
+///         self.balance += amount;
+///         self.balance
+///     }
+/// }
+///
+/// async fn pay_in(account: Entity<Account>) -> Result<u64, EntityError> {
+///     account.send_deposit(5).map_err(|unsent| unsent.error)?;
+///     account.deposit(5).await
+/// }
+/// ```
 pub struct Entity<P: Durable> {
     node: Node,
     directory: Arc<Directory<P>>,

@@ -10,21 +10,16 @@
 //! use throng::prelude::*;
 //! use throng_durable::{Durable, Node};
 //!
-//! #[derive(Default, Serialize, Deserialize)]
+//! #[derive(Durable, Default, Serialize, Deserialize)]
+//! #[durable(kind = "account")]
 //! struct Account {
 //!     balance: u64,
 //! }
-//! impl Process for Account {}
-//! impl Durable for Account {
-//!     const KIND: &'static str = "account";
-//! }
 //!
-//! struct Deposit(u64);
-//! impl Message for Deposit {
-//!     type Reply = u64;
-//! }
-//! impl Handle<Deposit> for Account {
-//!     async fn handle(&mut self, Deposit(amount): Deposit, _: &mut Context<Self>) -> u64 {
+//! #[process]
+//! impl Account {
+//!     #[message]
+//!     async fn deposit(&mut self, amount: u64) -> u64 {
 //!         self.balance += amount;
 //!         self.balance
 //!     }
@@ -39,7 +34,7 @@
 //!     let node = Node::open(path).start(runtime.handle())?;
 //!     runtime.block_on(async |_| {
 //!         let alice = node.entity::<Account>("alice");
-//!         assert_eq!(alice.call(Deposit(5)).await?, expected);
+//!         assert_eq!(alice.deposit(5).await?, expected);
 //!         node.shutdown().await;
 //!         Ok::<(), throng_durable::EntityError>(())
 //!     })?;
@@ -138,4 +133,5 @@ pub use entity::{Entity, EntityCall};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
 pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX};
 pub use node::{Node, NodeStat, Options};
+pub use throng_macros::Durable;
 pub use throng_store::{OpenError, ReadError, SubmitError};

@@ -1,7 +1,9 @@
-//! The attribute `#[process]`: messages, handlers and a typed client, made from one impl block.
+//! The attribute `#[process]`: messages, handlers and a typed client, made from one impl block. And
+//! `#[derive(Durable)]`, for the state of an entity.
 //!
-//! throng re-exports and documents these attributes; no program depends on this crate directly.
-//! Procedural macros must be in a crate of their own, which also keeps syn away from the rest.
+//! throng re-exports the attributes and throng-durable the derive; no program depends on this crate
+//! directly. Procedural macros must be in a crate of their own, which also keeps syn away from the
+//! rest.
 //!
 //! ```text
 //! #[process] impl Account { … }          process: options, the methods one by one
@@ -9,6 +11,8 @@
 //!     │                                  client:  its methods on each Client of an Account
 //!     ├─ #[hook] fn started              hook:    a method of `impl Process for Account`
 //!     └─ any other item                  unchanged
+//!
+//! #[derive(Durable)] struct Account      durable: `impl Durable for Account`
 //! ```
 //!
 //! Invariants of the generated code:
@@ -23,6 +27,7 @@
 mod attributes;
 mod borrows;
 mod client;
+mod durable;
 mod generics;
 mod hook;
 mod message;
@@ -234,4 +239,20 @@ pub fn message(_: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn hook(_: TokenStream, item: TokenStream) -> TokenStream {
     attributes::outside("hook", item.into()).into()
+}
+
+/// Implements `Durable` of `throng-durable`, where the trait's page has an example.
+///
+/// | `#[durable(…)]` | |
+/// |---|---|
+/// | `kind = "…"` | the name of the kind in the store, 1 to 64 bytes; required |
+/// | `version = …` | the version of the state, 1 to 65535; 1 by default |
+/// | `migrate = path` | the function `fn(OldState<'_>) -> Result<Self, StateError>` that converts older states |
+/// | `crate = path` | the path of throng-durable, instead of `::throng_durable` |
+///
+/// The type is a struct or an enum without parameters, and also implements `Process`, `Serialize`,
+/// `Deserialize` and `Default`.
+#[proc_macro_derive(Durable, attributes(durable))]
+pub fn durable(item: TokenStream) -> TokenStream {
+    durable::expand(item.into()).into()
 }

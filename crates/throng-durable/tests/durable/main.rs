@@ -5,9 +5,11 @@
 
 mod bank;
 mod cells;
+mod client;
 mod commit;
 mod crash;
 mod crossings;
+mod derive;
 mod faults;
 mod gate;
 mod model;

@@ -1,0 +1,92 @@
+//! The typed client of `#[process]`, on an entity.
+
+use serde::{Deserialize, Serialize};
+use throng::client::Client;
+use throng::prelude::*;
+use throng_durable::{Durable, DurableContext, Entity, EntityError};
+
+use crate::{HANGS_AFTER, runtime, with_node};
+
+#[derive(Default, Serialize, Deserialize, Durable)]
+#[durable(kind = "account")]
+struct Account {
+    balance: u64,
+}
+
+#[process]
+impl Account {
+    #[message]
+    async fn deposit(&mut self, amount: u64) -> u64 {
+        self.balance += amount;
+        self.balance
+    }
+
+    #[message]
+    async fn balance(&self) -> u64 {
+        self.balance
+    }
+
+    #[message(send)]
+    fn reset(&mut self) {
+        self.balance = 0;
+    }
+
+    /// Called like a method of an entity.
+    #[message]
+    fn key(&self, cx: &mut Context<Self>) -> String {
+        cx.key().to_owned()
+    }
+
+    #[message]
+    async fn give(&mut self, amount: u64, to: Entity<Account>) -> Result<u64, EntityError> {
+        let theirs = to.deposit(amount).await?;
+        self.balance -= amount;
+        Ok(theirs)
+    }
+}
+
+#[test]
+fn an_entity_has_the_typed_client() {
+    with_node(
+        |options| options,
+        async |node| {
+            assert_eq!(node.entity::<Account>("alice").deposit(5).await.unwrap(), 5);
+            let alice = node.entity::<Account>("alice");
+            let borrowed = &alice;
+            borrowed.send_deposit(5).unwrap();
+            assert_eq!(alice.balance().within(HANGS_AFTER).await.unwrap(), 10);
+            let given = alice.give(3, node.entity("bob")).await.unwrap();
+            assert_eq!(given.unwrap(), 3);
+            alice.reset().unwrap();
+            assert_eq!(alice.balance().await.unwrap(), 0);
+            // The entity's own method of that name.
+            assert_eq!(alice.key(), "alice");
+            assert_eq!(alice.call(Key).await.unwrap(), "alice");
+
+            let nameless = node.entity::<Account>("");
+            assert!(matches!(nameless.balance().await, Err(EntityError::Key(_))));
+            let unsent = nameless.send_deposit(4).unwrap_err();
+            assert_eq!(unsent.message.amount, 4);
+        },
+    );
+}
+
+/// Takes each handle of an account.
+async fn deposit_twice<C: AccountClient>(account: C) -> Result<u64, C::CallError<Deposit>> {
+    account.deposit(1).await?;
+    Client::call(account, Deposit { amount: 1 }).await
+}
+
+#[test]
+fn a_function_takes_an_address_and_an_entity() {
+    with_node(
+        |options| options,
+        async |node| {
+            let alice = node.entity::<Account>("alice");
+            assert_eq!(deposit_twice(&alice).await.unwrap(), 2);
+        },
+    );
+    let runtime = runtime();
+    let account = runtime.spawn(Account { balance: 10 }).unwrap();
+    assert_eq!(runtime.block_on(async |_| deposit_twice(account).await).unwrap(), 12);
+}

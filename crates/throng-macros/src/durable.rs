@@ -1,0 +1,197 @@
+//! `#[derive(Durable)]`: the kind and the version of an entity's state, from one attribute.
+
+use crate::attributes::Carried;
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::meta::ParseNestedMeta;
+use syn::spanned::Spanned;
+use syn::{Data, DeriveInput, Error, ExprPath, Generics, Ident, LitInt, LitStr, Path, parse_quote};
+
+/// `throng_durable::KIND_BYTES_MAX`.
+const KIND_BYTES_MAX: usize = 64;
+
+/// Expands the derive.
+pub(crate) fn expand(item: TokenStream) -> TokenStream {
+    match implement(item) {
+        Ok(implementation) => implementation,
+        Err(error) => error.into_compile_error(),
+    }
+}
+
+fn implement(item: TokenStream) -> syn::Result<TokenStream> {
+    let item: DeriveInput = syn::parse2(item)?;
+    let name = &item.ident;
+    let refusals = [refuse_union(&item), refuse_parameters(&item.generics)];
+    let options = DurableOptions::read(&item);
+    let refusals = refusals.into_iter().filter_map(Result::err);
+    if let Some(error) = refusals.chain(options.as_ref().err().cloned()).reduce(join) {
+        return Err(error);
+    }
+    let DurableOptions { kind, version, migrate, krate } = options?;
+    let conditions = Carried::of(&item.attrs).conditions;
+    let krate = krate.unwrap_or_else(|| parse_quote!(::throng_durable));
+    // An error about what the type lacks, such as `Default`, points at its name.
+    let durable = quote_spanned!(name.span()=> #krate::Durable);
+    let version = version.map(|version| quote!(const VERSION: u16 = #version;));
+    let migrate = migrate.map(|migrate| {
+        let old = Ident::new("old", Span::mixed_site());
+        // An error about the function's type points at the function.
+        let call = quote_spanned!(migrate.span()=> #migrate(#old));
+        quote! {
+            fn migrate(#old: #krate::OldState<'_>)
+                -> ::core::result::Result<Self, #krate::StateError>
+            {
+                #call
+            }
+        }
+    });
+    Ok(quote! {
+        #(#conditions)*
+        #[automatically_derived]
+        impl #durable for #name {
+            const KIND: &'static str = #kind;
+            #version
+            #migrate
+        }
+    })
+}
+
+fn join(mut errors: Error, error: Error) -> Error {
+    errors.combine(error);
+    errors
+}
+
+fn refuse_union(item: &DeriveInput) -> syn::Result<()> {
+    match &item.data {
+        Data::Union(data) => {
+            let text = "a union cannot be stored: the state of an entity is a struct or an enum";
+            Err(Error::new(data.union_token.span(), text))
+        }
+        Data::Struct(_) | Data::Enum(_) => Ok(()),
+    }
+}
+
+/// Refuses parameters: each choice of them would be a type of its own, all under one kind.
+fn refuse_parameters(generics: &Generics) -> syn::Result<()> {
+    if generics.params.is_empty() {
+        return Ok(());
+    }
+    let text = "a kind belongs to one type: a type with parameters needs an `impl Durable` by \
+                hand, for one choice of the parameters or with a `KIND` for each";
+    Err(Error::new_spanned(&generics.params, text))
+}
+
+/// Options in `#[durable(…)]`.
+#[derive(Default)]
+struct DurableOptions {
+    kind: Option<LitStr>,
+    version: Option<LitInt>,
+    migrate: Option<ExprPath>,
+    krate: Option<Path>,
+}
+
+impl DurableOptions {
+    /// Reads the options of all attributes `#[durable]` of the item.
+    fn read(item: &DeriveInput) -> syn::Result<DurableOptions> {
+        let mut options = DurableOptions::default();
+        let mut errors: Option<Error> = None;
+        let mut note = |error: Error| {
+            errors = Some(match errors.take() {
+                Some(errors) => join(errors, error),
+                None => error,
+            });
+        };
+        for attribute in item.attrs.iter().filter(|attribute| attribute.path().is_ident("durable"))
+        {
+            let read = attribute.parse_nested_meta(|option| {
+                if let Some(error) = options.read_option(&option)? {
+                    note(error);
+                }
+                Ok(())
+            });
+            if let Err(error) = read {
+                note(error);
+            }
+        }
+        if errors.is_none() {
+            errors = options.whole_fault(&item.ident);
+        }
+        errors.map_or(Ok(options), Err)
+    }
+
+    /// Returns the error of options that do not go together.
+    fn whole_fault(&self, name: &Ident) -> Option<Error> {
+        if self.kind.is_none() {
+            let text = format!(
+                "the entity's kind has no name: give `{name}` a name that never changes, with \
+                 `#[durable(kind = \"…\")]`"
+            );
+            return Some(Error::new_spanned(name, text));
+        }
+        let is_first = self.version.as_ref().is_none_or(|version| version.base10_digits() == "1");
+        let migrate = self.migrate.as_ref().filter(|_| is_first)?;
+        let text = "there is no version before 1 to migrate from: raise `version`";
+        Some(Error::new_spanned(migrate, text))
+    }
+
+    /// Reads an option; returns the error of one that is read but not valid.
+    ///
+    /// # Errors
+    /// If the option cannot be read, and the options behind it cannot be found.
+    fn read_option(&mut self, option: &ParseNestedMeta<'_>) -> syn::Result<Option<Error>> {
+        let path = &option.path;
+        let is = |name| path.is_ident(name);
+        let (is_second, fault) = if is("kind") {
+            let kind: LitStr = option.value()?.parse()?;
+            let fault = kind_fault(&kind);
+            (self.kind.replace(kind).is_some(), fault)
+        } else if is("version") {
+            let version: LitInt = option.value()?.parse()?;
+            let fault = version_fault(&version);
+            (self.version.replace(version).is_some(), fault)
+        } else if is("migrate") {
+            (self.migrate.replace(option.value()?.parse()?).is_some(), None)
+        } else if is("crate") {
+            let krate = option.value()?.call(Path::parse_mod_style)?;
+            (self.krate.replace(krate).is_some(), None)
+        } else {
+            let text = format!(
+                "`#[durable]` has no option `{}`; it takes `kind = \"…\"`, `version = …`, \
+                 `migrate = …` and `crate = …`",
+                path.to_token_stream()
+            );
+            return Err(Error::new_spanned(path, text));
+        };
+        if is_second {
+            let text = format!("duplicate option `{}`", path.to_token_stream());
+            return Ok(Some(Error::new_spanned(path, text)));
+        }
+        Ok(fault)
+    }
+}
+
+fn kind_fault(kind: &LitStr) -> Option<Error> {
+    let bytes = kind.value().len();
+    let text = match bytes {
+        0 => "the name of a kind is not empty".to_owned(),
+        1..=KIND_BYTES_MAX => return None,
+        _ => format!("the name of a kind has at most {KIND_BYTES_MAX} bytes, and this has {bytes}"),
+    };
+    Some(Error::new_spanned(kind, text))
+}
+
+fn version_fault(version: &LitInt) -> Option<Error> {
+    let is_valid = version.base10_parse::<u16>().is_ok_and(|number| number > 0);
+    (!is_valid).then(|| Error::new_spanned(version, "a version is a number from 1 to 65535"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KIND_BYTES_MAX;
+
+    #[test]
+    fn a_kind_is_as_long_as_the_durable_layer_allows() {
+        let layout = include_str!("../../throng-durable/src/layout.rs");
+        assert!(layout.contains(&format!("KIND_BYTES_MAX: usize = {KIND_BYTES_MAX};")));
+    }
+}
