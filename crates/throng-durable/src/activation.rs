@@ -615,6 +615,24 @@ pub(crate) fn prepare_removal<P: Durable>(
     Ok(Some(Prepared { batch, hash: 0 }))
 }
 
+/// Collects the changes of a turn that has only read the state, which are those of cells; `None` if
+/// there are none. Encodes the state only if it is yet to be stored beside its first cell.
+pub(crate) fn prepare_cells<P: Durable>(
+    process: &P,
+    cx: &mut Context<P>,
+) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    if own.changes.is_empty() {
+        return Ok(None);
+    }
+    if !own.stored {
+        return prepare(process, cx);
+    }
+    let cells = own.changes.add_to(BUFFERS.with(|buffers| buffers.batch.take()));
+    let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
+    Ok(Some(Prepared { batch, hash: own.submitted }))
+}
+
 /// Submits the changes of a turn; hands them back if the store's queue has no room.
 fn try_commit<P: Durable>(
     mut prepared: Prepared,

@@ -14,7 +14,10 @@ use crate::StateError;
 /// memory after each turn, and the fields that are not stored are lost, unless a timer, a link, a
 /// monitor or a name ties the process.
 ///
-/// The whole state is encoded after each turn, so it should be small: up to some kilobytes.
+/// The whole state is encoded after each turn, so it should be small: up to some kilobytes. After a
+/// turn of a [`READ_ONLY`](throng::Handle::READ_ONLY) handler, such as a `#[message]` with `&self`,
+/// that came through an [`Entity`](crate::Entity), only cells are committed: a change of the state
+/// through a `Cell` or a lock is not kept, unless a later turn with `&mut self` stores it too.
 /// Collections that grow belong in [cells](crate::DurableContext::cells). Each hook is a turn whose
 /// changes are submitted at its end; only changes made in [`stopping`](Process::stopping) are not kept.
 /// A handler that [stops](throng::Context::stop) its process ends the activation after its own

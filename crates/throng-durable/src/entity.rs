@@ -156,7 +156,8 @@ impl<P: Durable> Entity<P> {
     /// Nothing is sent until the future is polled. The deadline is five seconds, see
     /// [`EntityCall::within`]. Dropping the future gives up the reply, but not a message that is sent.
     ///
-    /// Cost: for the entity, a plain call, an encoding of the state, and a copy of the changes into
+    /// Cost: for the entity, a plain call, an encoding of the state, unless its handler is
+    /// [`READ_ONLY`](Handle::READ_ONLY), and a copy of the changes into
     /// the store's queue; it does not wait for the disk. For the caller of a turn with changes, one
     /// or two disk flushes, shared with all turns of the node that end in the same time. A turn
     /// without changes replies at once if the entity's last changes are on disk. Activation reads

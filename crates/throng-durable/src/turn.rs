@@ -7,7 +7,8 @@ use throng::{Context, Handle, Message, ReplyTo, Turn};
 use throng_store::Submission;
 
 use crate::activation::{
-    Activation, Closed, Failure, commit, conclude, discard, load, prepare, prepare_removal,
+    Activation, Closed, Failure, commit, conclude, discard, load, prepare, prepare_cells,
+    prepare_removal,
 };
 use crate::gate::{Answer, answer};
 use crate::users::{catch_turn, drop_user_value};
@@ -63,7 +64,11 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
         let Request { message, to, .. } = self;
         let handled = match catch_turn(last, process.handle(message, cx)).await {
             // Prepared here, because the state must not be borrowed while the commit waits for room.
-            Ok(reply) => prepare(process, cx).map(|prepared| (reply, prepared)),
+            Ok(reply) => match P::READ_ONLY {
+                true => prepare_cells(process, cx),
+                false => prepare(process, cx),
+            }
+            .map(|prepared| (reply, prepared)),
             Err(text) => Err(EntityError::Panicked(text)),
         };
         let outcome = match handled {

@@ -128,7 +128,8 @@ use proc_macro::TokenStream;
 /// # Methods
 ///
 /// A message method takes `&mut self` or `&self`, is an `async fn` or a plain `fn`, and takes and
-/// returns owned values. An argument of type `&mut Context<Self>`, in any position, is the
+/// returns owned values. With `&self` it reads the state: its handler is `READ_ONLY`, and a durable
+/// process is not encoded after it. An argument of type `&mut Context<Self>`, in any position, is the
 /// process's context and not part of the message. With an argument of type `ReplyTo<R>` the message
 /// is a question that is answered later or by another process: `account.audit(year).await?` asks
 /// the question and returns the `R`, and `account.send_audit(year, reply)` passes a question on.

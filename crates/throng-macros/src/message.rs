@@ -340,6 +340,11 @@ impl MessageMethod {
         let handles = self.located(&quote!(#krate::Handle<#ty>));
         let call = quote_spanned!(span=> Self::#method(self, #(#arguments),*));
         let unused = (!self.takes_context()).then(|| quote!(let _ = #cx;));
+        let read_only = self.shares_state.then(|| {
+            quote!(
+                const READ_ONLY: bool = true;
+            )
+        });
         let handle = if self.is_async {
             let future = quote_spanned!(span=> impl ::core::future::Future<Output = #reply> + ::core::marker::Send);
             quote! {
@@ -362,6 +367,7 @@ impl MessageMethod {
             #(#conditions)*
             #[allow(deprecated, clippy::let_unit_value, clippy::unused_async)]
             impl #parameters #handles for #process #clause {
+                #read_only
                 #handle
             }
         }

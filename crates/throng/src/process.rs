@@ -160,6 +160,14 @@ pub trait Message: Send + 'static {
 /// A panic ends only this process, with [`ExitReason::Panicked`], and drops its state. Its callers
 /// get [`CallError::Died`](crate::CallError::Died).
 pub trait Handle<M: Message>: Process {
+    /// Whether the handler leaves the state as it is. `#[process]` sets the constant for a method
+    /// with `&self`; set it in an `impl` by hand only if the handler just reads the state.
+    ///
+    /// The runtime ignores it. A layer may rely on it: the durable layer does not encode the state
+    /// after such a turn, so a change that the handler makes after all, such as through a cell or a
+    /// lock, is not stored with that turn.
+    const READ_ONLY: bool = false;
+
     /// Handles one message.
     fn handle(
         &mut self,

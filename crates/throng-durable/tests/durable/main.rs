@@ -15,6 +15,7 @@ mod gate;
 mod model;
 mod passivation;
 mod persistence;
+mod reads;
 mod wakes;
 
 use std::sync::mpsc;

@@ -264,6 +264,18 @@ fn what_is_deprecated_says_so_where_it_is_used() {
     });
 }
 
+#[test]
+fn a_method_that_shares_the_state_only_reads_it() {
+    const fn is_read_only<M: Message>() -> bool
+    where
+        Account: Handle<M>,
+    {
+        <Account as Handle<M>>::READ_ONLY
+    }
+    assert!(const { is_read_only::<Balance>() && is_read_only::<BalanceAtOnce>() });
+    assert!(const { !is_read_only::<Deposit>() && !is_read_only::<DepositSlowly>() });
+}
+
 /// A handler's future is the method's own, so it is no larger than that of a handler written by
 /// hand.
 #[test]
