@@ -238,9 +238,9 @@ impl Queue {
         let is_lost = |entry: &mut Entry| matches!(entry, Entry::Submitted(_));
         let lost: Vec<_> = waiting.entries.extract_if(.., is_lost).collect();
         for entry in &lost {
-            if let Entry::Submitted(Submitted { batch, count, .. }) = entry {
+            if let Entry::Submitted(Submitted { count, bytes, .. }) = entry {
                 waiting.requests -= count;
-                waiting.bytes = waiting.bytes.saturating_sub(batch.bytes());
+                waiting.bytes -= bytes;
             }
         }
         self.submissions.lose(failed, loss, waiting.submitted, wakers);
@@ -489,6 +489,25 @@ mod tests {
         assert!(matches!(queue.push(batch(1)).wait(), Err(WriteError::Closed(_))));
         assert_eq!(take(&queue).unwrap().len(), 1);
         assert!(take(&queue).is_none());
+    }
+
+    #[test]
+    fn lost_submissions_leave_their_room_in_the_queue() {
+        let queue = queue(2000, 64 << 10);
+        let kept = queue.push(batch(1));
+        let mut last = Submission::START;
+        while let Ok(number) = queue.submit(&mut batch(10), last) {
+            last = number;
+        }
+        assert!(last > Submission(100));
+        let failure = CommitFailure::NotWritten(Arc::new(io::Error::other("no room")));
+        queue.lose(last, failure, &mut Vec::new());
+        // The batch with a ticket is left.
+        assert_eq!((queue.len(), queue.lock().bytes), (1, batch(1).bytes()));
+        assert!(matches!(queue.submit(&mut batch(1), last), Err(SubmitError::Lost(_))));
+        queue.submit(&mut batch(60 << 10), Submission::START).unwrap();
+        assert_eq!(take(&queue).unwrap().len(), 2);
+        drop(kept);
     }
 
     #[test]

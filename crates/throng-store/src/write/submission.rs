@@ -26,8 +26,8 @@ use crate::{Batch, Rejection};
 
 /// The number of an accepted submission, from [`Store::submit`](crate::Store::submit).
 ///
-/// Numbers ascend in the order in which submissions are committed. They begin anew whenever the store is
-/// opened.
+/// Numbers ascend in the order in which submissions are committed. They begin again at each opening of
+/// the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Submission(pub(crate) u64);
 
@@ -152,6 +152,8 @@ pub(crate) struct Submitted {
     pub(crate) last: Submission,
     /// Number of submissions.
     pub(crate) count: usize,
+    /// Bytes that they count towards the queue's limit.
+    pub(crate) bytes: usize,
 }
 
 /// Bytes beyond which no further submission is added to others. Larger buffers would be new memory of the
@@ -160,7 +162,8 @@ const JOINED_BYTES_MAX: usize = 64 << 10;
 
 impl Submitted {
     pub(crate) fn new(batch: &mut Batch, number: Submission) -> Submitted {
-        let mut submitted = Submitted { batch: Batch::new(), last: number, count: 1 };
+        let bytes = batch.bytes();
+        let mut submitted = Submitted { batch: Batch::new(), last: number, count: 1, bytes };
         submitted.batch.append(batch);
         submitted
     }
@@ -169,6 +172,7 @@ impl Submitted {
     pub(crate) fn join(&mut self, batch: &mut Batch, number: Submission) -> bool {
         let has_room = self.batch.bytes() + batch.bytes() <= JOINED_BYTES_MAX;
         if has_room {
+            self.bytes += batch.bytes();
             self.batch.append(batch);
             self.last = number;
             self.count += 1;

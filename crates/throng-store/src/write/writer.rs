@@ -120,9 +120,6 @@ impl Writer<'_> {
         if self.is_broken {
             return self.hand_back(group.drain(..));
         }
-        // The loss of an earlier part of the group is also that of the submissions behind it.
-        let settled = self.queue.submissions().settled();
-        group.retain(|request| request.last_submission().is_none_or(|last| last > settled));
         let mut outcomes = vec![Outcome::Applied; group.len()];
         let failure = match self.transact(group, &mut outcomes) {
             Ok(flush) => {
@@ -136,6 +133,9 @@ impl Writer<'_> {
         if matches!(failure, Failure::Full(_) | Failure::TooLarge(_)) && group.len() > 1 {
             let mut later = group.split_off(group.len() / 2);
             self.commit(group);
+            // A loss in the first half is also that of the submissions in the second.
+            let settled = self.queue.submissions().settled();
+            later.retain(|request| request.last_submission().is_none_or(|last| last > settled));
             self.commit(&mut later);
             return;
         }

@@ -35,7 +35,7 @@ fn submissions_and_batches_with_tickets_are_committed_in_the_order_of_queueing()
     let store = Store::open(directory.path()).unwrap();
     let snapshot = store.snapshot().unwrap();
     assert_eq!(snapshot.get(b"sum").unwrap(), Some(&200i64.to_le_bytes()[..]));
-    assert_eq!(store.outcomes().settled_through(), FIRST, "numbers begin anew");
+    assert_eq!(store.outcomes().settled_through(), FIRST, "numbers begin again");
 }
 
 #[test]
