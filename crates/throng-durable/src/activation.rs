@@ -235,7 +235,10 @@ impl<P: Durable> Activation<P> {
         }
         own.address = Some(address);
         own.in_turn = true;
-        own.leaving = false;
+        // A message came before the process could leave, and may have come around the directory.
+        if mem::take(&mut own.leaving) && own.name.marks().stay() {
+            own.counted.counts.stays();
+        }
         Ok(())
     }
 

@@ -236,7 +236,7 @@ impl<P: Durable> Directory<P> {
 impl<P> Live<P> {
     /// Removes the entity from the number of leaving entities.
     fn forget(self, counts: &Counts) {
-        if self.name.marks().is_leaving() {
+        if self.name.marks().stay() {
             counts.stays();
         }
     }
@@ -269,8 +269,8 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// entities that were asked before.
     fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32, counts: &Counts);
 
-    /// Asks all entities of a shard to leave.
-    fn passivate_all(&self, shard: usize, counts: &Counts);
+    /// Asks all entities of a shard to leave; entities that were asked before only if `again`.
+    fn passivate_all(&self, shard: usize, again: bool, counts: &Counts);
 
     /// Lets the clock hand pass over a shard, and asks the residents to leave that were not used since it
     /// passed before. Returns their number.
@@ -279,13 +279,11 @@ pub(crate) trait AnyDirectory: Send + Sync {
 
 impl<P: Durable> AnyDirectory for Directory<P> {
     fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32, counts: &Counts) {
-        self.ask(shard, counts, |name| {
-            name.marks().is_leaving() || name.marks().is_idle(tick, ticks)
-        });
+        self.ask(shard, counts, |name| name.marks().is_idle(tick, ticks));
     }
 
-    fn passivate_all(&self, shard: usize, counts: &Counts) {
-        self.ask(shard, counts, |_| true);
+    fn passivate_all(&self, shard: usize, again: bool, counts: &Counts) {
+        self.ask(shard, counts, |name| again || !name.marks().is_leaving());
     }
 
     fn evict(&self, shard: usize, counts: &Counts) -> usize {

@@ -111,7 +111,8 @@ impl<P: Durable> Entity<P> {
     /// See [`EntityError`]. A state that cannot be read is not removed.
     pub async fn forget(&self) -> Result<(), EntityError> {
         loop {
-            let asked = self.activate()?.ask(|to| Forget { to }).await;
+            let after = sender();
+            let asked = self.activate()?.ask(|to| Forget { after, to }).await;
             match asked {
                 Ok(outcome) => return outcome,
                 // The entity was just passivated.

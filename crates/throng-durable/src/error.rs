@@ -23,7 +23,7 @@ pub enum EntityError {
     #[error("the entity could not be loaded: {0}")]
     Load(#[from] ReadError),
     /// The runtime has no room for another process. The message was not handled; try again when
-    /// the longest idle entities, which have been asked to leave, have left.
+    /// seldom used entities, which have been asked to leave, have left.
     #[error("the entity could not be activated: the limit of {limit} processes is reached")]
     NoRoom {
         /// The runtime's limit.

@@ -90,7 +90,7 @@
 //!   not count against [`live_max`](Options::live_max). If a timer, a piped future, a receive
 //!   timeout, a link, a monitor, a name or a group may still wake it, the activation stays and
 //!   counts like that of a stored entity. Every activation takes a process of the runtime: at the
-//!   runtime's limit of processes, the longest idle entities are passivated to make room.
+//!   runtime's limit of processes, seldom used entities are passivated to make room.
 //! - A stored state that is newer than the program, or damaged, is refused, never misread.
 //!
 //! Messages that a handler sends leave at once, before its commit and also before the commits of

@@ -78,14 +78,21 @@ impl Marks {
         if flags & (RECENT | LEAVING) == RECENT {
             return false;
         }
-        // The directory's lock is held, so only the activation changes other flags meanwhile.
         self.flags.fetch_or(RECENT, Ordering::Relaxed);
+        self.stay()
+    }
+
+    /// Notes that the entity stays. Returns whether it was leaving; of several calls, one gets this answer.
+    pub(crate) fn stay(&self) -> bool {
         self.flags.fetch_and(!LEAVING, Ordering::Relaxed) & LEAVING != 0
     }
 
-    /// Whether the entity was last used more than `ticks` before this tick.
+    /// Whether the entity should leave: it was last used more than `ticks` before this tick, or was asked to
+    /// leave before.
     pub(crate) fn is_idle(&self, tick: u32, ticks: u32) -> bool {
-        tick.wrapping_sub(self.used.load(Ordering::Relaxed)) > ticks && !self.is_pinned()
+        let flags = self.flags.load(Ordering::Relaxed);
+        let idle = tick.wrapping_sub(self.used.load(Ordering::Relaxed));
+        flags & PINNED == 0 && (idle > ticks || flags & LEAVING != 0)
     }
 
     /// Lets the clock hand pass. Returns whether the entity should make room.

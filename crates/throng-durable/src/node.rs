@@ -24,6 +24,9 @@ use crate::{Durable, Entity, sweeper};
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
 
+/// Number of these intervals after which entities that were asked to leave are asked again.
+const ROUNDS_AGAIN: u64 = 100;
+
 /// The entities of one data directory. Cheap to clone; all clones are the same node.
 ///
 /// A node takes one process of the runtime besides those of its live entities: the output gate, which sends
@@ -85,6 +88,8 @@ impl Counts {
 struct Hand {
     directory: usize,
     shard: usize,
+    /// Tick of the last search that found too few. Until the next tick another one would find no more.
+    exhausted: Option<u32>,
 }
 
 /// The directory of a kind, typed and type-erased.
@@ -109,7 +114,7 @@ pub struct Options {
 pub struct NodeStat {
     /// Number of entities in memory.
     pub live: usize,
-    /// Number of stored entities that may be in memory before the longest idle entities are
+    /// Number of stored entities that may be in memory before entities that are seldom used are
     /// passivated.
     pub live_max: usize,
     /// Number of times an entity was brought into memory since the node was started.
@@ -138,7 +143,7 @@ impl NodeStat {
         text.gauge("throng_entities_live", "Entities in memory.", self.live);
         text.gauge(
             "throng_entities_live_limit",
-            "Entities that may be in memory before the longest idle ones are passivated.",
+            "Entities that may be in memory before seldom used ones are passivated.",
             self.live_max,
         );
         text.gauge(
@@ -195,7 +200,7 @@ impl Options {
         self
     }
 
-    /// Sets the number of entities that may be live before the longest idle entities are
+    /// Sets the number of entities that may be live before entities that are seldom used are
     /// passivated. 1,000,000 by default.
     ///
     /// Activation never waits for room, because it might wait for itself: entities with messages
@@ -337,8 +342,11 @@ impl Node {
             sweeper.abort();
             let _ = sweeper.await;
         }
-        while self.0.has_live() {
-            self.0.passivate_all();
+        for round in 0.. {
+            if !self.0.has_live() {
+                break;
+            }
+            self.0.passivate_all(round);
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
         }
         let store = self.0.store.clone();
@@ -379,10 +387,14 @@ impl Drop for Node {
 
 /// Ends a node without handles once its entities have handled the messages in their mailboxes.
 async fn end(inner: Arc<Inner>) {
-    // A handler may make another handle, and keep it.
-    while inner.handles.load(Ordering::Acquire) > 0 || inner.has_live() {
-        if inner.handles.load(Ordering::Acquire) == 0 {
-            inner.passivate_all();
+    for round in 0.. {
+        // A handler may make another handle, and keep it.
+        let has_handles = inner.handles.load(Ordering::Acquire) > 0;
+        if !has_handles && !inner.has_live() {
+            break;
+        }
+        if !has_handles {
+            inner.passivate_all(round);
         }
         tokio::time::sleep(SHUTDOWN_PAUSE).await;
     }
@@ -414,10 +426,12 @@ impl Inner {
         self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Asks all entities to leave once no message waits.
-    fn passivate_all(&self) {
+    /// Asks all entities to leave once no message waits. In some of the rounds, entities that were asked before
+    /// are asked again.
+    fn passivate_all(&self, round: u64) {
+        let again = round % ROUNDS_AGAIN == ROUNDS_AGAIN - 1;
         for directory in self.directories() {
-            (0..SHARDS).for_each(|shard| directory.passivate_all(shard, &self.counts));
+            (0..SHARDS).for_each(|shard| directory.passivate_all(shard, again, &self.counts));
         }
     }
 
@@ -454,10 +468,9 @@ impl Inner {
 
     /// Passivates a sixteenth of the entities, because the runtime has no room for another process.
     pub(crate) fn evict_for_room(&self) {
-        let Counts { residents, leaving, .. } = &*self.counts;
-        if leaving.load(Ordering::Relaxed) == 0 {
-            self.evict(residents.load(Ordering::Relaxed).div_ceil(16));
-        }
+        let enough = self.counts.residents.load(Ordering::Relaxed).div_ceil(16);
+        // One more in any case, because entities that were asked before may be in long turns.
+        self.evict(enough.saturating_sub(self.counts.leaving.load(Ordering::Relaxed)).max(1));
     }
 
     /// Moves the clock hand until so many entities are asked to leave, at most twice round.
@@ -467,6 +480,9 @@ impl Inner {
         }
         // If the hand is moving already, this caller need not wait for it.
         let Ok(mut hand) = self.hand.try_lock() else { return };
+        if hand.exhausted == Some(self.tick()) {
+            return;
+        }
         let directories = self.directories();
         for _ in 0..2 * directories.len() * SHARDS {
             hand.shard += 1;
@@ -483,6 +499,7 @@ impl Inner {
                 return;
             }
         }
+        hand.exhausted = Some(self.tick());
     }
 
     pub(crate) fn directory<P: Durable>(&self) -> Arc<Directory<P>> {

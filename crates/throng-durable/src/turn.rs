@@ -100,6 +100,8 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
 
 /// Removes everything that is stored of the entity, and ends the activation.
 pub(crate) struct Forget {
+    /// The last submission of the entity that asks, as in a [`Request`].
+    pub(crate) after: Submission,
     pub(crate) to: ReplyTo<Result<(), EntityError>>,
 }
 
@@ -122,6 +124,11 @@ impl<P: Durable> Turn<P> for Forget {
                 return answer(self.to, Err(failure.into()));
             }
         }
+        let Some(own) = Activation::of(cx) else { return };
+        if let Err(failure) = own.build_on(self.after) {
+            conclude(cx);
+            return answer(self.to, Err(failure.into()));
+        }
         let removed = match prepare_removal(cx) {
             Ok(Some(prepared)) => commit(prepared, cx).await,
             Ok(None) => Ok(()),
@@ -132,7 +139,7 @@ impl<P: Durable> Turn<P> for Forget {
             Ok(()) => own.leave(Box::new(Answer { reply: (), to: self.to })),
             Err(error) => answer(self.to, Err(error)),
         }
-        // The next activation begins anew.
+        // The next activation finds nothing.
         own.retire();
         cx.stop_if_idle();
     }

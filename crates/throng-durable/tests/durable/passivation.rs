@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng::prelude::*;
 use throng_durable::{DurableContext, EntityError, Node, OpenError};
 
-use crate::{Add, Counter, Explode, Get, Turns, with_node};
+use crate::{Add, Counter, Explode, Get, HANGS_AFTER, Turns, begin, with_node};
 
 async fn wait_for(node: &Node, live: usize) {
     while node.live() > live {
@@ -208,6 +208,72 @@ fn shutdown_handles_messages_sent_before() {
         }
         node.shutdown().await;
     });
+}
+
+/// Waits in its handler until the test lets it go.
+struct Linger(tokio::sync::oneshot::Receiver<()>);
+impl Message for Linger {
+    type Reply = ();
+}
+impl Handle<Linger> for Counter {
+    async fn handle(&mut self, Linger(release): Linger, _: &mut Context<Self>) {
+        let _ = release.await;
+    }
+}
+
+/// At the limit of processes, an entity in a long turn is asked to leave, and must not keep the others.
+#[test]
+fn an_entity_that_cannot_leave_does_not_keep_others_from_making_room() {
+    let directory = tempfile::tempdir().unwrap();
+    // One process is the node's.
+    let runtime = Runtime::builder().workers(1).process_limit(5).start().unwrap();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        let busy = node.entity::<Counter>("busy");
+        busy.call(Add(1)).await.unwrap();
+        let (release, released) = tokio::sync::oneshot::channel();
+        let lingering = begin(busy.call(Linger(released)).within(HANGS_AFTER)).await;
+        for number in 0..50 {
+            let other = node.entity::<Counter>(format!("{number}"));
+            while let Err(error) = other.call(Add(1)).await {
+                assert!(matches!(error, EntityError::NoRoom { limit: 5 }), "{error}");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        assert!(!lingering.is_finished());
+        release.send(()).unwrap();
+        lingering.await.unwrap().unwrap();
+        node.shutdown().await;
+    });
+}
+
+/// A timer that keeps its entity busy around the directory.
+struct Tick(u32);
+impl Message for Tick {
+    type Reply = ();
+}
+impl Handle<Tick> for Counter {
+    async fn handle(&mut self, Tick(left): Tick, cx: &mut Context<Self>) {
+        if left > 0 {
+            cx.send_after(Duration::from_millis(1), Tick(left - 1));
+            cx.address().send(Tick(0)).unwrap();
+        }
+    }
+}
+
+/// Messages to the address come after the request to leave, again and again; the shutdown asks again.
+#[test]
+fn a_shutdown_ends_beside_messages_that_come_around_the_directory() {
+    with_node(
+        |options| options,
+        async |node| {
+            for number in 0..20 {
+                let counter = node.entity::<Counter>(format!("{number}"));
+                counter.call(Add(1)).await.unwrap();
+                counter.send(Tick(50)).unwrap();
+            }
+        },
+    );
 }
 
 /// Turns outlast the node's owner; the messages behind the panic go to another activation.
