@@ -1,6 +1,7 @@
 //! Crashes: a node killed at any moment keeps every acknowledged turn, as a whole.
 
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,31 @@ impl Handle<Audit> for Ledger {
     }
 }
 
+/// Tells the parent of a reply.
+fn acknowledge(reply: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\nacknowledged {reply}").unwrap();
+    out.flush().unwrap();
+}
+
+/// Runs a child until it has acknowledged so many replies, and kills it. Passes on each of them, and the
+/// replies that were printed before the kill took effect.
+fn run_and_kill(test: &str, directory: &Path, replies: usize, mut note: impl FnMut(&str)) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .filter_map(|line| line.unwrap().strip_prefix("acknowledged ").map(str::to_owned));
+    lines.by_ref().take(replies).for_each(|line| note(&line));
+    child.kill().unwrap();
+    lines.for_each(|line| note(&line));
+    assert!(!child.wait().unwrap().success());
+}
+
 #[test]
 #[ignore = "the child of killed_nodes_lose_no_turn"]
 fn appending_child() {
@@ -64,9 +90,7 @@ fn appending_child() {
             tokio::spawn(async move {
                 loop {
                     let lines = ledger.call(Append).await.unwrap();
-                    let mut out = std::io::stdout().lock();
-                    writeln!(out, "\nacknowledged {number} {lines}").unwrap();
-                    out.flush().unwrap();
+                    acknowledge(format_args!("{number} {lines}"));
                 }
             });
         }
@@ -81,27 +105,12 @@ fn killed_nodes_lose_no_turn() {
     let runtime = runtime();
     let mut acknowledged = [0u64; LEDGERS];
     for round in 0..ROUNDS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "crash::appending_child", "--ignored", "--nocapture"])
-            .env(DIRECTORY, directory.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut replies = lines.filter_map(|line| {
-            let line = line.unwrap();
-            let (number, lines) = line.strip_prefix("acknowledged ")?.split_once(' ')?;
-            Some((number.parse::<usize>().unwrap(), lines.parse::<u64>().unwrap()))
-        });
-        let mut note = |(number, lines): (usize, u64)| {
+        run_and_kill("crash::appending_child", directory.path(), 100 + 61 * round, |line| {
+            let (number, lines) = line.split_once(' ').unwrap();
+            let (number, lines) = (number.parse::<usize>().unwrap(), lines.parse::<u64>().unwrap());
             assert_eq!(lines, acknowledged[number] + 1, "ledger {number} in round {round}");
             acknowledged[number] = lines;
-        };
-        replies.by_ref().take(100 + 61 * round).for_each(&mut note);
-        child.kill().unwrap();
-        // Lines printed before the kill took effect count as well.
-        replies.for_each(&mut note);
-        assert!(!child.wait().unwrap().success());
+        });
 
         let node = Node::open(directory.path()).start(&runtime).unwrap();
         runtime.block_on(async |_| {
@@ -187,9 +196,7 @@ fn telling_child() {
             tokio::spawn(async move {
                 loop {
                     let count = source.call(Step).await.unwrap();
-                    let mut out = std::io::stdout().lock();
-                    writeln!(out, "\nacknowledged {count}").unwrap();
-                    out.flush().unwrap();
+                    acknowledge(format_args!("{count}"));
                 }
             });
         }
@@ -202,20 +209,10 @@ fn a_killed_node_keeps_nothing_that_follows_from_a_turn_it_lost() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
     for round in 0..ROUNDS {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "crash::telling_child", "--ignored", "--nocapture"])
-            .env(DIRECTORY, directory.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut replies = lines.filter_map(|line| {
-            line.unwrap().strip_prefix("acknowledged ").map(|count| count.parse::<u64>().unwrap())
+        let mut acknowledged = 0;
+        run_and_kill("crash::telling_child", directory.path(), 500 + 61 * round, |count| {
+            acknowledged = acknowledged.max(count.parse::<u64>().unwrap());
         });
-        let mut acknowledged = replies.by_ref().take(500 + 61 * round).max().unwrap();
-        child.kill().unwrap();
-        acknowledged = replies.max().unwrap_or_default().max(acknowledged);
-        assert!(!child.wait().unwrap().success());
 
         let node = Node::open(directory.path()).start(&runtime).unwrap();
         runtime.block_on(async |_| {
