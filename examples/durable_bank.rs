@@ -2,10 +2,10 @@
 //! though the program stops in the middle of a transfer.
 //!
 //! ```text
-//!  transfer:  1. from.call(Withdraw) ─► balance, cells "sent/ID", "out/ID" ─► commit ─► reply
-//!             2. to.call(Deposit) ────► balance, cell "received/ID" ────────► commit ─► reply
-//!             3. from.call(Settle) ───► no cell "out/ID" ───────────────────► commit ─► reply
-//!  recovery:  2 and 3 for each cell "out/…"
+//!  transfer:  1. from.call(Withdraw) ─► balance, cells in "sent" and "out" ─► commit ─► reply
+//!             2. to.call(Deposit) ────► balance, cell in "received" ──────────► commit ─► reply
+//!             3. from.call(Settle) ───► no cell in "out" ─────────────────────► commit ─► reply
+//!  recovery:  2 and 3 for each cell in "out"
 //! ```
 //!
 //! Run it: `cargo run -p throng-examples --bin durable_bank`. Output: the balances before and after
@@ -14,7 +14,7 @@
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, Node};
+use throng_durable::{CellError, Durable, DurableContext, Node, Str};
 use tokio::task::JoinSet;
 
 const ACCOUNTS: [&str; 4] = ["ann", "bob", "carl", "dora"];
@@ -22,13 +22,10 @@ const OPENING_BALANCE: u64 = 1_000;
 const TRANSFERS: usize = 100;
 
 /// A durable process for an account: its balance, and cells for its transfers.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "account")]
 struct Account {
     balance: u64,
-}
-
-impl Durable for Account {
-    const KIND: &'static str = "account";
 }
 
 /// Money on its way to another account.
@@ -60,22 +57,21 @@ enum Refused {
 impl Account {
     #[message]
     fn withdraw(&mut self, cx: &mut Context<Self>, transfer: Transfer) -> Result<(), Refused> {
-        let (sent, out) = (format!("sent/{}", transfer.id), format!("out/{}", transfer.id));
-        if cx.cells().get::<()>(&sent)?.is_none() {
+        if !cx.cells::<Str, ()>("sent").contains(&transfer.id)? {
             let rest = self.balance.checked_sub(transfer.amount);
             self.balance = rest.ok_or(Refused::TooLittle { balance: self.balance })?;
-            cx.cells().put(sent, &());
-            cx.cells().put(out, &transfer);
+            cx.cells::<Str, ()>("sent").put(&transfer.id, &());
+            cx.cells::<Str, Transfer>("out").put(&transfer.id, &transfer);
         }
         Ok(())
     }
 
     #[message]
     fn deposit(&mut self, cx: &mut Context<Self>, id: String, amount: u64) -> Result<(), Refused> {
-        let received = format!("received/{id}");
-        if cx.cells().get::<()>(&received)?.is_none() {
+        let mut received = cx.cells::<Str, ()>("received");
+        if !received.contains(&id)? {
             self.balance += amount;
-            cx.cells().put(received, &());
+            received.put(&id, &());
         }
         Ok(())
     }
@@ -83,13 +79,14 @@ impl Account {
     /// Notes that a transfer has arrived.
     #[message]
     fn settle(&mut self, cx: &mut Context<Self>, id: String) {
-        cx.cells().delete(format!("out/{id}"));
+        cx.cells::<Str, Transfer>("out").delete(&id);
     }
 
     /// Returns the balance, and the transfers that may not have arrived.
     #[message]
     fn statement(&self, cx: &mut Context<Self>) -> Result<(u64, Vec<Transfer>), Refused> {
-        let out: Result<_, CellError> = cx.cells().prefix("out/").map(|cell| Ok(cell?.1)).collect();
+        let mut out = cx.cells::<Str, Transfer>("out");
+        let out: Result<_, CellError> = out.range(..).map(|cell| Ok(cell?.1)).collect();
         Ok((self.balance, out?))
     }
 }

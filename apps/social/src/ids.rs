@@ -187,16 +187,13 @@ impl TickRange {
 }
 
 /// Records the end of the ticks that may be assigned; one durable process per node.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Durable, Clone, Debug, Default, Serialize, Deserialize)]
+#[durable(kind = "post-id-lease")]
 pub(crate) struct Lease {
     end: u64,
 }
 
 impl Process for Lease {}
-
-impl Durable for Lease {
-    const KIND: &'static str = "post-id-lease";
-}
 
 /// Requests a range of unassigned ticks, none of them before `from`.
 #[derive(Debug)]

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use throng_durable::{CellError, Cells};
+use throng_durable::{Bytes, CellError, DurableContext};
 
 use crate::ids::{PostId, since_1970};
 
@@ -69,34 +69,36 @@ impl Keys {
     /// Returns the post that was made under the key, if the key has not expired.
     pub(crate) fn find(
         &mut self,
-        cells: &mut Cells<'_>,
+        cx: &mut impl DurableContext,
         key: &IdempotencyKey,
         now: Now,
     ) -> Result<Option<PostId>, CellError> {
         while let Some((key, id)) = self.unmoved.first().cloned() {
-            self.remember(cells, &key, id)?;
+            self.remember(cx, &key, id)?;
             self.unmoved.remove(0);
         }
-        let id = cells.get::<PostId>(key_cell(key))?;
+        let id = cx.cells::<Bytes, PostId>(MAP).get(&key_cell(key))?;
         Ok(id.filter(|id| now.remembers(*id)))
     }
 
     /// Removes some expired keys, and returns whether there is room for another key.
     pub(crate) fn make_room(
         &mut self,
-        cells: &mut Cells<'_>,
+        cx: &mut impl DurableContext,
         now: Now,
     ) -> Result<Result<(), KeysFull>, CellError> {
-        let oldest = cells.prefix::<IdempotencyKey>([ORDER]).take(FORGOTTEN_AT_ONCE);
+        let mut cells = cx.cells::<Bytes, IdempotencyKey>(MAP);
+        let oldest = cells.prefix([ORDER]).take(FORGOTTEN_AT_ONCE);
+        let oldest = oldest.map(|cell| cell.map(|(order, key)| (post_of(order), key)));
         let oldest: Vec<_> = oldest.collect::<Result<_, _>>()?;
         let mut first_remembered = None;
         for (order, key) in oldest {
-            let Some(id) = post_of(&order) else { continue };
+            let Some(id) = order else { continue };
             if now.remembers(id) {
                 first_remembered = Some(id);
                 break;
             }
-            self.forget(cells, &key, id);
+            self.forget(cx, &key, id);
         }
         Ok(match first_remembered {
             Some(id) if self.count >= IdempotencyKey::COUNT_MAX => {
@@ -109,23 +111,24 @@ impl Keys {
     /// Records that the post was made under the key.
     pub(crate) fn remember(
         &mut self,
-        cells: &mut Cells<'_>,
+        cx: &mut impl DurableContext,
         key: &IdempotencyKey,
         id: PostId,
     ) -> Result<(), CellError> {
         // The key may have expired without having been removed.
-        if let Some(before) = cells.get::<PostId>(key_cell(key))? {
-            self.forget(cells, key, before);
+        if let Some(before) = cx.cells::<Bytes, PostId>(MAP).get(&key_cell(key))? {
+            self.forget(cx, key, before);
         }
-        cells.put(key_cell(key), &id);
-        cells.put(order_cell(id), key);
+        cx.cells::<Bytes, PostId>(MAP).put(&key_cell(key), &id);
+        cx.cells::<Bytes, IdempotencyKey>(MAP).put(&order_cell(id), key);
         self.count += 1;
         Ok(())
     }
 
-    fn forget(&mut self, cells: &mut Cells<'_>, key: &IdempotencyKey, id: PostId) {
-        cells.delete(key_cell(key));
-        cells.delete(order_cell(id));
+    fn forget(&mut self, cx: &mut impl DurableContext, key: &IdempotencyKey, id: PostId) {
+        let mut cells = cx.cells::<Bytes, ()>(MAP);
+        cells.delete(&key_cell(key));
+        cells.delete(&order_cell(id));
         self.count = self.count.saturating_sub(1);
     }
 }
@@ -156,6 +159,9 @@ const KEPT_MS: u64 = IdempotencyKey::KEPT.as_millis() as u64;
 /// Number of expired keys that a turn removes at most: more than it adds, so their number falls.
 const FORGOTTEN_AT_ONCE: usize = 8;
 
+/// Name of the map of all cells.
+const MAP: &str = "";
+
 /// First byte of a cell's key, which tells the cell's content; see also `user.rs`.
 const KEY: u8 = b'k';
 const ORDER: u8 = b'o';
@@ -178,19 +184,16 @@ fn post_of(order_cell: &[u8]) -> Option<PostId> {
 #[cfg(test)]
 mod tests {
     use throng::prelude::*;
-    use throng_durable::{Durable, DurableContext, Node};
+    use throng_durable::{Durable, Node};
 
     use super::*;
 
     /// Entity that keeps only keys.
-    #[derive(Debug, Default, Serialize, Deserialize)]
+    #[derive(Durable, Debug, Default, Serialize, Deserialize)]
+    #[durable(kind = "keeper")]
     struct Keeper(Keys);
 
     impl Process for Keeper {}
-
-    impl Durable for Keeper {
-        const KIND: &'static str = "keeper";
-    }
 
     /// Uses a key for a post at a given time.
     struct Use {
@@ -217,13 +220,13 @@ mod tests {
             cx: &mut Context<Self>,
         ) -> Result<Used, CellError> {
             let Keeper(keys) = self;
-            if let Some(id) = keys.find(&mut cx.cells(), &key, now)? {
+            if let Some(id) = keys.find(cx, &key, now)? {
                 return Ok(Used::Again(id));
             }
-            if let Err(KeysFull { retry_after }) = keys.make_room(&mut cx.cells(), now)? {
+            if let Err(KeysFull { retry_after }) = keys.make_room(cx, now)? {
                 return Ok(Used::Full(retry_after));
             }
-            keys.remember(&mut cx.cells(), &key, id)?;
+            keys.remember(cx, &key, id)?;
             Ok(Used::First)
         }
     }
@@ -240,7 +243,8 @@ mod tests {
     impl Handle<Count> for Keeper {
         async fn handle(&mut self, Count { add }: Count, cx: &mut Context<Self>) -> (u32, usize) {
             self.0.count += add;
-            let cells = [KEY, ORDER].map(|kind| cx.cells().prefix::<String>([kind]).count());
+            let cells =
+                [KEY, ORDER].map(|kind| cx.cells::<Bytes, String>(MAP).prefix([kind]).count());
             assert_eq!(cells[0], cells[1]);
             (self.0.count, cells[0])
         }
@@ -259,7 +263,7 @@ mod tests {
     impl Handle<Begin> for Keeper {
         async fn handle(&mut self, Begin { keys, damaged }: Begin, cx: &mut Context<Self>) {
             self.0 = Keys::of_version_1(keys);
-            cx.cells().put(key_cell(&damaged), &());
+            cx.cells::<Bytes, ()>(MAP).put(&key_cell(&damaged), &());
         }
     }
 
@@ -272,7 +276,7 @@ mod tests {
 
     impl Handle<Remove> for Keeper {
         async fn handle(&mut self, Remove(key): Remove, cx: &mut Context<Self>) {
-            cx.cells().delete(key_cell(&key));
+            cx.cells::<Bytes, ()>(MAP).delete(&key_cell(&key));
         }
     }
 

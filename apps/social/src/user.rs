@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, OldState, StateError};
+use throng_durable::{Bytes, CellError, Durable, DurableContext, OldState, StateError};
 
 use crate::ids::{IdError, IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, KeysFull, Now};
@@ -119,6 +119,11 @@ impl Process for User {}
 impl Durable for User {
     const KIND: &'static str = "user";
     const VERSION: u16 = 2;
+    type Deps = ();
+
+    fn initial(_: &str, (): &()) -> Self {
+        User::default()
+    }
 
     fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
         match old.version() {
@@ -205,11 +210,11 @@ impl Handle<Follow> for User {
     ) -> Result<(), UserError> {
         self.account()?;
         let key = following_key(&target);
-        if cx.cells().get::<()>(&key)?.is_none() {
+        if !cx.cells::<Bytes, ()>("").contains(&key)? {
             if self.following >= FOLLOWING_MAX {
                 return Err(UserError::FollowingFull);
             }
-            cx.cells().put(&key, &());
+            cx.cells::<Bytes, ()>("").put(&key, &());
             self.following += 1;
         }
         Ok(())
@@ -232,8 +237,8 @@ impl Handle<Unfollow> for User {
     ) -> Result<(), UserError> {
         self.account()?;
         let key = following_key(&target);
-        if cx.cells().get::<()>(&key)?.is_some() {
-            cx.cells().delete(&key);
+        if cx.cells::<Bytes, ()>("").contains(&key)? {
+            cx.cells::<Bytes, ()>("").delete(&key);
             self.following -= 1;
         }
         Ok(())
@@ -256,9 +261,9 @@ impl Handle<ListFollowing> for User {
     ) -> Result<Vec<Name>, UserError> {
         self.account()?;
         let mut names = Vec::with_capacity(self.following as usize);
-        for entry in cx.cells().prefix::<()>([FOLLOWING]) {
+        for entry in cx.cells::<Bytes, ()>("").prefix([FOLLOWING]) {
             let (key, ()) = entry?;
-            names.extend(following_name(&key));
+            names.extend(following_name(key));
         }
         Ok(names)
     }
@@ -294,23 +299,23 @@ impl Handle<Publish> for User {
         self.account()?;
         if let Some(key) = &key {
             let now = Now::by_the_clock();
-            if let Some(id) = self.keys.find(&mut cx.cells(), key, now)? {
-                let posted = cx.cells().get::<Text>(post_key(id))?;
+            if let Some(id) = self.keys.find(cx, key, now)? {
+                let posted = cx.cells::<Bytes, Text>("").get(&post_key(id))?;
                 return if posted.is_some_and(|posted| posted == text) {
                     Ok(Published { id, repeated: true })
                 } else {
                     Err(UserError::KeyReused)
                 };
             }
-            self.keys.make_room(&mut cx.cells(), now)?.map_err(UserError::KeysFull)?;
+            self.keys.make_room(cx, now)?.map_err(UserError::KeysFull)?;
         }
         let id = ids.next().await.map_err(UserError::NoId)?;
         // The key is recorded first, because this may fail: a turn that replies with an error is
         // committed like any other.
         if let Some(key) = key {
-            self.keys.remember(&mut cx.cells(), &key, id)?;
+            self.keys.remember(cx, &key, id)?;
         }
-        cx.cells().put(post_key(id), &text);
+        cx.cells::<Bytes, Text>("").put(&post_key(id), &text);
         self.posts += 1;
         Ok(Published { id, repeated: false })
     }
@@ -349,13 +354,13 @@ impl Handle<ListPosts> for User {
         let end = post_key(before.unwrap_or(PostId::new(u64::MAX)));
         let mut page = PostPage::default();
         let mut room = PageBudget::default();
-        for entry in cx.cells().range::<Text>(&oldest[..]..&end[..]).rev().take(limit) {
+        for entry in cx.cells::<Bytes, Text>("").range(&oldest[..]..&end[..]).rev().take(limit) {
             let (key, text) = entry?;
             if !room.take(&text) {
                 page.cut = true;
                 break;
             }
-            page.posts.extend(post_id(&key).map(|id| (id, text)));
+            page.posts.extend(post_id(key).map(|id| (id, text)));
         }
         Ok(page)
     }
@@ -489,7 +494,7 @@ mod tests {
     static DAMAGED: OnceLock<Store> = OnceLock::new();
 
     /// Cell of the key "again", as the store names it.
-    const KEY_CELL: &[u8] = b"\x04user\x05alice\x01kagain";
+    const KEY_CELL: &[u8] = b"C\0\x02\x05alice\0\x01kagain"; // kind 2, after the lease; map 1
 
     /// Damages the cell; the clock is read between the search for a key and its insertion.
     fn damaging_clock() -> u64 {
@@ -539,6 +544,10 @@ mod tests {
 
     impl Durable for OldUser {
         const KIND: &'static str = User::KIND;
+        type Deps = ();
+        fn initial(_: &str, (): &()) -> Self {
+            OldUser::default()
+        }
     }
 
     /// Posts in the format of that version.
@@ -558,7 +567,7 @@ mod tests {
             user.account = Some(Account { password_hash: String::new(), created_ms: 7 });
             user.posts += 1;
             user.recent.push_back((key, id));
-            cx.cells().put(post_key(id), &text);
+            cx.cells::<Bytes, Text>("").put(&post_key(id), &text);
         }
     }
 

@@ -307,14 +307,11 @@ mod tests {
     use super::*;
 
     /// Entity whose handler never completes.
-    #[derive(Default, Serialize, Deserialize)]
+    #[derive(Durable, Default, Serialize, Deserialize)]
+    #[durable(kind = "stuck")]
     struct Stuck;
 
     impl Process for Stuck {}
-
-    impl Durable for Stuck {
-        const KIND: &'static str = "stuck";
-    }
 
     struct Begin(oneshot::Sender<()>);
 

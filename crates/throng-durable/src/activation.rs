@@ -26,11 +26,13 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use throng::layer::{Layer, TurnEnd};
 use throng::{Address, Context, ExitReason, SpawnError};
-use throng_store::{Batch, CommitFailure, ReadError, Submission, SubmitError};
+use throng_store::{Batch, Codec, CommitFailure, ReadError, Submission, SubmitError};
 
-use crate::cells::{Cells, Changes};
+use crate::cells::{Cells, Changes, stored_keys};
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_state};
 use crate::gate::Held;
@@ -39,7 +41,7 @@ use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
 use crate::turn::Load;
 use crate::users::{catch, drop_user_value};
-use crate::{CommitError, Durable, Entity, EntityError, StateError};
+use crate::{CellError, CommitError, Durable, Entity, EntityError, MAP_NAME_BYTES_MAX, StateError};
 
 /// The activation of an entity; the file's head has its states.
 #[derive(Debug)]
@@ -149,13 +151,16 @@ pub(crate) struct Fresh<P: Durable> {
 }
 
 impl<P: Durable> Fresh<P> {
-    /// Prepares a process. Runs the user's `Default`, so no lock may be held.
+    /// Prepares a process. Runs the user's `initial`, so no lock may be held.
     pub(crate) fn new(
         node: &Arc<Inner>,
         directory: &Arc<Directory<P>>,
         name: &Name,
     ) -> Result<Fresh<P>, EntityError> {
-        let process = catch(P::default).map_err(EntityError::Panicked)?;
+        let Some(deps) = directory.deps() else {
+            return Err(EntityError::NotRegistered { kind: P::KIND });
+        };
+        let process = catch(|| P::initial(name.key(), deps)).map_err(EntityError::Panicked)?;
         let activation = Activation {
             node: node.clone(),
             directory: directory.clone(),
@@ -364,10 +369,24 @@ impl<P: Durable> Activation<P> {
         Entity::from_parts(node, self.directory.clone(), Ok(self.name.clone()))
     }
 
-    pub(crate) fn cells(&mut self) -> Cells<'_> {
+    /// Returns the entity's map of cells with this name.
+    pub(crate) fn cells<K: Codec, V: Serialize + DeserializeOwned>(
+        &mut self,
+        map: &str,
+    ) -> Cells<'_, K, V> {
         let store = self.in_turn.then_some(&self.node.store);
         self.changes.forget_settled(&self.node.gate);
-        Cells::new(store, self.name.prefix(), &mut self.changes)
+        let map = match map.len() {
+            0..=MAP_NAME_BYTES_MAX => {
+                self.node.catalogue.map(P::KIND, map).ok_or(CellError::TooManyMaps)
+            }
+            bytes => Err(CellError::NameTooLong { bytes }),
+        };
+        Cells::new(store, map, self.name.state_key(), &mut self.changes)
+    }
+
+    pub(crate) fn directory(&self) -> &Directory<P> {
+        &self.directory
     }
 
     /// Submits the changes of the turn that ends.
@@ -375,7 +394,9 @@ impl<P: Durable> Activation<P> {
         let submission = self.node.store.submit(&mut prepared.batch, self.last)?;
         self.last = submission;
         self.submitted = prepared.hash;
-        self.stored = true;
+        if !mem::replace(&mut self.stored, true) {
+            self.directory.kind().submitted(submission);
+        }
         self.changes.submitted(submission);
         BUFFERS.with(|buffers| buffers.batch.set(mem::take(&mut prepared.batch)));
         Ok(())
@@ -593,10 +614,12 @@ pub(crate) fn prepare<P: Durable>(
         if is_state_changed || !own.stored {
             batch = batch.put(own.name.state_key(), record);
         }
+        let outcomes = own.node.gate.outcomes();
         if !own.stored {
-            batch = batch.add(layout::count(P::KIND), 1);
+            let kind = own.directory.kind();
+            batch = kind.add_to(batch.add(layout::count(kind.number()), 1), outcomes);
         }
-        let cells = own.changes.add_to(batch);
+        let cells = own.changes.add_to(batch, outcomes);
         let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
         Ok(Some(Prepared { batch, hash }))
     })?
@@ -607,14 +630,13 @@ pub(crate) fn prepare_removal<P: Durable>(
     cx: &mut Context<P>,
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx).filter(|own| own.stored) else { return Ok(None) };
-    let mut batch = Batch::new().delete(own.name.state_key()).add(layout::count(P::KIND), -1);
-    for key in own
-        .cells()
-        .stored_keys()
-        .map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?
-    {
-        batch = batch.delete(key);
-    }
+    let state_key = own.name.state_key();
+    let cells = stored_keys(&own.node.store, state_key, &own.changes);
+    let cells =
+        cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error.into())))?;
+    let count = layout::count(own.directory.kind().number());
+    let batch = Batch::new().delete(state_key).add(count, -1);
+    let batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
     Ok(Some(Prepared { batch, hash: 0 }))
 }
 
@@ -631,7 +653,8 @@ pub(crate) fn prepare_cells<P: Durable>(
     if !own.stored {
         return prepare(process, cx);
     }
-    let cells = own.changes.add_to(BUFFERS.with(|buffers| buffers.batch.take()));
+    let batch = BUFFERS.with(|buffers| buffers.batch.take());
+    let cells = own.changes.add_to(batch, own.node.gate.outcomes());
     let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
     Ok(Some(Prepared { batch, hash: own.submitted }))
 }

@@ -3,62 +3,71 @@
 //! [`Changes`] collects the puts and deletes of a turn, and keeps those of earlier turns until the store shows
 //! them. A read checks the changes first and then the store, in which no other code writes these keys.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng_store::{Batch, Range, ReadError, Snapshot, Store, Submission};
+use throng_store::{
+    Batch, Codec, CodecError, Outcomes, Range, ReadError, Snapshot, Store, Submission,
+};
 
+use crate::catalogue::Numbered;
 use crate::durable::decode_whole;
 use crate::gate::{Held, OutputGate};
-use crate::layout::KeyPrefix;
+use crate::layout;
 use crate::{CELL_KEY_BYTES_MAX, CellError};
 
-/// The cells of an entity, from [`DurableContext::cells`](crate::DurableContext::cells).
+/// A map of an entity's cells, from [`DurableContext::cells`](crate::DurableContext::cells).
 ///
-/// Keys are bytes in byte order, so numbers should be encoded in big endian. Values are of any type
-/// that serde supports. Writes take effect with the turn's commit, together with the state; reads
-/// see the turn's own writes.
+/// Keys have a [`Codec`], which determines their order: [`Str`](crate::Str) for text,
+/// [`U64`](crate::U64) for numbers, [`Bytes`](crate::Bytes), or one of your own. Values are of any
+/// type that serde supports. Writes take effect with the turn's commit, together with the state; reads see the
+/// turn's own writes.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};
 /// # use throng::prelude::*;
-/// use throng_durable::{CellError, Durable, DurableContext};
+/// use throng_durable::{CellError, Durable, DurableContext, U64};
 ///
-/// #[derive(Default, Serialize, Deserialize)]
+/// #[derive(Durable, Default, Serialize, Deserialize)]
+/// #[durable(kind = "diary")]
 /// struct Diary {
-///     pages: u32,
+///     pages: u64,
 /// }
-/// # impl Process for Diary {}
-/// # impl Durable for Diary { const KIND: &'static str = "diary"; }
-/// # struct Write(String);
-/// # impl Message for Write { type Reply = (); }
-/// # struct Latest;
-/// # impl Message for Latest { type Reply = Result<Vec<String>, CellError>; }
-/// impl Handle<Write> for Diary {
-///     async fn handle(&mut self, Write(page): Write, cx: &mut Context<Self>) {
-///         cx.cells().put(self.pages.to_be_bytes(), &page);
+///
+/// #[process]
+/// impl Diary {
+///     #[message]
+///     fn write(&mut self, cx: &mut Context<Self>, page: String) {
+///         cx.cells::<U64, String>("pages").put(&self.pages, &page);
 ///         self.pages += 1;
 ///     }
-/// }
-/// impl Handle<Latest> for Diary {
-///     async fn handle(&mut self, _: Latest, cx: &mut Context<Self>) -> Result<Vec<String>, CellError> {
-///         cx.cells().range::<String>(..).rev().take(10).map(|entry| Ok(entry?.1)).collect()
+///
+///     #[message]
+///     fn latest(&self, cx: &mut Context<Self>) -> Result<Vec<String>, CellError> {
+///         let mut pages = cx.cells::<U64, String>("pages");
+///         pages.range(..).rev().take(10).map(|page| Ok(page?.1)).collect()
 ///     }
 /// }
 /// ```
 #[derive(Debug)]
-pub struct Cells<'c> {
+pub struct Cells<'c, K, V> {
     /// The store; `None` when the entity is not active.
     store: Option<&'c Store>,
-    key_prefix: KeyPrefix<'c>,
+    /// Common prefix of the keys in the store.
+    prefix: Vec<u8>,
+    /// The name of the map; `None` if it has no number.
+    name: Option<Arc<Numbered>>,
     changes: &'c mut Changes,
     /// The snapshot, opened by the first read.
     snapshot: Option<Snapshot>,
+    types: PhantomData<fn(K) -> V>,
 }
 
 /// Changes of the cells that the store may not show yet; those of the running turn among them.
@@ -75,6 +84,8 @@ struct Changed {
     fault: Option<CellError>,
     /// Number of cells at which settled ones are removed next.
     trim_at: usize,
+    /// Names whose numbers are in keys of the running turn, and may have no record yet.
+    names: Vec<Arc<Numbered>>,
     /// Actions that follow the commit of the running turn.
     actions: Vec<Box<dyn Held>>,
 }
@@ -104,7 +115,11 @@ impl Changes {
     }
 
     /// Adds the changes of the running turn to its batch.
-    pub(crate) fn add_to(&mut self, mut batch: Batch) -> Result<Batch, CellError> {
+    pub(crate) fn add_to(
+        &mut self,
+        mut batch: Batch,
+        outcomes: &Outcomes,
+    ) -> Result<Batch, CellError> {
         let Some(changed) = &mut self.0 else { return Ok(batch) };
         if let Some(fault) = changed.fault.take() {
             return Err(fault);
@@ -117,7 +132,7 @@ impl Changes {
                 };
             }
         }
-        Ok(batch)
+        Ok(changed.names.iter().fold(batch, |batch, name| name.add_to(batch, outcomes)))
     }
 
     /// Notes the submission of the turn's changes.
@@ -128,6 +143,7 @@ impl Changes {
             for own in changed.cells.values_mut() {
                 own.submission.get_or_insert(submission);
             }
+            changed.names.drain(..).for_each(|name| name.submitted(submission));
         }
     }
 
@@ -156,123 +172,170 @@ impl Changes {
     }
 }
 
-impl<'c> Cells<'c> {
+impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
+    /// Creates the map with this name of the entity whose state has this key.
     pub(crate) fn new(
         store: Option<&'c Store>,
-        key_prefix: KeyPrefix<'c>,
+        name: Result<Arc<Numbered>, CellError>,
+        state_key: &[u8],
         changes: &'c mut Changes,
     ) -> Self {
-        Cells { store, key_prefix, changes, snapshot: None }
+        let number = name.as_ref().map_or(0, |name| name.number());
+        let prefix = layout::map(state_key, number);
+        let mut cells =
+            Cells { store, prefix, name: None, changes, snapshot: None, types: PhantomData };
+        match name {
+            Ok(name) => cells.name = Some(name),
+            Err(error) => cells.fail(error),
+        }
+        cells
     }
 
     /// Sets the cell `key` to `value`.
     ///
-    /// A key longer than [`CELL_KEY_BYTES_MAX`] or a value that cannot be encoded fails the whole
+    /// A key longer than [`CELL_KEY_BYTES_MAX`] or a key or value that cannot be encoded fails the whole
     /// turn: none of its changes is committed, and its caller gets
     /// [`EntityError::NotCommitted`](crate::EntityError::NotCommitted).
-    pub fn put<T: Serialize + ?Sized>(&mut self, key: impl AsRef<[u8]>, value: &T) {
+    pub fn put<T: Serialize + ?Sized>(&mut self, key: &K::Item, value: &T)
+    where
+        V: Borrow<T>,
+    {
         match postcard::to_allocvec(value) {
-            Ok(encoded) => self.change(key.as_ref(), Some(encoded.into())),
+            Ok(encoded) => self.change(key, Some(encoded.into())),
             Err(error) => self.fail(CellError::Encode(error.to_string())),
         }
     }
 
-    /// Removes the cell `key`, if it exists.
-    pub fn delete(&mut self, key: impl AsRef<[u8]>) {
-        self.change(key.as_ref(), None);
+    /// Removes the cell `key`, if it exists. The same keys as in [`put`](Cells::put) fail the turn.
+    pub fn delete(&mut self, key: &K::Item) {
+        self.change(key, None);
     }
 
     /// Returns the value of the cell `key`. The writes of this turn are included.
     ///
     /// # Errors
     ///
-    /// [`CellError::Decode`] if the value is not a `T`, [`CellError::Read`] if the store fails.
-    pub fn get<T: DeserializeOwned>(
+    /// [`CellError::Decode`] if the value is not a `V`, [`CellError::Encode`] if the key has no encoding,
+    /// [`CellError::Read`] if the store fails.
+    pub fn get(&mut self, key: &K::Item) -> Result<Option<V>, CellError> {
+        self.look_up(key, |encoded| encoded.map(decode).transpose())
+    }
+
+    /// Whether there is a cell `key`. The writes of this turn are included.
+    ///
+    /// # Errors
+    ///
+    /// As [`get`](Cells::get), without `Decode`.
+    pub fn contains(&mut self, key: &K::Item) -> Result<bool, CellError> {
+        self.look_up(key, |encoded| Ok(encoded.is_some()))
+    }
+
+    fn look_up<R>(
         &mut self,
-        key: impl AsRef<[u8]>,
-    ) -> Result<Option<T>, CellError> {
-        let key = self.key_prefix.cell(key.as_ref());
+        key: &K::Item,
+        found: impl FnOnce(Option<&[u8]>) -> Result<R, CellError>,
+    ) -> Result<R, CellError> {
+        let key = self.stored_key(key)?;
         if let Some(own) = self.changes.cells().and_then(|cells| cells.get(key.as_slice())) {
-            return own.value.as_deref().map(decode).transpose();
+            return found(own.value.as_deref());
         }
-        let snapshot = snapshot(self.store, &mut self.snapshot)?;
-        snapshot.get(&key)?.map(decode).transpose()
+        found(snapshot(self.store, &mut self.snapshot)?.get(&key)?)
     }
 
     /// Iterates over the cells with keys within `bounds`, in the order of their keys, from either
     /// end. The writes of this turn are included.
     ///
     /// The iterator cannot be held across an `await`: collect the entries instead.
-    pub fn range<'k, T: DeserializeOwned>(
-        &mut self,
-        bounds: impl RangeBounds<&'k [u8]>,
-    ) -> CellRange<'_, T> {
-        let (start, end) = self.key_prefix.cells(&bounds);
-        self.between(start, end)
+    pub fn range<'k>(&mut self, bounds: impl RangeBounds<&'k K::Item>) -> CellRange<'_, K, V>
+    where
+        K::Item: 'k,
+    {
+        let encode = |bound: Bound<&&K::Item>| {
+            Ok(match bound {
+                Bound::Included(key) => Bound::Included(self.stored_key(key)?),
+                Bound::Excluded(key) => Bound::Excluded(self.stored_key(key)?),
+                Bound::Unbounded => Bound::Unbounded,
+            })
+        };
+        match (encode(bounds.start_bound()), encode(bounds.end_bound())) {
+            (Ok(start), Ok(end)) => self.between(start, end),
+            (Err(error), _) | (_, Err(error)) => CellRange::failed(error),
+        }
     }
 
-    /// Iterates over the cells with keys that begin with `prefix`, like [`range`](Cells::range).
-    pub fn prefix<T: DeserializeOwned>(&mut self, prefix: impl AsRef<[u8]>) -> CellRange<'_, T> {
-        let start = self.key_prefix.cell(prefix.as_ref());
-        // The first key after the prefix: trailing 0xff bytes are cut off and the last byte is
-        // incremented. That byte exists, because the part before the cell's key has a byte other
-        // than 0xff.
-        let mut end = start.clone();
-        while end.pop_if(|last| *last == 0xff).is_some() {}
-        if let Some(last) = end.last_mut() {
-            *last += 1;
-        }
+    /// Iterates over the cells whose encoded keys begin with `prefix`, like [`range`](Cells::range).
+    pub fn prefix(&mut self, prefix: impl AsRef<[u8]>) -> CellRange<'_, K, V> {
+        let start = [&self.prefix, prefix.as_ref()].concat();
+        let end = layout::after(&start);
         self.between(Bound::Included(start), Bound::Excluded(end))
     }
 
-    /// Returns the store's keys of all cells, removed ones among them.
-    pub(crate) fn stored_keys(&mut self) -> Result<Vec<Box<[u8]>>, CellError> {
-        let (start, end) = self.key_prefix.cells(&(..));
-        let snapshot = snapshot(self.store, &mut self.snapshot)?;
-        let stored =
-            snapshot.range((start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice)));
-        let mut keys =
-            stored.map(|entry| Ok(entry?.0.into())).collect::<Result<Vec<_>, ReadError>>()?;
-        keys.extend(self.changes.cells().into_iter().flat_map(|cells| cells.keys().cloned()));
-        Ok(keys)
-    }
-
-    fn between<T>(&mut self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> CellRange<'_, T> {
-        let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
-        let mut range = CellRange {
-            key_prefix: self.key_prefix,
-            stored: None,
-            own: None,
-            failed: None,
-            value: PhantomData,
+    fn between(&mut self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> CellRange<'_, K, V> {
+        let start = match start {
+            Bound::Unbounded => Bound::Included(self.prefix.clone()),
+            start => start,
         };
-        if !is_empty(bounds) {
-            match snapshot(self.store, &mut self.snapshot) {
-                Ok(snapshot) => {
-                    range.stored = Some(Ends::new(snapshot.range(bounds)));
-                    let own = self.changes.cells().map(|cells| cells.range::<[u8], _>(bounds));
-                    range.own = own.map(Ends::new);
-                }
-                Err(error) => range.failed = Some(error),
-            }
+        let end = match end {
+            Bound::Unbounded => Bound::Excluded(layout::after(&self.prefix)),
+            end => end,
+        };
+        let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+        if is_empty(bounds) {
+            return CellRange::empty();
         }
-        range
+        match snapshot(self.store, &mut self.snapshot) {
+            Ok(snapshot) => CellRange {
+                prefix_bytes: self.prefix.len(),
+                stored: Some(Ends::new(snapshot.range(bounds))),
+                own: self.changes.cells().map(|cells| Ends::new(cells.range::<[u8], _>(bounds))),
+                failed: None,
+                types: PhantomData,
+            },
+            Err(error) => CellRange::failed(error),
+        }
     }
 
-    fn change(&mut self, key: &[u8], value: Option<Box<[u8]>>) {
-        let bytes = key.len();
+    /// Returns the store's key of a cell.
+    fn stored_key(&self, key: &K::Item) -> Result<Vec<u8>, CellError> {
+        let encoded = K::encode(key, |encoded| [&self.prefix, encoded].concat());
+        encoded.map_err(|error| CellError::Encode(error.to_string()))
+    }
+
+    fn change(&mut self, key: &K::Item, value: Option<Box<[u8]>>) {
+        let key = match self.stored_key(key) {
+            Ok(key) => key,
+            Err(error) => return self.fail(error),
+        };
+        let bytes = key.len() - self.prefix.len();
         if bytes > CELL_KEY_BYTES_MAX {
             return self.fail(CellError::KeyTooLong { bytes });
         }
         let changed = self.changes.0.get_or_insert_default();
         let write = OwnWrite { value, submission: None };
-        changed.cells.insert(self.key_prefix.cell(key).into(), write);
+        changed.cells.insert(key.into(), write);
         changed.new += 1;
+        if let Some(name) = self.name.take_if(|name| !name.is_stored()) {
+            changed.names.push(name);
+        }
     }
 
     fn fail(&mut self, error: CellError) {
         self.changes.0.get_or_insert_default().fault.get_or_insert(error);
     }
+}
+
+/// Returns the store's keys of all cells of an entity, removed ones among them.
+pub(crate) fn stored_keys(
+    store: &Store,
+    state_key: &[u8],
+    changes: &Changes,
+) -> Result<Vec<Box<[u8]>>, ReadError> {
+    let snapshot = store.snapshot()?;
+    let stored = snapshot.prefix(&layout::cells(state_key));
+    let mut keys =
+        stored.map(|entry| Ok(entry?.0.into())).collect::<Result<Vec<_>, ReadError>>()?;
+    keys.extend(changes.cells().into_iter().flat_map(|cells| cells.keys().cloned()));
+    Ok(keys)
 }
 
 /// Returns the snapshot in `slot`, and opens it first if there is none.
@@ -304,15 +367,16 @@ fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
 
 /// Iterator over cells in the order of their keys; `.rev()` reverses it.
 ///
-/// Yields `Err` for a cell that cannot be read or is not a `T`.
+/// Yields `Err` for a cell that cannot be read, or whose key or value is of another type.
 #[must_use = "iterators do nothing unless they are advanced"]
 #[derive(Debug)]
-pub struct CellRange<'c, T> {
-    key_prefix: KeyPrefix<'c>,
+pub struct CellRange<'c, K, V> {
+    /// Length of the part of the store's keys before the cells' own keys.
+    prefix_bytes: usize,
     stored: Option<Ends<Range<'c>>>,
     own: Option<Ends<OwnWrites<'c>>>,
     failed: Option<CellError>,
-    value: PhantomData<fn() -> T>,
+    types: PhantomData<fn(K) -> V>,
 }
 
 type OwnWrites<'c> = btree_map::Range<'c, Box<[u8]>, OwnWrite>;
@@ -359,10 +423,18 @@ enum End {
     Back,
 }
 
-impl<T: DeserializeOwned> CellRange<'_, T> {
+impl<'c, K: Codec, V: DeserializeOwned> CellRange<'c, K, V> {
+    fn empty() -> Self {
+        CellRange { prefix_bytes: 0, stored: None, own: None, failed: None, types: PhantomData }
+    }
+
+    fn failed(error: CellError) -> Self {
+        CellRange { failed: Some(error), ..CellRange::empty() }
+    }
+
     /// Returns the next cell from the end `from`: the first of the store's and the turn's own
     /// cells. A cell in both is the turn's own.
-    fn step(&mut self, from: End) -> Option<Result<(Vec<u8>, T), CellError>> {
+    fn step(&mut self, from: End) -> Option<Result<(K::Decoded<'c>, V), CellError>> {
         if let Some(error) = self.failed.take() {
             return Some(Err(error));
         }
@@ -393,21 +465,25 @@ impl<T: DeserializeOwned> CellRange<'_, T> {
         }
     }
 
-    fn read(&self, entry: Result<(&[u8], &[u8]), ReadError>) -> Result<(Vec<u8>, T), CellError> {
+    fn read(
+        &self,
+        entry: Result<(&'c [u8], &'c [u8]), ReadError>,
+    ) -> Result<(K::Decoded<'c>, V), CellError> {
         let (key, value) = entry?;
-        Ok((self.key_prefix.cell_of(key).to_vec(), decode(value)?))
+        let key = K::decode(&key[self.prefix_bytes..]);
+        Ok((key.map_err(|error: CodecError| CellError::Decode(error.to_string()))?, decode(value)?))
     }
 }
 
-impl<T: DeserializeOwned> Iterator for CellRange<'_, T> {
-    type Item = Result<(Vec<u8>, T), CellError>;
+impl<'c, K: Codec, V: DeserializeOwned> Iterator for CellRange<'c, K, V> {
+    type Item = Result<(K::Decoded<'c>, V), CellError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.step(End::Front)
     }
 }
 
-impl<T: DeserializeOwned> DoubleEndedIterator for CellRange<'_, T> {
+impl<K: Codec, V: DeserializeOwned> DoubleEndedIterator for CellRange<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
         self.step(End::Back)
     }
@@ -417,7 +493,10 @@ impl<T: DeserializeOwned> DoubleEndedIterator for CellRange<'_, T> {
 mod tests {
     use proptest::prelude::*;
 
+    use throng_store::Bytes;
+
     use super::*;
+    use crate::catalogue::Catalogue;
     use crate::name::Name;
 
     type Key = Vec<u8>;
@@ -438,8 +517,22 @@ mod tests {
         prop::collection::vec((key(), prop::option::weighted(0.6, any::<u32>())), 0..12)
     }
 
+    fn name(key: &str) -> Name {
+        Name::new(1, key).unwrap()
+    }
+
+    /// Returns the map `a` of the entity.
+    fn cells<'c, V: Serialize + DeserializeOwned>(
+        store: Option<&'c Store>,
+        key: &str,
+        changes: &'c mut Changes,
+    ) -> Cells<'c, Bytes, V> {
+        let map = Catalogue::default().map("kind", "a").unwrap();
+        Cells::new(store, Ok(map), name(key).state_key(), changes)
+    }
+
     fn apply(
-        cells: &mut Cells<'_>,
+        cells: &mut Cells<'_, Bytes, u32>,
         model: &mut BTreeMap<Key, u32>,
         changes: Vec<(Key, Option<u32>)>,
     ) {
@@ -471,16 +564,17 @@ mod tests {
         ) {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
-            let name = Name::new("kind", "key").unwrap();
-            let neighbours = ["kex", "kez", "kfy"].map(|key| Name::new("kind", key).unwrap());
-            let mut batch = Batch::new().put(name.state_key(), "state");
-            for neighbour in &neighbours {
+            let mut batch = Batch::new().put(name("key").state_key(), "state");
+            for neighbour in ["kex", "kez", "kfy"].map(name) {
                 batch = batch.put(neighbour.state_key(), "state");
-                batch = batch.put(neighbour.prefix().cell(&[1]), "cell");
+                batch = batch.put(layout::map(neighbour.state_key(), 1), "cell");
+            }
+            for map in [0, 2] {
+                batch = batch.put(layout::map(name("key").state_key(), map), "cell of another map");
             }
             let (mut model, mut changes) = (BTreeMap::new(), Changes::default());
-            apply(&mut Cells::new(Some(&store), name.prefix(), &mut changes), &mut model, committed);
-            let mut batch = changes.add_to(batch).unwrap();
+            apply(&mut cells(Some(&store), "key", &mut changes), &mut model, committed);
+            let mut batch = changes.add_to(batch, &store.outcomes()).unwrap();
             let submission = store.submit(&mut batch, Submission::START).unwrap();
             changes.submitted(submission);
             prop_assert!(changes.is_empty());
@@ -489,13 +583,17 @@ mod tests {
                 store.settled(submission).wait().unwrap();
                 changes = Changes::default();
             }
-            apply(&mut Cells::new(Some(&store), name.prefix(), &mut changes), &mut model, own);
+            apply(&mut cells(Some(&store), "key", &mut changes), &mut model, own);
 
-            let mut cells = Cells::new(Some(&store), name.prefix(), &mut changes);
+            let mut cells = cells(Some(&store), "key", &mut changes);
             for (key, value) in &model {
                 prop_assert_eq!(cells.get(key).unwrap(), Some(*value));
+                prop_assert!(cells.contains(key).unwrap());
             }
-            let found: Vec<_> = cells.prefix(&prefix).map(|entry| entry.unwrap()).collect();
+            let entry = |entry: Result<(&[u8], u32), CellError>| {
+                entry.map(|(key, value)| (key.to_vec(), value)).unwrap()
+            };
+            let found: Vec<_> = cells.prefix(&prefix).map(entry).collect();
             let expected = model.clone().into_iter().filter(|(key, _)| key.starts_with(&prefix));
             prop_assert_eq!(found, expected.collect::<Vec<(Key, u32)>>());
 
@@ -515,22 +613,21 @@ mod tests {
                     model.clone().into_iter().filter(|(key, _)| within(key)).collect();
                 let bounds = || (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
 
-                let forward: Vec<_> = cells.range(bounds()).map(|entry| entry.unwrap()).collect();
+                let forward: Vec<_> = cells.range(bounds()).map(entry).collect();
                 prop_assert_eq!(&forward, &expected);
-                let mut backward: Vec<_> =
-                    cells.range(bounds()).rev().map(|entry| entry.unwrap()).collect();
+                let mut backward: Vec<_> = cells.range(bounds()).rev().map(entry).collect();
                 backward.reverse();
                 prop_assert_eq!(&backward, &expected);
 
-                let mut range = cells.range::<u32>(bounds());
+                let mut range = cells.range(bounds());
                 let mut expected = expected.into_iter();
                 for step in steps.iter().cycle().take(expected.len() + 3) {
-                    let (entry, expected) = if *step {
+                    let (found, expected) = if *step {
                         (range.next(), expected.next())
                     } else {
                         (range.next_back(), expected.next_back())
                     };
-                    prop_assert_eq!(entry.map(|entry| entry.unwrap()), expected);
+                    prop_assert_eq!(found.map(entry), expected);
                 }
             }
         }
@@ -538,24 +635,23 @@ mod tests {
 
     #[test]
     fn a_put_that_fails_fails_the_commit() {
-        let name = Name::new("kind", "key").unwrap();
         let mut changes = Changes::default();
-        let mut cells = Cells::new(None, name.prefix(), &mut changes);
-        cells.put([0; CELL_KEY_BYTES_MAX], "fits");
-        cells.put([0; CELL_KEY_BYTES_MAX + 1], "does not");
-        assert!(matches!(cells.get::<String>(b"other"), Err(CellError::Inactive)));
-        let fault = changes.add_to(Batch::new());
-        assert!(matches!(fault, Err(CellError::KeyTooLong { bytes }) if bytes == 190));
+        let mut cells = cells::<String>(None, "key", &mut changes);
+        cells.put(&[0; CELL_KEY_BYTES_MAX], "fits");
+        cells.put(&[0; CELL_KEY_BYTES_MAX + 1], "does not");
+        assert!(matches!(cells.get(b"other"), Err(CellError::Inactive)));
+        let fault = changes.0.unwrap().fault;
+        assert!(matches!(fault, Some(CellError::KeyTooLong { bytes: 251 })));
     }
 
     #[test]
     fn a_cell_of_another_type_is_an_error() {
-        let name = Name::new("kind", "key").unwrap();
         let mut changes = Changes::default();
-        let mut cells = Cells::new(None, name.prefix(), &mut changes);
-        cells.put("number", &7u64);
-        assert!(matches!(cells.get::<(u64, u64)>("number"), Err(CellError::Decode(_))));
-        assert!(matches!(cells.get::<()>("number"), Err(CellError::Decode(_))));
-        assert_eq!(cells.get::<u64>("number").unwrap(), Some(7));
+        cells::<u64>(None, "key", &mut changes).put(b"number", &7);
+        let pair = cells::<(u64, u64)>(None, "key", &mut changes).get(b"number");
+        assert!(matches!(pair, Err(CellError::Decode(_))));
+        let unit = cells::<()>(None, "key", &mut changes).get(b"number");
+        assert!(matches!(unit, Err(CellError::Decode(_))));
+        assert_eq!(cells(None, "key", &mut changes).get(b"number").unwrap(), Some(7u64));
     }
 }

@@ -1,6 +1,9 @@
 //! [`DurableContext`]: the methods of the context that only entities have.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use throng::Context;
+use throng_store::Codec;
 
 use crate::activation::Activation;
 use crate::gate::After;
@@ -26,8 +29,52 @@ pub trait DurableContext {
     /// Returns the key of this entity.
     fn key(&mut self) -> &str;
 
-    /// Returns the cells of this entity: keyed values, written in the same commit as the state.
-    fn cells(&mut self) -> Cells<'_>;
+    /// Returns a map of this entity's cells: keyed values, written in the same commit as the state.
+    ///
+    /// The map with a name always exists. `K` is the [`Codec`] of its keys, and `V` the type of its values; neither
+    /// is stored, so the types of a map must not change. An invalid name fails the turn, as a
+    /// [`put`](Cells::put) with an invalid key does: it has at most [`MAP_NAME_BYTES_MAX`](crate::MAP_NAME_BYTES_MAX)
+    /// bytes, and the names of a kind are at most 65,535.
+    fn cells<K: Codec, V: Serialize + DeserializeOwned>(&mut self, map: &str) -> Cells<'_, K, V>;
+
+    /// Returns the dependencies with which this kind was [registered](Node::register).
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// use throng_durable::{Durable, DurableContext, Node};
+    ///
+    /// struct Prices {
+    ///     cents: u64,
+    /// }
+    ///
+    /// #[derive(Durable, Default, Serialize, Deserialize)]
+    /// #[durable(kind = "cart", deps = Prices)]
+    /// struct Cart {
+    ///     pieces: u64,
+    /// }
+    ///
+    /// #[process]
+    /// impl Cart {
+    ///     #[message]
+    ///     fn add(&mut self, cx: &mut Context<Self>) -> u64 {
+    ///         self.pieces += 1;
+    ///         self.pieces * cx.deps().cents
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let node = Node::open(path).start(&runtime)?;
+    /// node.register::<Cart>(Prices { cents: 95 });
+    /// let total = runtime.block_on(async |_| node.entity::<Cart>("ada").add().await)?;
+    /// assert_eq!(total, 95);
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn deps(&mut self) -> &<Self::Process as Durable>::Deps;
 
     /// Runs `action` when the changes of this turn, and of all turns of the entity before it, are on disk. If
     /// they are not kept, the action is dropped.
@@ -48,14 +95,14 @@ pub trait DurableContext {
     ///
     /// # struct Sold;
     /// # impl Message for Sold { type Reply = (); }
-    /// #[derive(Default, Serialize, Deserialize)]
+    /// #[derive(Durable, Default, Serialize, Deserialize)]
+    /// #[durable(kind = "shelf")]
     /// struct Shelf {
     ///     left: u32,
     ///     #[serde(skip)]
     ///     watchers: Vec<Recipient<Sold>>,
     /// }
     /// # impl Process for Shelf {}
-    /// # impl Durable for Shelf { const KIND: &'static str = "shelf"; }
     /// # struct Sell;
     /// # impl Message for Sell { type Reply = (); }
     /// impl Handle<Sell> for Shelf {
@@ -80,12 +127,12 @@ pub trait DurableContext {
     /// # use throng::prelude::*;
     /// use throng_durable::{Durable, DurableContext};
     ///
-    /// # #[derive(Default, Serialize, Deserialize)]
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "import")]
     /// # struct Import {
     /// #     left: u32,
     /// # }
     /// # impl Process for Import {}
-    /// # impl Durable for Import { const KIND: &'static str = "import"; }
     /// # struct Step;
     /// # impl Message for Step { type Reply = (); }
     /// impl Handle<Step> for Import {
@@ -108,8 +155,15 @@ impl<P: Durable> DurableContext for Context<P> {
         activation(self).key()
     }
 
-    fn cells(&mut self) -> Cells<'_> {
-        activation(self).cells()
+    fn cells<K: Codec, V: Serialize + DeserializeOwned>(&mut self, map: &str) -> Cells<'_, K, V> {
+        activation(self).cells(map)
+    }
+
+    fn deps(&mut self) -> &P::Deps {
+        match activation(self).directory().deps() {
+            Some(deps) => deps,
+            None => unreachable!("a kind without its dependencies is not activated"),
+        }
     }
 
     fn after_commit(&mut self, action: impl FnOnce() + Send + 'static) {

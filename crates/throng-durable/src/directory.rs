@@ -18,17 +18,20 @@
 //! Lock order: a shard's lock may be held while the runtime spawns. The runtime holds no lock of
 //! its own when it drops an activation, and the drop takes the shard's lock.
 
+use std::any::Any;
 use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
+use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use hashbrown::HashTable;
 use throng::Address;
 use throng_store::Submission;
 
 use crate::activation::Fresh;
+use crate::catalogue::Numbered;
 use crate::name::Name;
 use crate::node::{Counts, Inner};
 use crate::turn::Passivate;
@@ -38,11 +41,14 @@ use crate::{Durable, EntityError};
 /// that should leave is short, even with a million of them.
 pub(crate) const SHARDS: usize = 1024;
 
-/// The live entities of kind `P`.
-#[derive(Debug)]
-pub(crate) struct Directory<P> {
+/// The live entities of kind `P`, and everything else that they share.
+pub(crate) struct Directory<P: Durable> {
     hasher: RandomState,
     shards: Box<[Mutex<Shard<P>>]>,
+    /// Number of the kind.
+    kind: Arc<Numbered>,
+    /// Dependencies of the kind, once it is registered.
+    deps: OnceLock<P::Deps>,
 }
 
 #[derive(Debug)]
@@ -63,7 +69,7 @@ struct Live<P> {
 }
 
 impl<P: Durable> Directory<P> {
-    pub(crate) fn new() -> Directory<P> {
+    pub(crate) fn new(kind: Arc<Numbered>) -> Directory<P> {
         let shard = || {
             Mutex::new(Shard {
                 active: HashTable::new(),
@@ -75,7 +81,27 @@ impl<P: Durable> Directory<P> {
         Directory {
             hasher: RandomState::new(),
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
+            kind,
+            // A kind without dependencies is registered from the beginning.
+            deps: (Box::new(()) as Box<dyn Any>)
+                .downcast::<P::Deps>()
+                .map_or_else(|_| OnceLock::new(), |none| OnceLock::from(*none)),
         }
+    }
+
+    /// Returns the number of the kind.
+    pub(crate) fn kind(&self) -> &Numbered {
+        &self.kind
+    }
+
+    /// Returns the dependencies of the kind; `None` if it is not registered.
+    pub(crate) fn deps(&self) -> Option<&P::Deps> {
+        self.deps.get()
+    }
+
+    /// Sets the dependencies of the kind; hands them back if it has some.
+    pub(crate) fn register(&self, deps: P::Deps) -> Result<(), P::Deps> {
+        self.deps.set(deps)
     }
 
     /// Returns the address of the entity, and activates it first if it is not live.
@@ -230,6 +256,12 @@ impl<P: Durable> Directory<P> {
             let _ = address.send(Passivate);
         }
         asked
+    }
+}
+
+impl<P: Durable> fmt::Debug for Directory<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directory").field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::StateError;
 ///
 /// The state consists of the fields that serde encodes. A field with `#[serde(skip)]` gets its
 /// value from `Default` at each activation and can be filled in [`started`](Process::started). A
-/// new entity begins as `Default` and is stored once a turn has changed it. Until then it leaves
+/// new entity begins as [`initial`](Durable::initial) and is stored once a turn has changed it. Until then it leaves
 /// memory after each turn, and the fields that are not stored are lost, unless a timer, a link, a
 /// monitor or a name ties the process.
 ///
@@ -27,12 +27,12 @@ use crate::StateError;
 /// A handler runs on the state of the turns before it, which may not be on disk yet. If their commit
 /// fails, the handler's turn is taken back with them, and the next message finds the state on disk.
 ///
-/// `Default` may run at any activation, in the caller's thread. The process starts with the default
-/// and loads its state in its first turn, where `Deserialize` and [`migrate`](Durable::migrate)
-/// run. If loading fails, the messages sent meanwhile get the error, and the next message tries
-/// again; `stopping` then runs on the default.
+/// The process starts with the initial state and loads its state in its first turn, where `Deserialize` and
+/// [`migrate`](Durable::migrate) run. If loading fails, the messages sent meanwhile get the error, and the next
+/// message tries again; `stopping` then runs on the initial state.
 ///
-/// The derive of the same name implements the trait:
+/// The derive of the same name implements the trait. Its attribute takes `kind`, and if needed `version`,
+/// `migrate`, `deps` and `initial`; without `initial`, a new entity begins as `Default`.
 ///
 /// ```
 /// use serde::{Deserialize, Serialize};
@@ -54,14 +54,27 @@ use crate::StateError;
 ///
 /// assert_eq!((Account::KIND, Account::VERSION), ("account", 2));
 /// ```
-pub trait Durable: Process + Serialize + DeserializeOwned + Default {
-    /// The name of the kind in the store, 1 to [`KIND_BYTES_MAX`](crate::KIND_BYTES_MAX) bytes.
-    /// The name must never change, and no two types of a node may share it.
+pub trait Durable: Process + Serialize + DeserializeOwned {
+    /// The name of the kind in the store, 1 to [`KIND_BYTES_MAX`](crate::KIND_BYTES_MAX) bytes without a zero
+    /// byte. The name must never change, and no two types of a node may share it.
     const KIND: &'static str;
 
     /// The version of the state. Raise it whenever the encoding changes, which any change to the
     /// fields does, and [`migrate`](Durable::migrate) from the versions before.
     const VERSION: u16 = 1;
+
+    /// Everything that the entities of this kind share and do not store: clients, clocks, addresses of other
+    /// processes. [`Node::register`](crate::Node::register) sets the value, and
+    /// [`cx.deps()`](crate::DurableContext::deps) returns it. A kind without dependencies has `()` and need not
+    /// be registered.
+    type Deps: Send + Sync + 'static;
+
+    /// Returns the state of an entity that is not stored.
+    ///
+    /// Runs at each activation, also of a stored entity, in the thread of the caller whose message activates
+    /// the entity. If it panics, the message is not handled, and its caller gets
+    /// [`EntityError::Panicked`](crate::EntityError::Panicked).
+    fn initial(key: &str, deps: &Self::Deps) -> Self;
 
     /// Converts a state that an older version stored.
     ///
@@ -148,6 +161,10 @@ mod tests {
             impl Durable for $name {
                 const KIND: &'static str = "thing";
                 const VERSION: u16 = $version;
+                type Deps = ();
+                fn initial(_: &str, (): &()) -> Self {
+                    $name::default()
+                }
                 fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
                     $migrate(old)
                 }

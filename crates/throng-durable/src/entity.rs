@@ -32,7 +32,8 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// use throng::prelude::*;
 /// use throng_durable::{Durable, Entity, EntityError};
 ///
-/// # #[derive(Durable, Default, Serialize, Deserialize)]
+/// # #[derive(Durable, Durable, Default, Serialize, Deserialize)]
+/// # #[durable(kind = "account")]
 /// # #[durable(kind = "account")]
 /// # struct Account { balance: u64 }
 /// #[process]
@@ -100,7 +101,6 @@ impl<P: Durable> Entity<P> {
     /// # #[derive(Default, Serialize, Deserialize)]
     /// # struct Account { cents: u64 }
     /// # impl Process for Account {}
-    /// # impl Durable for Account { const KIND: &'static str = "account"; }
     /// async fn close(node: &Node, name: &str) -> Result<(), EntityError> {
     ///     node.entity::<Account>(name).forget().await
     /// }
@@ -197,7 +197,7 @@ impl<P: Durable> Entity<P> {
     /// # Errors
     ///
     /// [`SendError`] hands the message back if the key is invalid, the runtime has no room, the
-    /// node is shut down, or `Default` panics. A state that cannot be loaded is detected later: the
+    /// node is shut down, the kind is not registered, or `initial` panics. A state that cannot be loaded is detected later: the
     /// message is dropped, and the error is logged.
     pub fn send<M: Message>(&self, message: M) -> Result<(), SendError<M>>
     where

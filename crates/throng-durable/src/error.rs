@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng::CallError;
 use throng_store::{CommitFailure, ReadError, SubmitError};
 
-use crate::{CELL_KEY_BYTES_MAX, Durable};
+use crate::{CELL_KEY_BYTES_MAX, Durable, MAP_NAME_BYTES_MAX};
 
 /// Error of a call to an entity.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +22,13 @@ pub enum EntityError {
     /// The store could not be read. The message was not handled; trying again may work.
     #[error("the entity could not be loaded: {0}")]
     Load(#[from] ReadError),
+    /// The kind needs [dependencies](Durable::Deps), and the node has none for it:
+    /// [register](crate::Node::register) it first. The message was not handled.
+    #[error("the kind {kind} is not registered with its dependencies")]
+    NotRegistered {
+        /// The entity's kind.
+        kind: &'static str,
+    },
     /// The runtime has no room for another process. The message was not handled; try again when
     /// seldom used entities, which have been asked to leave, have left.
     #[error("the entity could not be activated: the limit of {limit} processes is reached")]
@@ -33,7 +40,7 @@ pub enum EntityError {
     #[error("the node is shut down")]
     ShutDown,
     /// The handler panicked, or the encoding of its state did: no change of the turn was kept. Or
-    /// `Default`, `Deserialize`, `migrate` or `started` panicked, and the message was not handled.
+    /// `initial`, `Deserialize`, `migrate` or `started` panicked, and the message was not handled.
     #[error("the entity panicked: {0}")]
     Panicked(Arc<str>),
     /// The changes of the hook `started` could not be committed. The message was not handled; trying again may
@@ -198,11 +205,22 @@ pub enum CellError {
         /// Length of the key.
         bytes: usize,
     },
-    /// The value cannot be encoded.
-    #[error("a cell's value cannot be encoded: {0}")]
+    /// The name of a map of cells is longer than [`MAP_NAME_BYTES_MAX`].
+    #[error(
+        "the name of a map of cells has {bytes} bytes, more than the {MAP_NAME_BYTES_MAX} allowed"
+    )]
+    NameTooLong {
+        /// Length of the name.
+        bytes: usize,
+    },
+    /// The kind has 65,535 maps of cells already: use fewer names.
+    #[error("the kind has the most maps of cells, 65535")]
+    TooManyMaps,
+    /// The key or the value cannot be encoded.
+    #[error("a cell cannot be encoded: {0}")]
     Encode(String),
-    /// The bytes are not a value of the requested type.
-    #[error("a cell's value is not of the requested type: {0}")]
+    /// The bytes are not a key or a value of the requested types.
+    #[error("a cell is not of the requested type: {0}")]
     Decode(String),
     /// The store could not be read.
     #[error("a cell could not be read: {0}")]

@@ -111,6 +111,11 @@ impl OutputGate {
         self.release();
     }
 
+    /// Returns the outcomes of the store's submissions.
+    pub(crate) fn outcomes(&self) -> &Outcomes {
+        &self.outcomes
+    }
+
     /// Whether the outcomes of a submission, and of all before it, are known.
     pub(crate) fn is_settled(&self, submission: Submission) -> bool {
         submission <= self.outcomes.settled_through()

@@ -1,20 +1,21 @@
-//! Layout of an entity's records in the store.
+//! Layout of a node's records in the store.
 //!
 //! | key                                          | value                                      |
 //! |----------------------------------------------|--------------------------------------------|
-//! | `K` kind `L` key `0x00`                      | version (`u16`, little endian), then state |
-//! | `K` kind `L` key `0x01` cell key             | the cell's value                           |
-//! | `0x00` kind                                  | number of stored entities of it (`i64`)    |
-//! | anything that begins with `0x41` or more     | free, for later tables                     |
+//! | `L`                                          | version of this layout (`u16`)             |
+//! | `K` kind                                     | number of the kind (`u16`)                 |
+//! | `K` kind `0x00` map                          | number of a map of the kind's cells (`u16`) |
+//! | `N` *kind*                                   | number of stored entities of it (`i64`)    |
+//! | `S` *kind* key                               | version (`u16`), then state                |
+//! | `C` *kind* `n` key *map* cell key            | the cell's value                           |
+//! | anything else that begins with `A` or more   | free, for later tables                     |
 //!
-//! `K` (1 to 64) and `L` (1 to 255) are the lengths of the parts after them, a byte each. The
-//! lengths make every entity's prefix unique and no prefix the beginning of another. So the keys
-//! need no escaping, an entity's records are adjacent, and its cells are in the order of their own
-//! keys. States and cell values are encoded with postcard.
+//! *kind* and *map* are the numbers of the two names, two bytes each, big endian; `n` is the length of the
+//! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
+//! keys, with nothing between them, and the cells of an entity are adjacent, by maps and in the order of
+//! their own keys. States and cell values are encoded with postcard.
 //!
-//! The longest key has to fit the store: 1 + 64 + 1 + 255 + 1 bytes leave 189 for a cell key.
-
-use std::ops::{Bound, RangeBounds};
+//! The longest cell key has to fit the store: 1 + 2 + 1 + 255 + 2 bytes leave 250 for its own part.
 
 use throng_store::KEY_BYTES_MAX;
 
@@ -26,93 +27,96 @@ pub const KIND_BYTES_MAX: usize = 64;
 /// Maximum length of an entity's key, in bytes.
 pub const ENTITY_KEY_BYTES_MAX: usize = 255;
 
+/// Maximum length of the name of a map of cells, in bytes.
+pub const MAP_NAME_BYTES_MAX: usize = 64;
+
 /// Maximum length of a cell's key, in bytes.
-pub const CELL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - STATE_KEY_BYTES_MAX;
+pub const CELL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - (1 + 2 + 1 + ENTITY_KEY_BYTES_MAX + 2);
 
-/// Common prefix of the records of counts.
-pub(crate) const COUNTS: &[u8] = &[0];
+/// Version of the layout.
+pub(crate) const VERSION: u16 = 2;
 
-const STATE: u8 = 0;
-const CELLS: u8 = 1;
-const AFTER_CELLS: u8 = 2;
+/// Key of the version.
+pub(crate) const LAYOUT: &[u8] = b"L";
+
+/// Common prefix of the records of the catalogue.
+pub(crate) const CATALOGUE: &[u8] = b"K";
+
+/// First byte of the keys that the layout uses or leaves free.
+pub(crate) const FIRST: u8 = b'A';
+
+const COUNT: u8 = b'N';
+const STATE: u8 = b'S';
+const CELL: u8 = b'C';
+
+/// Length of the key of a state without the entity's own key.
+const STATE_PREFIX_BYTES: usize = 3;
+
+/// Length of the longest key of a state.
+pub(crate) const STATE_KEY_BYTES_MAX: usize = STATE_PREFIX_BYTES + ENTITY_KEY_BYTES_MAX;
 
 /// Returns the key of the count of a kind.
-pub(crate) fn count(kind: &str) -> Vec<u8> {
-    [COUNTS, kind.as_bytes()].concat()
+pub(crate) fn count(kind: u16) -> [u8; 3] {
+    prefix_of(COUNT, kind)
 }
 
-/// Writes the key of an entity's state, (kind, key), into a buffer for it, and returns it.
+/// Returns the common prefix of the keys of a kind's states.
+pub(crate) fn states(kind: u16) -> [u8; 3] {
+    prefix_of(STATE, kind)
+}
+
+fn prefix_of(table: u8, kind: u16) -> [u8; STATE_PREFIX_BYTES] {
+    let [high, low] = kind.to_be_bytes();
+    [table, high, low]
+}
+
+/// Writes the key of an entity's state into a buffer for it, and returns it.
 pub(crate) fn state_key<'b>(
-    kind: &'static str,
+    kind: u16,
     key: &str,
     buffer: &'b mut [u8; STATE_KEY_BYTES_MAX],
 ) -> Result<&'b [u8], KeyError> {
-    let kind_bytes = length(kind, KIND_BYTES_MAX)?;
-    let key_bytes = length(key, ENTITY_KEY_BYTES_MAX)?;
-    let mut bytes = 0;
-    for part in [&[kind_bytes], kind.as_bytes(), &[key_bytes], key.as_bytes(), &[STATE]] {
-        buffer[bytes..bytes + part.len()].copy_from_slice(part);
-        bytes += part.len();
+    match key.len() {
+        0 => return Err(KeyError::Empty),
+        bytes if bytes > ENTITY_KEY_BYTES_MAX => {
+            return Err(KeyError::TooLong { bytes, bytes_max: ENTITY_KEY_BYTES_MAX });
+        }
+        _ => {}
     }
-    Ok(&buffer[..bytes])
+    let end = STATE_PREFIX_BYTES + key.len();
+    buffer[..STATE_PREFIX_BYTES].copy_from_slice(&states(kind));
+    buffer[STATE_PREFIX_BYTES..end].copy_from_slice(key.as_bytes());
+    Ok(&buffer[..end])
 }
-
-/// Length of the longest key of a state.
-pub(crate) const STATE_KEY_BYTES_MAX: usize = 1 + KIND_BYTES_MAX + 1 + ENTITY_KEY_BYTES_MAX + 1;
 
 /// Returns the entity's own key, a part of the key of its state.
-pub(crate) fn own_key(state_key: &[u8]) -> &str {
-    let start = 1 + usize::from(state_key[0]) + 1;
-    match std::str::from_utf8(&state_key[start..state_key.len() - 1]) {
-        Ok(key) => key,
-        Err(_) => unreachable!("`state_key` has written a string"),
-    }
+pub(crate) fn own_key(state_key: &[u8]) -> &[u8] {
+    &state_key[STATE_PREFIX_BYTES..]
 }
 
-/// The key of an entity's state. Without its last byte it is the prefix of the keys of all records of the
-/// entity.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyPrefix<'n>(pub(crate) &'n [u8]);
-
-impl KeyPrefix<'_> {
-    /// Returns the key of a cell.
-    pub(crate) fn cell(&self, key: &[u8]) -> Vec<u8> {
-        self.with(CELLS, key)
-    }
-
-    /// Returns the cell's own key, the rest of `key` after this prefix.
-    pub(crate) fn cell_of<'k>(&self, key: &'k [u8]) -> &'k [u8] {
-        &key[self.0.len()..]
-    }
-
-    /// Returns the store's bounds for a range of cells.
-    pub(crate) fn cells<'k>(
-        &self,
-        bounds: &impl RangeBounds<&'k [u8]>,
-    ) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-        let start = match bounds.start_bound() {
-            Bound::Unbounded => Bound::Included(self.with(CELLS, b"")),
-            bound => bound.map(|key| self.cell(key)),
-        };
-        let end = match bounds.end_bound() {
-            Bound::Unbounded => Bound::Excluded(self.with(AFTER_CELLS, b"")),
-            bound => bound.map(|key| self.cell(key)),
-        };
-        (start, end)
-    }
-
-    fn with(&self, part: u8, rest: &[u8]) -> Vec<u8> {
-        [&self.0[..self.0.len() - 1], &[part], rest].concat()
-    }
+/// Returns the common prefix of the keys of an entity's cells, from the key of its state.
+pub(crate) fn cells(state_key: &[u8]) -> Vec<u8> {
+    let key = own_key(state_key);
+    // A key's length fits a byte.
+    let table = [CELL, state_key[1], state_key[2], key.len() as u8];
+    [&table, key].concat()
 }
 
-fn length(text: &str, bytes_max: usize) -> Result<u8, KeyError> {
-    match text.len() {
-        0 => Err(KeyError::Empty),
-        bytes if bytes > bytes_max => Err(KeyError::TooLong { bytes, bytes_max }),
-        // Both limits fit a byte.
-        bytes => Ok(bytes as u8),
+/// Returns the common prefix of the keys of the cells in a map.
+pub(crate) fn map(state_key: &[u8], map: u16) -> Vec<u8> {
+    let mut prefix = cells(state_key);
+    prefix.extend_from_slice(&map.to_be_bytes());
+    prefix
+}
+
+/// Returns the first key after all keys that begin with `prefix`, which has a byte other than `0xff`.
+pub(crate) fn after(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while end.pop_if(|last| *last == 0xff).is_some() {}
+    if let Some(last) = end.last_mut() {
+        *last += 1;
     }
+    end
 }
 
 #[cfg(test)]
@@ -121,58 +125,59 @@ mod tests {
 
     use super::*;
 
-    fn state_key_of(kind: &'static str, key: &str) -> Result<Vec<u8>, KeyError> {
+    fn state_key_of(kind: u16, key: &str) -> Result<Vec<u8>, KeyError> {
         state_key(kind, key, &mut [0; STATE_KEY_BYTES_MAX]).map(<[u8]>::to_vec)
     }
 
     #[test]
     fn sizes_are_checked_at_their_edges() {
-        assert_eq!(state_key_of("kind", ""), Err(KeyError::Empty));
-        assert_eq!(own_key(&state_key_of("kind", &"k".repeat(255)).unwrap()), "k".repeat(255));
+        assert_eq!(state_key_of(1, ""), Err(KeyError::Empty));
+        let longest = "k".repeat(255);
+        assert_eq!(own_key(&state_key_of(1, &longest).unwrap()), longest.as_bytes());
         let too_long = KeyError::TooLong { bytes: 256, bytes_max: 255 };
-        assert_eq!(state_key_of("kind", &"k".repeat(256)), Err(too_long));
+        assert_eq!(state_key_of(1, &"k".repeat(256)), Err(too_long));
     }
 
     #[test]
     fn the_longest_keys_just_fit_the_store() {
-        const KIND: &str = "kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk";
-        assert_eq!(KIND.len(), KIND_BYTES_MAX);
-        let state = state_key_of(KIND, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
-        let prefix = KeyPrefix(&state);
-        assert_eq!(prefix.cell(&[0; CELL_KEY_BYTES_MAX]).len(), KEY_BYTES_MAX);
+        let state = state_key_of(u16::MAX, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
+        assert_eq!(map(&state, u16::MAX).len() + CELL_KEY_BYTES_MAX, KEY_BYTES_MAX);
     }
 
-    /// Kinds and keys that are easily confused with each other.
-    fn texts() -> impl Strategy<Value = (&'static str, String)> {
-        let kind = prop_oneof![Just("a"), Just("aa"), Just("a\u{1}a"), Just("\u{1}")];
-        (kind, "[a\u{0}\u{1}\u{2}]{1,4}")
+    #[test]
+    fn the_end_of_a_prefix_is_behind_its_keys() {
+        assert_eq!(after(b"ab"), b"ac");
+        assert_eq!(after(&[b'a', 0xff, 0xff]), b"b");
+    }
+
+    /// Numbers and keys that are easily confused with each other.
+    fn entities() -> impl Strategy<Value = (u16, String)> {
+        (prop_oneof![Just(1), Just(256), Just(257), Just(u16::MAX)], "[a\u{0}\u{1}\u{2}]{1,4}")
     }
 
     proptest! {
         #[test]
-        fn no_two_entities_share_a_record(
-            (kind, key) in texts(),
-            (other_kind, other_key) in texts(),
+        fn no_two_entities_share_a_record_and_states_are_in_order(
+            (kind, key) in entities(),
+            (other_kind, other_key) in entities(),
+            (number, other_number) in (0u16..3, 0u16..3),
             cell in prop::collection::vec(0u8..3, 0..4),
             other_cell in prop::collection::vec(0u8..3, 0..4),
         ) {
             let state = state_key_of(kind, &key).unwrap();
-            let other_state = state_key_of(other_kind, &other_key).unwrap();
-            let (prefix, other) = (KeyPrefix(&state), KeyPrefix(&other_state));
-            let same = kind == other_kind && key == other_key;
-            prop_assert_eq!(state == other_state, same);
-            prop_assert_eq!(own_key(&state), key);
-            prop_assert_eq!(prefix.cell(&cell) == other.cell(&other_cell), same && cell == other_cell);
-            prop_assert_ne!(&state, &other.cell(&other_cell));
-            let stored = prefix.cell(&cell);
-            prop_assert_eq!(prefix.cell_of(&stored), &cell[..]);
+            let other = state_key_of(other_kind, &other_key).unwrap();
+            prop_assert_eq!(state.cmp(&other), (kind, &key).cmp(&(other_kind, &other_key)));
+            prop_assert_eq!(own_key(&state), key.as_bytes());
 
-            let all = prefix.cells(&(..));
-            let within = |key: Vec<u8>| all.contains(&key);
-            prop_assert!(within(prefix.cell(&cell)));
-            prop_assert_eq!(within(other.cell(&other_cell)), same);
-            prop_assert!(!within(other_state));
-            prop_assert!(!within(count(other_kind)) && !state.starts_with(COUNTS));
+            let same = kind == other_kind && key == other_key;
+            let stored = [map(&state, number), cell.clone()].concat();
+            let other_stored = [map(&other, other_number), other_cell.clone()].concat();
+            let same_cell = same && number == other_number && cell == other_cell;
+            prop_assert_eq!(stored == other_stored, same_cell);
+            let all = cells(&state);
+            prop_assert!(stored.starts_with(&all) && stored < after(&all));
+            prop_assert_eq!(other_stored.starts_with(&all), same);
+            prop_assert!(state[0] >= FIRST && stored[0] >= FIRST && count(kind)[0] >= FIRST);
         }
     }
 }

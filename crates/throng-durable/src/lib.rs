@@ -84,7 +84,7 @@
 //!   given up, the message goes to the next activation: no message is lost, and none is handled
 //!   twice. If the process was killed or exited, its callers get an error, and messages that were only
 //!   sent are dropped.
-//! - User code runs under no lock of this crate. A panic in user code (also in `Default`,
+//! - User code runs under no lock of this crate. A panic in user code (also in `initial`,
 //!   `Deserialize`, `migrate`) fails the calls to that entity and no other calls.
 //! - An activation that found nothing on disk and has changed nothing ends after its turn and does
 //!   not count against [`live_max`](Options::live_max). If a timer, a piped future, a receive
@@ -108,8 +108,10 @@
 //! guarantees with the tests that hold them.
 
 mod activation;
+mod catalogue;
 mod cells;
 mod context;
+mod convert;
 mod directory;
 mod durable;
 mod entity;
@@ -122,6 +124,7 @@ pub mod guide {}
 mod layout;
 mod name;
 mod node;
+mod stored;
 mod sweeper;
 mod turn;
 mod users;
@@ -131,7 +134,10 @@ pub use context::DurableContext;
 pub use durable::{Durable, OldState};
 pub use entity::{Entity, EntityCall};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
-pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX};
+pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX, MAP_NAME_BYTES_MAX};
 pub use node::{Node, NodeStat, Options};
+pub use stored::{Keys, Stored};
 pub use throng_macros::Durable;
-pub use throng_store::{OpenError, ReadError, SubmitError};
+pub use throng_store::{
+    Bytes, Codec, CodecError, I64, OpenError, ReadError, Str, SubmitError, U32, U64, U128, Unit,
+};

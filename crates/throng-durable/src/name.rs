@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use triomphe::ThinArc;
 
 use crate::KeyError;
-use crate::layout::{KeyPrefix, STATE_KEY_BYTES_MAX, own_key, state_key};
+use crate::layout::{STATE_KEY_BYTES_MAX, own_key, state_key};
 
 /// The identity of an entity; see the file's head.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ const LEAVING: u32 = 4;
 const PINNED: u32 = 8;
 
 impl Name {
-    pub(crate) fn new(kind: &'static str, key: &str) -> Result<Name, KeyError> {
+    pub(crate) fn new(kind: u16, key: &str) -> Result<Name, KeyError> {
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
         let state_key = state_key(kind, key, &mut buffer)?;
         Ok(Name(ThinArc::from_header_and_slice(Marks::default(), state_key)))
@@ -46,14 +46,12 @@ impl Name {
         &self.0.slice
     }
 
-    /// Returns the prefix of the keys of the entity's records.
-    pub(crate) fn prefix(&self) -> KeyPrefix<'_> {
-        KeyPrefix(self.state_key())
-    }
-
     /// Returns the entity's key.
     pub(crate) fn key(&self) -> &str {
-        own_key(self.state_key())
+        match std::str::from_utf8(own_key(self.state_key())) {
+            Ok(key) => key,
+            Err(_) => unreachable!("`new` has written a string"),
+        }
     }
 
     pub(crate) fn marks(&self) -> &Marks {

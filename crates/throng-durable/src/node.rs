@@ -14,12 +14,14 @@ use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 use tokio::task::JoinHandle;
 
+use crate::catalogue::Catalogue;
 use crate::directory::{AnyDirectory, Directory, SHARDS};
 use crate::entity::InvalidKey;
 use crate::gate::OutputGate;
-use crate::layout::{self, KIND_BYTES_MAX};
+use crate::layout::KIND_BYTES_MAX;
 use crate::name::Name;
-use crate::{Durable, Entity, sweeper};
+use crate::stored::{self, Stored};
+use crate::{Durable, Entity, convert, sweeper};
 
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
@@ -49,6 +51,8 @@ pub(crate) struct Inner {
     is_dropped: AtomicBool,
     /// Makes the hashes of states, so that nobody can know two states with the same hash.
     hasher: RandomState,
+    /// Numbers of the kinds and of the maps of their cells.
+    pub(crate) catalogue: Catalogue,
     live_max: usize,
     directories: RwLock<HashMap<TypeId, RegisteredDirectory>>,
     closed: AtomicBool,
@@ -224,9 +228,12 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`OpenError`], such as `InUse` if another node has the directory.
+    /// [`OpenError`], such as `InUse` if another node has the directory, or `Format` if a newer version of this
+    /// crate has written it. A store of an older version is converted, which takes some seconds for each million
+    /// records.
     pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
+        let catalogue = convert::open(&store, &self.path)?;
         let inner = Arc::new(Inner {
             gate: OutputGate::start(store.outcomes(), runtime),
             store,
@@ -235,6 +242,7 @@ impl Options {
             handles: AtomicUsize::new(0),
             is_dropped: AtomicBool::new(false),
             hasher: RandomState::new(),
+            catalogue,
             live_max: self.live_max,
             directories: RwLock::default(),
             closed: AtomicBool::new(false),
@@ -286,9 +294,35 @@ impl Node {
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn entity<P: Durable>(&self, key: impl AsRef<str>) -> Entity<P> {
         let key = key.as_ref();
-        let name = Name::new(P::KIND, key);
+        let directory = self.0.directory::<P>();
+        let name = Name::new(directory.kind().number(), key);
         let name = name.map_err(|error| InvalidKey { key: key.into(), error });
-        Entity::from_parts(self.clone(), self.0.directory(), name)
+        Entity::from_parts(self.clone(), directory, name)
+    }
+
+    /// Sets the dependencies of the kind `P`, which its handlers reach by
+    /// [`cx.deps()`](crate::DurableContext::deps). Until then, its entities cannot be activated.
+    ///
+    /// # Panics
+    ///
+    /// If the kind is registered already, or another type of this node has the same [`KIND`](Durable::KIND).
+    pub fn register<P: Durable>(&self, deps: P::Deps) {
+        let registered = self.0.directory::<P>().register(deps);
+        assert!(registered.is_ok(), "the kind {:?} is registered already", P::KIND);
+    }
+
+    /// Returns a view of the stored entities of kind `P`: their number, and their keys in order.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the store cannot be read.
+    ///
+    /// # Panics
+    ///
+    /// If another type of this node has the same [`KIND`](Durable::KIND).
+    pub fn stored<P: Durable>(&self) -> Result<Stored<P>, ReadError> {
+        let number = self.0.directory::<P>().kind().number();
+        Ok(Stored::new(self.0.store.snapshot()?, number))
     }
 
     /// Number of entities in memory.
@@ -303,10 +337,9 @@ impl Node {
     /// [`ReadError`] if the store cannot be read.
     pub fn stat(&self) -> Result<NodeStat, ReadError> {
         let snapshot = self.0.store.snapshot()?;
-        let counts = snapshot.prefix(layout::COUNTS).map(|entry| {
-            let (key, count) = entry?;
-            let kind = String::from_utf8_lossy(&key[layout::COUNTS.len()..]).into_owned();
-            Ok((kind, count.try_into().map_or(0, u64::from_le_bytes)))
+        let counts = self.0.catalogue.kinds().into_iter().filter_map(|(kind, number)| {
+            let count = stored::count(&snapshot, number);
+            count.map(|count| count.map(|count| (kind, count))).transpose()
         });
         Ok(NodeStat {
             live: self.live(),
@@ -506,19 +539,24 @@ impl Inner {
         const {
             assert!(!P::KIND.is_empty(), "a kind's name is empty");
             assert!(P::KIND.len() <= KIND_BYTES_MAX, "a kind's name is longer than 64 bytes");
+            let mut byte = 0;
+            while byte < P::KIND.len() {
+                assert!(P::KIND.as_bytes()[byte] != 0, "a kind's name has a zero byte");
+                byte += 1;
+            }
         }
         let known = {
             let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
             directories.get(&TypeId::of::<P>()).map(|registered| registered.typed.clone())
         };
-        let typed = known.unwrap_or_else(|| self.register::<P>());
+        let typed = known.unwrap_or_else(|| self.add_directory::<P>());
         match typed.downcast() {
             Ok(directory) => directory,
             Err(_) => unreachable!("directories are registered under their own type"),
         }
     }
 
-    fn register<P: Durable>(&self) -> Arc<dyn Any + Send + Sync> {
+    fn add_directory<P: Durable>(&self) -> Arc<dyn Any + Send + Sync> {
         let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
         let id = TypeId::of::<P>();
         if directories.iter().any(|(other, registered)| *other != id && registered.name == P::KIND)
@@ -526,7 +564,10 @@ impl Inner {
             panic!("two types have the kind {:?}", P::KIND);
         }
         let registered = directories.entry(id).or_insert_with(|| {
-            let directory = Arc::new(Directory::<P>::new());
+            let Some(kind) = self.catalogue.kind(P::KIND) else {
+                panic!("the store has no number left for the kind {:?}", P::KIND);
+            };
+            let directory = Arc::new(Directory::<P>::new(kind));
             RegisteredDirectory { name: P::KIND, typed: directory.clone(), untyped: directory }
         });
         registered.typed.clone()

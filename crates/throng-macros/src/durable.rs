@@ -5,7 +5,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
-use syn::{Data, DeriveInput, Error, ExprPath, Generics, Ident, LitInt, LitStr, Path, parse_quote};
+use syn::{
+    Data, DeriveInput, Error, ExprPath, Generics, Ident, LitInt, LitStr, Path, Type, parse_quote,
+};
 
 /// `throng_durable::KIND_BYTES_MAX`.
 const KIND_BYTES_MAX: usize = 64;
@@ -27,7 +29,7 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
     if let Some(error) = refusals.chain(options.as_ref().err().cloned()).reduce(join) {
         return Err(error);
     }
-    let DurableOptions { kind, version, migrate, krate } = options?;
+    let DurableOptions { kind, version, migrate, deps, initial, krate } = options?;
     let conditions = Carried::of(&item.attrs).conditions;
     let krate = krate.unwrap_or_else(|| parse_quote!(::throng_durable));
     // An error about what the type lacks, such as `Default`, points at its name.
@@ -45,12 +47,26 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
             }
         }
     });
+    let deps = deps.unwrap_or_else(|| parse_quote!(()));
+    let [key, given] = ["key", "deps"].map(|name| Ident::new(name, Span::mixed_site()));
+    let initial = match initial {
+        // An error about the function's type points at the function.
+        Some(initial) => quote_spanned!(initial.span()=> #initial(#key, #given)),
+        // An error about a missing `Default` points at the name.
+        None => {
+            quote_spanned!(name.span()=> { let _ = (#key, #given); ::core::default::Default::default() })
+        }
+    };
     Ok(quote! {
         #(#conditions)*
         #[automatically_derived]
         impl #durable for #name {
             const KIND: &'static str = #kind;
             #version
+            type Deps = #deps;
+            fn initial(#key: &str, #given: &#deps) -> Self {
+                #initial
+            }
             #migrate
         }
     })
@@ -87,6 +103,8 @@ struct DurableOptions {
     kind: Option<LitStr>,
     version: Option<LitInt>,
     migrate: Option<ExprPath>,
+    deps: Option<Type>,
+    initial: Option<ExprPath>,
     krate: Option<Path>,
 }
 
@@ -151,13 +169,17 @@ impl DurableOptions {
             (self.version.replace(version).is_some(), fault)
         } else if is("migrate") {
             (self.migrate.replace(option.value()?.parse()?).is_some(), None)
+        } else if is("deps") {
+            (self.deps.replace(option.value()?.parse()?).is_some(), None)
+        } else if is("initial") {
+            (self.initial.replace(option.value()?.parse()?).is_some(), None)
         } else if is("crate") {
             let krate = option.value()?.call(Path::parse_mod_style)?;
             (self.krate.replace(krate).is_some(), None)
         } else {
             let text = format!(
                 "`#[durable]` has no option `{}`; it takes `kind = \"…\"`, `version = …`, \
-                 `migrate = …` and `crate = …`",
+                 `migrate = …`, `deps = …`, `initial = …` and `crate = …`",
                 path.to_token_stream()
             );
             return Err(Error::new_spanned(path, text));
@@ -174,6 +196,9 @@ fn kind_fault(kind: &LitStr) -> Option<Error> {
     let bytes = kind.value().len();
     let text = match bytes {
         0 => "the name of a kind is not empty".to_owned(),
+        1..=KIND_BYTES_MAX if kind.value().contains('\0') => {
+            "the name of a kind has no zero byte".to_owned()
+        }
         1..=KIND_BYTES_MAX => return None,
         _ => format!("the name of a kind has at most {KIND_BYTES_MAX} bytes, and this has {bytes}"),
     };

@@ -34,16 +34,13 @@ pub(in super::super) struct ThrongCounters {
     runtime: RuntimeHandle,
 }
 
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "counter")]
 struct Counter {
     value: u64,
 }
 
 impl Process for Counter {}
-
-impl Durable for Counter {
-    const KIND: &'static str = "counter";
-}
 
 struct Add(u64);
 

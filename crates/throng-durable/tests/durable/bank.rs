@@ -27,9 +27,10 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, EntityError, Node};
+use throng_durable::{Durable, DurableContext, EntityError, Node, Str, U64};
 use throng_store::{Snapshot, Store, VALUE_BYTES_MAX};
 
+use crate::layouts::Layout;
 use crate::{HANGS_AFTER, begin, number_or, runtime};
 
 const ACCOUNTS: u32 = 10_000;
@@ -46,7 +47,8 @@ const CHILD: &str = "THRONG_DURABLE_TEST_CHILD";
 
 /// An account. Each posting is a cell: `d` or `c` for debit or credit, then the transfer; its value is the
 /// amount.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Durable, Clone, Debug, Serialize, Deserialize)]
+#[durable(kind = "account")]
 struct Account {
     balance: i64,
     /// Number of postings.
@@ -58,10 +60,6 @@ impl Default for Account {
     }
 }
 impl Process for Account {}
-impl Durable for Account {
-    const KIND: &'static str = "account";
-}
-
 /// Debits or credits an account, if this was not done before; `None` if there is too little money.
 struct Post {
     transfer: String,
@@ -73,13 +71,14 @@ impl Message for Post {
 impl Handle<Post> for Account {
     async fn handle(&mut self, post: Post, cx: &mut Context<Self>) -> Option<Account> {
         let cell = posting(&post.transfer, post.amount);
-        if cx.cells().get::<i64>(&cell).unwrap().is_none() {
+        let mut postings = cx.cells::<Str, i64>("postings");
+        if !postings.contains(&cell).unwrap() {
             if self.balance + post.amount < 0 {
                 return None;
             }
             self.balance += post.amount;
             self.turns += 1;
-            cx.cells().put(&cell, &post.amount);
+            postings.put(&cell, &post.amount);
         }
         Some(self.clone())
     }
@@ -128,7 +127,7 @@ impl Handle<Forge> for Account {
         self.turns += 1;
         let value = "f".repeat(forge.bytes);
         for cell in 0..forge.cells {
-            cx.cells().put(format!("forged {cell}"), &value);
+            cx.cells::<U64, String>("forged").put(&(cell as u64), &value);
         }
     }
 }
@@ -152,7 +151,8 @@ impl Stage {
     }
 }
 
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Durable, Clone, Debug, Default, Serialize, Deserialize)]
+#[durable(kind = "transfer")]
 struct Transfer {
     stage: Stage,
     from: u32,
@@ -167,10 +167,6 @@ impl Process for Transfer {
         }
     }
 }
-impl Durable for Transfer {
-    const KIND: &'static str = "transfer";
-}
-
 /// Records the transfer. Its first step must come after the reply: a posting of a transfer that is not on disk
 /// would never be completed.
 struct Open {
@@ -367,20 +363,18 @@ struct Books {
 impl Books {
     fn read(snapshot: &Snapshot) -> Books {
         let mut books = Books::default();
-        for record in snapshot.range(..) {
-            let (key, value) = record.unwrap();
-            if let Some((account, cell)) = entity_of("account", key) {
-                let account = account.parse().unwrap();
-                match cell {
-                    None => drop(books.accounts.insert(account, state_of(value))),
-                    Some(cell) => {
-                        let amount = postcard::from_bytes(value).unwrap();
-                        books.postings.insert((account, cell), amount);
-                    }
-                }
-            } else if let Some((transfer, None)) = entity_of("transfer", key) {
-                books.transfers.insert(transfer, state_of(value));
-            }
+        let layout = Layout(snapshot);
+        for (account, state) in layout.states("account") {
+            books.accounts.insert(account.parse().unwrap(), state_of(state));
+        }
+        for (account, cell, amount) in layout.cells("account", "postings") {
+            let amount = postcard::from_bytes(amount).unwrap();
+            books
+                .postings
+                .insert((account.parse().unwrap(), String::from_utf8(cell).unwrap()), amount);
+        }
+        for (transfer, state) in layout.states("transfer") {
+            books.transfers.insert(transfer, state_of(state));
         }
         books
     }
@@ -424,16 +418,6 @@ impl Books {
         }
         assert_eq!(self.postings.len(), expected, "postings without a transfer");
     }
-}
-
-/// The entity of a record by the documented layout, and the cell's key if it is a cell.
-fn entity_of(kind: &str, key: &[u8]) -> Option<(String, Option<String>)> {
-    let rest = key.strip_prefix(&[kind.len() as u8])?.strip_prefix(kind.as_bytes())?;
-    let (length, rest) = rest.split_first()?;
-    let (entity, rest) = rest.split_at_checked(usize::from(*length))?;
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let (part, cell) = rest.split_first()?;
-    Some((text(entity), (*part == 1).then(|| text(cell))))
 }
 
 /// Decodes the record of a state: its version, then its fields.

@@ -2,19 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, EntityError, Node};
+use throng_durable::{CellError, Durable, DurableContext, EntityError, Node, U32};
 
 use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, stored, with_node};
 
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "diary")]
 struct Diary {
     pages: u32,
 }
 impl Process for Diary {}
-impl Durable for Diary {
-    const KIND: &'static str = "diary";
-}
-
 /// Writes a page and returns the last three pages as the same turn sees them.
 struct Write(String);
 impl Message for Write {
@@ -26,10 +23,11 @@ impl Handle<Write> for Diary {
         Write(page): Write,
         cx: &mut Context<Self>,
     ) -> Result<Vec<String>, CellError> {
-        cx.cells().put(self.pages.to_be_bytes(), &page);
+        let mut pages = cx.cells::<U32, String>("pages");
+        pages.put(&self.pages, &page);
         self.pages += 1;
-        assert_eq!(cx.cells().get::<String>((self.pages - 1).to_be_bytes())?, Some(page));
-        cx.cells().range::<String>(..).rev().take(3).map(|entry| Ok(entry?.1)).collect()
+        assert_eq!(pages.get(&(self.pages - 1))?, Some(page));
+        pages.range(..).rev().take(3).map(|entry| Ok(entry?.1)).collect()
     }
 }
 
@@ -44,14 +42,10 @@ impl Handle<Tear> for Diary {
         Tear(page): Tear,
         cx: &mut Context<Self>,
     ) -> Result<Vec<(u32, String)>, CellError> {
-        cx.cells().delete(page.to_be_bytes());
-        assert_eq!(cx.cells().get::<String>(page.to_be_bytes())?, None);
-        let mut cells = cx.cells();
-        let pages = cells.range::<String>(..).map(|entry| {
-            let (key, page) = entry?;
-            Ok((u32::from_be_bytes(key.try_into().unwrap()), page))
-        });
-        pages.collect()
+        let mut pages = cx.cells::<U32, String>("pages");
+        pages.delete(&page);
+        assert!(!pages.contains(&page)?);
+        pages.range(..).collect()
     }
 }
 
@@ -66,8 +60,8 @@ impl Handle<Between> for Diary {
         Between(from, to): Between,
         cx: &mut Context<Self>,
     ) -> Result<Vec<String>, CellError> {
-        let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
-        cx.cells().range::<String>(&from[..]..&to[..]).map(|entry| Ok(entry?.1)).collect()
+        let mut pages = cx.cells::<U32, String>("pages");
+        pages.range(&from..&to).map(|entry| Ok(entry?.1)).collect()
     }
 }
 
@@ -103,8 +97,8 @@ fn cells_are_kept_and_read_both_ways() {
         assert_eq!(between, ["page 5", "page 6", "page 8"]);
         node.shutdown().await;
     });
-    // 29 and 30 pages, the two states, and their count.
-    assert_eq!(node.stat().unwrap().store.entries, 62);
+    // 29 and 30 pages, the two states, their count, and the names of the layout, the kind and the map.
+    assert_eq!(node.stat().unwrap().store.entries, 65);
 }
 
 /// Writes cells, then panics.
@@ -114,9 +108,10 @@ impl Message for Scribble {
 }
 impl Handle<Scribble> for Diary {
     async fn handle(&mut self, _: Scribble, cx: &mut Context<Self>) {
-        cx.cells().put([0; 4], "scribble");
-        cx.cells().put("new", "scribble");
-        cx.cells().delete([0, 0, 0, 1]);
+        let mut pages = cx.cells::<U32, String>("pages");
+        pages.put(&0, "scribble");
+        pages.put(&99, "scribble");
+        pages.delete(&1);
         panic!("out of ink");
     }
 }
@@ -128,7 +123,7 @@ impl Message for Correct {
 }
 impl Handle<Correct> for Diary {
     async fn handle(&mut self, Correct(page, text): Correct, cx: &mut Context<Self>) {
-        cx.cells().put(page.to_be_bytes(), &text);
+        cx.cells::<U32, String>("pages").put(&page, &text);
     }
 }
 
@@ -151,8 +146,8 @@ fn cells_are_committed_with_the_turn_or_not_at_all() {
             assert!(matches!(panicked, Err(EntityError::Panicked(_))));
             let pages = diary.call(Between(0, 9)).await.unwrap().unwrap();
             assert_eq!(pages, ["0", "one", "2"]);
-            // Three pages, the state, and the count.
-            assert_eq!(node.stat().unwrap().store.entries, 5);
+            // Three pages, the state, the count, and three names.
+            assert_eq!(node.stat().unwrap().store.entries, 8);
         },
     );
 }

@@ -4,20 +4,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 use throng::prelude::*;
-use throng_durable::{CellError, CommitError, Durable, DurableContext, Entity, EntityError, Node};
+use throng_durable::{
+    Bytes, CellError, CommitError, Durable, DurableContext, Entity, EntityError, Node, Str, Unit,
+};
 
+use crate::layouts::Layout;
 use crate::{
     Add, AddTo, BlockedWriter, Counter, Explode, Get, HANGS_AFTER, Turns, begin, stored, with_node,
 };
 
 /// The record of an entity's state as it lies in the store, by the documented layout.
 fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
-    let mut record_key = vec![kind.len() as u8];
-    record_key.extend(kind.as_bytes());
-    record_key.push(key.len() as u8);
-    record_key.extend(key.as_bytes());
-    record_key.push(0);
-    node.store().snapshot().unwrap().get(&record_key).unwrap().map(<[u8]>::to_vec)
+    Layout(&node.store().snapshot().unwrap()).state(kind, key).map(<[u8]>::to_vec)
 }
 
 #[test]
@@ -95,8 +93,8 @@ fn a_panic_discards_what_was_not_committed() {
                 assert_eq!(counter.call(Turns).await.unwrap(), 1);
                 assert_eq!(counter.call(Get).await.unwrap(), round);
             }
-            // Its state and its kind's count, but not the cell.
-            assert_eq!(node.stat().unwrap().store.entries, 2);
+            // Its state, its kind's count, and the records of the layout and the kind, but not the cell.
+            assert_eq!(node.stat().unwrap().store.entries, 4);
         },
     );
 }
@@ -167,7 +165,7 @@ impl Message for Flood {
 impl Handle<Flood> for Counter {
     async fn handle(&mut self, Flood(bytes): Flood, cx: &mut Context<Self>) {
         self.count += 1;
-        cx.cells().put("flood", &vec![7u8; bytes]);
+        cx.cells::<Str, Vec<u8>>("flood").put("", &vec![7u8; bytes]);
     }
 }
 
@@ -179,7 +177,7 @@ impl Message for Misplace {
 impl Handle<Misplace> for Counter {
     async fn handle(&mut self, _: Misplace, cx: &mut Context<Self>) {
         self.count += 1;
-        cx.cells().put([0; 1000], "value");
+        cx.cells::<Bytes, ()>("far").put(&[0; 1000], &());
     }
 }
 
@@ -286,16 +284,13 @@ fn a_process_that_no_node_spawned_has_no_identity() {
 }
 
 /// A state whose encoding panics while it is broken.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Durable, Debug, Default, Serialize, Deserialize)]
+#[durable(kind = "fragile")]
 struct Fragile {
     #[serde(serialize_with = "whole_or_panic")]
     broken: bool,
 }
 impl Process for Fragile {}
-impl Durable for Fragile {
-    const KIND: &'static str = "fragile";
-}
-
 fn whole_or_panic<S: Serializer>(broken: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     assert!(!broken, "broken");
     serializer.serialize_bool(*broken)
@@ -353,7 +348,7 @@ impl Handle<CountUp> for Counter {
     async fn handle(&mut self, CountUp(rest): CountUp, cx: &mut Context<Self>) {
         self.count += 1;
         if rest > 1 {
-            cx.cells().put("rest", &(rest - 1));
+            cx.cells::<Unit, u64>("rest").put(&(), &(rest - 1));
             cx.entity().send(CountUp(rest - 1)).unwrap();
         }
     }

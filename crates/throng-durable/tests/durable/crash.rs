@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, Node};
+use throng_durable::{CellError, Durable, DurableContext, Node, U64};
 
 use crate::runtime;
 
@@ -15,15 +15,12 @@ const ROUNDS: usize = 4;
 const DIRECTORY: &str = "THRONG_DURABLE_TEST_DIRECTORY";
 
 /// A log: its state is the number of its lines, its cells are the lines.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "ledger")]
 struct Ledger {
     lines: u64,
 }
 impl Process for Ledger {}
-impl Durable for Ledger {
-    const KIND: &'static str = "ledger";
-}
-
 struct Append;
 impl Message for Append {
     type Reply = u64;
@@ -32,7 +29,7 @@ impl Handle<Append> for Ledger {
     async fn handle(&mut self, _: Append, cx: &mut Context<Self>) -> u64 {
         self.lines += 1;
         // Long enough that a torn line would show.
-        cx.cells().put(self.lines.to_be_bytes(), &vec![self.lines; 300]);
+        cx.cells::<U64, Vec<u64>>("lines").put(&self.lines, &vec![self.lines; 300]);
         self.lines
     }
 }
@@ -45,9 +42,9 @@ impl Message for Audit {
 impl Handle<Audit> for Ledger {
     async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<u64, CellError> {
         let mut lines = 0;
-        for line in cx.cells().range::<Vec<u64>>(..) {
+        for line in cx.cells::<U64, Vec<u64>>("lines").range(..) {
             lines += 1;
-            assert_eq!(line?, (u64::to_be_bytes(lines).to_vec(), vec![lines; 300]));
+            assert_eq!(line?, (lines, vec![lines; 300]));
         }
         assert_eq!(lines, self.lines, "state and cells belong to different turns");
         Ok(lines)
@@ -129,24 +126,19 @@ fn killed_nodes_lose_no_turn() {
 }
 
 /// Counts, and tells the count before to a mirror in each turn.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "source")]
 struct Source {
     count: u64,
 }
 impl Process for Source {}
-impl Durable for Source {
-    const KIND: &'static str = "source";
-}
 /// The greatest count that a source has told.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "mirror")]
 struct Mirror {
     count: u64,
 }
 impl Process for Mirror {}
-impl Durable for Mirror {
-    const KIND: &'static str = "mirror";
-}
-
 struct Step;
 impl Message for Step {
     type Reply = u64;

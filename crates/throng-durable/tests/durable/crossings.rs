@@ -7,21 +7,18 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng::{ProcessState, SortBy};
-use throng_durable::{CellError, Durable, DurableContext, Entity, EntityError, Node};
+use throng_durable::{CellError, Durable, DurableContext, Entity, EntityError, Node, Str, U64};
 use tokio::sync::oneshot;
 
 use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, stored};
 
 /// A log: its state is the number of its lines, its cells are the lines.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "ledger")]
 struct Ledger {
     lines: u64,
 }
 impl Process for Ledger {}
-impl Durable for Ledger {
-    const KIND: &'static str = "ledger";
-}
-
 /// Adds a line, signals this, and ends when the test lets it.
 struct Append {
     begun: oneshot::Sender<()>,
@@ -38,7 +35,7 @@ impl Message for Append {
 impl Handle<Append> for Ledger {
     async fn handle(&mut self, append: Append, cx: &mut Context<Self>) -> u64 {
         self.lines += 1;
-        cx.cells().put(self.lines.to_be_bytes(), &self.lines);
+        cx.cells::<U64, u64>("lines").put(&self.lines, &self.lines);
         let _ = append.begun.send(());
         if let Ok(Finish::Panicking) = append.gate.await {
             panic!("boom");
@@ -56,7 +53,7 @@ impl Message for Line {
 impl Handle<Line> for Ledger {
     async fn handle(&mut self, _: Line, cx: &mut Context<Self>) -> u64 {
         self.lines += 1;
-        cx.cells().put(self.lines.to_be_bytes(), &self.lines);
+        cx.cells::<U64, u64>("lines").put(&self.lines, &self.lines);
         self.lines
     }
 }
@@ -69,9 +66,9 @@ impl Message for Audit {
 impl Handle<Audit> for Ledger {
     async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<u64, CellError> {
         let mut lines = 0;
-        for line in cx.cells().range::<u64>(..) {
+        for line in cx.cells::<U64, u64>("lines").range(..) {
             lines += 1;
-            assert_eq!(line?, (u64::to_be_bytes(lines).to_vec(), lines));
+            assert_eq!(line?, (lines, lines));
         }
         assert_eq!(lines, self.lines, "state and cells are of different turns");
         Ok(lines)
@@ -100,7 +97,7 @@ impl Message for Explode {
 impl Handle<Explode> for Ledger {
     async fn handle(&mut self, _: Explode, cx: &mut Context<Self>) {
         self.lines += 1_000;
-        cx.cells().put("half", "done");
+        cx.cells::<Str, String>("steps").put("half", "done");
         panic!("boom");
     }
 }
@@ -382,7 +379,8 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
 }
 
 /// A state whose drop blocks once, if the test asks for it.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "sticky")]
 struct Sticky {
     count: u64,
 }
@@ -401,9 +399,6 @@ impl Drop for Sticky {
     }
 }
 impl Process for Sticky {}
-impl Durable for Sticky {
-    const KIND: &'static str = "sticky";
-}
 impl Handle<Line> for Sticky {
     async fn handle(&mut self, _: Line, _: &mut Context<Self>) -> u64 {
         self.count += 1;

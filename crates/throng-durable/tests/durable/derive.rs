@@ -1,8 +1,11 @@
 //! `#[derive(Durable)]`; and the compiler's errors for wrong uses of this crate's macros.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{Durable, Node, OldState, StateError};
+use throng_durable::{Durable, DurableContext, EntityError, Node, OldState, StateError};
 
 use crate::runtime;
 
@@ -68,6 +71,75 @@ fn the_derive_gives_kind_version_and_migration() {
         euros
     });
     assert_eq!(euros, 7);
+}
+
+/// Everything that the games share.
+struct Rules {
+    lives: u32,
+    opened: AtomicU32,
+}
+
+#[derive(Serialize, Deserialize, Durable)]
+#[durable(kind = "game", deps = Arc<Rules>, initial = Self::new)]
+struct Game {
+    player: String,
+    lives: u32,
+}
+
+#[process]
+impl Game {
+    fn new(key: &str, rules: &Arc<Rules>) -> Game {
+        assert_ne!(key, "nobody", "no game for nobody");
+        rules.opened.fetch_add(1, Ordering::Relaxed);
+        Game { player: key.to_owned(), lives: rules.lives }
+    }
+
+    #[message]
+    fn lose(&mut self, cx: &mut Context<Self>) -> (String, u32, u32) {
+        self.lives -= 1;
+        (self.player.clone(), self.lives, cx.deps().lives)
+    }
+}
+
+#[test]
+fn an_entity_begins_by_its_key_and_the_dependencies_of_its_kind() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    // The initial state is stored with the first change; later rules do not alter it.
+    for (lives, left) in [(3, 2), (9, 1)] {
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        runtime.block_on(async |_| {
+            let early = node.entity::<Game>("ann");
+            let refused = early.lose().await;
+            assert!(matches!(refused, Err(EntityError::NotRegistered { kind: "game" })));
+            let refused = early.send_lose().unwrap_err().error;
+            assert_eq!(
+                refused.to_string(),
+                "the kind game is not registered with its dependencies"
+            );
+
+            let rules = Arc::new(Rules { lives, opened: AtomicU32::new(0) });
+            node.register::<Game>(rules.clone());
+            assert_eq!(early.lose().await.unwrap(), ("ann".to_owned(), left, lives));
+            assert_eq!(rules.opened.load(Ordering::Relaxed), 1);
+            let panicked = node.entity::<Game>("nobody").lose().await;
+            assert!(
+                matches!(panicked, Err(EntityError::Panicked(text)) if text.contains("no game"))
+            );
+            node.shutdown().await;
+        });
+    }
+}
+
+#[test]
+#[should_panic(expected = "the kind \"game\" is registered already")]
+fn a_kind_is_registered_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let rules = || Arc::new(Rules { lives: 1, opened: AtomicU32::new(0) });
+    node.register::<Game>(rules());
+    node.register::<Game>(rules());
 }
 
 /// `TRYBUILD=overwrite cargo test -p throng-durable wrong_uses` regenerates the expectations.

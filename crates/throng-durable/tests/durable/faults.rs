@@ -54,6 +54,10 @@ macro_rules! fragile {
         }
         impl Durable for $name {
             const KIND: &'static str = $kind;
+            type Deps = ();
+            fn initial(_: &str, (): &()) -> Self {
+                Self::default()
+            }
         }
         impl Handle<Add> for $name {
             async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
@@ -137,12 +141,10 @@ async fn leave(node: &Node, fragile: &throng_durable::Entity<Fragile>) {
 }
 
 /// A state that an older version stored.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "slow")]
 struct Old(u64);
 impl Process for Old {}
-impl Durable for Old {
-    const KIND: &'static str = "slow";
-}
 impl Handle<Add> for Old {
     async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
         self.0 += 1;
@@ -151,15 +153,14 @@ impl Handle<Add> for Old {
 }
 
 /// A state whose migration takes as long as the test wants.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "slow", version = 2, migrate = Slow::from_old)]
 struct Slow(u64);
 static MIGRATION: Mutex<()> = Mutex::new(());
 static MIGRATING: AtomicUsize = AtomicUsize::new(0);
 impl Process for Slow {}
-impl Durable for Slow {
-    const KIND: &'static str = "slow";
-    const VERSION: u16 = 2;
-    fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+impl Slow {
+    fn from_old(old: OldState<'_>) -> Result<Self, StateError> {
         MIGRATING.fetch_add(1, Ordering::SeqCst);
         drop(MIGRATION.lock().unwrap());
         old.decode().map(|Old(count)| Slow(count))
@@ -211,13 +212,10 @@ fn a_migration_that_blocks_blocks_only_its_own_callers() {
 }
 
 /// A state that is easily found in a file.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "page")]
 struct Page(String);
 impl Process for Page {}
-impl Durable for Page {
-    const KIND: &'static str = "page";
-}
-
 /// Replaces the text, and returns its length before.
 struct Rewrite(String);
 impl Message for Rewrite {

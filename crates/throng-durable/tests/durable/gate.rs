@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::SortBy;
 use throng::prelude::*;
-use throng_durable::{CommitError, Durable, DurableContext, EntityError, Node};
+use throng_durable::{Bytes, CommitError, Durable, DurableContext, EntityError, Node, Str};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::{Add, BlockedWriter, Counter, Get, HANGS_AFTER, begin, reopen, runtime, with_node};
@@ -69,6 +69,11 @@ impl Handle<Arm> for Counter {
 }
 
 /// Runs a test, and fails it if it hangs.
+/// Puts a cell that the store has no room for.
+fn flood(cx: &mut Context<Counter>) {
+    cx.cells::<Str, String>("flood").put("", &"f".repeat(8 << 20));
+}
+
 fn bounded(runtime: &Runtime, test: impl Future<Output = ()>) {
     let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
     assert!(done.is_ok(), "the test hangs");
@@ -168,8 +173,8 @@ fn a_panic_in_the_drop_of_an_action_harms_nobody() {
                     match end {
                         End::Kept => {}
                         End::Panicked => panic!("on purpose"),
-                        End::Refused => cx.cells().put([0; 1000], "value"),
-                        End::Lost => cx.cells().put("flood", &"f".repeat(8 << 20)),
+                        End::Refused => cx.cells::<Bytes, ()>("far").put(&[0; 1000], &()),
+                        End::Lost => flood(cx),
                         End::Killed => cx.address().kill(),
                     }
                 });
@@ -237,7 +242,7 @@ fn the_drop_of_a_reply_that_is_lost_harms_nobody() {
             let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
             for round in 0..5 {
                 let blocked = BlockedWriter::new(node).await;
-                let flood = Do::new(|_, cx| cx.cells().put("flood", &"f".repeat(8 << 20)));
+                let flood = Do::new(|_, cx| flood(cx));
                 let flood = begin(counter.call(flood).within(SOON)).await;
                 let lost = begin(counter.call(Arm).within(SOON)).await;
                 drop(blocked);
@@ -538,7 +543,8 @@ fn replies_leave_if_there_was_no_room_for_the_gates_process() {
 }
 
 /// Leaves an action behind in each hook.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "hooks")]
 struct Hooks {
     hooks: u64,
     #[serde(skip)]
@@ -578,10 +584,6 @@ impl Process for Hooks {
         }
     }
 }
-impl Durable for Hooks {
-    const KIND: &'static str = "hooks";
-}
-
 struct Run(fn(&mut Hooks, &mut Context<Hooks>));
 impl Message for Run {
     type Reply = u64;

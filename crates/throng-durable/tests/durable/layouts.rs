@@ -1,4 +1,4 @@
-//! Stores of each layout that a released or earlier version wrote, recorded in `tests/fixtures`.
+//! The layout of the records, and stores of each layout that a released or earlier version wrote, recorded in `tests/fixtures`.
 //!
 //! `THRONG_DURABLE_RECORD=<directory>` makes the test write a store of the present layout there instead.
 
@@ -7,21 +7,68 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, Node};
+use throng_durable::{Bytes, CellError, Durable, DurableContext, Node};
+use throng_store::Snapshot;
 
 use crate::{Add, Counter, Get, runtime};
 
+/// The records of entities by the documented layout.
+pub(crate) struct Layout<'s>(pub(crate) &'s Snapshot);
+
+impl<'s> Layout<'s> {
+    /// Returns the states of a kind with the keys of their entities.
+    pub(crate) fn states(&self, kind: &str) -> impl Iterator<Item = (String, &'s [u8])> {
+        let rest = self.numbered(kind.as_bytes()).into_iter();
+        let records = rest.flat_map(|kind| self.records([b"S", &kind[..]].concat()));
+        records.map(|(key, state)| (text(key), state))
+    }
+
+    /// Returns the state of an entity.
+    pub(crate) fn state(&self, kind: &str, key: &str) -> Option<&'s [u8]> {
+        let kind = self.numbered(kind.as_bytes())?;
+        self.0.get(&[b"S", &kind[..], key.as_bytes()].concat()).unwrap()
+    }
+
+    /// Returns the cells in a map of a kind with the keys of their entities and their own keys.
+    pub(crate) fn cells(&self, kind: &str, map: &str) -> Vec<(String, Vec<u8>, &'s [u8])> {
+        let Some(map) = self.numbered(&[kind.as_bytes(), &[0], map.as_bytes()].concat()) else {
+            return Vec::new();
+        };
+        let kind = self.numbered(kind.as_bytes()).unwrap();
+        let cells = self.records([b"C", &kind[..]].concat()).filter_map(|(key, value)| {
+            let (length, rest) = key.split_first().unwrap();
+            let (entity, rest) = rest.split_at(usize::from(*length));
+            Some((text(entity), rest.strip_prefix(&map)?.to_vec(), value))
+        });
+        cells.collect()
+    }
+
+    /// Returns the number of a name, as a part of keys.
+    fn numbered(&self, name: &[u8]) -> Option<[u8; 2]> {
+        let number = self.0.get(&[b"K", name].concat()).unwrap()?;
+        Some(u16::from_le_bytes(number.try_into().unwrap()).to_be_bytes())
+    }
+
+    /// Returns the records with a prefix, and the rest of their keys.
+    fn records(&self, prefix: Vec<u8>) -> impl Iterator<Item = (&'s [u8], &'s [u8])> {
+        self.0.prefix(&prefix).map(move |record| {
+            let (key, value) = record.unwrap();
+            (&key[prefix.len()..], value)
+        })
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
 /// A process with cells, and a state of varying size.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "shelf", version = 3)]
 struct Shelf {
     title: String,
 }
 impl Process for Shelf {}
-impl Durable for Shelf {
-    const KIND: &'static str = "shelf";
-    const VERSION: u16 = 3;
-}
-
 /// Sets the title, and a cell for each of the keys, whose value is the key's length.
 struct Fill(String, Vec<Vec<u8>>);
 impl Message for Fill {
@@ -31,7 +78,8 @@ impl Handle<Fill> for Shelf {
     async fn handle(&mut self, Fill(title, keys): Fill, cx: &mut Context<Self>) {
         self.title = title;
         for key in keys {
-            cx.cells().put(&key, &key.len());
+            // Layout 1 has no names of maps.
+            cx.cells::<Bytes, usize>("").put(&key, &key.len());
         }
     }
 }
@@ -44,8 +92,9 @@ impl Message for Show {
 }
 impl Handle<Show> for Shelf {
     async fn handle(&mut self, _: Show, cx: &mut Context<Self>) -> Result<Content, CellError> {
-        let cells = cx.cells().range::<usize>(..).collect::<Result<_, _>>()?;
-        Ok((self.title.clone(), cells))
+        let mut cells = cx.cells::<Bytes, usize>("");
+        let cells = cells.range(..).map(|cell| cell.map(|(key, value)| (key.to_vec(), value)));
+        Ok((self.title.clone(), cells.collect::<Result<_, _>>()?))
     }
 }
 

@@ -17,6 +17,7 @@ mod model;
 mod passivation;
 mod persistence;
 mod reads;
+mod stored;
 mod wakes;
 
 use std::sync::mpsc;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, EntityError, Node, OpenError, Options};
+use throng_durable::{Durable, DurableContext, EntityError, Node, OpenError, Options, Str};
 use throng_store::ReadError;
 use tokio::sync::oneshot;
 
@@ -32,7 +33,8 @@ use tokio::sync::oneshot;
 const HANGS_AFTER: Duration = Duration::from_secs(300);
 
 /// A counter, whose messages cover the other actions of a handler.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Durable, Debug, Default, Serialize, Deserialize)]
+#[durable(kind = "counter")]
 struct Counter {
     count: u64,
     /// Number of turns that this activation has handled; not stored.
@@ -41,10 +43,6 @@ struct Counter {
 }
 
 impl Process for Counter {}
-
-impl Durable for Counter {
-    const KIND: &'static str = "counter";
-}
 
 struct Add(u64);
 impl Message for Add {
@@ -89,7 +87,7 @@ impl Message for Explode {
 impl Handle<Explode> for Counter {
     async fn handle(&mut self, _: Explode, cx: &mut Context<Self>) {
         self.count += 1_000_000;
-        cx.cells().put("half", "done");
+        cx.cells::<Str, String>("steps").put("half", "done");
         tokio::time::sleep(Duration::from_millis(5)).await;
         panic!("boom");
     }

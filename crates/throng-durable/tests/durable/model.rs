@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use throng::CallError;
 use throng::prelude::*;
 use throng_durable::{
-    CellError, CommitError, Durable, DurableContext, Entity, EntityError, Node, Options,
+    Bytes, CellError, CommitError, Durable, DurableContext, Entity, EntityError, Node, Options,
 };
 use throng_store::Store;
 use tokio::task::JoinHandle;
@@ -138,23 +138,23 @@ struct Seen {
     ranged: Cells,
 }
 
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "machine")]
 struct Machine {
     turns: Vec<u32>,
 }
 impl Process for Machine {}
-impl Durable for Machine {
-    const KIND: &'static str = "machine";
-}
 impl Handle<Turn> for Machine {
     async fn handle(&mut self, turn: Turn, cx: &mut Context<Self>) -> Result<Seen, CellError> {
         let Turn { program, acted } = turn;
         for op in &program.ops {
             match op {
-                Op::Put(key, value) => cx.cells().put([*key], value),
-                Op::Delete(key) => cx.cells().delete([*key]),
-                Op::Misplace => cx.cells().put([0; 1000], "value"),
-                Op::Flood => cx.cells().put([u8::MAX], &"f".repeat(2 * MAP_BYTES)),
+                Op::Put(key, value) => cx.cells::<Bytes, u32>("").put(&[*key], value),
+                Op::Delete(key) => cx.cells::<Bytes, u32>("").delete(&[*key]),
+                Op::Misplace => cx.cells::<Bytes, u32>("").put(&[0; 1000], &0),
+                Op::Flood => {
+                    cx.cells::<Bytes, String>("").put(&[u8::MAX], &"f".repeat(2 * MAP_BYTES));
+                }
                 Op::Panic => panic!("on purpose"),
                 Op::Yield => tokio::task::yield_now().await,
                 Op::Act => {
@@ -164,7 +164,7 @@ impl Handle<Turn> for Machine {
                 Op::Note => self.turns.push(program.number),
             }
         }
-        let mut cells = cx.cells();
+        let mut cells = cx.cells::<Bytes, u32>("");
         let (start, end) = (program.range.0.map(|key| [key]), program.range.1.map(|key| [key]));
         let bounds =
             (start.as_ref().map(|key| key.as_slice()), end.as_ref().map(|key| key.as_slice()));
@@ -172,7 +172,7 @@ impl Handle<Turn> for Machine {
         let ranged = ranged.collect::<Result<_, _>>()?;
         let mut all = Cells::new();
         for key in 0..6 {
-            if let Some(value) = cells.get([key])? {
+            if let Some(value) = cells.get(&[key])? {
                 all.insert(key, value);
             }
         }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{
-    CellError, Durable, DurableContext, EntityError, Node, OldState, OpenError, StateError,
+    CellError, Durable, DurableContext, EntityError, Node, OldState, OpenError, StateError, Str,
 };
 
 use crate::{Add, AddTo, Counter, Get, Turns, runtime, stored, with_node};
@@ -127,6 +127,10 @@ macro_rules! version {
             impl Durable for Thing {
                 const KIND: &'static str = "thing";
                 const VERSION: u16 = $version;
+                type Deps = ();
+                fn initial(_: &str, (): &()) -> Self {
+                    Self::default()
+                }
                 fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
                     $migrate(old)
                 }
@@ -200,7 +204,8 @@ fn two_types_of_one_kind_are_refused() {
 }
 
 /// Rebuilds the fields that are not stored from the stored ones, at each activation.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "index")]
 struct Index {
     activations: u32,
     #[serde(skip)]
@@ -209,15 +214,11 @@ struct Index {
 impl Process for Index {
     async fn started(&mut self, cx: &mut Context<Self>) {
         self.activations += 1;
-        let words: Result<_, CellError> =
-            cx.cells().range::<()>(..).map(|entry| Ok(entry?.0)).collect();
-        let words: Vec<Vec<u8>> = words.unwrap();
-        self.words = words.into_iter().map(|word| String::from_utf8(word).unwrap()).collect();
+        let mut words = cx.cells::<Str, ()>("words");
+        let words = words.range(..).map(|entry| Ok::<_, CellError>(entry?.0.to_owned()));
+        self.words = words.collect::<Result<_, _>>().unwrap();
         assert_eq!(cx.key(), "index");
     }
-}
-impl Durable for Index {
-    const KIND: &'static str = "index";
 }
 struct Insert(&'static str);
 impl Message for Insert {
@@ -225,7 +226,7 @@ impl Message for Insert {
 }
 impl Handle<Insert> for Index {
     async fn handle(&mut self, Insert(word): Insert, cx: &mut Context<Self>) -> (u32, Vec<String>) {
-        cx.cells().put(word, &());
+        cx.cells::<Str, ()>("words").put(word, &());
         self.words.push(word.into());
         (self.activations, self.words.clone())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, EntityError};
+use throng_durable::{Durable, DurableContext, EntityError, Unit};
 
 use crate::{BlockedWriter, begin, stored, with_node};
 
@@ -55,12 +55,12 @@ impl Counted {
 
     #[message]
     fn put(&self, value: u64, cx: &mut Context<Self>) {
-        cx.cells().put("cell", &value);
+        cx.cells::<Unit, u64>("cell").put(&(), &value);
     }
 
     #[message]
     fn cell(&self, cx: &mut Context<Self>) -> Option<u64> {
-        cx.cells().get("cell").unwrap()
+        cx.cells::<Unit, u64>("cell").get(&()).unwrap()
     }
 
     #[message]

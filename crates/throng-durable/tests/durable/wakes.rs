@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, Node};
+use throng_durable::{CellError, Durable, DurableContext, Node, Str, U64};
 
+use crate::layouts::Layout;
 use crate::{HANGS_AFTER, runtime};
 
 /// Records every event that wakes it: the number of events in its state, the events in its cells.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "sleeper")]
 struct Sleeper {
     wakes: u64,
 }
@@ -17,7 +19,7 @@ struct Sleeper {
 impl Sleeper {
     fn note(&mut self, what: &str, cx: &mut Context<Self>) {
         self.wakes += 1;
-        cx.cells().put(self.wakes.to_be_bytes(), what);
+        cx.cells::<U64, String>("notes").put(&self.wakes, what);
     }
 }
 
@@ -35,10 +37,6 @@ impl Process for Sleeper {
         self.note("timeout", cx);
     }
 }
-impl Durable for Sleeper {
-    const KIND: &'static str = "sleeper";
-}
-
 #[derive(Clone)]
 struct Note(&'static str);
 impl Message for Note {
@@ -92,8 +90,9 @@ impl Message for Audit {
 }
 impl Handle<Audit> for Sleeper {
     async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<Vec<String>, CellError> {
-        let notes: Vec<String> =
-            cx.cells().range(..).map(|entry| Ok(entry?.1)).collect::<Result<_, CellError>>()?;
+        let mut notes = cx.cells::<U64, String>("notes");
+        let notes = notes.range(..).map(|entry| Ok(entry?.1));
+        let notes = notes.collect::<Result<Vec<_>, CellError>>()?;
         assert_eq!(notes.len() as u64, self.wakes, "state and cells are of different turns");
         Ok(notes)
     }
@@ -102,15 +101,10 @@ impl Handle<Audit> for Sleeper {
 /// Waits until the entity's last cell on disk is this one. No turn of the entity commits
 /// changes that another turn has left.
 async fn on_disk(node: &Node, what: &str) {
-    let prefix = [&[7][..], b"sleeper", &[2], b"it", &[1]].concat();
     let search = async {
         loop {
-            {
-                let snapshot = node.store().snapshot().unwrap();
-                let last = snapshot.prefix(&prefix).next_back();
-                if last.is_some_and(|cell| cell.unwrap().1 == note(what)) {
-                    return;
-                }
+            if last_note(node).is_some_and(|last| last == note(what)) {
+                return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -176,7 +170,7 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
         // From outside. The reply of a call comes after its commit.
         let before = sleeper.call(Audit).await.unwrap().unwrap().len() as u64;
         assert_eq!(address.call(Note("called")).await.unwrap(), before + 1);
-        assert_eq!(last_note(&node), note("called"));
+        assert_eq!(last_note(&node), Some(note("called")));
         let recipient: Recipient<Note> = address.into();
         recipient.send(Note("recipient")).unwrap();
         on_disk(&node, "recipient").await;
@@ -202,10 +196,11 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
     assert!(done.is_ok(), "the test hangs");
 }
 
-fn last_note(node: &Node) -> Vec<u8> {
-    let prefix = [&[7][..], b"sleeper", &[2], b"it", &[1]].concat();
+/// Returns the value of the entity's last cell on disk.
+fn last_note(node: &Node) -> Option<Vec<u8>> {
     let snapshot = node.store().snapshot().unwrap();
-    snapshot.prefix(&prefix).next_back().unwrap().unwrap().1.to_vec()
+    let notes = Layout(&snapshot).cells("sleeper", "notes");
+    notes.last().map(|(_, _, note)| note.to_vec())
 }
 
 /// Changes the state and panics, woken by a timer.
@@ -217,7 +212,7 @@ impl Message for Spoil {
 impl Handle<Spoil> for Sleeper {
     async fn handle(&mut self, _: Spoil, cx: &mut Context<Self>) {
         self.wakes += 1_000;
-        cx.cells().put("half", "done");
+        cx.cells::<Str, String>("steps").put("half", "done");
         panic!("boom");
     }
 }
@@ -245,7 +240,8 @@ fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_on_later_messages
 }
 
 /// A process whose messages a macro generates.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "made")]
 struct Made {
     count: u64,
 }
@@ -261,10 +257,6 @@ impl Made {
         cx.address()
     }
 }
-impl Durable for Made {
-    const KIND: &'static str = "made";
-}
-
 #[test]
 fn messages_of_the_macro_sent_to_the_address_are_committed() {
     let directory = tempfile::tempdir().unwrap();

@@ -24,6 +24,14 @@ struct Twice;
 struct First;
 
 #[derive(Durable)]
+#[durable(kind = "zero\0byte")]
+struct ZeroByte;
+
+#[derive(Durable)]
+#[durable(kind = "doubled", deps = (), deps = u8, initial = new, initial = new)]
+struct Doubled;
+
+#[derive(Durable)]
 #[durable]
 struct NoList;
 

@@ -1,0 +1,159 @@
+//! [`Stored`]: the entities of a kind on the disk, as of one moment.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Bound;
+
+use throng_store::{Range, ReadError, Snapshot};
+
+use crate::layout::{self, STATE_KEY_BYTES_MAX};
+
+/// The stored entities of kind `P`, as of one moment; from [`Node::stored`](crate::Node::stored).
+///
+/// An entity is stored from the first commit of a turn that has changed it until it is
+/// [forgotten](crate::Entity::forget), whether it is in memory or not. Changes that are not on disk yet are not
+/// a part of the view.
+///
+/// While the view exists, the store keeps the data of its moment: for paging, take a new one for each page.
+///
+/// ```
+/// # use serde::{Deserialize, Serialize};
+/// # use throng::prelude::*;
+/// use throng_durable::{Durable, Node, ReadError};
+///
+/// # #[derive(Durable, Default, Serialize, Deserialize)]
+/// # #[durable(kind = "account")]
+/// # struct Account { balance: u64 }
+/// # impl Process for Account {}
+/// /// Returns the next accounts whose names begin with `prefix`, in the order of their names.
+/// fn page(node: &Node, prefix: &str, last: Option<&str>) -> Result<Vec<String>, ReadError> {
+///     let accounts = node.stored::<Account>()?;
+///     let names = accounts.prefix(prefix).after(last.unwrap_or("")).take(20);
+///     names.map(|name| Ok(name?.to_owned())).collect()
+/// }
+/// ```
+pub struct Stored<P> {
+    snapshot: Snapshot,
+    /// Number of the kind.
+    kind: u16,
+    process: PhantomData<fn() -> P>,
+}
+
+impl<P> Stored<P> {
+    pub(crate) fn new(snapshot: Snapshot, kind: u16) -> Stored<P> {
+        Stored { snapshot, kind, process: PhantomData }
+    }
+
+    /// Number of the entities. Cost: one read, because the number is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the store cannot be read.
+    pub fn count(&self) -> Result<u64, ReadError> {
+        count(&self.snapshot, self.kind).map(Option::unwrap_or_default)
+    }
+
+    /// Whether the entity is stored.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the store cannot be read.
+    pub fn contains(&self, key: &str) -> Result<bool, ReadError> {
+        match layout::state_key(self.kind, key, &mut [0; STATE_KEY_BYTES_MAX]) {
+            Ok(state_key) => Ok(self.snapshot.get(state_key)?.is_some()),
+            // No entity has an invalid key.
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Iterates over the keys of all entities, in the order of their bytes; `.rev()` reverses it.
+    pub fn keys(&self) -> Keys<'_> {
+        self.prefix("")
+    }
+
+    /// Iterates over the keys that begin with `prefix`.
+    pub fn prefix(&self, prefix: &str) -> Keys<'_> {
+        let start = [&layout::states(self.kind), prefix.as_bytes()].concat();
+        let end = layout::after(&start);
+        Keys::new(&self.snapshot, self.kind, Bound::Included(start), Bound::Excluded(end))
+    }
+}
+
+/// Returns the stored number of entities of a kind; `None` if none was ever stored.
+pub(crate) fn count(snapshot: &Snapshot, kind: u16) -> Result<Option<u64>, ReadError> {
+    let count = snapshot.get(&layout::count(kind))?;
+    Ok(count.map(|count| count.try_into().map_or(0, u64::from_le_bytes)))
+}
+
+/// Iterator over the keys of stored entities, from [`Stored`].
+#[must_use = "iterators do nothing unless they are advanced"]
+pub struct Keys<'s> {
+    snapshot: &'s Snapshot,
+    kind: u16,
+    start: Bound<Vec<u8>>,
+    end: Bound<Vec<u8>>,
+    range: Range<'s>,
+}
+
+impl<'s> Keys<'s> {
+    fn new(snapshot: &'s Snapshot, kind: u16, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Self {
+        let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+        let range = snapshot.range(bounds);
+        Keys { snapshot, kind, start, end, range }
+    }
+
+    /// Leaves out the keys up to `key`, that one included. The iterator begins again.
+    pub fn after(self, key: &str) -> Keys<'s> {
+        let key = [&layout::states(self.kind), key.as_bytes()].concat();
+        let start = match self.start {
+            Bound::Included(start) | Bound::Excluded(start) if start > key => {
+                Bound::Included(start)
+            }
+            _ => Bound::Excluded(key),
+        };
+        Keys::new(self.snapshot, self.kind, start, self.end)
+    }
+
+    /// Leaves out the keys from `key` on. The iterator begins again.
+    pub fn before(self, key: &str) -> Keys<'s> {
+        let key = [&layout::states(self.kind), key.as_bytes()].concat();
+        let end = match self.end {
+            Bound::Included(end) | Bound::Excluded(end) if end < key => Bound::Excluded(end),
+            _ => Bound::Excluded(key),
+        };
+        Keys::new(self.snapshot, self.kind, self.start, end)
+    }
+}
+
+fn key_of<'s>(entry: Result<(&'s [u8], &[u8]), ReadError>) -> Result<&'s str, ReadError> {
+    let (state_key, _) = entry?;
+    std::str::from_utf8(layout::own_key(state_key))
+        .map_err(|error| ReadError::Corrupt(format!("the key of an entity is no text: {error}")))
+}
+
+impl<'s> Iterator for Keys<'s> {
+    type Item = Result<&'s str, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.range.next().map(key_of)
+    }
+}
+
+impl DoubleEndedIterator for Keys<'_> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.range.next_back().map(key_of)
+    }
+}
+
+impl<P> fmt::Debug for Stored<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stored").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Keys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Keys { start, end, .. } = self;
+        f.debug_struct("Keys").field("start", start).field("end", end).finish_non_exhaustive()
+    }
+}
