@@ -82,6 +82,8 @@ enum Phase {
 pub(crate) enum Failure {
     State(StateError),
     Load(Arc<ReadError>),
+    /// The runtime ended before the state was loaded.
+    ShutDown,
     Panicked(Arc<str>),
     /// The changes of the hook `started` could not be committed.
     Started(Arc<str>),
@@ -92,6 +94,7 @@ impl From<Failure> for EntityError {
         match failure {
             Failure::State(error) => EntityError::State(error),
             Failure::Load(error) => EntityError::Load(same(&error)),
+            Failure::ShutDown => EntityError::ShutDown,
             Failure::Panicked(text) => EntityError::Panicked(text),
             Failure::Started(text) => EntityError::Started(text),
         }
@@ -541,7 +544,7 @@ pub(crate) struct Loaded<P> {
     pub(crate) hash: u64,
 }
 
-/// Loads the state of an entity. The user's `Deserialize` and `migrate` run here.
+/// Loads the state of an entity, on a thread that may block. The user's `Deserialize` and `migrate` run here.
 pub(crate) fn load<P: Durable>(node: &Inner, name: &Name) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
     let load = || {

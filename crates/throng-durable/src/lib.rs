@@ -122,6 +122,7 @@ mod gate;
 #[doc(alias = "outbox")]
 pub mod guide {}
 mod layout;
+mod loader;
 mod name;
 mod node;
 mod stored;

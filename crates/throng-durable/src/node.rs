@@ -19,6 +19,7 @@ use crate::directory::{AnyDirectory, Directory, SHARDS};
 use crate::entity::InvalidKey;
 use crate::gate::OutputGate;
 use crate::layout::KIND_BYTES_MAX;
+use crate::loader::Loader;
 use crate::name::Name;
 use crate::stored::{self, Stored};
 use crate::{Durable, Entity, convert, sweeper};
@@ -43,6 +44,7 @@ pub struct Node(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) gate: Arc<OutputGate>,
+    pub(crate) loader: Arc<Loader>,
     pub(crate) runtime: RuntimeHandle,
     pub(crate) counts: Arc<Counts>,
     /// Number of handles: clones of the node, and those in entities.
@@ -236,6 +238,7 @@ impl Options {
         let catalogue = convert::open(&store, &self.path)?;
         let inner = Arc::new(Inner {
             gate: OutputGate::start(store.outcomes(), runtime),
+            loader: Loader::new(runtime.tokio().clone()),
             store,
             runtime: runtime.clone(),
             counts: Arc::default(),

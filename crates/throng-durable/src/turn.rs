@@ -160,7 +160,7 @@ impl<P: Durable> Turn<P> for Passivate {
     }
 }
 
-/// The first turn of an activation: loads the state, and runs the user's hook `started`.
+/// The first turn of an activation: has the state loaded, and runs the user's hook `started`.
 pub(crate) struct Load {
     /// The submission through which earlier activations may have submitted changes.
     pub(crate) after: Submission,
@@ -181,8 +181,16 @@ impl<P: Durable> Turn<P> for Load {
             // Its callers learn of a loss; the load shows the state that is left.
             let _ = node.gate.settled(self.after).await;
         }
+        let Some(name) = Activation::of(cx).map(|activation| activation.name().clone()) else {
+            return;
+        };
+        let loaded = node.loader.run({
+            let node = node.clone();
+            move || load::<P>(&node, &name)
+        });
+        let loaded = loaded.await.unwrap_or(Err(Failure::ShutDown));
         let Some(activation) = Activation::of(cx) else { return };
-        match load(&node, activation.name()) {
+        match loaded {
             Ok(loaded) => {
                 if let Some(found) = loaded.process {
                     activation.loaded(loaded.hash, true);
