@@ -24,7 +24,7 @@ use std::cell::Cell;
 use std::io;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -33,7 +33,7 @@ use throng::{Address, Context, ExitReason, SpawnError};
 use throng_store::{Batch, Codec, CommitFailure, ReadError, Submission, SubmitError};
 
 use crate::cells::{Cells, Changes, stored_keys};
-use crate::directory::Directory;
+use crate::directory::{Directory, Home};
 use crate::durable::{decode_state, encode_state};
 use crate::gate::Held;
 use crate::layout;
@@ -46,34 +46,42 @@ use crate::{CellError, CommitError, Durable, Entity, EntityError, MAP_NAME_BYTES
 /// The activation of an entity; the file's head has its states.
 #[derive(Debug)]
 pub(crate) struct Activation<P: Durable> {
-    node: Arc<Inner>,
-    directory: Arc<Directory<P>>,
+    /// `None` only while the activation is dropped.
+    home: Option<Arc<Home<P>>>,
     name: Name,
     changes: Changes,
-    /// Hash of the record of the state as last submitted, or of the default if there is none.
+    kept: Option<Box<Kept>>,
+    /// Hash of the record of the state as last submitted, or of the initial state if there is none.
     submitted: u64,
     /// The last submission.
     last: Submission,
-    /// Changes for which the store had no room; the layer waits until it has.
-    prepared: Option<Box<Prepared>>,
-    /// Address of the process; known from the first turn on.
-    address: Option<Address<P>>,
     phase: Phase,
+    /// Whether the directory may have an entry of the activation.
+    listed: bool,
     /// Whether a turn runs.
     in_turn: bool,
     /// Whether the entity is stored, or its first record is submitted.
     stored: bool,
     /// Whether the process was asked to leave and has had no other turn since.
     leaving: bool,
-    // The last field, so that the counts fall only after the fields above are dropped.
-    counted: Counted,
+    /// Whether the activation counts against the limit of live entities.
+    resident: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Phase {
     Active,
     Retired,
-    Failed(Box<Failure>),
+    Failed,
+}
+
+/// Anything that few activations have.
+#[derive(Debug)]
+enum Kept {
+    /// Changes for which the store had no room; the layer waits until it has.
+    Prepared(Prepared),
+    /// Reason of the phase `Failed`.
+    Failure(Failure),
 }
 
 /// Error of an activation that failed. The callers of all messages that wait for the entity get
@@ -121,29 +129,13 @@ pub(crate) enum Closed<P: Durable> {
     Failed(Name, Failure),
 }
 
-/// An activation's share in the node's counts; dropping it decrements them.
-#[derive(Debug)]
-struct Counted {
-    counts: Arc<Counts>,
-    /// Whether the activation counts against the limit of live entities.
-    resident: bool,
-}
+/// The place of an activation in the number of live ones, until it is dropped.
+struct Live(Arc<Counts>);
 
-impl Counted {
-    fn new(counts: &Arc<Counts>) -> Counted {
-        counts.live.fetch_add(1, Ordering::Relaxed);
-        Counted { counts: counts.clone(), resident: false }
-    }
-}
-
-impl Drop for Counted {
+impl Drop for Live {
     fn drop(&mut self) {
         // Release: the acquiring load of the thread that sees zero sees the activations gone.
-        let release = |count: &AtomicUsize| count.fetch_sub(1, Ordering::Release);
-        if self.resident {
-            release(&self.counts.residents);
-        }
-        release(&self.counts.live);
+        self.0.live.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -164,40 +156,44 @@ impl<P: Durable> Fresh<P> {
             return Err(EntityError::NotRegistered { kind: P::KIND });
         };
         let process = catch(|| P::initial(name.key(), deps)).map_err(EntityError::Panicked)?;
+        const { assert!(size_of::<Activation<P>>() <= 56, "every live entity pays for it") }
+        directory.counts().live.fetch_add(1, Ordering::Relaxed);
         let activation = Activation {
-            node: node.clone(),
-            directory: directory.clone(),
-            name: name.clone(),
+            home: Some(directory.home(node)),
+            name: name.fresh(),
             changes: Changes::default(),
+            kept: None,
             submitted: 0,
             last: Submission::START,
-            prepared: None,
-            address: None,
             phase: Phase::Active,
+            listed: false,
             in_turn: false,
             stored: false,
             leaving: false,
-            counted: Counted::new(&node.counts),
+            resident: false,
         };
         Ok(Fresh { process, activation })
+    }
+
+    /// Returns the name of the activation.
+    pub(crate) fn name(&self) -> &Name {
+        &self.activation.name
     }
 
     /// Spawns the process, which loads its state once the submissions through `after` are settled. The caller
     /// holds the lock of the shard, and must release it before it drops a process that is handed back.
     pub(crate) fn spawn(
         self,
-        node: &Inner,
         after: Submission,
     ) -> Result<Address<P>, (EntityError, Unspawned<P>)> {
-        node.runtime.spawn_layered(self.process, self.activation, Load { after }).map_err(
-            |refused| {
-                let error = match &refused {
-                    SpawnError::Limit { limit, .. } => EntityError::NoRoom { limit: *limit },
-                    _ => EntityError::ShutDown,
-                };
-                (error, Unspawned(Some(refused.into_process().0)))
-            },
-        )
+        let runtime = self.activation.node().runtime.clone();
+        runtime.spawn_layered(self.process, self.activation, Load { after }).map_err(|refused| {
+            let error = match &refused {
+                SpawnError::Limit { limit, .. } => EntityError::NoRoom { limit: *limit },
+                _ => EntityError::ShutDown,
+            };
+            (error, Unspawned(Some(refused.into_process().0)))
+        })
     }
 
     /// Drops the process; user code may run.
@@ -223,38 +219,37 @@ impl<P: Durable> Activation<P> {
 
     /// Begins a turn.
     pub(crate) fn enter(cx: &mut Context<P>) -> Result<(), Closed<P>> {
-        let address = cx.address();
         let Some(own) = Activation::of(cx) else {
             unreachable!("only a node sends turns that enter an activation")
         };
         // Turns that build on lost changes must not run.
-        if own.node.gate.failure_of(own.last).is_some() {
+        if own.node().gate.failure_of(own.last).is_some() {
             own.retire();
         }
-        match &own.phase {
-            Phase::Active => {}
-            Phase::Retired => {
-                let node = Node::of(own.node.clone());
+        match (own.phase, own.kept.as_deref()) {
+            (Phase::Failed, Some(Kept::Failure(failure))) => {
+                return Err(Closed::Failed(own.name.clone(), failure.clone()));
+            }
+            (Phase::Retired | Phase::Failed, _) => {
+                let node = Node::of(own.node().clone());
                 return Err(Closed::Retired(own.entity(node)));
             }
-            Phase::Failed(failure) => {
-                return Err(Closed::Failed(own.name.clone(), Failure::clone(failure)));
-            }
+            (Phase::Active, _) => {}
         }
-        own.address = Some(address);
+        own.listed = true;
         own.in_turn = true;
         // A message came before the process could leave, and may have come around the directory.
         if mem::take(&mut own.leaving) && own.name.marks().stay() {
-            own.counted.counts.stays();
+            own.directory().counts().stays();
         }
         Ok(())
     }
 
     /// Lets something leave the turn once everything that the turn has seen and done is durable.
     pub(crate) fn leave(&self, held: Box<dyn Held>) {
-        match self.node.gate.outcome(self.last) {
+        match self.node().gate.outcome(self.last) {
             Some(outcome) => held.release(outcome),
-            None => self.node.gate.hold(self.last, held),
+            None => self.node().gate.hold(self.last, held),
         }
     }
 
@@ -264,7 +259,7 @@ impl<P: Durable> Activation<P> {
     ///
     /// The failure by which that submission was lost.
     pub(crate) fn build_on(&mut self, submission: Submission) -> Result<(), CommitFailure> {
-        if let Some(failure) = self.node.gate.failure_of(submission) {
+        if let Some(failure) = self.node().gate.failure_of(submission) {
             return Err(failure);
         }
         self.last = self.last.max(submission);
@@ -295,7 +290,8 @@ impl<P: Durable> Activation<P> {
     pub(crate) fn fail(&mut self, failure: Failure) {
         let error = EntityError::from(failure.clone());
         tracing::error!(kind = P::KIND, key = self.key(), %error, "an entity was not activated");
-        self.close(Phase::Failed(Box::new(failure)));
+        self.close(Phase::Failed);
+        self.kept = Some(Box::new(Kept::Failure(failure)));
     }
 
     fn close(&mut self, phase: Phase) {
@@ -303,9 +299,9 @@ impl<P: Durable> Activation<P> {
         self.in_turn = false;
         // Actions of the user's are dropped with the changes.
         drop_user_value(mem::take(&mut self.changes));
-        self.prepared = None;
-        if let Some(address) = self.address.take() {
-            self.directory.retire(&self.name, address, self.last, &self.counted.counts);
+        self.kept = None;
+        if mem::take(&mut self.listed) {
+            self.directory().retire(&self.name, self.last);
         }
     }
 
@@ -318,7 +314,7 @@ impl<P: Durable> Activation<P> {
     /// Notes that nothing was found on the disk.
     pub(crate) fn loaded_default(&mut self, process: &P) {
         // If the default cannot be encoded, that is an error of the first commit.
-        let hash = encode(process, &self.node, |_, hash| hash).unwrap_or_default();
+        let hash = encode(process, self.node(), |_, hash| hash).unwrap_or_default();
         self.loaded(hash, false);
     }
 
@@ -336,17 +332,16 @@ impl<P: Durable> Activation<P> {
     fn release_actions(&mut self) {
         for action in self.changes.take_actions() {
             // Never at once, because actions of earlier turns may still be held.
-            self.node.gate.hold(self.last, action);
+            self.node().gate.hold(self.last, action);
         }
     }
 
     /// Counts the activation against the limit of live entities.
     fn reside(&mut self) {
-        if !self.counted.resident {
-            self.counted.resident = true;
-            self.node.counts.residents.fetch_add(1, Ordering::Relaxed);
+        if !mem::replace(&mut self.resident, true) {
+            self.directory().counts().residents.fetch_add(1, Ordering::Relaxed);
             self.name.marks().reside();
-            self.node.evict_if_crowded();
+            self.node().evict_if_crowded();
         }
     }
 
@@ -359,7 +354,14 @@ impl<P: Durable> Activation<P> {
     }
 
     pub(crate) fn node(&self) -> &Arc<Inner> {
-        &self.node
+        &self.home().node
+    }
+
+    fn home(&self) -> &Home<P> {
+        match &self.home {
+            Some(home) => home,
+            None => unreachable!("an activation that is dropped is not used"),
+        }
     }
 
     /// Whether a turn runs.
@@ -369,7 +371,7 @@ impl<P: Durable> Activation<P> {
 
     /// Returns the entity of this activation.
     pub(crate) fn entity(&self, node: Node) -> Entity<P> {
-        Entity::from_parts(node, self.directory.clone(), Ok(self.name.clone()))
+        Entity::from_parts(node, self.home().directory.clone(), Ok(self.name.clone()))
     }
 
     /// Returns the entity's map of cells with this name.
@@ -377,11 +379,15 @@ impl<P: Durable> Activation<P> {
         &mut self,
         map: &str,
     ) -> Cells<'_, K, V> {
-        let store = self.in_turn.then_some(&self.node.store);
-        self.changes.forget_settled(&self.node.gate);
+        // Not by a method, because the changes are borrowed as well.
+        let Some(Home { node, .. }) = self.home.as_deref() else {
+            unreachable!("an activation that is dropped is not used")
+        };
+        let store = self.in_turn.then_some(&node.store);
+        self.changes.forget_settled(&node.gate);
         let map = match map.len() {
             0..=MAP_NAME_BYTES_MAX => {
-                self.node.catalogue.map(P::KIND, map).ok_or(CellError::TooManyMaps)
+                node.catalogue.map(P::KIND, map).ok_or(CellError::TooManyMaps)
             }
             bytes => Err(CellError::NameTooLong { bytes }),
         };
@@ -389,16 +395,16 @@ impl<P: Durable> Activation<P> {
     }
 
     pub(crate) fn directory(&self) -> &Directory<P> {
-        &self.directory
+        &self.home().directory
     }
 
     /// Submits the changes of the turn that ends.
     fn submit(&mut self, prepared: &mut Prepared) -> Result<(), SubmitError> {
-        let submission = self.node.store.submit(&mut prepared.batch, self.last)?;
+        let submission = self.node().store.submit(&mut prepared.batch, self.last)?;
         self.last = submission;
         self.submitted = prepared.hash;
         if !mem::replace(&mut self.stored, true) {
-            self.directory.kind().submitted(submission);
+            self.directory().kind().submitted(submission);
         }
         self.changes.submitted(submission);
         BUFFERS.with(|buffers| buffers.batch.set(mem::take(&mut prepared.batch)));
@@ -408,12 +414,22 @@ impl<P: Durable> Activation<P> {
 
 impl<P: Durable> Drop for Activation<P> {
     fn drop(&mut self) {
+        let Some(home) = self.home.take() else { return };
+        let counts = home.directory.counts();
+        // Dropped last: when no activation is live, none keeps the node any more.
+        let _live = Live(counts.clone());
         if self.leaving {
-            self.counted.counts.passivations.fetch_add(1, Ordering::Relaxed);
+            counts.passivations.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(address) = self.address.take() {
-            self.directory.remove(&self.name, address, self.last, &self.counted.counts);
+        if self.resident {
+            counts.residents.fetch_sub(1, Ordering::Relaxed);
         }
+        if self.listed {
+            home.directory.remove(&self.name, self.last);
+        }
+        // Actions of the user's.
+        drop_user_value(mem::take(&mut self.changes));
+        drop(home);
     }
 }
 
@@ -452,7 +468,9 @@ impl<P: Durable> Layer<P> for Activation<P> {
         };
         let Some(own) = Activation::of(cx) else { return TurnEnd::Over };
         match submitted {
-            Ok(None) if !has_caller || matches!(own.node.gate.outcome(own.last), Some(Ok(()))) => {
+            Ok(None)
+                if !has_caller || matches!(own.node().gate.outcome(own.last), Some(Ok(()))) =>
+            {
                 conclude(cx);
                 TurnEnd::Over
             }
@@ -460,7 +478,7 @@ impl<P: Durable> Layer<P> for Activation<P> {
                 if prepared.is_none() {
                     own.release_actions();
                 }
-                own.prepared = prepared.map(Box::new);
+                own.kept = prepared.map(|prepared| Box::new(Kept::Prepared(prepared)));
                 TurnEnd::Settle
             }
             Err(error) => {
@@ -472,13 +490,14 @@ impl<P: Durable> Layer<P> for Activation<P> {
 
     async fn settle(_: &mut P, cx: &mut Context<P>) -> Result<(), ExitReason> {
         let settled = async {
-            if let Some(prepared) = Activation::of(cx).and_then(|own| own.prepared.take()) {
-                commit(*prepared, cx).await?;
+            let kept = Activation::of(cx).and_then(|own| own.kept.take());
+            if let Some(Kept::Prepared(prepared)) = kept.map(|kept| *kept) {
+                commit(prepared, cx).await?;
             }
             let Some(own) = Activation::of(cx) else { return Ok(()) };
             // If the process is killed while it waits, the changes may be kept, and the actions follow them.
             own.release_actions();
-            let (node, last) = (own.node.clone(), own.last);
+            let (node, last) = (own.node().clone(), own.last);
             node.gate.settled(last).await.map_err(EntityError::from)
         };
         match settled.await {
@@ -607,7 +626,8 @@ pub(crate) fn prepare<P: Durable>(
     cx: &mut Context<P>,
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx) else { return Ok(None) };
-    encode(process, &own.node, |record, hash| {
+    let Some(Home { node, directory }) = own.home.as_deref() else { return Ok(None) };
+    encode(process, node, |record, hash| {
         let is_state_changed = hash != own.submitted;
         if !is_state_changed && own.changes.is_empty() {
             return Ok(None);
@@ -617,9 +637,9 @@ pub(crate) fn prepare<P: Durable>(
         if is_state_changed || !own.stored {
             batch = batch.put(own.name.state_key(), record);
         }
-        let outcomes = own.node.gate.outcomes();
+        let outcomes = node.gate.outcomes();
         if !own.stored {
-            let kind = own.directory.kind();
+            let kind = directory.kind();
             batch = kind.add_to(batch.add(layout::count(kind.number()), 1), outcomes);
         }
         let cells = own.changes.add_to(batch, outcomes);
@@ -634,10 +654,10 @@ pub(crate) fn prepare_removal<P: Durable>(
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx).filter(|own| own.stored) else { return Ok(None) };
     let state_key = own.name.state_key();
-    let cells = stored_keys(&own.node.store, state_key, &own.changes);
+    let cells = stored_keys(&own.node().store, state_key, &own.changes);
     let cells =
         cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error.into())))?;
-    let count = layout::count(own.directory.kind().number());
+    let count = layout::count(own.directory().kind().number());
     let batch = Batch::new().delete(state_key).add(count, -1);
     let batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
     Ok(Some(Prepared { batch, hash: 0 }))
@@ -657,7 +677,8 @@ pub(crate) fn prepare_cells<P: Durable>(
         return prepare(process, cx);
     }
     let batch = BUFFERS.with(|buffers| buffers.batch.take());
-    let cells = own.changes.add_to(batch, own.node.gate.outcomes());
+    let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
+    let cells = own.changes.add_to(batch, node.gate.outcomes());
     let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
     Ok(Some(Prepared { batch, hash: own.submitted }))
 }
@@ -683,7 +704,7 @@ pub(crate) async fn commit<P: Durable>(
 ) -> Result<(), EntityError> {
     while let Some(refused) = try_commit(prepared, cx)? {
         prepared = refused;
-        if let Some(node) = Activation::of(cx).map(|own| own.node.clone()) {
+        if let Some(node) = Activation::of(cx).map(|own| own.node().clone()) {
             node.store.room_for(&prepared.batch).await;
         }
     }

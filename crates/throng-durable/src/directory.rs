@@ -24,7 +24,7 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use hashbrown::HashTable;
 use throng::Address;
@@ -49,6 +49,17 @@ pub(crate) struct Directory<P: Durable> {
     kind: Arc<Numbered>,
     /// Dependencies of the kind, once it is registered.
     deps: OnceLock<P::Deps>,
+    counts: Arc<Counts>,
+    /// The home of the live entities, if there are any.
+    home: Mutex<Weak<Home<P>>>,
+}
+
+/// The node and the directory of an activation, behind one pointer. The live entities of a kind share it, so
+/// that it keeps the node only while there are such entities.
+#[derive(Debug)]
+pub(crate) struct Home<P: Durable> {
+    pub(crate) node: Arc<Inner>,
+    pub(crate) directory: Arc<Directory<P>>,
 }
 
 #[derive(Debug)]
@@ -69,7 +80,7 @@ struct Live<P> {
 }
 
 impl<P: Durable> Directory<P> {
-    pub(crate) fn new(kind: Arc<Numbered>) -> Directory<P> {
+    pub(crate) fn new(kind: Arc<Numbered>, counts: Arc<Counts>) -> Directory<P> {
         let shard = || {
             Mutex::new(Shard {
                 active: HashTable::new(),
@@ -86,7 +97,23 @@ impl<P: Durable> Directory<P> {
             deps: (Box::new(()) as Box<dyn Any>)
                 .downcast::<P::Deps>()
                 .map_or_else(|_| OnceLock::new(), |none| OnceLock::from(*none)),
+            counts,
+            home: Mutex::default(),
         }
+    }
+
+    /// Returns the home of the live entities.
+    pub(crate) fn home(self: &Arc<Self>, node: &Arc<Inner>) -> Arc<Home<P>> {
+        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        home.upgrade().unwrap_or_else(|| {
+            let new = Arc::new(Home { node: node.clone(), directory: self.clone() });
+            *home = Arc::downgrade(&new);
+            new
+        })
+    }
+
+    pub(crate) fn counts(&self) -> &Arc<Counts> {
+        &self.counts
     }
 
     /// Returns the number of the kind.
@@ -128,17 +155,18 @@ impl<P: Durable> Directory<P> {
         let after = match ending {
             // An activation that is ending has not told its last submission yet.
             Some(ending) => {
-                ending.remove().0.forget(&node.counts);
+                ending.remove().0.forget(&self.counts);
                 node.store.submitted_through()
             }
             None => shard.ended,
         };
         // Before the spawn, because the process may run at once.
+        let name = fresh.name().clone();
         name.marks().begin(node.tick());
         name.marks().pin(shard.pinned.contains(name.state_key()));
-        match fresh.spawn(node, after) {
+        match fresh.spawn(after) {
             Ok(address) => {
-                let live = Live { name: name.clone(), address };
+                let live = Live { name, address };
                 shard
                     .active
                     .insert_unique(hash, live, |live| self.hasher.hash_one(live.name.state_key()));
@@ -173,7 +201,7 @@ impl<P: Durable> Directory<P> {
         let live = shard.active.find(hash, |live| live.is(name));
         Ok(live.filter(|live| live.address.is_alive()).map(|live| {
             if live.name.marks().touch(node.tick()) {
-                node.counts.stays();
+                self.counts.stays();
             }
             live.address
         }))
@@ -193,33 +221,24 @@ impl<P: Durable> Directory<P> {
     }
 
     /// Removes the entry of an activation that ends, unless it belongs to a later one.
-    pub(crate) fn remove(
-        &self,
-        name: &Name,
-        address: Address<P>,
-        last: Submission,
-        counts: &Counts,
-    ) {
+    pub(crate) fn remove(&self, name: &Name, last: Submission) {
         let hash = self.hasher.hash_one(name.state_key());
-        self.shard_of(hash).take(hash, name, address, last, counts);
+        if let Some(own) = self.shard_of(hash).take(hash, name, last) {
+            own.forget(&self.counts);
+        }
     }
 
     /// Moves the entry to the retired activations, so that a later activation can begin before the
     /// process of this activation has ended.
-    pub(crate) fn retire(
-        &self,
-        name: &Name,
-        address: Address<P>,
-        last: Submission,
-        counts: &Counts,
-    ) {
+    pub(crate) fn retire(&self, name: &Name, last: Submission) {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
-        if shard.take(hash, name, address, last, counts) {
+        if let Some(own) = shard.take(hash, name, last) {
             // Ended activations are removed here as well, so that the list stays short even if no
             // sweeper runs.
             shard.retired.retain(|address| address.is_alive());
-            shard.retired.push(address);
+            shard.retired.push(own.address);
+            own.forget(&self.counts);
         }
     }
 
@@ -235,7 +254,7 @@ impl<P: Durable> Directory<P> {
 
     /// Asks the entities of a shard that `chosen` selects, and all retired activations, to leave. Returns the
     /// number of entities that were not asked before.
-    fn ask(&self, shard: usize, counts: &Counts, mut chosen: impl FnMut(&Name) -> bool) -> usize {
+    fn ask(&self, shard: usize, mut chosen: impl FnMut(&Name) -> bool) -> usize {
         let (mut leaving, mut asked) = (Vec::new(), 0);
         let mut entries = self.shard(shard);
         let Shard { active, retired, .. } = &mut *entries;
@@ -245,7 +264,7 @@ impl<P: Durable> Directory<P> {
             asked += usize::from(!live.name.marks().leave());
             leaving.push(live.address);
         }
-        counts.leaving.fetch_add(asked, Ordering::Relaxed);
+        self.counts.leaving.fetch_add(asked, Ordering::Relaxed);
         // A table that has shrunk a lot must not keep its largest capacity.
         if active.capacity() > 64 && active.len() < active.capacity() / 8 {
             active.shrink_to_fit(|live| self.hasher.hash_one(live.name.state_key()));
@@ -279,19 +298,12 @@ impl<P> Live<P> {
 }
 
 impl<P> Shard<P> {
-    /// Removes the active entry of an activation, unless it belongs to a later one; returns whether it did
-    /// not. `last` is the activation's last submission.
-    fn take(
-        &mut self,
-        hash: u64,
-        name: &Name,
-        address: Address<P>,
-        last: Submission,
-        counts: &Counts,
-    ) -> bool {
+    /// Removes the active entry of the activation with this name; `None` if a later one has replaced it.
+    /// `last` is the activation's last submission.
+    fn take(&mut self, hash: u64, name: &Name, last: Submission) -> Option<Live<P>> {
         self.ended = self.ended.max(last);
-        let own = self.active.find_entry(hash, |live| live.address == address && live.is(name));
-        own.map(|own| own.remove().0.forget(counts)).is_ok()
+        let own = self.active.find_entry(hash, |live| live.name.is_clone_of(name));
+        own.ok().map(|own| own.remove().0)
     }
 }
 
@@ -299,26 +311,26 @@ impl<P> Shard<P> {
 pub(crate) trait AnyDirectory: Send + Sync {
     /// Asks the entities of a shard to leave that were last used more than `ticks` ago, and again the
     /// entities that were asked before.
-    fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32, counts: &Counts);
+    fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32);
 
     /// Asks all entities of a shard to leave; entities that were asked before only if `again`.
-    fn passivate_all(&self, shard: usize, again: bool, counts: &Counts);
+    fn passivate_all(&self, shard: usize, again: bool);
 
     /// Lets the clock hand pass over a shard, and asks the residents to leave that were not used since it
     /// passed before. Returns their number.
-    fn evict(&self, shard: usize, counts: &Counts) -> usize;
+    fn evict(&self, shard: usize) -> usize;
 }
 
 impl<P: Durable> AnyDirectory for Directory<P> {
-    fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32, counts: &Counts) {
-        self.ask(shard, counts, |name| name.marks().is_idle(tick, ticks));
+    fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32) {
+        self.ask(shard, |name| name.marks().is_idle(tick, ticks));
     }
 
-    fn passivate_all(&self, shard: usize, again: bool, counts: &Counts) {
-        self.ask(shard, counts, |name| again || !name.marks().is_leaving());
+    fn passivate_all(&self, shard: usize, again: bool) {
+        self.ask(shard, |name| again || !name.marks().is_leaving());
     }
 
-    fn evict(&self, shard: usize, counts: &Counts) -> usize {
-        self.ask(shard, counts, |name| name.marks().pass())
+    fn evict(&self, shard: usize) -> usize {
+        self.ask(shard, |name| name.marks().pass())
     }
 }

@@ -1,9 +1,10 @@
-//! [`Name`]: the identity of an entity, shared by its handles, its directory entry and its activation.
+//! [`Name`]: the identity of an entity.
 //!
 //! A name is one allocation behind a pointer of one word: the key of the entity's state, and marks of the
-//! entity's use. Each activation has the name of the handle that began it. The marks belong to the directory
-//! entry of that activation; the marks in names of other handles are not used.
+//! entity's use. The clones of a handle share a name, whose marks are not used. An activation has a name of its
+//! own, which it shares with its directory entry: it tells the activation apart from later ones of the entity.
 
+use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use triomphe::ThinArc;
@@ -41,6 +42,16 @@ impl Name {
         Ok(Name(ThinArc::from_header_and_slice(Marks::default(), state_key)))
     }
 
+    /// Returns another name of the same entity, with marks of its own.
+    pub(crate) fn fresh(&self) -> Name {
+        Name(ThinArc::from_header_and_slice(Marks::default(), self.state_key()))
+    }
+
+    /// Whether this is a clone of the other name.
+    pub(crate) fn is_clone_of(&self, other: &Name) -> bool {
+        ptr::eq(self.marks(), other.marks())
+    }
+
     /// Returns the key of the state.
     pub(crate) fn state_key(&self) -> &[u8] {
         &self.0.slice
@@ -64,7 +75,6 @@ impl Marks {
     /// such entities do not drive out entities in use.
     pub(crate) fn begin(&self, tick: u32) {
         self.used.store(tick, Ordering::Relaxed);
-        self.flags.store(0, Ordering::Relaxed);
     }
 
     /// Notes a use. Returns whether the entity was leaving.

@@ -467,7 +467,7 @@ impl Inner {
     fn passivate_all(&self, round: u64) {
         let again = round % ROUNDS_AGAIN == ROUNDS_AGAIN - 1;
         for directory in self.directories() {
-            (0..SHARDS).for_each(|shard| directory.passivate_all(shard, again, &self.counts));
+            (0..SHARDS).for_each(|shard| directory.passivate_all(shard, again));
         }
     }
 
@@ -529,7 +529,7 @@ impl Inner {
             if hand.directory >= directories.len() {
                 hand.directory = 0;
             }
-            let asked = directories[hand.directory].evict(hand.shard, &self.counts);
+            let asked = directories[hand.directory].evict(hand.shard);
             count = count.saturating_sub(asked);
             if count == 0 {
                 return;
@@ -570,7 +570,7 @@ impl Inner {
             let Some(kind) = self.catalogue.kind(P::KIND) else {
                 panic!("the store has no number left for the kind {:?}", P::KIND);
             };
-            let directory = Arc::new(Directory::<P>::new(kind));
+            let directory = Arc::new(Directory::<P>::new(kind, self.counts.clone()));
             RegisteredDirectory { name: P::KIND, typed: directory.clone(), untyped: directory }
         });
         registered.typed.clone()

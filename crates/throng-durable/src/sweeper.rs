@@ -31,7 +31,7 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
         let shards = SHARDS * directories.len();
         for _ in 0..shards.div_ceil(steps) {
             next = (next + 1) % shards;
-            directories[next / SHARDS].passivate_idle(next % SHARDS, tick, ticks, &node.counts);
+            directories[next / SHARDS].passivate_idle(next % SHARDS, tick, ticks);
         }
     }
 }
