@@ -35,7 +35,7 @@ pub(crate) use self::queue::MessageList;
 
 use self::class::{StateLayout, state};
 use crate::address::{Pid, RawAddress};
-use crate::cell::extension::{Extension, KeptLoad};
+use crate::cell::extension::Extension;
 use crate::exit::{ExitReason, catch};
 use crate::fault::{self, Step};
 use crate::mailbox::bound::MailboxBound;
@@ -604,7 +604,7 @@ impl Token {
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         let has_no_frame = self.frame_word() & !FRESH == 0;
-        let is_exiting = || self.if_extension(|own| own.obituary.is_some()).unwrap_or(false);
+        let is_exiting = || self.if_extension(|own| own.is_exiting()).unwrap_or(false);
         has_no_frame && !self.is_signalled() && !is_exiting()
     }
 
@@ -667,7 +667,7 @@ impl Token {
     /// Whether a layer runs around the process's turns.
     #[inline(always)]
     pub(crate) fn is_layered(&self) -> bool {
-        self.if_extension(|own| own.layer.is_some()).unwrap_or(false)
+        self.if_extension(|own| own.is_layered()).unwrap_or(false)
     }
 
     /// Runs `f` with the extension, which is created if there is none. Must not be nested.
@@ -709,22 +709,8 @@ impl Token {
             self.close_bounded_queue(reason);
         }
         let state_dropped = self.drop_state();
-        let attachment = self.if_extension(|own| {
-            if own.obituary.is_none() {
-                own.obituary = Some(reason.clone());
-                // Links and watchers are popped from the end, so this notifies them in the order in
-                // which they asked.
-                own.links.reverse();
-                own.watchers.reverse();
-                if let Some(rare) = &mut own.rare {
-                    rare.kept = KeptLoad::default();
-                    rare.callbacks.reverse();
-                }
-            }
-            own.attachment.take()
-        });
-        let dropped = match attachment.flatten() {
-            Some(attachment) => state_dropped.and(catch(|| drop(attachment))),
+        let dropped = match self.if_extension(|own| own.exit(reason)) {
+            Some(life) => state_dropped.and(catch(|| drop(life))),
             None => state_dropped,
         };
         if let Err(reason) = dropped {
@@ -800,7 +786,7 @@ impl Token {
     /// Returns the reason of the process's exit, if the process has exited and its links and
     /// watchers are being notified.
     pub(crate) fn obituary(&self) -> Option<ExitReason> {
-        self.if_extension(|own| own.obituary.clone()).flatten()
+        self.if_extension(|own| own.obituary().cloned()).flatten()
     }
 
     /// Gives back the slot of a process that has died.

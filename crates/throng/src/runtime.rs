@@ -199,9 +199,8 @@ impl RuntimeHandle {
         process: P,
         attachment: A,
     ) -> Result<Address<P>, SpawnError<P>> {
-        let attachment = Some(Box::new(attachment) as _);
-        let extension = Extension { attachment, ..Extension::default() };
-        self.spawn_process(process, Some(Box::new(extension)), None)
+        let extension = Box::new(Extension::attached(attachment));
+        self.spawn_process(process, Some(extension), None)
     }
 
     /// Sends a message to a process after a delay. Can be called from any thread.

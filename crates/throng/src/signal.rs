@@ -174,21 +174,23 @@ impl Signal {
     pub(crate) fn act(self, token: &Token) -> Outcome {
         let me = token.pid();
         match self {
-            Signal::Link { from } => token.with_extension(|own| own.links.on_link(from)),
+            Signal::Link { from } => token.with_extension(|own| own.on_link(from)),
             Signal::Unlink { from, number } => {
-                token.if_extension(|own| own.links.on_unlink(from));
+                token.if_extension(|own| own.on_unlink(from));
                 tell(from, Signal::UnlinkAcknowledged { from: me, number });
             }
             Signal::UnlinkAcknowledged { from, number } => {
-                token.if_extension(|own| own.links.on_acknowledge(from, number));
+                token.if_extension(|own| own.on_acknowledge(from, number));
             }
             Signal::Exit { from, reason, by_link } => {
                 return exit_signal(token, from, reason, by_link);
             }
             Signal::Kill => return Outcome::Exit(After::Kill),
-            Signal::Monitor(watcher) => token.with_extension(|own| own.watchers.insert(watcher)),
+            Signal::Monitor(watcher) => {
+                token.with_extension(|own| own.ties().watchers.insert(watcher));
+            }
             Signal::Demonitor { by, number } => {
-                token.if_extension(|own| own.watchers.remove(by, number));
+                token.if_extension(|own| own.remove_watcher(by, number));
             }
             Signal::Inspect(inspect) => return Outcome::Inspect(inspect),
             // Between two turns a process waits for no call.
@@ -196,7 +198,7 @@ impl Signal {
             Signal::Probe(probe) => scheduler::show_probe(probe),
             Signal::Watch(callback) => add_callback(token, callback),
             Signal::Unwatch { key } => {
-                let callback = token.if_extension(|own| own.rare.as_mut()?.callbacks.remove(&key));
+                let callback = token.if_extension(|own| own.rare_if_any()?.callbacks.remove(&key));
                 // The callback holds the waker of the task that watched, whose drop may panic.
                 drop_users(callback);
             }
@@ -204,7 +206,7 @@ impl Signal {
                 token.with_extension(|own| own.rare().memberships.insert(key, membership));
             }
             Signal::Leave { key } => {
-                let left = token.if_extension(|own| own.rare.as_mut()?.memberships.remove(&key));
+                let left = token.if_extension(|own| own.rare_if_any()?.memberships.remove(&key));
                 // The membership may hold the last reference to something whose drop takes time.
                 drop_users(left);
             }
@@ -263,8 +265,8 @@ fn run_users(f: impl FnOnce()) {
 
 fn exit_signal(token: &Token, from: Option<Pid>, reason: ExitReason, by_link: bool) -> Outcome {
     if by_link {
-        let counts = from
-            .is_some_and(|peer| token.if_extension(|own| own.links.on_exit(peer)).unwrap_or(false));
+        let counts =
+            from.is_some_and(|peer| token.if_extension(|own| own.on_exit(peer)).unwrap_or(false));
         if !counts {
             return Outcome::Nothing;
         }
@@ -283,14 +285,14 @@ fn exit_signal(token: &Token, from: Option<Pid>, reason: ExitReason, by_link: bo
 /// Its timers end and its memberships are left first: a watcher finds the timers' messages dropped
 /// and the process's names free.
 pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
-    let Some(reason) = token.if_extension(|own| own.obituary.clone()).flatten() else {
+    let Some(reason) = token.obituary() else {
         return true;
     };
     let me = token.pid();
     for _ in 0..most {
         fault::point(Step::Obituary, token.class().name);
         let next = token.if_extension(|own| {
-            if let Some(rare) = &mut own.rare {
+            if let Some(rare) = own.rare_if_any() {
                 if let Some(timer) = rare.timers.pop() {
                     return Some(Notified::Timer(timer));
                 }
@@ -298,16 +300,17 @@ pub(crate) fn publish_obituary(token: &Token, most: usize) -> bool {
                     return Some(Notified::Membership(membership));
                 }
             }
-            if let Some(peer) = own.links.pop() {
+            if let Some(peer) = own.pop_link() {
                 return Some(Notified::Link(peer));
             }
-            if let Some(watcher) = own.watchers.pop() {
+            let ties = own.ties.as_mut()?;
+            if let Some(watcher) = ties.watchers.pop() {
                 return Some(Notified::Watcher(watcher));
             }
-            if let Some((_, callback)) = own.rare.as_mut().and_then(|own| own.callbacks.pop()) {
+            if let Some((_, callback)) = ties.rare.as_mut().and_then(|own| own.callbacks.pop()) {
                 return Some(Notified::Callback(callback));
             }
-            let (number, pid) = own.monitors.as_mut()?.pop()?;
+            let (number, pid) = ties.monitors.as_mut()?.pop()?;
             Some(Notified::Monitored { pid, number })
         });
         let reason = reason.clone();

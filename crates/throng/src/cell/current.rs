@@ -9,7 +9,7 @@
 use super::class;
 use super::{Cell, CellRef, TICK_SHIFT, Token, WAITS, pid};
 use crate::address::Pid;
-use crate::cell::extension::{Attachment, Extension};
+use crate::cell::extension::Extension;
 use crate::exit::ExitReason;
 use crate::mailbox::bounded::BoundedQueue;
 use crate::process::Process;
@@ -18,6 +18,7 @@ use crate::scheduler::watchdog::CurrentTurn;
 use crate::sync::atomic::Ordering;
 use crate::timer::Tick;
 use crate::turn::frame::{self, After, Progress};
+use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 
@@ -147,12 +148,12 @@ impl CurrentProcess {
     }
 
     /// Returns the value attached at the spawn.
-    pub(crate) fn attachment(&mut self) -> Option<&mut Attachment> {
+    pub(crate) fn attachment(&mut self) -> Option<&mut dyn Any> {
         // SAFETY: the turn has the token (invariant 1) and one context, which holds this and lends
         // it exclusively; signals, which change the extension, are not acted on while the turn
         // runs.
         let extension = unsafe { self.0.as_ref().extension.with_mut(|field| &mut *field) };
-        extension.as_deref_mut()?.attachment.as_mut()
+        extension.as_deref_mut()?.attachment()
     }
 
     /// Records that the turn has piped a future. Only recorded where there is an extension.

@@ -78,7 +78,7 @@ impl Token {
         let doomed =
             if self.generation().is_bounded() { self.bounded_queue().add_to(&mut load) } else { 0 };
         self.if_extension(|own| {
-            let Some(own) = &own.rare else { return };
+            let Some(own) = own.rare_if_any() else { return };
             let kept = own.kept.without(doomed);
             load.messages += kept.messages;
             load.bytes += kept.bytes;
@@ -121,7 +121,7 @@ impl Token {
         if time >= LONG_TURN {
             self.with_extension(|own| note(own.rare()));
         } else {
-            self.if_extension(|own| own.rare.as_deref_mut().map(note));
+            self.if_extension(|own| own.rare_if_any().map(note));
         }
     }
 }

@@ -253,14 +253,14 @@ impl Token {
 
     fn has_backlog(&self) -> bool {
         let has =
-            |own: &mut Extension| own.rare.as_ref().is_some_and(|own| !own.backlog.is_empty());
+            |own: &mut Extension| own.rare_if_any().is_some_and(|own| !own.backlog.is_empty());
         self.if_extension(has).unwrap_or(false)
     }
 
     /// Next list of messages that were drained while others were pending.
     #[inline(always)]
     pub(super) fn next_backlog(&self) -> Option<*mut Link> {
-        let next = |own: &mut Extension| own.rare.as_mut()?.backlog.pop_front();
+        let next = |own: &mut Extension| own.rare_if_any()?.backlog.pop_front();
         self.if_extension(next).flatten().map(|list| list.0)
     }
 

@@ -294,12 +294,14 @@ impl ProcessInfo {
         };
         token.if_extension(|own| {
             info.parent = own.parent;
-            info.links = own.links.iter().collect();
-            info.monitors = own.monitors.iter().flat_map(|own| own.iter()).collect();
-            info.monitored_by = own.watchers.iter().collect();
+            info.links = own.links().collect();
             info.traps_exits = own.traps_exits;
             info.turns = Some(own.turns);
-            if let Some(own) = &own.rare {
+            if let Some(own) = &own.ties {
+                info.monitors = own.monitors.iter().flat_map(|own| own.iter()).collect();
+                info.monitored_by = own.watchers.iter().collect();
+            }
+            if let Some(own) = own.rare_if_any() {
                 let names = own.memberships.iter().filter_map(|(_, member)| member.name());
                 info.names = names.collect();
                 info.longest_turn = Some(own.longest_turn).filter(|time| !time.is_zero());

@@ -197,18 +197,14 @@ impl Spawner<'_> {
 fn extension(tie: Option<Tie>, number: &Cell<MonitorNumber>) -> Option<Box<Extension>> {
     let Tie { mut parent, monitor } = tie?;
     let me = parent.pid();
-    let mut extension = Extension { parent: Some(me), ..Extension::default() };
-    match monitor {
+    let extension = match monitor {
         Some(tell) => {
             let next = parent.with_extension(|own| own.monitors().next());
             number.set(next);
-            extension.watchers.insert(Watcher { pid: me, number: next, tell });
+            Extension::monitored_by(Watcher { pid: me, number: next, tell })
         }
-        None => {
-            extension.links.on_link(me);
-            extension.obeys_parent = true;
-        }
-    }
+        None => Extension::linked_to(me),
+    };
     Some(Box::new(extension))
 }
 
@@ -221,6 +217,6 @@ fn tie_up<P: Process>(tie: Option<Tie>, child: Address<P>, number: &Cell<Monitor
             let given = own.monitors().insert(child.pid());
             assert_eq!(given, number.get(), "the parent sets no other monitor meanwhile");
         }
-        None => own.links.on_link(child.pid()),
+        None => own.on_link(child.pid()),
     });
 }

@@ -22,6 +22,7 @@ use crate::turn::context::Context;
 use crate::turn::frame::{self, Held, Progress};
 use std::any::Any;
 use std::future::Future;
+use std::marker::PhantomData;
 
 /// Code that runs around every turn of a process: handlers, timers, `receive_timeout`, piped
 /// results, the hooks `down`, `exit` and `timeout`. The layer does not run around the hook
@@ -86,17 +87,37 @@ pub(crate) struct Around<P> {
 /// An [`Around`] whose type of process is not known statically.
 pub(crate) type AnyAround = &'static (dyn Any + Send + Sync);
 
-struct AroundOf<P, L>(std::marker::PhantomData<(P, L)>);
+/// The layer of a process, where the types of both are not known statically.
+pub(crate) trait Layered: Send {
+    /// Returns the layer's functions, an [`Around`].
+    fn around(&self) -> AnyAround;
 
-impl<P: Process, L: Layer<P>> AroundOf<P, L> {
+    /// Returns the layer itself, as the attachment of its process.
+    fn attachment(&mut self) -> &mut dyn Any;
+}
+
+/// The layer `L` of a `P`.
+struct LayerOf<P, L>(L, PhantomData<fn(P)>);
+
+impl<P: Process, L: Layer<P>> LayerOf<P, L> {
     const AROUND: &'static Around<P> =
         &Around { begin: L::begin, end: L::end, settle: frame::settle::<P, L> };
+}
+
+impl<P: Process, L: Layer<P>> Layered for LayerOf<P, L> {
+    fn around(&self) -> AnyAround {
+        Self::AROUND
+    }
+
+    fn attachment(&mut self) -> &mut dyn Any {
+        &mut self.0
+    }
 }
 
 /// Returns the layer of the token's process, a `P`, if it has a layer.
 #[cold]
 pub(crate) fn of<P: Process>(token: &Token) -> Option<&'static Around<P>> {
-    token.if_extension(|own| own.layer)??.downcast_ref()
+    token.if_extension(|own| own.layer())??.downcast_ref()
 }
 
 /// The first turn of a layered process. Signals wait until this turn first waits or is over.
@@ -126,11 +147,7 @@ impl RuntimeHandle {
         layer: L,
         first: T,
     ) -> Result<Address<P>, SpawnError<(P, T)>> {
-        let extension = Extension {
-            attachment: Some(Box::new(layer)),
-            layer: Some(AroundOf::<P, L>::AROUND),
-            ..Extension::default()
-        };
+        let extension = Extension::layered(Box::new(LayerOf::<P, L>(layer, PhantomData)));
         let spawned = self.spawn_with_first(process, First(first), Some(Box::new(extension)), None);
         spawned.map_err(|error| error.map(|(process, First(first))| (process, first)))
     }
