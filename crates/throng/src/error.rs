@@ -54,8 +54,8 @@ pub enum CallError<T> {
     ///
     /// A call to oneself fails at once. A longer cycle takes some twenty milliseconds to find.
     /// Cycles are found among calls and questions that processes wait for directly: not through a
-    /// [`ReplyTo`](crate::ReplyTo) that was passed on, nor inside a set of futures that polls only
-    /// the futures that were woken. Other things for which a turn waits at the same time, as in a
+    /// [`ReplyTo`](crate::ReplyTo) that was passed on or [detached](crate::ReplyTo::detach), nor inside
+    /// a set of futures that polls only the futures that were woken. Other things for which a turn waits at the same time, as in a
     /// `select!`, are ignored.
     ///
     /// The page [`deadlock`](crate::guide::deadlock) of the guide has examples and remedies.

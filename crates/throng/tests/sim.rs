@@ -266,6 +266,80 @@ fn a_probe_that_met_a_turn_does_not_continue_with_the_next_turn() {
     });
 }
 
+/// The first process waits for an answer that the second has detached in an earlier turn:
+///
+/// ```text
+/// first ──▶ (the answer) second, in its next turn ──▶ third
+///   ▲                                                   │
+///   └───────────────────────────────────────────────────┘
+/// ```
+#[test]
+fn a_detached_answer_closes_no_ring_in_any_schedule() {
+    struct Member;
+    impl Process for Member {}
+    struct Sleep(u64);
+    impl Message for Sleep {
+        type Reply = ();
+    }
+    impl Handle<Sleep> for Member {
+        async fn handle(&mut self, Sleep(milliseconds): Sleep, _: &mut Context<Self>) {
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+        }
+    }
+    struct Question(ReplyTo<()>, u64);
+    impl Message for Question {
+        type Reply = ();
+    }
+    impl Handle<Question> for Member {
+        async fn handle(&mut self, Question(reply, sleep): Question, _: &mut Context<Self>) {
+            tokio::time::sleep(Duration::from_millis(sleep)).await;
+            reply.detach();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                reply.send(()).expect("the asker waits");
+            });
+        }
+    }
+    struct Ask(Address<Member>, u64);
+    impl Message for Ask {
+        type Reply = ();
+    }
+    impl Handle<Ask> for Member {
+        async fn handle(&mut self, Ask(of, sleep): Ask, _: &mut Context<Self>) {
+            let asked = of.ask(|reply| Question(reply, sleep)).await;
+            asked.map_err(|_| ()).expect("the question closes no cycle");
+        }
+    }
+    struct Call(Vec<Address<Member>>);
+    impl Message for Call {
+        type Reply = ();
+    }
+    impl Handle<Call> for Member {
+        async fn handle(&mut self, Call(mut way): Call, _: &mut Context<Self>) {
+            let next = way.remove(0);
+            let called = match way.is_empty() {
+                true => next.call(Sleep(0)).await.map_err(|_| ()),
+                false => next.call(Call(way)).await.map_err(|_| ()),
+            };
+            called.expect("no call closes a cycle");
+        }
+    }
+    sim::check(10 * SEEDS, async |sim| {
+        let [first, second, third] = [(); 3].map(|()| sim.runtime().spawn(Member).unwrap());
+        // The first process then finds the second in a turn, and sends probes.
+        second.send(Sleep(sim.random(30))).unwrap();
+        let outer = first.call(Ask(second, sim.random(30)));
+        let inner = async {
+            tokio::time::sleep(Duration::from_millis(1 + sim.random(30))).await;
+            tokio::join!(third.call(Call(vec![first])), second.call(Call(vec![third])))
+        };
+        let (outer, (of_third, of_second)) = tokio::join!(outer, inner);
+        for outcome in [outer.map_err(drop), of_third.map_err(drop), of_second.map_err(drop)] {
+            outcome.unwrap();
+        }
+    });
+}
+
 #[test]
 fn supervisors_count_restarts_in_virtual_time() {
     sim::check(3, async |sim| {

@@ -11,6 +11,7 @@ use crate::mailbox::bounded::Refusal;
 use crate::mailbox::envelope::{
     self, Failure, GivenUp, OfferOrWait, PendingReply, Responder, WaitingCast,
 };
+use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, guest};
 use std::fmt;
 use std::future::Future;
@@ -92,6 +93,75 @@ impl<R> ReplyTo<R> {
         match self.0.take().map(|responder| responder.complete(Ok(answer))) {
             Some(Err(Ok(unwanted))) => Err(unwanted),
             _ => Ok(()),
+        }
+    }
+
+    /// Declares that the answer no longer depends on the process that was asked, which goes on with
+    /// other messages before the answer comes.
+    ///
+    /// Until then the asker counts as waiting for that process, in the search for
+    /// [cycles of calls](CallError::Cycle). If a later turn of the process may call the asker, detach
+    /// the answer in the turn that got the question. Otherwise that call may fail with a cycle, or the
+    /// question may, although the answer will come. A ring that the detached answer does depend on is
+    /// not found, and ends at the deadline of a call.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use throng::prelude::*;
+    ///
+    /// /// Takes orders, and confirms each when it was printed, which takes some time.
+    /// struct Shop;
+    ///
+    /// #[process]
+    /// impl Shop {
+    ///     #[message(send)]
+    ///     fn order(&mut self, reply: ReplyTo<&'static str>) {
+    ///         reply.detach();
+    ///         tokio::spawn(async move {
+    ///             tokio::time::sleep(Duration::from_millis(100)).await;
+    ///             let _ = reply.send("printed");
+    ///         });
+    ///     }
+    ///
+    ///     /// Calls a buyer, which may wait for a confirmation, but not for this process.
+    ///     #[message]
+    ///     async fn survey(&mut self, buyer: Address<Buyer>) -> bool {
+    ///         buyer.is_content().await.is_ok()
+    ///     }
+    /// }
+    ///
+    /// struct Buyer { shop: Address<Shop> }
+    ///
+    /// #[process]
+    /// impl Buyer {
+    ///     #[message]
+    ///     async fn buy(&mut self) -> Option<&'static str> {
+    ///         self.shop.ask(|reply| Order { reply }).await.ok()
+    ///     }
+    ///
+    ///     #[message]
+    ///     fn is_content(&self) -> bool {
+    ///         true
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), throng::Error> {
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// runtime.block_on(async |runtime| {
+    ///     let shop = runtime.spawn(Shop)?;
+    ///     let buyer = runtime.spawn(Buyer { shop })?;
+    ///     let bought = tokio::spawn(buyer.buy());
+    ///     assert!(shop.survey(buyer).await?);
+    ///     assert_eq!(bought.await.expect("does not panic")?, Some("printed"));
+    ///     Ok(())
+    /// })
+    /// # }
+    /// ```
+    ///
+    /// Cost: one atomic instruction.
+    pub fn detach(&self) {
+        if let Some(responder) = &self.0 {
+            responder.detach();
         }
     }
 
@@ -217,15 +287,18 @@ impl<T, R> Ask<T, R> {
     /// Polls the answer, the deadline and the probes.
     fn wait(&mut self, cx: &mut Context<'_>) -> Option<Outcome<T, R>> {
         loop {
-            let chase = match &mut self.stage {
+            let (chase, pending) = match &mut self.stage {
                 Stage::Waiting(pending, _) if pending.is_done(cx.waker()) => {
                     return Some(self.take_answer());
                 }
-                Stage::Waiting(_, chase) | Stage::WaitingForRoom(_, _, chase) => chase,
+                Stage::Waiting(pending, chase) => (chase, Some(&*pending)),
+                // Without room, the question waits for the process in any case.
+                Stage::WaitingForRoom(_, _, chase) => (chase, None),
                 _ => unreachable!("the stage is one that waits"),
             };
+            let is_detached = || pending.is_some_and(PendingReply::is_detached);
             let stop = scheduler::with_worker(|worker| {
-                call::give_up(worker, chase, &mut self.deadline, cx)
+                call::give_up(worker, chase, &mut self.deadline, is_detached, cx)
             })?;
             if let Some(outcome) = self.give_up(stop) {
                 return Some(outcome);
@@ -277,10 +350,12 @@ impl<T, R> Future for Ask<T, R> {
         let this = &mut *self;
         let outcome = match &mut this.stage {
             Stage::Waiting(pending, _) if pending.is_done(cx.waker()) => Some(this.take_answer()),
-            Stage::Waiting(_, chase) => {
-                let deadline = &mut this.deadline;
-                scheduler::with_worker(|worker| call::give_up(worker, chase, deadline, cx))
-                    .and_then(|stop| this.give_up(stop))
+            Stage::Waiting(pending, chase) => {
+                let (deadline, is_detached) = (&mut this.deadline, || pending.is_detached());
+                let give_up = |worker: Option<&Worker>| {
+                    call::give_up(worker, chase, deadline, is_detached, cx)
+                };
+                scheduler::with_worker(give_up).and_then(|stop| this.give_up(stop))
             }
             _ => this.go_on(cx),
         };

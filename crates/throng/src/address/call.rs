@@ -98,7 +98,7 @@ impl<T, R> Call<T, R> {
             Err(error) => return Poll::Ready(Err(error)),
         };
         let mut chase = Chase::new(to, was_in_turn);
-        match give_up(worker, &mut chase, &mut self.deadline, cx) {
+        match give_up(worker, &mut chase, &mut self.deadline, || pending.is_detached(), cx) {
             None => {
                 self.stage = Stage::Waiting(pending, chase);
                 Poll::Pending
@@ -135,8 +135,10 @@ impl<T, R> Call<T, R> {
     /// passed or a cycle was found.
     #[cold]
     fn go_on(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, R>> {
-        if let Stage::Waiting(_, chase) = &mut self.stage {
-            let give_up = |worker: Option<&Worker>| give_up(worker, chase, &mut self.deadline, cx);
+        if let Stage::Waiting(pending, chase) = &mut self.stage {
+            let (deadline, is_detached) = (&mut self.deadline, || pending.is_detached());
+            let give_up =
+                |worker: Option<&Worker>| give_up(worker, chase, deadline, is_detached, cx);
             let Some(stop) = scheduler::with_worker(give_up) else { return Poll::Pending };
             if let Stage::Waiting(pending, _) = mem::replace(&mut self.stage, Stage::Over) {
                 return Poll::Ready(end(pending, stop));
@@ -169,12 +171,14 @@ pub(crate) enum StopWaiting {
 }
 
 /// Checks the deadline and the probes of a waiting call, and sets the alarm that polls it again.
-/// Returns `None` if the call is to go on waiting.
+/// `is_detached` tells whether the call no longer waits for its callee. Returns `None` if the call is
+/// to go on waiting.
 #[inline(always)]
 pub(crate) fn give_up(
     worker: Option<&Worker>,
     chase: &mut Chase,
     deadline: &mut Deadline,
+    is_detached: impl Fn() -> bool,
     cx: &mut Context<'_>,
 ) -> Option<StopWaiting> {
     let polling = worker.and_then(|worker| {
@@ -185,7 +189,7 @@ pub(crate) fn give_up(
         return deadline.is_late(cx).then_some(StopWaiting::Late);
     };
     loop {
-        if chase.has_come_round(worker, cell) {
+        if chase.has_come_round(worker, cell, &is_detached) {
             return Some(StopWaiting::Cycle);
         }
         let late = deadline.tick_in(worker);

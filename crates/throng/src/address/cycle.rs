@@ -22,6 +22,11 @@
 //! that in a ring closed from several sides at once mostly one call fails and not all. A probe that
 //! meets a process between two turns is dropped, because that process does not wait; the call sends
 //! further probes, each time after twice the interval, up to a second.
+//!
+//! A question whose answer was [detached](crate::ReplyTo::detach) waits for no process that is known
+//! here: its caller neither sends nor passes on probes for it. The mark is set in the turn that got
+//! the question. A probe that was sent to that process before is dropped at the end of this turn, if
+//! not before; and a probe that has come from a later turn of the process has come after the mark.
 
 use crate::address::{Pid, RawAddress};
 use crate::cell::CellRef;
@@ -84,16 +89,25 @@ impl Chase {
     }
 
     /// Passes on the probes that the running turn was given, and sends the call's own when due.
-    /// Returns whether a probe of its own has come back: then the call waits for itself.
+    /// Returns whether a probe of its own has come back: then the call waits for itself. Does
+    /// nothing once the call is detached, because it then waits for no process.
     #[inline(always)]
-    pub(crate) fn has_come_round(&mut self, worker: &Worker, cell: CellRef) -> bool {
-        if worker.has_probes() && self.pass_on(worker, cell.pid()) {
+    pub(crate) fn has_come_round(
+        &mut self,
+        worker: &Worker,
+        cell: CellRef,
+        is_detached: impl Fn() -> bool,
+    ) -> bool {
+        if worker.has_probes() && !is_detached() && self.pass_on(worker, cell.pid()) {
             return true;
         }
         if self.interval_ms > 0 {
             match self.next {
                 None => self.next = Some(worker.deadline(None, PATIENCE)),
-                Some(next) if worker.is_due(next) => self.send(worker, cell),
+                Some(next) if worker.is_due(next) => match is_detached() {
+                    true => self.end(),
+                    false => self.send(worker, cell),
+                },
                 Some(_) => {}
             }
         }
@@ -124,6 +138,13 @@ impl Chase {
             }
             false
         })
+    }
+
+    /// Sends no more probes.
+    #[cold]
+    fn end(&mut self) {
+        self.next = None;
+        self.interval_ms = 0;
     }
 
     #[cold]

@@ -10,12 +10,19 @@
 //! | `DONE` | owns the message and the outcome in it, and frees both | has let go |
 //! | `ABANDONED` | has let go | owns the message and frees it |
 //!
+//! Beside `WAITING` and `UPDATING` the word may have the bit `DETACHED`: the callee's process has gone
+//! on, and a third party owes the outcome. The callee's side sets the bit, at any time before it
+//! completes the slot; the caller reads it and keeps it. The bit changes nothing else: an exchange of
+//! the caller's that fails because of it is tried again.
+//!
 //! Invariants:
 //! 1. The callee writes the outcome before `DONE`, and the caller reads it after `DONE`.
 //! 2. Exactly one side sees that it is the last, and frees the message.
 //! 3. The stored waker belongs to the caller until `DONE` is reached out of `WAITING`; then to the
 //!    callee. Its two words are atomics because the callee reads them speculatively; the version in
-//!    the state word makes the callee's exchange fail if they have changed meanwhile.
+//!    the state word makes the callee's exchange fail if they have changed meanwhile. Setting
+//!    `DETACHED` continues the release sequence of the caller's last exchange, so the callee still
+//!    acquires the words.
 //! 4. All bytes of the slot are atomics, and there is no padding: the other side may free the
 //!    message between an exchange in a method and the method's return, while its `&self` is still
 //!    alive.
@@ -32,7 +39,8 @@ const UPDATING: usize = 1;
 const DONE: usize = 2;
 const ABANDONED: usize = 3;
 const STATE_MASK: usize = 3;
-const VERSION_STEP: usize = 4;
+const DETACHED: usize = 4;
+const VERSION_STEP: usize = 8;
 
 /// Reply slot of a call; see the file's head.
 pub(crate) struct ReplySlot {
@@ -108,6 +116,38 @@ impl ReplySlot {
         self.state.load(Ordering::Relaxed) & STATE_MASK == ABANDONED
     }
 
+    /// Callee: records that the caller no longer waits for the process that got the message.
+    pub(crate) fn detach(&self) {
+        // Relaxed: the bit guards no data. A caller must see it once it acts upon a later turn of
+        // the process, and learns of such a turn only by messages that the process or others have
+        // sent after this; the mailboxes order those.
+        self.state.fetch_or(DETACHED, Ordering::Relaxed);
+    }
+
+    /// Caller: whether the outcome is there or [detached](Self::detach), so that the caller does not
+    /// wait for the process that got the message.
+    pub(crate) fn is_detached(&self) -> bool {
+        // Relaxed: see `detach`.
+        let seen = self.state.load(Ordering::Relaxed);
+        seen & DETACHED != 0 || seen == DONE
+    }
+
+    /// Caller: moves the state, which was `seen`, on to the state that `next` makes of it, and
+    /// returns that; `None` if the outcome came first.
+    #[inline]
+    fn advance(&self, mut seen: usize, next: impl Fn(usize) -> usize) -> Option<usize> {
+        // At most two rounds: only `detach` and `complete` change the state meanwhile, once each.
+        while seen != DONE {
+            let next = next(seen);
+            // Release: `complete` acquires the waker's words. Acquire: the outcome, if it is there.
+            match self.state.compare_exchange(seen, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(next),
+                Err(now) => seen = now,
+            }
+        }
+        None
+    }
+
     /// Caller: replaces the stored waker with this one; true if the outcome came first.
     #[inline]
     pub(crate) fn renew(&self, waker: &Waker) -> bool {
@@ -133,11 +173,9 @@ impl ReplySlot {
     fn exchange(&self, seen: usize, waker: Waker) -> bool {
         let data = self.waker_data.load(Ordering::Relaxed);
         let vtable = self.waker_vtable.load(Ordering::Relaxed);
-        let updating = (seen & !STATE_MASK) | UPDATING;
-        if self.state.compare_exchange(seen, updating, Ordering::AcqRel, Ordering::Acquire).is_err()
-        {
+        let Some(updating) = self.advance(seen, |seen| (seen & !STATE_MASK) | UPDATING) else {
             return true;
-        }
+        };
         let done = self.store(updating, waker);
         // SAFETY: the words were overwritten while the waker was the caller's (invariant 3), so
         // only this call turns them back.
@@ -156,11 +194,9 @@ impl ReplySlot {
         let (data, vtable) = into_words(waker);
         self.waker_data.store(data, Ordering::Relaxed);
         self.waker_vtable.store(vtable, Ordering::Relaxed);
-        let waiting = (updating & !STATE_MASK).wrapping_add(VERSION_STEP) | WAITING;
-        let done = self
-            .state
-            .compare_exchange(updating, waiting, Ordering::AcqRel, Ordering::Acquire)
-            .is_err();
+        let waiting =
+            |updating: usize| (updating & !STATE_MASK).wrapping_add(VERSION_STEP) | WAITING;
+        let done = self.advance(updating, waiting).is_none();
         if done {
             // SAFETY: `DONE` was reached out of `UPDATING`, so the waker is the caller's
             // (invariant 3).
@@ -173,15 +209,10 @@ impl ReplySlot {
     pub(crate) fn abandon(&self) -> bool {
         let data = self.waker_data.load(Ordering::Relaxed);
         let vtable = self.waker_vtable.load(Ordering::Relaxed);
-        let seen = self.state.load(Ordering::Relaxed);
-        if seen == DONE
-            || self
-                .state
-                .compare_exchange(seen, ABANDONED, Ordering::AcqRel, Ordering::Acquire)
-                .is_err()
-        {
-            // Acquires the callee's writes, for the load that saw `DONE` was relaxed.
-            return self.is_done();
+        // Acquire: the callee's writes, if this sees `DONE`.
+        let seen = self.state.load(Ordering::Acquire);
+        if self.advance(seen, |_| ABANDONED).is_none() {
+            return true;
         }
         if seen & STATE_MASK == WAITING {
             // SAFETY: the state was `WAITING`, so the waker is still the caller's (invariant 3).
@@ -245,11 +276,29 @@ mod tests_miri {
         assert!(renewed.is_err());
         assert!(!reply_slot.abandon(), "the new waker is in place, and is dropped");
     }
+
+    #[test]
+    fn a_detached_outcome_stays_detached_when_the_caller_changes_its_waker() {
+        let reply_slot = ReplySlot::without_waker();
+        reply_slot.detach();
+        assert!(!reply_slot.renew(Waker::noop()));
+        assert!(!reply_slot.renew(&Waker::from(Arc::new(WakesNobody))));
+        assert!(reply_slot.is_detached() && !reply_slot.is_done());
+        assert!(matches!(reply_slot.complete(), Completed::Delivered(Some(_))));
+        assert!(reply_slot.is_detached() && reply_slot.is_done());
+    }
+
+    struct WakesNobody;
+
+    impl Wake for WakesNobody {
+        fn wake(self: Arc<Self>) {}
+    }
 }
 
 #[cfg(all(test, throng_loom))]
 mod loom_models {
-    //! Caller and callee in every interleaving: a reply against giving up and a change of waker.
+    //! Caller and callee in every interleaving: a reply, detached before or not, against giving up
+    //! and a change of waker.
     use super::*;
     use loom::cell::UnsafeCell;
     use loom::sync::Arc;
@@ -362,6 +411,95 @@ mod loom_models {
             assert_eq!(shared.frees.load(SeqCst), 1);
             drop(shared);
             assert_eq!(PlainArc::strong_count(&first), 1);
+        });
+    }
+
+    /// Detaches the outcome, and then replies.
+    fn detach_and_reply(shared: &Shared) {
+        shared.reply_slot.detach();
+        reply(shared);
+    }
+
+    #[test]
+    fn loom_detached_reply_against_give_up_frees_once() {
+        loom::model(|| {
+            let counter = PlainArc::new(Counter(AtomicUsize::new(0)));
+            let shared = shared(&counter.clone().into());
+            let callee = thread::spawn({
+                let shared = shared.clone();
+                move || detach_and_reply(&shared)
+            });
+            if shared.reply_slot.abandon() {
+                take(&shared);
+            }
+            callee.join().unwrap();
+            assert_eq!(shared.frees.load(SeqCst), 1);
+            assert_eq!(PlainArc::strong_count(&counter), 1, "the waker was released once");
+        });
+    }
+
+    #[test]
+    fn loom_detached_reply_against_another_waker_wakes_the_right_one() {
+        loom::model(|| {
+            let old = PlainArc::new(Counter(AtomicUsize::new(0)));
+            let new = PlainArc::new(Counter(AtomicUsize::new(0)));
+            let shared = shared(&old.clone().into());
+            let callee = thread::spawn({
+                let shared = shared.clone();
+                move || detach_and_reply(&shared)
+            });
+            let done = shared.reply_slot.renew(&new.clone().into());
+            callee.join().unwrap();
+            assert!(shared.reply_slot.is_done());
+            take(&shared);
+            assert!(done || new.0.load(SeqCst) == 1);
+            drop(shared);
+            assert_eq!(PlainArc::strong_count(&old), 1);
+            assert_eq!(PlainArc::strong_count(&new), 1);
+        });
+    }
+
+    #[test]
+    fn loom_detached_reply_against_the_first_waker_wakes_it_or_is_seen() {
+        loom::model(|| {
+            let first = PlainArc::new(Counter(AtomicUsize::new(0)));
+            let shared = shared_slot(ReplySlot::without_waker());
+            let callee = thread::spawn({
+                let shared = shared.clone();
+                move || detach_and_reply(&shared)
+            });
+            if shared.reply_slot.renew(&first.clone().into()) || shared.reply_slot.abandon() {
+                take(&shared);
+            }
+            callee.join().unwrap();
+            assert_eq!(shared.frees.load(SeqCst), 1);
+            drop(shared);
+            assert_eq!(PlainArc::strong_count(&first), 1);
+        });
+    }
+
+    /// The callee's process goes on after it has detached the outcome, and sends a message. A caller
+    /// that has received the message sees the mark, also if it has stored a waker meanwhile.
+    #[test]
+    fn loom_a_detached_outcome_is_seen_by_a_caller_that_hears_of_the_next_turn() {
+        loom::model(|| {
+            let slot =
+                Arc::new((ReplySlot::without_waker(), loom::sync::atomic::AtomicBool::new(false)));
+            let callee = thread::spawn({
+                let slot = slot.clone();
+                move || {
+                    slot.0.detach();
+                    // Release: stands for the push into a mailbox.
+                    slot.1.store(true, Ordering::Release);
+                }
+            });
+            assert!(!slot.0.renew(Waker::noop()));
+            if slot.1.load(Ordering::Acquire) {
+                assert!(slot.0.is_detached());
+            }
+            callee.join().unwrap();
+            assert!(slot.0.is_detached() && !slot.0.is_done());
+            assert!(!slot.0.abandon());
         });
     }
 

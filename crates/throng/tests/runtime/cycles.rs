@@ -231,3 +231,188 @@ fn async_processes_in_a_ring_get_the_error_too() {
         .block_on(async |_| [receiver.recv().await.unwrap(), receiver.recv().await.unwrap()]);
     assert!(outcomes.contains(&true));
 }
+
+#[derive(Debug, PartialEq)]
+enum Failed {
+    Cycle,
+    Otherwise,
+}
+impl<T> From<CallError<T>> for Failed {
+    fn from(error: CallError<T>) -> Failed {
+        if matches!(error, CallError::Cycle(None)) { Failed::Cycle } else { Failed::Otherwise }
+    }
+}
+
+/// Asks a keeper, and answers calls.
+struct Asker;
+impl Process for Asker {}
+struct AskKeeper {
+    keeper: Address<Keeper>,
+    detaches: bool,
+}
+impl Message for AskKeeper {
+    type Reply = Result<u64, Failed>;
+}
+impl Handle<AskKeeper> for Asker {
+    async fn handle(
+        &mut self,
+        AskKeeper { keeper, detaches }: AskKeeper,
+        _: &mut Context<Self>,
+    ) -> Result<u64, Failed> {
+        let asked = keeper.ask(|reply| Keep { reply, detaches }).within(FOR_EVER).await;
+        asked.map_err(Failed::from)
+    }
+}
+struct Ping;
+impl Message for Ping {
+    type Reply = ();
+}
+impl Handle<Ping> for Asker {
+    async fn handle(&mut self, _: Ping, _: &mut Context<Self>) {}
+}
+
+/// Hands each `ReplyTo` over to the test, which answers.
+struct Keeper(tokio::sync::mpsc::UnboundedSender<ReplyTo<u64>>);
+impl Process for Keeper {}
+struct Keep {
+    reply: ReplyTo<u64>,
+    detaches: bool,
+}
+impl Message for Keep {
+    type Reply = ();
+}
+impl Handle<Keep> for Keeper {
+    async fn handle(&mut self, Keep { reply, detaches }: Keep, _: &mut Context<Self>) {
+        if detaches {
+            reply.detach();
+        }
+        self.0.send(reply).unwrap();
+    }
+}
+struct PingBack(Address<Asker>);
+impl Message for PingBack {
+    type Reply = Result<(), Failed>;
+}
+impl Handle<PingBack> for Keeper {
+    async fn handle(
+        &mut self,
+        PingBack(asker): PingBack,
+        _: &mut Context<Self>,
+    ) -> Result<(), Failed> {
+        asker.call(Ping).within(FOR_EVER).await.map_err(Failed::from)
+    }
+}
+/// Keeps the keeper in a turn.
+struct Linger(tokio::sync::oneshot::Receiver<()>);
+impl Message for Linger {
+    type Reply = ();
+}
+impl Handle<Linger> for Keeper {
+    async fn handle(&mut self, Linger(ends): Linger, _: &mut Context<Self>) {
+        let _ = ends.await;
+    }
+}
+
+/// Waits until a process's turn has been suspended in this handler for some poll of the test.
+async fn suspended(runtime: &RuntimeHandle, pid: Pid, handler: &str) {
+    loop {
+        match runtime.info(pid).await.unwrap().state {
+            throng::ProcessState::Suspended { handler: in_turn } if in_turn.contains(handler) => {
+                return;
+            }
+            _ => tokio::time::sleep(Duration::from_millis(1)).await,
+        }
+    }
+}
+
+/// Has an asker ask a keeper, whose next turn calls the asker, and returns the outcomes of both. The
+/// answer comes when a call has failed, or 200 ms later if it is detached.
+fn ask_and_ping_back(is_busy: bool, detaches: bool) -> (Result<u64, Failed>, Result<(), Failed>) {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (keep, mut kept) = tokio::sync::mpsc::unbounded_channel();
+        let keeper = runtime.spawn(Keeper(keep)).unwrap();
+        let asker = runtime.spawn(Asker).unwrap();
+        let (end, ends) = tokio::sync::oneshot::channel();
+        if is_busy {
+            // The question finds the keeper in a turn, and so sends probes of its own.
+            keeper.send(Linger(ends)).unwrap();
+            suspended(runtime, keeper.pid(), "Linger").await;
+        }
+        let ask = asker.call(AskKeeper { keeper, detaches }).within(FOR_EVER);
+        let mut asking = tokio::spawn(ask);
+        suspended(runtime, asker.pid(), "AskKeeper").await;
+        drop(end);
+        let reply = kept.recv().await.unwrap();
+        let mut pinging = tokio::spawn(keeper.call(PingBack(asker)).within(FOR_EVER));
+        let while_kept = async {
+            suspended(runtime, keeper.pid(), "PingBack").await;
+            // Time for several probes, or until they have found the ring.
+            let kept_for = if detaches { Duration::from_millis(200) } else { FOR_EVER };
+            tokio::time::sleep(kept_for).await;
+        };
+        let (asked, pinged) = tokio::select! {
+            asked = &mut asking => (Some(asked.unwrap()), None),
+            pinged = &mut pinging => (None, Some(pinged.unwrap())),
+            () = while_kept => (None, None),
+        };
+        // Comes back if the question was the call that failed.
+        let _ = reply.send(7);
+        let asked = match asked {
+            Some(asked) => asked,
+            None => asking.await.unwrap(),
+        };
+        let pinged = match pinged {
+            Some(pinged) => pinged,
+            None => pinging.await.unwrap(),
+        };
+        (asked.unwrap(), pinged.unwrap())
+    })
+}
+
+#[test]
+fn a_detached_answer_closes_no_ring() {
+    for is_busy in [false, true] {
+        assert_eq!(ask_and_ping_back(is_busy, true), (Ok(7), Ok(())));
+    }
+}
+
+#[test]
+fn an_answer_that_is_kept_but_not_detached_closes_a_ring() {
+    for is_busy in [false, true] {
+        let (asked, pinged) = ask_and_ping_back(is_busy, false);
+        let is_cycle = asked == Err(Failed::Cycle) || pinged == Err(Failed::Cycle);
+        assert!(is_cycle, "{asked:?} {pinged:?}");
+    }
+}
+
+/// The turn waits for a detached answer and for a call at once; the call closes a ring.
+#[test]
+fn a_ring_beside_a_detached_answer_is_found() {
+    struct Both(Address<Keeper>, Address<Member>);
+    impl Message for Both {
+        type Reply = bool;
+    }
+    impl Handle<Both> for Member {
+        async fn handle(&mut self, Both(keeper, next): Both, _: &mut Context<Self>) -> bool {
+            let ask = keeper.ask(|reply| Keep { reply, detaches: true }).within(FOR_EVER);
+            let call = next.call(Visit(None)).within(FOR_EVER);
+            // The call fails, or the one that calls back does.
+            tokio::select! {
+                _ = ask => unreachable!("nobody answers"),
+                visited = call => match visited {
+                    Ok(visited) => visited.cycles == 1,
+                    Err(error) => matches!(error, CallError::Cycle(_)),
+                },
+            }
+        }
+    }
+    let runtime = runtime();
+    let found = runtime.block_on(async |runtime| {
+        let (keep, _kept) = tokio::sync::mpsc::unbounded_channel();
+        let keeper = runtime.spawn(Keeper(keep)).unwrap();
+        let members = ring(runtime, &[Way::Call; 2]).await;
+        members[0].call(Both(keeper, members[1])).within(FOR_EVER).await.unwrap()
+    });
+    assert!(found);
+}

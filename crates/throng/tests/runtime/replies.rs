@@ -1,6 +1,10 @@
 //! Answers that are deferred, passed on, or dropped.
 
 use crate::{Counter, Fail, runtime, scaled};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::Poll;
 use std::time::Duration;
 use throng::prelude::*;
 
@@ -244,4 +248,62 @@ fn answers_of_any_kind_are_dropped_once() {
         assert!(answer.map(std::mem::forget).is_ok());
         assert!(counter.call(Fail("on purpose")).await.is_err());
     });
+}
+
+/// Two threads detach and answer, while askers wait, change to another task, or give up.
+#[test]
+fn detached_questions_are_answered_while_their_askers_move_or_give_up() {
+    type Kept = (u64, ReplyTo<u64>);
+    struct Post(mpsc::Sender<Kept>);
+    impl Process for Post {}
+    impl Handle<Double> for Post {
+        async fn handle(&mut self, Double { number, reply }: Double, _: &mut Context<Self>) {
+            self.0.send((number, reply)).unwrap();
+        }
+    }
+    let count = scaled(30_000);
+    let (post, posted) = mpsc::channel::<Kept>();
+    let posted = Arc::new(Mutex::new(posted));
+    let answering = [(); 2].map(|()| {
+        let posted = posted.clone();
+        std::thread::spawn(move || {
+            let mut awaited = 0;
+            loop {
+                let next = posted.lock().unwrap().recv();
+                let Ok((number, reply)) = next else { return awaited };
+                reply.detach();
+                awaited += u64::from(reply.send(2 * number).is_ok());
+            }
+        })
+    });
+    let runtime = runtime();
+    let answered = runtime.block_on(async |runtime| {
+        let post = runtime.spawn(Post(post)).unwrap();
+        let askers: Vec<_> = (0..count)
+            .map(|number| {
+                tokio::spawn(async move {
+                    let mut ask = post.ask(move |reply| Double { number, reply });
+                    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut ask).poll(cx))).await;
+                    let answer = match (first, number % 3) {
+                        (Poll::Ready(answer), _) => answer,
+                        (Poll::Pending, 0) => return false,
+                        (Poll::Pending, 1) => tokio::spawn(ask).await.unwrap(),
+                        (Poll::Pending, _) => ask.await,
+                    };
+                    assert!(matches!(answer, Ok(answer) if answer == 2 * number));
+                    true
+                })
+            })
+            .collect();
+        let mut answered = 0;
+        for asker in askers {
+            answered += u64::from(asker.await.unwrap());
+        }
+        post.stop();
+        answered
+    });
+    drop(runtime);
+    let awaited: u64 = answering.map(|thread| thread.join().unwrap()).into_iter().sum();
+    // An asker may give up after its answer was sent.
+    assert!(awaited >= answered && answered >= count / 3 * 2, "{awaited} {answered}");
 }

@@ -303,6 +303,12 @@ impl<T, R> PendingReply<T, R> {
         self.reply_slot().renew(waker)
     }
 
+    /// Whether the outcome is there or [detached](Responder::detach), so that the caller does not
+    /// wait for the process that got the message.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.reply_slot().is_detached()
+    }
+
     /// Returns the outcome.
     ///
     /// # Panics
@@ -386,8 +392,17 @@ impl<T, R> Responder<T, R> {
 
     /// Whether the caller still waits for the outcome.
     pub(crate) fn is_awaited(&self) -> bool {
+        !self.reply_slot().is_abandoned()
+    }
+
+    /// Records that the outcome no longer depends on the process that got the message.
+    pub(crate) fn detach(&self) {
+        self.reply_slot().detach();
+    }
+
+    fn reply_slot(&self) -> &ReplySlot {
         // SAFETY: this side has not completed the slot, so the message is there.
-        !unsafe { &(*self.0.as_ptr()).reply_slot }.is_abandoned()
+        unsafe { &(*self.0.as_ptr()).reply_slot }
     }
 }
 
