@@ -166,7 +166,7 @@ impl<P: Durable> Entity<P> {
     ///
     /// If two entities call each other, one of the two calls gets [`EntityError::Cycle`]: an entity
     /// handles one message at a time, and waits for its own calls meanwhile. A reply that waits for
-    /// a slow commit counts as such a wait too.
+    /// its commit is no such wait.
     ///
     /// # Errors
     ///

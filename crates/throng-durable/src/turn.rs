@@ -81,6 +81,8 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
                 match to {
                     Some(to) => {
                         if let Some(own) = Activation::of(cx) {
+                            // The caller waits for the disk from here on, and not for this process.
+                            to.detach();
                             own.leave(Box::new(Answer { reply, to }));
                         }
                     }

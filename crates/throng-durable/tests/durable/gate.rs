@@ -9,6 +9,7 @@
 //! | shutdown             | of the node or the runtime, while replies are held: they leave              |
 //! | bounds               | no room for the gate's process: the store's writer releases                 |
 //! | time                 | a caller that has given up: the turn is kept, its reply is dropped          |
+//! | calls back           | a caller whose reply is held is called by the entity's next turn: no ring   |
 //! | place                | callers on a current-thread tokio, which may drive the runtime as well      |
 //! | life                 | actions of every hook run, except of `stopping`                             |
 
@@ -257,6 +258,49 @@ fn the_drop_of_a_reply_that_is_lost_harms_nobody() {
                 }
                 assert_eq!(other.call(Add(1)).within(SOON).await.unwrap(), round + 1);
             }
+        },
+    );
+}
+
+/// Calls the entity with this key, which adds 1, and adds its count.
+struct AddFrom(&'static str);
+impl Message for AddFrom {
+    type Reply = Result<u64, EntityError>;
+}
+impl Handle<AddFrom> for Counter {
+    async fn handle(
+        &mut self,
+        AddFrom(key): AddFrom,
+        cx: &mut Context<Self>,
+    ) -> Result<u64, EntityError> {
+        self.count += cx.node().entity::<Counter>(key).call(Add(1)).within(SOON).await?;
+        Ok(self.count)
+    }
+}
+
+#[test]
+fn a_reply_that_waits_for_the_disk_closes_no_ring() {
+    with_node(
+        |options| options,
+        async |node| {
+            let (alice, bob) = (node.entity::<Counter>("alice"), node.entity::<Counter>("bob"));
+            // Both are active: neither loads while the writer is blocked.
+            alice.call(Add(1)).await.unwrap();
+            bob.call(Add(1)).await.unwrap();
+            let blocked = BlockedWriter::new(node).await;
+            let submitted = node.store().submitted_through();
+            let of_alice = begin(alice.call(AddFrom("bob")).within(SOON)).await;
+            while node.store().submitted_through() == submitted {
+                tokio::task::yield_now().await;
+            }
+            // The turn of bob is over, and the gate holds its reply, for which alice waits. Now bob
+            // waits for alice.
+            let of_bob = begin(bob.call(AddFrom("alice")).within(SOON)).await;
+            // Time for several searches for a ring.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            drop(blocked);
+            assert_eq!(of_alice.await.unwrap().unwrap().unwrap(), 3);
+            assert_eq!(of_bob.await.unwrap().unwrap().unwrap(), 6);
         },
     );
 }
