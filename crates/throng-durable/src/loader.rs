@@ -1,86 +1,111 @@
-//! [`Loader`]: the threads that load states.
+//! [`Loader`]: loads states on the worker while they are in memory, and on threads that may block otherwise.
 //!
-//! A load may wait for the disk, and runs the user's `Deserialize` and `migrate`. So it runs on tokio's threads
-//! for blocking work, and the worker goes on with other processes.
+//! A load may wait for the disk, and runs the user's `Deserialize` and `migrate`. A change of thread and back costs
+//! two to three times as much as a load from memory, so a load runs where its process runs, as long as such loads
+//! are quick. A load that has waited moves the next ones to tokio's threads for blocking work, where a disk gets
+//! many reads at once and the workers go on with other processes.
 //!
 //! ```text
-//!  first turn ──▶ queue ──▶ thread: read, decode ──▶ first turn goes on
+//!  first turn ──▶ waits = 0: read, decode ───────────────────▶ first turn goes on
+//!             └─▶ waits > 0: queue ──▶ thread: read, decode ──┘
 //! ```
 //!
-//! A thread serves the queue until it is empty. As many threads as there are cores load states that are in
-//! memory. Each load that has waited for the disk adds a thread, up to [`THREADS_MAX`], and each one that has
-//! not takes one away: so a disk gets many reads at once, and no needless thread competes with the workers.
+//! *Waits* rise by [`WAIT`] for each load that has waited, and fall by one for each that has not. Further threads
+//! begin as they rise. A thread serves the queue until it is empty.
 
 use std::collections::VecDeque;
 use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// The threads that load states; see the file's head.
+/// Loads the states of a node's entities; see the file's head.
 pub(crate) struct Loader {
     tokio: Handle,
-    threads_min: usize,
-    state: Mutex<State>,
+    /// Relaxed: a load that sees an old value runs in the other place.
+    waits: AtomicUsize,
+    queue: Mutex<Queue>,
 }
 
-struct State {
-    queue: VecDeque<Load>,
+#[derive(Default)]
+struct Queue {
+    loads: VecDeque<Load>,
     /// Number of threads that serve the queue.
     threads: usize,
-    /// Most threads at present.
-    threads_max: usize,
 }
 
 type Load = Box<dyn FnOnce() + Send>;
 
+/// Time above which a load has waited. From memory, a load takes some microseconds, and a read of a fast disk
+/// takes some 100.
+const QUICK: Duration = Duration::from_micros(50);
+
+/// Loads from memory that a wait outweighs. If more than one load in so many waits, all loads are on threads: there
+/// each costs some 10 µs more, and on a worker a wait costs some 100.
+const WAIT: usize = 10;
+
 /// Most threads, which is the most reads that the disk gets at once.
 const THREADS_MAX: usize = 64;
 
-/// Time above which a load has waited for the disk. From memory, a load takes some microseconds, and a read of
-/// a fast disk some 100.
-const IN_MEMORY: Duration = Duration::from_micros(50);
-
 impl Loader {
     pub(crate) fn new(tokio: Handle) -> Arc<Loader> {
-        let threads_min = thread::available_parallelism().map_or(1, usize::from);
-        let state = State { queue: VecDeque::new(), threads: 0, threads_max: threads_min };
-        Arc::new(Loader { tokio, threads_min, state: Mutex::new(state) })
+        Arc::new(Loader { tokio, waits: AtomicUsize::new(0), queue: Mutex::default() })
     }
 
-    /// Runs a load on one of the threads; `None` if tokio's runtime is ending. The load must not panic.
+    /// Runs a load; `None` if tokio's runtime is ending. The load must not panic.
     pub(crate) async fn run<R: Send + 'static>(
         self: &Arc<Self>,
         load: impl FnOnce() -> R + Send + 'static,
     ) -> Option<R> {
+        if self.waits.load(Ordering::Relaxed) == 0 {
+            return Some(self.time(load));
+        }
         let (outcome, receiver) = oneshot::channel();
+        let loader = self.clone();
         // If the first turn has ended meanwhile, nobody needs the outcome.
-        self.push(Box::new(move || drop(outcome.send(load()))));
+        self.push(Box::new(move || drop(outcome.send(loader.time(load)))));
         receiver.await.ok()
     }
 
-    fn push(self: &Arc<Self>, load: Load) {
-        let mut state = self.lock();
-        state.queue.push_back(load);
-        self.serve(state);
+    /// Runs a load, and notes whether it has waited.
+    fn time<R>(&self, load: impl FnOnce() -> R) -> R {
+        let began = Instant::now();
+        let outcome = load();
+        let has_waited = began.elapsed() > QUICK;
+        let waits = self.waits.load(Ordering::Relaxed);
+        let now = match has_waited {
+            true => (waits + WAIT).min(WAIT * THREADS_MAX),
+            false => waits.saturating_sub(1),
+        };
+        if now != waits {
+            self.waits.store(now, Ordering::Relaxed);
+        }
+        outcome
     }
 
-    /// Adds a thread if there may be more.
-    fn serve(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        if state.threads < state.threads_max && !state.queue.is_empty() {
-            state.threads += 1;
-            drop(state);
+    fn push(self: &Arc<Self>, load: Load) {
+        let mut queue = self.lock();
+        queue.loads.push_back(load);
+        self.add_thread(queue);
+    }
+
+    /// Adds a thread if loads wait and there may be more threads.
+    fn add_thread(self: &Arc<Self>, mut queue: MutexGuard<'_, Queue>) {
+        let threads_max = self.waits.load(Ordering::Relaxed).div_ceil(WAIT).max(1);
+        if queue.threads < threads_max && !queue.loads.is_empty() {
+            queue.threads += 1;
+            drop(queue);
             let server = Server { loader: self.clone(), has_left: false };
             self.tokio.spawn_blocking(move || server.run());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
         // No foreign code runs under the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -93,26 +118,16 @@ struct Server {
 
 impl Server {
     fn run(mut self) {
-        let loader = &self.loader;
-        let mut state = loader.lock();
-        while state.threads <= state.threads_max {
-            let Some(load) = state.queue.pop_front() else { break };
-            drop(state);
-            let began = Instant::now();
+        let mut queue = self.loader.lock();
+        while let Some(load) = queue.loads.pop_front() {
+            // A load may have waited since the last thread was added.
+            self.loader.add_thread(queue);
             load();
-            let has_waited = began.elapsed() > IN_MEMORY;
-            state = loader.lock();
-            if has_waited {
-                state.threads_max = (state.threads_max + 1).min(THREADS_MAX);
-                loader.serve(state);
-                state = loader.lock();
-            } else {
-                state.threads_max = (state.threads_max - 1).max(loader.threads_min);
-            }
+            queue = self.loader.lock();
         }
         // Under the lock, so that the next load finds either this thread or its number gone.
-        state.threads -= 1;
-        drop(state);
+        queue.threads -= 1;
+        drop(queue);
         self.has_left = true;
     }
 }
@@ -123,10 +138,73 @@ impl Drop for Server {
         if self.has_left {
             return;
         }
-        let mut state = self.loader.lock();
-        state.threads -= 1;
-        let left = if state.threads == 0 { mem::take(&mut state.queue) } else { VecDeque::new() };
-        drop(state);
+        let mut queue = self.loader.lock();
+        queue.threads -= 1;
+        let left = if queue.threads == 0 { mem::take(&mut queue.loads) } else { VecDeque::new() };
+        drop(queue);
         drop(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::thread;
+
+    use super::*;
+
+    fn wait() {
+        thread::sleep(2 * QUICK);
+    }
+
+    fn on_tokio(test: impl AsyncFnOnce(Arc<Loader>)) {
+        let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        tokio.block_on(test(Loader::new(tokio.handle().clone())));
+    }
+
+    #[test]
+    fn loads_move_to_threads_when_one_has_waited_and_back() {
+        on_tokio(async |loader| {
+            let here = thread::current().id();
+            let place = || thread::current().id();
+            assert_eq!(loader.run(place).await, Some(here));
+            loader.run(wait).await.unwrap();
+            let mut loads = 0;
+            while loader.run(place).await.unwrap() != here {
+                loads += 1;
+            }
+            // A machine under load may make a quick one wait.
+            assert!(loads >= WAIT, "{loads}");
+        });
+    }
+
+    #[test]
+    fn many_loads_wait_at_once() {
+        on_tokio(async |loader| {
+            // The first ones give way to the others, one by one.
+            for _ in 0..THREADS_MAX {
+                loader.run(wait).await.unwrap();
+            }
+            // Each load waits until all of them have begun.
+            let begun = Arc::new(Barrier::new(THREADS_MAX));
+            let loads = (0..THREADS_MAX).map(|_| {
+                let (loader, begun) = (loader.clone(), begun.clone());
+                tokio::spawn(async move { loader.run(move || drop(begun.wait())).await.unwrap() })
+            });
+            for load in loads.collect::<Vec<_>>() {
+                load.await.unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn loads_end_with_tokio() {
+        let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let loader = Loader::new(tokio.handle().clone());
+        loader.waits.store(WAIT, Ordering::Relaxed);
+        drop(tokio);
+        let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(other.block_on(loader.run(|| 7)), None);
+        assert_eq!(loader.lock().threads, 0);
     }
 }
