@@ -424,7 +424,8 @@ impl<P: Durable> Drop for Activation<P> {
         if self.resident {
             counts.residents.fetch_sub(1, Ordering::Relaxed);
         }
-        if self.listed {
+        // A closed node clears its directories as a whole.
+        if self.listed && !home.node.is_closed() {
             home.directory.remove(&self.name, self.last);
         }
         // Actions of the user's.

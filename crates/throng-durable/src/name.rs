@@ -114,11 +114,6 @@ impl Marks {
         self.flags.fetch_or(LEAVING, Ordering::Relaxed) & LEAVING != 0
     }
 
-    /// Whether the entity was asked to leave and not used since.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & LEAVING != 0
-    }
-
     /// Notes that the entity counts against the limit.
     pub(crate) fn reside(&self) {
         self.flags.fetch_or(RESIDENT, Ordering::Relaxed);

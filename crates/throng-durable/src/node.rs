@@ -27,7 +27,7 @@ use crate::{Durable, Entity, convert, sweeper};
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
 
-/// Number of these intervals after which entities that were asked to leave are asked again.
+/// Number of these intervals after which entities that are still live are asked to leave again.
 const ROUNDS_AGAIN: u64 = 100;
 
 /// The entities of one data directory. Cheap to clone; all clones are the same node.
@@ -385,6 +385,7 @@ impl Node {
             self.0.passivate_all(round);
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
         }
+        self.0.directories().iter().for_each(|directory| directory.clear());
         let store = self.0.store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
         let _ = self.0.runtime.tokio().spawn_blocking(move || store.close()).await;
@@ -423,14 +424,16 @@ impl Drop for Node {
 
 /// Ends a node without handles once its entities have handled the messages in their mailboxes.
 async fn end(inner: Arc<Inner>) {
-    for round in 0.. {
+    let mut round = 0;
+    loop {
         // A handler may make another handle, and keep it.
-        let has_handles = inner.handles.load(Ordering::Acquire) > 0;
-        if !has_handles && !inner.has_live() {
-            break;
-        }
-        if !has_handles {
+        if inner.handles.load(Ordering::Acquire) > 0 {
+            round = 0;
+        } else if inner.has_live() {
             inner.passivate_all(round);
+            round += 1;
+        } else {
+            break;
         }
         tokio::time::sleep(SHUTDOWN_PAUSE).await;
     }
@@ -462,12 +465,11 @@ impl Inner {
         self.tick.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Asks all entities to leave once no message waits. In some of the rounds, entities that were asked before
-    /// are asked again.
+    /// Asks all entities to leave once no message waits, in the first and every hundredth round: an entity that had
+    /// messages may stay.
     fn passivate_all(&self, round: u64) {
-        let again = round % ROUNDS_AGAIN == ROUNDS_AGAIN - 1;
-        for directory in self.directories() {
-            (0..SHARDS).for_each(|shard| directory.passivate_all(shard, again));
+        if round.is_multiple_of(ROUNDS_AGAIN) {
+            self.directories().iter().for_each(|directory| directory.passivate_all());
         }
     }
 
