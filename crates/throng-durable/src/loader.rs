@@ -189,7 +189,14 @@ mod tests {
             let begun = Arc::new(Barrier::new(THREADS_MAX));
             let loads = (0..THREADS_MAX).map(|_| {
                 let (loader, begun) = (loader.clone(), begun.clone());
-                tokio::spawn(async move { loader.run(move || drop(begun.wait())).await.unwrap() })
+                tokio::spawn(async move {
+                    loader
+                        .run(move || {
+                            begun.wait();
+                        })
+                        .await
+                        .unwrap()
+                })
             });
             for load in loads.collect::<Vec<_>>() {
                 load.await.unwrap();
