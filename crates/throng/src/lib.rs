@@ -201,6 +201,10 @@ cfg_if::cfg_if! {
         pub use crate::process::has_started as __has_started;
         #[doc(hidden)]
         pub use crate::runtime::metrics::PrometheusText as __PrometheusText;
+        #[doc(hidden)]
+        pub mod __sync {
+            pub use crate::sync::{HashState, TaskInstant as Instant};
+        }
     }
 }
 

@@ -46,7 +46,7 @@ use crate::scheduler::{Phase, Scheduler};
 use crate::signal::group::Groups;
 use crate::signal::registry::Registry;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{JoinHandle, Mutex, ThreadBuilder, lock};
+use crate::sync::{HashState, JoinHandle, Mutex, ThreadBuilder, lock};
 use crate::timer::message_timer::{self, Timer};
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -297,6 +297,23 @@ impl RuntimeHandle {
     /// Returns the tokio runtime whose timers and sockets the handlers use.
     pub fn tokio(&self) -> &tokio::runtime::Handle {
         &self.0.tokio
+    }
+
+    /// Returns the state for the hashers of a table.
+    #[doc(hidden)]
+    pub fn __hash_state(&self) -> HashState {
+        HashState::new(self.0.scheduler.clock.is_simulated())
+    }
+
+    /// Runs work that blocks, on a thread where it may. A simulation, which has no other threads, runs it at once.
+    #[doc(hidden)]
+    pub async fn __run_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        if self.0.scheduler.clock.is_simulated() {
+            work();
+        } else {
+            // If the runtime is ending, the work is dropped.
+            let _ = self.0.tokio.spawn_blocking(work).await;
+        }
     }
 
     pub(crate) fn slab(&self) -> &Slab {

@@ -36,8 +36,13 @@
 //!   many messages. Messages from one process to another keep their order, as always.
 //! - **Time.** Virtual time stands still while anything can run, and then leaps to the next
 //!   deadline of a call, a receive, a `send_after` or a timer of tokio's.
+//! - **Tasks** of [`Sim::spawn`]: parts of the test, or of the program, that are no processes. The
+//!   seed decides when they run, as for processes.
 //! - **Faults**, if the test asks for them: processes crash as if by a panic ([`Faults::crash`]),
 //!   or are delayed as if by a busy machine ([`Faults::delay`]).
+//!
+//! A seed that fails is reported with the last events before the failure: the steps of processes and
+//! tasks, the faults, and what the test [notes](Sim::note).
 //!
 //! # Not simulated
 //!
@@ -53,6 +58,8 @@ use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, Random, VirtualInstant, lock};
+use std::collections::VecDeque;
+use std::fmt::{self, Display, Formatter};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
@@ -64,6 +71,8 @@ use std::time::Duration;
 const STEPS_PER_POLL: u32 = 64;
 /// Maximum number of messages that a process handles in a step.
 const MESSAGES_MOST: u32 = 4;
+/// Maximum number of events that are reported of a seed that fails.
+const EVENTS_MOST: usize = 100;
 /// Virtual time without any step after which the test is given up as stuck.
 const STUCK: Duration = Duration::from_secs(100 * 24 * 3600);
 /// Maximum number of steps in which the processes are to exit when the test is over.
@@ -74,8 +83,8 @@ const LAST_STEPS: u32 = 10_000_000;
 /// If the environment variable `THRONG_SIM_SEED` is set, only that seed is run.
 ///
 /// # Panics
-/// If the test panics: with its message, the seed, and the way to run that seed alone. If
-/// `THRONG_SIM_SEED` is not a number.
+/// If the test panics: with its message, the seed, the way to run that seed alone, and the last
+/// events. If `THRONG_SIM_SEED` is not a number.
 pub fn check<F: Future<Output = ()>>(seeds: u64, test: impl Fn(Sim) -> F) {
     let only = std::env::var("THRONG_SIM_SEED").ok();
     let range = match only.as_deref().map(str::parse::<u64>) {
@@ -84,9 +93,15 @@ pub fn check<F: Future<Output = ()>>(seeds: u64, test: impl Fn(Sim) -> F) {
         Some(Err(_)) => panic!("THRONG_SIM_SEED is not a number"),
     };
     for seed in range {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| replay(seed, &test))) {
+        let events = Arc::new(Mutex::new(Events::default()));
+        let run = || run(seed, &test, events.clone());
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
             let reason = ExitReason::from_panic(payload);
-            panic!("seed {seed}: {reason}; run it alone with THRONG_SIM_SEED={seed}");
+            let events = lock(&events);
+            panic!(
+                "seed {seed}: {reason}; run it alone with THRONG_SIM_SEED={seed}\n\
+                 the last events:\n{events}"
+            );
         }
     }
 }
@@ -96,6 +111,14 @@ pub fn check<F: Future<Output = ()>>(seeds: u64, test: impl Fn(Sim) -> F) {
 /// # Panics
 /// If the test panics, or if it waits for something that can no longer happen.
 pub fn replay<F: Future<Output = ()>>(seed: u64, test: impl Fn(Sim) -> F) -> Trace {
+    run(seed, &test, Arc::default())
+}
+
+fn run<F: Future<Output = ()>>(
+    seed: u64,
+    test: &impl Fn(Sim) -> F,
+    events: Arc<Mutex<Events>>,
+) -> Trace {
     let tokio =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let tokio = tokio.unwrap_or_else(|error| panic!("tokio does not start: {error}"));
@@ -105,6 +128,9 @@ pub fn replay<F: Future<Output = ()>>(seed: u64, test: impl Fn(Sim) -> F) -> Tra
             seed,
             plan: Mutex::new(Plan { random: Random::with_seed(seed), faults: Vec::new() }),
             begun: VirtualInstant::now(),
+            events,
+            spawned: Mutex::new(Vec::new()),
+            driver: Mutex::new(None),
         });
         let sim = Sim { runtime: runtime.handle().clone(), controls: shared.clone() };
         let mut driver = Driver::new(&runtime, shared);
@@ -144,6 +170,42 @@ impl Sim {
     /// Returns the virtual time since the run began.
     pub fn elapsed(&self) -> Duration {
         self.controls.begun.elapsed()
+    }
+
+    /// Starts a task: a part of the test, or of the program, that is no process. The seed decides when
+    /// it runs. `name` stands for it among the events. It ends with the run at the latest.
+    ///
+    /// A task of tokio's runs as well, but not at a moment that the seed decides.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// use std::sync::Arc;
+    /// use throng::sim;
+    ///
+    /// sim::check(5, |sim| async move {
+    ///     let sum = Arc::new(AtomicU32::new(0));
+    ///     for number in 1..=3 {
+    ///         let sum = sum.clone();
+    ///         sim.spawn("adder", async move {
+    ///             sum.fetch_add(number, Ordering::Relaxed);
+    ///         });
+    ///     }
+    ///     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    ///     assert_eq!(sum.load(Ordering::Relaxed), 6);
+    /// });
+    /// ```
+    ///
+    /// A panic of the task is one of the test.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        lock(&self.controls.spawned).push((name, Box::pin(task)));
+        if let Some(driver) = &*lock(&self.controls.driver) {
+            driver.wake_by_ref();
+        }
+    }
+
+    /// Adds an event to those that are reported if the seed fails, and to the digest of the [`Trace`].
+    pub fn note(&self, event: impl Into<String>) {
+        self.controls.note(Event::Noted(event.into()));
     }
 
     /// Draws a number below `limit` from the run's seed: for tests that choose at random.
@@ -195,15 +257,64 @@ pub struct Trace {
     pub steps: u64,
     /// Number of faults that were injected.
     pub faults: u64,
-    /// Digest of the types of the processes that made each step, in order.
+    /// Digest of the events, in order: of each step the type of the process or the name of the task, the
+    /// faults, and what was noted.
     pub digest: u64,
 }
 
-impl Trace {
-    fn note(&mut self, what: &str) {
-        for byte in what.bytes() {
+/// The events of a run: a digest of all, and the last ones.
+#[derive(Debug)]
+struct Events {
+    digest: u64,
+    last: VecDeque<(Duration, Event)>,
+}
+
+#[derive(Debug)]
+enum Event {
+    /// A step of a process of this type.
+    Process(&'static str),
+    /// A step of a task of this name.
+    Task(&'static str),
+    /// A fault of a process of this type.
+    Fault(&'static str, Kind),
+    Noted(String),
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Events { digest: 0xcbf2_9ce4_8422_2325, last: VecDeque::new() }
+    }
+}
+
+impl Events {
+    fn note(&mut self, at: Duration, event: Event) {
+        let text = match &event {
+            Event::Process(name) | Event::Task(name) | Event::Fault(name, _) => *name,
+            Event::Noted(text) => text,
+        };
+        for byte in text.bytes() {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
+        if self.last.len() == EVENTS_MOST {
+            self.last.pop_front();
+        }
+        self.last.push_back((at, event));
+    }
+}
+
+impl Display for Events {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        for (at, event) in &self.last {
+            write!(formatter, "{:>12.6} s  ", at.as_secs_f64())?;
+            match event {
+                Event::Process(name) => writeln!(formatter, "step of {name}")?,
+                Event::Task(name) => writeln!(formatter, "step of the task {name}")?,
+                Event::Fault(name, Kind::Crash) => writeln!(formatter, "crash of {name}")?,
+                Event::Fault(name, Kind::Delay(_)) => writeln!(formatter, "delay of {name}")?,
+                Event::Noted(text) => writeln!(formatter, "{text}")?,
+            }
+        }
+        Ok(())
     }
 }
 
@@ -211,6 +322,18 @@ struct Controls {
     seed: u64,
     plan: Mutex<Plan>,
     begun: VirtualInstant,
+    events: Arc<Mutex<Events>>,
+    /// Tasks that were started and that the driver has not taken yet.
+    spawned: Mutex<Vec<(&'static str, TaskFuture)>>,
+    driver: Mutex<Option<Waker>>,
+}
+
+type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Controls {
+    fn note(&self, event: Event) {
+        lock(&self.events).note(self.begun.elapsed(), event);
+    }
 }
 
 struct Plan {
@@ -225,7 +348,7 @@ struct Fault {
     per_mille: u32,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Kind {
     Crash,
     Delay(Duration),
@@ -253,23 +376,41 @@ struct Driver<'a> {
     /// Processes that could run but are delayed, each with the end of its delay.
     delayed: Vec<(VirtualInstant, Token)>,
     main: Arc<Flag>,
+    tasks: Vec<Task>,
     sleep: Pin<Box<tokio::time::Sleep>>,
     /// Virtual time of the last step.
     last_step: VirtualInstant,
     trace: Trace,
 }
 
-/// Waker of the test itself: says whether the test can go on, and wakes the driver.
+/// A task of the test.
+struct Task {
+    name: &'static str,
+    future: TaskFuture,
+    flag: Arc<Flag>,
+}
+
+/// Waker of the test itself, or of a task: says whether it can go on, and wakes the driver.
 struct Flag {
     is_set: AtomicBool,
-    driver: Mutex<Option<Waker>>,
+    controls: Arc<Controls>,
+}
+
+impl Flag {
+    fn new(controls: &Arc<Controls>) -> Arc<Flag> {
+        Arc::new(Flag { is_set: AtomicBool::new(true), controls: controls.clone() })
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
 }
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
         self.is_set.store(true, Ordering::Release);
-        if let Some(driver) = lock(&self.driver).take() {
-            driver.wake();
+        if let Some(driver) = &*lock(&self.controls.driver) {
+            driver.wake_by_ref();
         }
     }
 }
@@ -281,13 +422,14 @@ impl<'a> Driver<'a> {
         Driver {
             worker: Worker::new(runtime.handle().shared().clone(), 0),
             runtime,
+            main: Flag::new(&controls),
+            tasks: Vec::new(),
             controls,
             ready: Vec::new(),
             delayed: Vec::new(),
-            main: Arc::new(Flag { is_set: AtomicBool::new(true), driver: Mutex::new(None) }),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
             last_step: VirtualInstant::now(),
-            trace: Trace { steps: 0, faults: 0, digest: 0xcbf2_9ce4_8422_2325 },
+            trace: Trace { steps: 0, faults: 0, digest: 0 },
         }
     }
 
@@ -295,34 +437,34 @@ impl<'a> Driver<'a> {
     /// the turn of tokio's tasks.
     fn poll(
         &mut self,
-        mut test: Pin<&mut impl Future<Output = ()>>,
+        mut main: Pin<&mut impl Future<Output = ()>>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Panic>> {
-        *lock(&self.main.driver) = Some(cx.waker().clone());
+        *lock(&self.controls.driver) = Some(cx.waker().clone());
         self.runtime.scheduler().set_driver(cx.waker());
         for _ in 0..STEPS_PER_POLL {
             self.gather();
-            let test_waits = !self.main.is_set.load(Ordering::Acquire);
-            let choices = self.ready.len() + usize::from(!test_waits);
+            // The processes, then the test if it can go on, then the tasks that can.
+            let processes = self.ready.len();
+            let test = usize::from(self.main.is_set());
+            let tasks = self.tasks.iter().filter(|task| task.flag.is_set()).count();
+            let choices = processes + test + tasks;
             if choices == 0 {
                 return self.sleep(cx);
             }
             self.last_step = VirtualInstant::now();
             let choice = lock(&self.controls.plan).random.usize(0..choices);
-            if choice < self.ready.len() {
+            if choice < processes {
                 let token = self.ready.swap_remove(choice);
                 self.step(token);
-                continue;
-            }
-            self.main.is_set.store(false, Ordering::Release);
-            let waker = Waker::from(self.main.clone());
-            let polled = catch_unwind(AssertUnwindSafe(|| {
-                test.as_mut().poll(&mut Context::from_waker(&waker))
-            }));
-            match polled {
-                Ok(Poll::Pending) => {}
-                Ok(Poll::Ready(())) => return Poll::Ready(Ok(())),
-                Err(payload) => return Poll::Ready(Err(payload)),
+            } else if choice < processes + test {
+                match poll(main.as_mut(), &self.main) {
+                    Ok(Poll::Pending) => {}
+                    Ok(Poll::Ready(())) => return Poll::Ready(Ok(())),
+                    Err(payload) => return Poll::Ready(Err(payload)),
+                }
+            } else if let Err(payload) = self.step_task(choice - processes - test) {
+                return Poll::Ready(Err(payload));
             }
         }
         // Let tokio's tasks and timers run, then go on.
@@ -330,8 +472,24 @@ impl<'a> Driver<'a> {
         Poll::Pending
     }
 
-    /// Collects the processes that could run, also those whose delay is over.
+    /// Makes a step of a task, the one of this number among those that can go on.
+    fn step_task(&mut self, number: usize) -> Result<(), Panic> {
+        let can_go_on = |(_, task): &(usize, &mut Task)| task.flag.is_set();
+        let found = self.tasks.iter_mut().enumerate().filter(can_go_on).nth(number);
+        let Some((index, task)) = found else { return Ok(()) };
+        self.trace.steps += 1;
+        self.controls.note(Event::Task(task.name));
+        if poll(task.future.as_mut(), &task.flag)?.is_ready() {
+            drop(self.tasks.swap_remove(index));
+        }
+        Ok(())
+    }
+
+    /// Collects the processes that could run, also those whose delay is over, and new tasks.
     fn gather(&mut self) {
+        for (name, future) in std::mem::take(&mut *lock(&self.controls.spawned)) {
+            self.tasks.push(Task { name, future, flag: Flag::new(&self.controls) });
+        }
         let Driver { worker, ready, .. } = self;
         worker.scheduler().clock.refresh();
         scheduler::enter(worker, || worker.take_all(ready));
@@ -356,7 +514,10 @@ impl<'a> Driver<'a> {
             (fault, messages, plan.random.f64())
         };
         self.trace.steps += 1;
-        self.trace.note(name);
+        self.controls.note(match fault {
+            None => Event::Process(name),
+            Some(kind) => Event::Fault(name, kind),
+        });
         let Driver { worker, .. } = self;
         match fault {
             Some(Kind::Delay(most)) => {
@@ -396,6 +557,9 @@ impl<'a> Driver<'a> {
 
     /// Ends the runtime: processes that still live are killed.
     fn end(&mut self) {
+        self.trace.digest = lock(&self.controls.events).digest;
+        self.tasks.clear();
+        lock(&self.controls.spawned).clear();
         self.runtime.scheduler().set_phase(Phase::Killing);
         let mut steps = 0;
         while self.runtime.process_count() > 0 && steps < LAST_STEPS {
@@ -411,4 +575,14 @@ impl<'a> Driver<'a> {
             }
         }
     }
+}
+
+/// Polls the test or a task, which has this waker.
+fn poll(
+    future: Pin<&mut (impl Future<Output = ()> + ?Sized)>,
+    flag: &Arc<Flag>,
+) -> Result<Poll<()>, Panic> {
+    flag.is_set.store(false, Ordering::Release);
+    let waker = Waker::from(flag.clone());
+    catch_unwind(AssertUnwindSafe(|| future.poll(&mut Context::from_waker(&waker))))
 }

@@ -55,7 +55,10 @@ mod cell {
 #[cfg(not(throng_loom))]
 pub(crate) use real::*;
 #[cfg(not(throng_loom))]
+pub use real::{HashState, TaskInstant};
+#[cfg(not(throng_loom))]
 mod real {
+    use std::hash::{BuildHasher, DefaultHasher, RandomState};
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     pub(crate) use std::thread::{Builder as ThreadBuilder, JoinHandle, Thread, current, park};
@@ -83,12 +86,38 @@ mod real {
             Epoch::Simulated(VirtualInstant::now())
         }
 
+        pub(crate) fn is_simulated(self) -> bool {
+            !matches!(self, Epoch::Real(_))
+        }
+
         pub(crate) fn elapsed(self) -> Duration {
             match self {
                 Epoch::Real(since) => since.elapsed(),
                 #[cfg(feature = "sim")]
                 Epoch::Simulated(since) => since.elapsed(),
             }
+        }
+    }
+
+    /// The time of the calling task: the system's, or that of a simulation.
+    pub use tokio::time::Instant as TaskInstant;
+
+    /// Makes the hashers of tables: at random, so that nobody outside can provoke collisions, and always
+    /// the same in a simulation, whose runs must repeat.
+    #[derive(Clone, Debug)]
+    pub struct HashState(Option<RandomState>);
+
+    impl HashState {
+        pub(crate) fn new(is_simulated: bool) -> HashState {
+            HashState((!is_simulated).then(RandomState::new))
+        }
+    }
+
+    impl BuildHasher for HashState {
+        type Hasher = DefaultHasher;
+
+        fn build_hasher(&self) -> DefaultHasher {
+            self.0.as_ref().map_or_else(DefaultHasher::new, RandomState::build_hasher)
         }
     }
 

@@ -113,6 +113,11 @@ impl Clock {
         Tick(self.now.load(Ordering::Relaxed))
     }
 
+    /// Whether the time is that of a simulation.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.epoch.is_simulated()
+    }
+
     /// Time for which the runtime has run.
     pub(crate) fn elapsed(&self) -> Duration {
         self.epoch.elapsed()

@@ -507,3 +507,52 @@ fn a_handler_that_has_run_a_simulation_has_its_own_context_again() {
     let numbers = runtime.block_on(async |_| hears.await).unwrap();
     assert_eq!(numbers, (0..32).collect::<Vec<_>>());
 }
+
+#[test]
+fn tasks_run_in_an_order_that_the_seed_decides() {
+    let mut orders = HashSet::new();
+    for seed in 0..SEEDS.min(20) {
+        let run = || {
+            let log = Log::default();
+            let trace = sim::replay(seed, |sim| {
+                let log = log.clone();
+                async move {
+                    for name in ['a', 'b', 'c'] {
+                        let log = log.clone();
+                        sim.spawn("task", async move {
+                            for number in 0..3 {
+                                log.note(format!("{name}{number}"));
+                                tokio::time::sleep(Duration::from_millis(1)).await;
+                            }
+                        });
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            });
+            (trace, log.take())
+        };
+        let (trace, events) = run();
+        assert_eq!(events.len(), 9);
+        assert_eq!((trace, &events), (run().0, &run().1), "seed {seed} does not repeat");
+        orders.insert(events);
+    }
+    assert!(orders.len() as u64 >= SEEDS.min(20) / 2);
+}
+
+#[test]
+fn a_failing_seed_is_reported_with_its_last_events() {
+    let failing = |sim: Sim| async move {
+        let worker = sim.runtime().spawn(Worker { name: 'a', log: Log::default() }).unwrap();
+        worker.call(Job(1)).await.unwrap();
+        sim.note("about to fail");
+        sim.spawn("failing task", async { panic!("on purpose") });
+        std::future::pending::<()>().await;
+    };
+    let found = std::panic::catch_unwind(|| sim::check(3, failing)).unwrap_err();
+    let message = found.downcast_ref::<String>().unwrap();
+    for part in
+        ["seed 0", "on purpose", "THRONG_SIM_SEED=0", "Worker", "about to fail", "failing task"]
+    {
+        assert!(message.contains(part), "{part:?} is missing in {message}");
+    }
+}
