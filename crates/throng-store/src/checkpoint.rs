@@ -14,7 +14,8 @@
 //! complete (a load, a commit that found no room, the end of the store) writes the memtables itself:
 //! [`Environment::drain`]. The lock on the engine keeps the two apart.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::disk::environment::Environment;
@@ -29,6 +30,8 @@ use crate::memtable::{Layers, Memtable};
 pub(crate) struct Checkpoints {
     state: Mutex<State>,
     changed: Condvar,
+    /// Wakes the checkpoints of a simulation, which have no thread.
+    stepper: OnceLock<Waker>,
 }
 
 #[derive(Debug, Default)]
@@ -40,20 +43,28 @@ struct State {
     is_ended: bool,
 }
 
-/// Most changes in a transaction of a checkpoint: each may touch a page, and LMDB keeps the pages in
-/// memory until the commit.
-const TXN_CHANGES: usize = 8 << 10;
 /// Most bytes of changes in a transaction of a checkpoint.
 const TXN_BYTES: usize = 4 << 20;
+/// Time between two polls while the thread waits for snapshots to end, so that it can reopen the engine.
+const REOPEN_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which a store without writes is written to LMDB, which frees the memory and makes reads
 /// cheaper; also the time between two attempts after a failure.
-const IDLE: Duration = Duration::from_secs(1);
+pub(crate) const IDLE: Duration = Duration::from_secs(1);
 
 impl Checkpoints {
     /// Makes the thread look for a frozen memtable, or for an engine to reopen.
     pub(crate) fn ask(&self) {
         self.lock().is_asked = true;
         self.changed.notify_all();
+        if let Some(stepper) = self.stepper.get() {
+            stepper.wake_by_ref();
+        }
+    }
+
+    /// Makes the writer wake the checkpoints of a simulation, by the first waker that is given.
+    #[cfg(feature = "sim")]
+    pub(crate) fn wakes(&self, stepper: Waker) {
+        let _ = self.stepper.set(stepper);
     }
 
     /// Reports the outcome of a checkpoint to a writer that waits.
@@ -117,18 +128,24 @@ pub(crate) fn run(environment: &Environment) {
     let _end = End(environment);
     let mut seen = environment.view().position();
     while environment.checkpoints().sleep() {
-        // The writer holds its lock only while it commits, and then the store is not idle.
-        let position = environment.view().position();
-        if position == seen && environment.view().frozen().is_none() {
-            environment.freeze_if_free();
-        }
-        seen = position;
-        let outcome = environment.checkpoint();
-        environment.checkpoints().report(outcome.is_ok());
+        step(environment, &mut seen);
         if environment.is_engine_broken() {
-            environment.reopen(|| !environment.checkpoints().is_ended());
+            environment.reopen(REOPEN_INTERVAL, || !environment.checkpoints().is_ended());
         }
     }
+}
+
+/// Writes the frozen memtable to LMDB; before that, freezes the active one if the store has been idle since the
+/// last step, at the position `seen`.
+pub(crate) fn step(environment: &Environment, seen: &mut u64) {
+    // The writer holds its lock only while it commits, and then the store is not idle.
+    let position = environment.view().position();
+    if position == *seen && environment.view().frozen().is_none() {
+        environment.freeze_if_free();
+    }
+    *seen = position;
+    let outcome = environment.checkpoint();
+    environment.checkpoints().report(outcome.is_ok());
 }
 
 /// Writes all changes of a memtable, which ends at a point of the log, to LMDB: in transactions of bounded
@@ -140,7 +157,7 @@ pub(crate) fn write(
     at: Point,
     is_bounded: bool,
 ) -> Result<(), lmdb::Error> {
-    let max = if is_bounded { (TXN_CHANGES, TXN_BYTES) } else { UNBOUNDED };
+    let max = if is_bounded { (env.platform().txn_changes, TXN_BYTES) } else { UNBOUNDED };
     let mut left = max;
     let tables: Vec<Table> = memtable.tables().collect();
     let layers = Layers { memtables: Arc::new([memtable]), after: 0, upto: u64::MAX };

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::database::TableRef;
 use crate::disk::claim::Claim;
@@ -183,6 +184,7 @@ impl Source {
             no_sync: false,
             write_map: false,
             no_read_ahead: false,
+            platform: Arc::default(),
         };
         let foreign = |error| match error {
             lmdb::Error::NotData | lmdb::Error::Version => {

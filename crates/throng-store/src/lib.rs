@@ -86,9 +86,12 @@ mod import;
 mod log;
 mod memtable;
 mod options;
+mod platform;
 mod read;
 mod restore;
 mod salvage;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod store;
 mod write;
 

@@ -22,6 +22,7 @@
 //!   *supersedes* it.
 //! - A durable log has flushed a segment before another follows it.
 
+pub(crate) mod files;
 mod mark;
 mod replay;
 mod segment;
@@ -31,16 +32,16 @@ mod tests;
 use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use std::{fs, io, iter, mem};
+use std::time::{Duration, Instant};
+use std::{io, iter, mem};
 
-use crate::disk::draft::sync_names;
 use crate::disk::pages::Damage;
-use crate::disk::private;
+use crate::platform::Platform;
+use files::Files;
+#[cfg(test)]
+pub(crate) use files::faults;
 use mark::Mark;
 pub(crate) use replay::{Access, Replay, ReplayError};
-#[cfg(test)]
-pub(crate) use segment::faults;
 use segment::{Head, RECORDS_START, SECTOR_BYTES, Segment};
 
 /// A point between two changes: the position of the change before it, and the checksum of the last record
@@ -55,6 +56,7 @@ pub(crate) struct Point {
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
     pub(crate) directory: PathBuf,
+    pub(crate) platform: Arc<Platform>,
     /// Random id of the store.
     pub(crate) store: u64,
     /// Whether the files are flushed.
@@ -111,6 +113,7 @@ pub(crate) enum AppendError {
 /// The segments before the last one.
 #[derive(Debug)]
 pub(crate) struct Archive {
+    files: Arc<dyn Files>,
     directory: PathBuf,
     is_kept: bool,
     state: Mutex<Archived>,
@@ -146,28 +149,30 @@ const ZEROS_STEP: u64 = 1 << 20;
 impl Log {
     /// Creates the log of a new store, which begins at a point, durably. The directory must not exist.
     pub(crate) fn create(location: &Location, at: Point) -> io::Result<()> {
-        private::create_directory(&location.directory)?;
+        let files = &*location.platform.files;
+        files.create_directory(&location.directory)?;
         let head = Head { store: location.store, number: 1, begin: at };
         let draft = location.directory.join(SPARES[0]);
-        let segment = Segment::create(&draft, &head, LENGTH_MIN, true)?;
-        fs::rename(draft, location.path(1))?;
+        let segment = Segment::create((files, &draft), &head, LENGTH_MIN, true)?;
+        files.rename(&draft, &location.path(1))?;
         let mark = Mark::create(location, segment.head().number, RECORDS_START, at)?;
         mark.sync()?;
-        sync_names(&location.directory)
+        location.flush_names()
     }
 
     /// Goes on after the last record of a replay that has reached the end.
     pub(crate) fn go_on(mut replay: Replay) -> Result<Log, Damage> {
+        let files = replay.location.platform.files.clone();
         if replay.location.is_kept {
             // Its name is flushed by `settle`.
-            private::create_directory(&replay.location.directory.join(KEPT)).map_err(Damage::Io)?;
+            files.create_directory(&replay.location.directory.join(KEPT)).map_err(Damage::Io)?;
         }
         replay.settle()?;
         let Replay { location, segment, point, offset, older, .. } = replay;
         let mark = Mark::open(&location)?;
         let directory = location.directory.clone();
         let state = Mutex::new(Archived { segments: older, ..Archived::default() });
-        let archive = Arc::new(Archive { directory, is_kept: location.is_kept, state });
+        let archive = Arc::new(Archive { files, directory, is_kept: location.is_kept, state });
         // Blocks after the end may never have been written.
         let zeroed = offset;
         let is_broken = false;
@@ -193,7 +198,7 @@ impl Log {
         if self.end + bytes > self.segment.length() {
             self.roll(bytes).map_err(AppendError::Refused)?;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = self.location.platform.clock.since_1970();
         let (header, chain) = segment::encode(
             (self.segment.head(), self.point),
             (count, now.as_millis() as u64),
@@ -256,11 +261,11 @@ impl Log {
             return Ok(());
         }
         for (number, _) in &self.archive.lock().segments {
-            fs::File::open(self.location.path(*number))?.sync_data()?;
+            self.location.platform.files.open(&self.location.path(*number), false)?.flush()?;
         }
         self.segment.flush()?;
         self.mark.sync()?;
-        sync_names(&self.location.directory)
+        self.location.flush_names()
     }
 
     /// Writes a record of `bytes` bytes, the last of which are zeros, after the last one, without counting
@@ -315,30 +320,29 @@ impl Log {
         let length = doubled.min(LENGTH_MAX).max(RECORDS_START + record_bytes);
         let head = Head { store: self.location.store, number, begin: self.point };
         let is_durable = self.location.is_durable;
+        let files = &*self.location.platform.files;
         // A release meanwhile would replace a spare segment.
         let mut archived = self.archive.lock();
-        let [shortest, .., longest] = spares(&self.location.directory);
+        let [shortest, .., longest] = spares(files, &self.location.directory);
         let (segment, path, zeroed) = if longest.0 >= length {
             if is_durable {
                 // A head in a file that had its old name still would look like damage.
-                sync_names(&self.location.directory)?;
+                self.location.flush_names()?;
             }
-            let segment = Segment::reuse(&longest.1, &head, is_durable)?;
+            let segment = Segment::reuse((files, &longest.1), &head, is_durable)?;
             let zeroed = segment.length();
             (segment, longest.1, zeroed)
         } else {
-            let segment = Segment::create(&shortest.1, &head, length, is_durable)?;
+            let segment = Segment::create((files, &shortest.1), &head, length, is_durable)?;
             (segment, shortest.1, RECORDS_START)
         };
-        segment::fault()?;
-        fs::rename(path, self.location.path(number))?;
+        files.rename(&path, &self.location.path(number))?;
         let older = mem::replace(&mut self.segment, segment).head().number;
         archived.segments.push((older, self.point.position));
         archived.is_unsettled = is_durable;
         drop(archived);
         (self.end, self.zeroed) = (RECORDS_START, zeroed);
-        let flush = || segment::fault().and_then(|()| sync_names(&self.location.directory));
-        if is_durable && let Err(error) = flush() {
+        if is_durable && let Err(error) = self.location.flush_names() {
             // The segment is there, and may be gone after a power failure.
             self.is_broken = true;
             return Err(error);
@@ -353,6 +357,15 @@ impl Location {
     /// Returns the path of a segment.
     fn path(&self, number: u64) -> PathBuf {
         self.directory.join(segment::name(number))
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.platform.files.exists(path).unwrap_or(false)
+    }
+
+    /// Makes the names in the directory durable.
+    fn flush_names(&self) -> io::Result<()> {
+        self.platform.files.flush_names(&self.directory)
     }
 }
 
@@ -370,13 +383,14 @@ impl Archive {
         {
             let path = self.directory.join(segment::name(number));
             // The longest segments are the most useful ones.
-            let [shortest, ..] = spares(&self.directory);
+            let files = &*self.files;
+            let [shortest, ..] = spares(files, &self.directory);
             let gone = if self.is_kept {
-                fs::rename(&path, self.directory.join(KEPT).join(segment::name(number)))
-            } else if length(&path) > shortest.0 {
-                fs::rename(&path, shortest.1)
+                files.rename(&path, &self.directory.join(KEPT).join(segment::name(number)))
+            } else if files.length(&path).unwrap_or(0) > shortest.0 {
+                files.rename(&path, &shortest.1)
             } else {
-                fs::remove_file(&path)
+                files.remove(&path)
             };
             if gone.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
                 // The next checkpoint tries again.
@@ -404,15 +418,11 @@ impl Drop for Retention {
 }
 
 /// Returns the lengths and paths of the segments for reuse, the shortest one first; 0 for one that is missing.
-fn spares(directory: &Path) -> [(u64, PathBuf); SPARES.len()] {
-    let mut spares = SPARES.map(|name| directory.join(name)).map(|path| (length(&path), path));
+fn spares(files: &dyn Files, directory: &Path) -> [(u64, PathBuf); SPARES.len()] {
+    let length = |path: PathBuf| (files.length(&path).unwrap_or(0), path);
+    let mut spares = SPARES.map(|name| length(directory.join(name)));
     spares.sort();
     spares
-}
-
-/// Returns the length of a file; 0 if it is missing.
-fn length(path: &Path) -> u64 {
-    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Returns the point up to which a log goes at least; `None` if its mark cannot be read.
@@ -421,11 +431,11 @@ pub(crate) fn marked(location: &Location) -> Option<Point> {
 }
 
 /// Returns the size of all files of a log, without kept segments, in bytes.
-pub(crate) fn bytes(directory: &Path) -> io::Result<u64> {
+pub(crate) fn bytes(Location { directory, platform, .. }: &Location) -> io::Result<u64> {
     let mut bytes = 0;
-    for entry in fs::read_dir(directory)? {
-        match entry?.metadata() {
-            Ok(metadata) => bytes += if metadata.is_file() { metadata.len() } else { 0 },
+    for name in platform.files.list(directory)? {
+        match platform.files.length(&directory.join(name)) {
+            Ok(length) => bytes += length,
             // The segment was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::disk::environment::RESERVED;
 use crate::disk::format::OWN_TABLES;
 use crate::disk::lmdb::Settings;
+use crate::platform::Platform;
 use crate::{OpenError, Store};
 
 /// Configuration for opening a [`Store`]. Every limit has a default that suits a single node.
@@ -35,6 +36,7 @@ pub struct Options {
     pub(crate) snapshot_age_max: Duration,
     pub(crate) queue_batches_max: usize,
     pub(crate) queue_bytes_max: usize,
+    pub(crate) platform: Arc<Platform>,
 }
 
 /// Progress of a recovery, for the function of [`Options::on_recovery`].
@@ -102,6 +104,7 @@ impl Default for Options {
             snapshot_age_max: Duration::from_secs(600),
             queue_batches_max: 16 << 10,
             queue_bytes_max: 64 << 20,
+            platform: Arc::default(),
         }
     }
 }
@@ -302,6 +305,7 @@ impl Options {
             no_sync: volatile,
             write_map: volatile && self.write_map,
             no_read_ahead: !self.read_ahead,
+            platform: self.platform.clone(),
         }
     }
 

@@ -284,7 +284,8 @@ impl Base {
         let store = format::parse_store(walk.stored(format::STORE_KEY));
         let applied = format::parse_applied(walk.stored(format::APPLIED_KEY));
         let reached = applied.map_or(0, |applied| applied.position);
-        let log = Location { directory: log.into(), store: 0, is_durable: false, is_kept: false };
+        let (directory, platform) = (log.into(), Arc::default());
+        let log = Location { directory, platform, store: 0, is_durable: false, is_kept: false };
         let listed = proved.map(|(listed, _)| listed);
         let (time, mark, log_damage) = (None, None, Some(UNJOINED.to_owned()));
         let mut base = Base { walk, log, listed, applied, reached, time, mark, log_damage };
@@ -394,7 +395,7 @@ impl Base {
         }
         let at = Point { position: self.reached, chain: 0 };
         checkpoint::write(&env, made.format, Arc::new(rest), at, true).map_err(refused)?;
-        Log::create(&draft::log_of(draft, made.store), at)?;
+        Log::create(&draft::log_of(draft, made.store, &Arc::default()), at)?;
         let txn = env.begin_read().map_err(refused)?;
         let database = |(stored, table_ref): &(String, TableRef)| {
             Ok(SalvagedDatabase {

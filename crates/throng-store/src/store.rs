@@ -16,12 +16,14 @@ use crate::write::load::load;
 use crate::write::queue::{Queue, QueueRoom};
 use crate::write::ticket::Work;
 use crate::write::update::{Update, Updating};
-use crate::write::writer::{self, Counters};
+use crate::write::writer::{self, Counters, Writer};
 use crate::{
     Batch, Bytes, CheckReport, Codec, Database, DatabaseError, LoadError, LoadFailure, OpenError,
     Options, Outcomes, ReadError, Reader, Scan, Settled, Snapshot, Submission, SubmitError, Ticket,
 };
 
+#[cfg(feature = "sim")]
+pub(crate) mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -36,13 +38,16 @@ mod tests;
 pub struct Store(Arc<Shared>);
 
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     environment: Arc<Environment>,
     queue: Arc<Queue>,
     counters: Arc<Counters>,
     /// The writer thread, then the checkpoint thread. Taken by the thread that joins them.
     threads: Mutex<Vec<JoinHandle<()>>>,
     writer: OnceLock<ThreadId>,
+    /// The work of the threads, in a store that has none.
+    #[cfg(feature = "sim")]
+    pub(crate) steps: OnceLock<Mutex<steps::Steps>>,
 }
 
 /// Statistics of a store, from [`Store::stat`].
@@ -122,11 +127,7 @@ impl Store {
     }
 
     pub(crate) fn open_with(path: &Path, options: &Options) -> Result<Store, OpenError> {
-        let environment = Arc::new(Environment::open(path, options)?);
-        let queue = Arc::new(Queue::new(options, environment.id()));
-        let counters = Arc::new(Counters::default());
-        let (threads, writer) = (Mutex::default(), OnceLock::new());
-        let shared = Shared { environment, queue, counters, threads, writer };
+        let shared = Shared::new(Environment::open(path, options)?, options);
         if !shared.environment.is_read_only() {
             shared.start().map_err(|source| OpenError::Io { path: path.into(), source })?;
         }
@@ -511,6 +512,11 @@ impl Store {
         &self.0.environment
     }
 
+    #[cfg(feature = "sim")]
+    pub(crate) fn shared(&self) -> std::sync::Weak<Shared> {
+        Arc::downgrade(&self.0)
+    }
+
     /// Number that distinguishes this store from all others in this process.
     pub(crate) fn id(&self) -> u64 {
         self.0.environment.id()
@@ -521,24 +527,51 @@ impl Store {
 const UPDATE_BYTES: usize = 256;
 
 impl Shared {
-    /// Starts the threads of a store that writes.
+    fn new(environment: Environment, options: &Options) -> Shared {
+        Shared {
+            queue: Arc::new(Queue::new(options, environment.id())),
+            environment: Arc::new(environment),
+            counters: Arc::default(),
+            threads: Mutex::default(),
+            writer: OnceLock::new(),
+            #[cfg(feature = "sim")]
+            steps: OnceLock::new(),
+        }
+    }
+
+    fn make_writer(&self) -> Writer {
+        let (environment, queue) = (self.environment.clone(), self.queue.clone());
+        Writer::new(environment, queue, self.counters.clone())
+    }
+
+    /// Starts the threads of a store that writes, if it shall have any.
     fn start(&self) -> io::Result<()> {
+        let (writer, environment) = (self.make_writer(), self.environment.clone());
+        #[cfg(feature = "sim")]
+        if !environment.has_threads() {
+            let _ = self.steps.set(Mutex::new(steps::Steps::new(writer, environment)));
+            return Ok(());
+        }
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let named = |name: &str| thread::Builder::new().name(name.into());
-        let (environment, queue) = (self.environment.clone(), self.queue.clone());
-        let counters = self.counters.clone();
-        let write = move || writer::run(&environment, &queue, &counters);
-        let writer = named("throng-store").spawn(write)?;
+        let writer = named("throng-store").spawn(move || writer::run(writer))?;
         let _ = self.writer.set(writer.thread().id());
         threads.push(writer);
         // If this thread cannot be started, dropping the store ends the other.
-        let environment = self.environment.clone();
         threads.push(named("throng-checkpoint").spawn(move || checkpoint::run(&environment))?);
         Ok(())
     }
 
     fn close(&self) {
         self.queue.close();
+        #[cfg(feature = "sim")]
+        if let Some(steps) = self.steps.get() {
+            // A waker that closes the store runs within a step, after which the writer ends.
+            if let Ok(mut steps) = steps.try_lock() {
+                steps.end();
+            }
+            return;
+        }
         // A waker may close the store on the writer thread itself, which cannot join itself and ends after
         // this call. Another thread may wait for that with the lock held.
         if self.writer.get() == Some(&thread::current().id()) {

@@ -18,12 +18,14 @@ use crate::disk::environment::{DATA_FILE, LOG, tables_of};
 use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Settings};
 use crate::disk::{private, recovery};
+use crate::log::files::{self, Files};
 use crate::log::{Access, Location, Log, Point, Record, Replay};
+use crate::platform::Platform;
 use crate::restore::{Restored, Until, time_of};
 use crate::{OpenError, Options, RestoreError};
 
 /// Name of the directory in which a store is made.
-const DRAFT: &str = "draft";
+pub(crate) const DRAFT: &str = "draft";
 
 /// Makes a new store in the claimed directory.
 pub(crate) fn make_store(
@@ -33,20 +35,22 @@ pub(crate) fn make_store(
 ) -> Result<(), OpenError> {
     let refused = |source| OpenError::from_io(source, directory);
     let draft = claim.path().join(DRAFT);
-    let has_log = claim.path().join(LOG).try_exists().map_err(refused)?;
+    let files = &*options.platform.files;
+    let has_log = files.exists(&claim.path().join(LOG)).map_err(refused)?;
     if has_log && !draft.join(DATA_FILE).try_exists().map_err(refused)? {
         return Err(OpenError::Corrupt { path: directory.into(), reason: lost() });
     }
     if !has_log {
-        clear(&draft).map_err(refused)?;
+        clear(files, &draft).map_err(refused)?;
         let settings = Settings { no_sync: false, write_map: false, ..options.settings() };
         let claim = Claim::to_write(&draft)?;
         let (env, _) = Env::open(&claim, &settings)
             .map_err(|error| OpenError::from_engine(error, directory))?;
         let store = format::open_databases(&env, directory, false)?.store;
-        Log::create(&log_of(&draft, store), Point::default()).map_err(refused)?;
+        let log = log_of(&draft, store, &options.platform);
+        Log::create(&log, Point::default()).map_err(refused)?;
     }
-    name_store(&draft, claim.path()).map_err(refused)
+    name_store(files, &draft, claim.path()).map_err(refused)
 }
 
 /// Error text for a directory that has lost its data file.
@@ -81,6 +85,7 @@ pub(crate) fn make_in<T, E: From<io::Error>>(
     fill: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<T, E> {
     let there = || io::Error::from(io::ErrorKind::AlreadyExists);
+    let files = files::system();
     private::create_directory(directory)?;
     // Two concurrent copies into the same directory would spoil each other.
     let claim = Claim::to_write(directory).map_err(|error| match error {
@@ -99,8 +104,9 @@ pub(crate) fn make_in<T, E: From<io::Error>>(
         }
         fs::rename(claim.path().join(LOG), draft.join(LOG))?;
     }
-    clear(&draft)?;
-    let made = fill(&draft).and_then(|made| Ok(name_store(&draft, claim.path()).map(|()| made)?));
+    clear(&*files, &draft)?;
+    let made =
+        fill(&draft).and_then(|made| Ok(name_store(&*files, &draft, claim.path()).map(|()| made)?));
     if made.is_err() {
         // This error matters, not these. A log without a data file is not a store.
         let _ = fs::remove_file(claim.path().join(DATA_FILE));
@@ -151,56 +157,42 @@ fn fill(
     }
     checkpoint::write(&env, format, Arc::new(rest), at, true).map_err(lmdb::Error::into_io)?;
     let own = format::make_own(&env, format, (log.store, at)).map_err(lmdb::Error::into_io)?;
-    Log::create(&log_of(draft, own.0), own.1)?;
+    Log::create(&log_of(draft, own.0, &Arc::default()), own.1)?;
     Ok(restored)
 }
 
 /// The log of a new store.
-pub(crate) fn log_of(draft: &Path, store: u64) -> Location {
-    Location { directory: draft.join(LOG), store, is_durable: true, is_kept: false }
+pub(crate) fn log_of(draft: &Path, store: u64, platform: &Arc<Platform>) -> Location {
+    let (directory, platform) = (draft.join(LOG), platform.clone());
+    Location { directory, platform, store, is_durable: true, is_kept: false }
 }
 
 /// Makes an empty draft directory; a crash may have left one.
-fn clear(draft: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(draft) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+fn clear(files: &dyn Files, draft: &Path) -> io::Result<()> {
+    for removed in [files.remove_directory(&draft.join(LOG)), fs::remove_dir_all(draft)] {
+        match removed {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
     private::create_directory(draft)
 }
 
 /// Gives the files of a complete draft their names, durably.
-fn name_store(draft: &Path, directory: &Path) -> io::Result<()> {
+fn name_store(files: &dyn Files, draft: &Path, directory: &Path) -> io::Result<()> {
     let data_file = draft.join(DATA_FILE);
     File::open(&data_file)?.sync_all()?;
-    sync_names(draft)?;
-    sync_names(directory)?;
-    if !directory.join(LOG).try_exists()? {
-        fs::rename(draft.join(LOG), directory.join(LOG))?;
-        sync_names(directory)?;
-        sync_names(draft)?;
+    files.flush_names(draft)?;
+    files.flush_names(directory)?;
+    if !files.exists(&directory.join(LOG))? {
+        files.rename(&draft.join(LOG), &directory.join(LOG))?;
+        files.flush_names(directory)?;
+        files.flush_names(draft)?;
     }
     fs::rename(&data_file, directory.join(DATA_FILE))?;
-    sync_names(directory)?;
+    files.flush_names(directory)?;
     if let Some(parent) = directory.parent() {
-        sync_names(parent)?;
+        files.flush_names(parent)?;
     }
     fs::remove_dir_all(draft)
-}
-
-/// Makes the names in a directory durable.
-#[cfg(unix)]
-pub(crate) fn sync_names(directory: &Path) -> io::Result<()> {
-    match File::open(directory).and_then(|directory| directory.sync_all()) {
-        // A directory without read permission was not created by this store.
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
-        other => other,
-    }
-}
-
-/// Does nothing: where directories cannot be flushed, the file system makes names durable by
-/// itself.
-#[cfg(not(unix))]
-pub(crate) fn sync_names(_: &Path) -> io::Result<()> {
-    Ok(())
 }

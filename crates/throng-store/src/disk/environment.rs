@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::checkpoint::{self, Checkpoints, UNBOUNDED};
 use crate::database::{Kind, TableRef};
@@ -45,6 +45,7 @@ use crate::disk::recovery::recover;
 use crate::log::{self, Access, Archive, Location, Log, Point, Replay};
 use crate::memtable::change::Change;
 use crate::memtable::{Layers, Memtable};
+use crate::platform::Epoch;
 use crate::read::follower::Follower;
 use crate::read::pool::{Pool, Pooled};
 use crate::read::view::View;
@@ -90,7 +91,7 @@ pub(crate) struct Environment {
     id: u64,
     verify_reads: bool,
     snapshot_age_max: Duration,
-    began: Instant,
+    began: Epoch,
     /// Time of the last commit, in nanoseconds since `began`; `u64::MAX` in a read-only store.
     last_commit: AtomicU64,
     /// Time of the last search for readers of dead processes, on the same clock.
@@ -139,6 +140,7 @@ impl Environment {
         let Opened { env, closed, databases } = open_engine(&claim, &settings, directory)?;
         let location = Location {
             directory: claim.path().join(LOG),
+            platform: options.platform.clone(),
             store: databases.store,
             is_durable: options.is_durable(),
             is_kept: options.keep_log,
@@ -191,7 +193,7 @@ impl Environment {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             verify_reads: options.verify_reads,
             snapshot_age_max: options.snapshot_age_max,
-            began: Instant::now(),
+            began: options.platform.clock.begin(),
             last_commit: AtomicU64::new(if options.read_only { u64::MAX } else { 0 }),
             last_stale_check: AtomicU64::new(0),
             claim,
@@ -210,7 +212,8 @@ impl Environment {
         let checked = pages::check(&claim.path().join(DATA_FILE)).map_err(damaged)?;
         let (report, store, applied) = checked;
         let directory = claim.path().join(LOG);
-        let location = Location { directory, store, is_durable: false, is_kept: false };
+        let platform = options.platform;
+        let location = Location { directory, platform, store, is_durable: false, is_kept: false };
         let mut replay = Replay::open(&location, applied, Access::ReadAll).map_err(damaged)?;
         while let Some(_record) =
             replay.next(applied.position).map_err(|error| damaged(error.into_damage()))?
@@ -228,6 +231,11 @@ impl Environment {
 
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(self.role, Role::Reads(_))
+    }
+
+    /// Whether threads write and make checkpoints. Otherwise a simulation makes their steps.
+    pub(crate) fn has_threads(&self) -> bool {
+        self.settings.platform.has_threads
     }
 
     pub(crate) fn verify_reads(&self) -> bool {
@@ -592,8 +600,8 @@ impl Environment {
     }
 
     /// Closes the engine and reopens it once the last snapshot is dropped; meanwhile nothing can be
-    /// read. Polls `go_on`, and gives up if that is false.
-    pub(crate) fn reopen(&self, go_on: impl Fn() -> bool) {
+    /// read. Polls `go_on` at each interval, and gives up if that is false.
+    pub(crate) fn reopen(&self, interval: Duration, go_on: impl Fn() -> bool) {
         let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(env) = self.set_current(None) {
             env.retire();
@@ -602,7 +610,7 @@ impl Environment {
             drop(env);
         }
         loop {
-            match closed.recv_timeout(REOPEN_INTERVAL) {
+            match closed.recv_timeout(interval) {
                 Err(RecvTimeoutError::Disconnected) => {}
                 Err(RecvTimeoutError::Timeout) if go_on() => continue,
                 Err(RecvTimeoutError::Timeout) => return,
@@ -619,7 +627,7 @@ impl Environment {
             if !go_on() {
                 return;
             }
-            std::thread::sleep(REOPEN_INTERVAL);
+            std::thread::sleep(interval);
         }
     }
 
@@ -693,9 +701,9 @@ impl Environment {
         if matches!(until, Until::Position(until) if until < after.position) {
             return Err(RestoreError::Later { position: after.position });
         }
-        let directory_of_log = log.into();
+        let (source, platform) = (log.into(), self.settings.platform.clone());
         let log =
-            Location { directory: directory_of_log, store, is_durable: false, is_kept: false };
+            Location { directory: source, platform, store, is_durable: false, is_kept: false };
         let rest = Rest { log: &log, access: Access::Kept, after: Some(after), until };
         let env = txn.env();
         draft::copy_store(env, rest, &self.settings, self.checkpoint_bytes, directory)
@@ -704,7 +712,8 @@ impl Environment {
     pub(crate) fn location(&self) -> Location {
         let directory = self.claim.path().join(LOG);
         let is_durable = !self.settings.no_sync;
-        Location { directory, store: self.store, is_durable, is_kept: false }
+        let platform = self.settings.platform.clone();
+        Location { directory, platform, store: self.store, is_durable, is_kept: false }
     }
 
     /// Whether LMDB has room for everything in memory and these changes.
@@ -736,26 +745,17 @@ impl Environment {
     }
 
     /// Whether the disk reports less free space than `bytes`, or the file size limit is lower.
-    #[cfg(unix)]
     pub(crate) fn lacks_room(&self, bytes: u64) -> bool {
-        let disk = rustix::fs::statvfs(self.claim.path());
-        let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
-        disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < bytes)
-            || longest.is_some_and(|longest| {
+        let free = self.settings.platform.files.free_bytes(self.claim.path());
+        free.is_some_and(|free| free < bytes)
+            || file_bytes_max().is_some_and(|longest| {
                 self.file_bytes().is_ok_and(|now| now.saturating_add(bytes) > longest)
             })
     }
 
-    /// Returns `false`: on this system a partial write is an error of its own, so no check is
-    /// needed.
-    #[cfg(not(unix))]
-    pub(crate) fn lacks_room(&self, _: u64) -> bool {
-        false
-    }
-
     /// Returns the size of the log, in bytes.
     pub(crate) fn log_bytes(&self) -> Result<u64, ReadError> {
-        log::bytes(&self.claim.path().join(LOG)).map_err(ReadError::Io)
+        log::bytes(&self.location()).map_err(ReadError::Io)
     }
 
     /// Returns the memory of the changes since the last checkpoint, in bytes.
@@ -780,8 +780,6 @@ impl Environment {
 const DATABASE_NAME_BYTES_MAX: usize = 500;
 /// Time between two searches for readers of dead processes.
 const STALE_INTERVAL: Duration = Duration::from_secs(10);
-/// Time between two polls of `go_on` while the checkpoint thread waits for snapshots to end.
-const REOPEN_INTERVAL: Duration = Duration::from_millis(20);
 /// Number of reader slots that are reserved for the writer.
 pub(crate) const RESERVED: u32 = 1;
 /// Bytes and changes between two questions for room.
@@ -790,6 +788,18 @@ const ROOM_AHEAD: (usize, usize) = (64 << 10, 512);
 /// Returns a number above all numbers of tables: LMDB has two of its own.
 pub(crate) fn tables_of(settings: &Settings) -> usize {
     settings.tables_max as usize + 2
+}
+
+/// Returns the limit on the length of a file of this process.
+#[cfg(unix)]
+fn file_bytes_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+}
+
+/// Returns `None`: this system has no such limit.
+#[cfg(not(unix))]
+fn file_bytes_max() -> Option<u64> {
+    None
 }
 
 /// Claims the directory.

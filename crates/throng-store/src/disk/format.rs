@@ -244,7 +244,7 @@ pub(crate) fn make_own(
     format: Table,
     origin: (u64, Point),
 ) -> Result<(u64, Point), lmdb::Error> {
-    let store = random_id()?;
+    let store = env.platform().make_id().map_err(lmdb::Error::Io)?;
     let at = Point { position: origin.1.position, chain: 0 };
     let mut txn = env.begin_write()?;
     let mut cursor = txn.cursor_mut(format)?;
@@ -263,10 +263,6 @@ pub(crate) fn origin(txn: &ReadTxn, format: Table) -> Result<Option<(u64, Point)
     let Some(origin) = txn.get(format, ORIGIN_KEY)? else { return Ok(None) };
     let (store, point) = origin.split_at_checked(8).unzip();
     Ok(parse_store(store).zip(parse_applied(point)))
-}
-
-fn random_id() -> Result<u64, lmdb::Error> {
-    getrandom::u64().map_err(|error| lmdb::Error::Other(error.to_string()))
 }
 
 /// Whether an environment, which has tables or not, is that of a store.
@@ -340,7 +336,7 @@ fn list_damaged() -> lmdb::Error {
 
 /// Creates the store's own tables.
 fn make(env: &Env) -> Result<(), lmdb::Error> {
-    let store = random_id()?;
+    let store = env.platform().make_id().map_err(lmdb::Error::Io)?;
     let make = Make { duplicates: false };
     env.make_table(FORMAT, make, |txn| {
         let format = txn.open_table(FORMAT, None)?.ok_or_else(unmade)?;

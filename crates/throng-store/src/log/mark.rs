@@ -12,18 +12,18 @@
 //!
 //! Two sectors are written in turn, so that one of them is always whole.
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
 
-use super::segment::{SECTOR_BYTES, fault, read_at, u32_at, u64_at, write_at};
+use super::files::OpenFile;
+use super::segment::{SECTOR_BYTES, u32_at, u64_at};
 use super::{Location, Point};
 use crate::disk::pages::{Damage, found};
-use crate::disk::private;
 
 /// The file of the mark.
 #[derive(Debug)]
 pub(super) struct Mark {
-    file: File,
+    file: Arc<dyn OpenFile>,
     store: u64,
     /// The last mark whose write succeeded.
     last: Marked,
@@ -54,7 +54,7 @@ impl Mark {
         end: u64,
         point: Point,
     ) -> io::Result<Mark> {
-        let file = private::create_file(&location.directory.join(NAME))?;
+        let file = location.platform.files.create(&location.directory.join(NAME))?;
         let last = Marked { segment, end, point, sequence: 0 };
         let mut mark = Mark { file, store: location.store, last, is_doubtful: false };
         // Both sectors are valid from the beginning.
@@ -66,8 +66,8 @@ impl Mark {
     /// Opens the file for writing.
     pub(super) fn open(location: &Location) -> Result<Mark, Damage> {
         let path = location.directory.join(NAME);
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(missing)?;
-        let last = read_from(&file, location.store)?;
+        let file = location.platform.files.open(&path, true).map_err(missing)?;
+        let last = read_from(&*file, location.store)?;
         Ok(Mark { file, store: location.store, last, is_doubtful: false })
     }
 
@@ -83,15 +83,9 @@ impl Mark {
         bytes[48..52].copy_from_slice(&point.chain.to_le_bytes());
         let crc = crc32fast::hash(&bytes[..CRC]);
         bytes[CRC..].copy_from_slice(&crc.to_le_bytes());
-        let fault = fault();
-        self.is_doubtful = true;
         // A failed write may have written everything.
-        #[cfg(test)]
-        if fault.is_err() {
-            write_at(&self.file, &bytes, sequence % 2 * SECTOR_BYTES)?;
-        }
-        fault?;
-        write_at(&self.file, &bytes, sequence % 2 * SECTOR_BYTES)?;
+        self.is_doubtful = true;
+        self.file.write(&mut [IoSlice::new(&bytes)], sequence % 2 * SECTOR_BYTES)?;
         (self.last, self.is_doubtful) = (Marked { segment, end, point, sequence }, false);
         Ok(())
     }
@@ -109,20 +103,19 @@ impl Mark {
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
-        fault()?;
-        self.file.sync_all()
+        self.file.flush_all()
     }
 }
 
 /// Whether the file is there.
 pub(super) fn exists(location: &Location) -> bool {
-    location.directory.join(NAME).exists()
+    location.platform.files.exists(&location.directory.join(NAME)).unwrap_or(false)
 }
 
 /// Reads the newest mark of a log.
 pub(super) fn read(location: &Location) -> Result<Marked, Damage> {
-    let file = File::open(location.directory.join(NAME)).map_err(missing)?;
-    read_from(&file, location.store)
+    let file = location.platform.files.open(&location.directory.join(NAME), false);
+    read_from(&*file.map_err(missing)?, location.store)
 }
 
 fn missing(error: io::Error) -> Damage {
@@ -132,9 +125,9 @@ fn missing(error: io::Error) -> Damage {
     }
 }
 
-fn read_from(file: &File, store: u64) -> Result<Marked, Damage> {
+fn read_from(file: &dyn OpenFile, store: u64) -> Result<Marked, Damage> {
     let mut bytes = [0; 2 * SECTOR];
-    match read_at(file, &mut bytes, 0) {
+    match file.read(&mut bytes, 0) {
         Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
             return Err(Damage::Io(error));
         }

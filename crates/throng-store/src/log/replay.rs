@@ -19,7 +19,6 @@ use std::path::Path;
 use super::mark::{self, Mark, Marked};
 use super::segment::{self, HEADER_BYTES, Head, Header, RECORDS_START, SECTOR_BYTES, Segment};
 use super::{KEPT, Location, Point, Record};
-use crate::disk::draft::sync_names;
 use crate::disk::pages::{Damage, found};
 
 /// A position in a log that is read; see the file's head.
@@ -93,10 +92,10 @@ impl Replay {
                 .map_or_else(|damage| (Marked::default(), Some(damage)), |mark| (mark, None)),
             _ => (mark::read(location)?, None),
         };
-        let mut numbers = segment_numbers(&location.directory)?;
-        if access.takes_kept() && location.directory.join(KEPT).exists() {
+        let mut numbers = segment_numbers(location, &location.directory)?;
+        if access.takes_kept() && location.exists(&location.directory.join(KEPT)) {
             // In this order: a segment that is released meanwhile is found there.
-            numbers.extend(segment_numbers(&location.directory.join(KEPT))?);
+            numbers.extend(segment_numbers(location, &location.directory.join(KEPT))?);
             numbers.sort_unstable();
             numbers.dedup();
         }
@@ -139,7 +138,7 @@ impl Replay {
         debug_assert!(self.access == Access::Write && self.cut.is_none(), "a salvage reads once");
         Ok(Replay {
             location: self.location.clone(),
-            segment: self.segment.reopen().map_err(Damage::Io)?,
+            segment: self.segment.reopen(),
             older: self.older.clone(),
             newer: self.newer.clone(),
             cut: None,
@@ -317,7 +316,8 @@ impl Replay {
                 true => &self.segment,
                 false => {
                     let path = self.location.path(number);
-                    older = Segment::open(&path, (self.location.store, number), true)?;
+                    let file = (&*self.location.platform.files, &*path);
+                    older = Segment::open(file, (self.location.store, number), true)?;
                     &older
                 }
             };
@@ -332,7 +332,7 @@ impl Replay {
             segment.flush().map_err(Damage::Io)?;
         }
         if self.location.is_durable {
-            sync_names(&self.location.directory).map_err(Damage::Io)?;
+            self.location.flush_names().map_err(Damage::Io)?;
         }
         if self.point.position >= self.mark.point.position {
             mark.write(current, self.offset, self.point).map_err(Damage::Io)?;
@@ -369,7 +369,8 @@ impl Replay {
         let current = self.segment.head().number;
         for number in current + 1..=self.mark.segment {
             let path = self.location.path(number);
-            let segment = Segment::open(&path, (self.location.store, number), false);
+            let file = (&*self.location.platform.files, &*path);
+            let segment = Segment::open(file, (self.location.store, number), false);
             // The process that writes may have removed it.
             self.newer.push(*segment.map_err(|_| ReplayError::Behind)?.head());
         }
@@ -501,26 +502,23 @@ fn heads(
 /// Opens a segment.
 fn open(location: &Location, number: u64, access: Access) -> Result<Segment, Damage> {
     let path = location.path(number);
-    let opened = Segment::open(&path, (location.store, number), access == Access::Write);
+    let files = &*location.platform.files;
+    let opened = Segment::open((files, &path), (location.store, number), access == Access::Write);
     // Asked afterwards, because the segment may have been released meanwhile.
-    if access.takes_kept() && opened.is_err() && !path.exists() {
+    if access.takes_kept() && opened.is_err() && !location.exists(&path) {
         let path = location.directory.join(KEPT).join(segment::name(number));
-        return Segment::open(&path, (location.store, number), false);
+        return Segment::open((files, &path), (location.store, number), false);
     }
     opened
 }
 
 /// Returns the numbers of the segments in a directory, in order. Other files are left alone.
-fn segment_numbers(directory: &Path) -> Result<Vec<u64>, Damage> {
-    let entries = std::fs::read_dir(directory).map_err(|error| match error.kind() {
+fn segment_numbers(location: &Location, directory: &Path) -> Result<Vec<u64>, Damage> {
+    let names = location.platform.files.list(directory).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => found("log is missing"),
         _ => Damage::Io(error),
     })?;
-    let mut numbers = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(Damage::Io)?.file_name();
-        numbers.extend(name.to_str().and_then(segment::number));
-    }
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment::number(name)).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }

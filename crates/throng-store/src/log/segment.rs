@@ -27,13 +27,13 @@
 //! Numbers are little endian. A disk writes 512 bytes atomically, at least, so writing a record damages no
 //! other record.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, IoSlice, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice};
 use std::path::Path;
+use std::sync::Arc;
 
 use super::Point;
+use super::files::{Files, OpenFile};
 use crate::disk::pages::{Damage, found};
-use crate::disk::private;
 
 /// Size that a disk writes atomically, at least.
 pub(super) const SECTOR_BYTES: u64 = 512;
@@ -58,7 +58,7 @@ pub(super) struct Head {
 /// An open segment.
 #[derive(Debug)]
 pub(super) struct Segment {
-    file: File,
+    file: Arc<dyn OpenFile>,
     head: Head,
     length: u64,
 }
@@ -110,38 +110,41 @@ impl Head {
 impl Segment {
     /// Creates a file with room for a segment, and flushes it if it `is_durable`.
     pub(super) fn create(
-        path: &Path,
+        (files, path): (&dyn Files, &Path),
         head: &Head,
         length: u64,
         is_durable: bool,
     ) -> io::Result<Segment> {
-        let file = private::create_file(path)?;
-        allocate(&file, length)?;
+        let file = files.create(path)?;
+        file.allocate(length)?;
         Segment { file, head: *head, length }.begin(is_durable)
     }
 
     /// Makes a segment of a file that is there, and flushes it if it `is_durable`.
-    pub(super) fn reuse(path: &Path, head: &Head, is_durable: bool) -> io::Result<Segment> {
-        let file = OpenOptions::new().read(true).write(true).open(path)?;
-        let length = file.metadata()?.len();
+    pub(super) fn reuse(
+        (files, path): (&dyn Files, &Path),
+        head: &Head,
+        is_durable: bool,
+    ) -> io::Result<Segment> {
+        let file = files.open(path, true)?;
+        let length = file.length()?;
         Segment { file, head: *head, length }.begin(is_durable)
     }
 
     /// Opens a segment, which is that of a log's store and has a certain number.
     pub(super) fn open(
-        path: &Path,
+        (files, path): (&dyn Files, &Path),
         (store, number): (u64, u64),
         is_written: bool,
     ) -> Result<Segment, Damage> {
-        let file = OpenOptions::new().read(true).write(is_written).open(path);
-        let file = file.map_err(|error| match error.kind() {
+        let file = files.open(path, is_written).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => found(format!("log/{} is missing", name(number))),
             _ => Damage::Io(error),
         })?;
-        let length = file.metadata().map_err(Damage::Io)?.len();
+        let length = file.length().map_err(Damage::Io)?;
         let mut bytes = [0; 2 * HEAD_BYTES];
         if length >= RECORDS_START {
-            read_at(&file, &mut bytes, 0).map_err(Damage::Io)?;
+            file.read(&mut bytes, 0).map_err(Damage::Io)?;
         }
         let head = bytes.chunks_exact(HEAD_BYTES).find_map(Head::from_bytes);
         let damaged = |reason: &str| found(format!("log/{} {reason}", name(number)));
@@ -157,15 +160,14 @@ impl Segment {
         let bytes = self.head.to_bytes();
         self.write(&[bytes, bytes].concat(), 0)?;
         if is_durable {
-            fault()?;
-            self.file.sync_all()?;
+            self.file.flush_all()?;
         }
         Ok(self)
     }
 
     /// Opens the same segment once more.
-    pub(super) fn reopen(&self) -> io::Result<Segment> {
-        Ok(Segment { file: self.file.try_clone()?, ..*self })
+    pub(super) fn reopen(&self) -> Segment {
+        Segment { file: self.file.clone(), ..*self }
     }
 
     pub(super) fn head(&self) -> &Head {
@@ -182,25 +184,17 @@ impl Segment {
 
     /// Writes the parts, one after another.
     pub(super) fn write_parts(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-        let fault = fault();
-        // A failed write may have written everything, and an erasure nothing.
-        #[cfg(test)]
-        if fault.is_err() && parts.iter().any(|part| part.iter().any(|byte| *byte != 0)) {
-            write_parts_at(&self.file, parts, offset)?;
-        }
-        fault?;
-        write_parts_at(&self.file, parts, offset)
+        self.file.write(parts, offset)
     }
 
     pub(super) fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         #[cfg(test)]
-        faults::count_read(bytes.len());
-        read_at(&self.file, bytes, offset)
+        reads::count(bytes.len());
+        self.file.read(bytes, offset)
     }
 
     pub(super) fn flush(&self) -> io::Result<()> {
-        fault()?;
-        self.file.sync_data()
+        self.file.flush()
     }
 }
 
@@ -241,7 +235,7 @@ pub(super) fn header(bytes: &[u8]) -> Header {
 /// Returns the checksum of a whole record, without padding, if it is that of the record after `chain`.
 pub(super) fn verify(head: &Head, chain: u32, record: &[u8]) -> Option<u32> {
     #[cfg(test)]
-    faults::count_read(record.len());
+    reads::count(record.len());
     let stored = u32_at(record, 0);
     (checksum(head, chain, [&record[4..]]) == stored).then_some(stored)
 }
@@ -264,139 +258,21 @@ pub(super) fn u32_at(bytes: &[u8], start: usize) -> u32 {
     bytes.get(start..).and_then(|bytes| bytes.first_chunk()).map_or(0, |n| u32::from_le_bytes(*n))
 }
 
-/// Reserves room on the disk, if the file system can.
-#[cfg(target_os = "linux")]
-fn allocate(file: &File, length: u64) -> io::Result<()> {
-    fault()?;
-    use rustix::io::Errno;
-    loop {
-        match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, length) {
-            Err(Errno::INTR) => {}
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return file.set_len(length),
-            Err(error) => {
-                // The file may have got the last free blocks, which a checkpoint needs.
-                let _ = file.set_len(0);
-                return Err(error.into());
-            }
-            Ok(()) => return Ok(()),
-        }
-    }
-}
-
-/// Sets the length of a file; its room is not reserved on this system.
-#[cfg(not(target_os = "linux"))]
-fn allocate(file: &File, length: u64) -> io::Result<()> {
-    fault()?;
-    file.set_len(length)
-}
-
-/// Writes all parts, one after another, from `offset` on.
-fn write_parts_at(mut file: &File, mut parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
-    file.seek(SeekFrom::Start(offset))?;
-    while !parts.is_empty() {
-        match file.write_vectored(parts) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => IoSlice::advance_slices(&mut parts, written),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Writes all bytes at `offset`, and ignores the file's position.
-#[cfg(unix)]
-pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
-}
-
-/// Writes all bytes at `offset`, and ignores the file's position.
-#[cfg(windows)]
-pub(super) fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, offset)?;
-        bytes = &bytes[written..];
-        offset += written as u64;
-    }
-    Ok(())
-}
-
-/// Reads all bytes at `offset`, and ignores the file's position.
-#[cfg(unix)]
-pub(super) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
-}
-
-/// Reads all bytes at `offset`, and ignores the file's position.
-#[cfg(windows)]
-pub(super) fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, offset)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        bytes = &mut bytes[read..];
-        offset += read as u64;
-    }
-    Ok(())
-}
-
-/// Fails where a test wants an operation on a file to fail.
-pub(super) fn fault() -> io::Result<()> {
-    #[cfg(test)]
-    return faults::step();
-    #[cfg(not(test))]
-    Ok(())
-}
-
-/// Failures of operations on files, and a count of the bytes that a replay reads, for tests.
+/// Number of bytes of segments that a thread has read, and of records that it has checked, for tests.
 #[cfg(test)]
-pub(crate) mod faults {
+pub(super) mod reads {
     use std::cell::Cell;
-    use std::io;
 
     thread_local! {
-        /// Numbers of operations before the failure, and of operations that then fail.
-        static FAULT: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
-        /// Number of bytes of segments that were read, and of those that were checked.
         static READ: Cell<usize> = const { Cell::new(0) };
     }
 
-    /// Number of operations that fail if the disk has broken for good.
-    pub(crate) const ALL: u32 = u32::MAX;
-
-    /// Makes some operations of this thread fail after some others.
-    pub(crate) fn set(fault: Option<(u32, u32)>) {
-        FAULT.set(fault);
-    }
-
-    /// Whether the failure is still to come.
-    pub(crate) fn is_pending() -> bool {
-        matches!(FAULT.get(), Some((before, _)) if before > 0)
-    }
-
-    pub(super) fn count_read(bytes: usize) {
+    pub(super) fn count(bytes: usize) {
         READ.set(READ.get() + bytes);
     }
 
-    /// Returns the number of bytes of segments that this thread has read since the last call, and of
-    /// records that it has checked.
-    pub(crate) fn take_read() -> usize {
+    /// Returns the number since the last call.
+    pub(crate) fn take() -> usize {
         READ.take()
-    }
-
-    pub(super) fn step() -> io::Result<()> {
-        match FAULT.get() {
-            Some((0, failures)) => {
-                let left = if failures == ALL { ALL } else { failures - 1 };
-                FAULT.set((left > 0).then_some((0, left)));
-                Err(io::Error::from_raw_os_error(5))
-            }
-            Some((before, failures)) => {
-                FAULT.set(Some((before - 1, failures)));
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 }

@@ -5,7 +5,8 @@ use std::fs::{self, OpenOptions};
 
 use tempfile::TempDir;
 
-use super::segment::{HEADER_BYTES, faults, write_at};
+use super::files::write_at;
+use super::segment::{HEADER_BYTES, reads};
 use super::*;
 
 /// A record as it was appended.
@@ -37,7 +38,8 @@ fn large_directory() -> TempDir {
 
 fn location(directory: &TempDir, is_durable: bool) -> Location {
     let directory = directory.path().join("log");
-    Location { directory, store: 7, is_durable, is_kept: false }
+    let platform = Arc::default();
+    Location { directory, platform, store: 7, is_durable, is_kept: false }
 }
 
 /// Returns changes that differ from those of another seed everywhere.
@@ -470,7 +472,8 @@ fn the_longest_segments_are_kept_for_reuse_and_the_longest_is_reused_first() {
     }
     log.roll(0).unwrap();
     log.archive().release(u64::MAX);
-    let lengths = || spares(&location.directory).map(|(length, _)| length >> 20);
+    let files = files::system();
+    let lengths = || spares(&*files, &location.directory).map(|(length, _)| length >> 20);
     assert_eq!(lengths(), [30, 40, 50, 60]);
     log.roll(0).unwrap();
     assert_eq!(lengths(), [0, 30, 40, 50]);
@@ -533,7 +536,9 @@ fn a_segment_begins_while_others_are_released() {
                 // The spare segments are always too short.
                 log.roll(LENGTH_MAX + (longer << 12)).unwrap();
                 let number = log.segment.head().number;
-                Segment::open(&location.path(number), (location.store, number), false).unwrap();
+                let (files, path) = (files::system(), location.path(number));
+                let file = (&*files, &*path);
+                Segment::open(file, (location.store, number), false).unwrap();
             }
         });
         while !writer.is_finished() {
@@ -711,9 +716,9 @@ fn copies_of_records_in_a_value_do_not_make_a_recovery_read_more() {
         let mark = fs::read(location.directory.join("mark")).unwrap();
         script.log.append(&chunks(&value), 3).unwrap();
         let bytes_read = || {
-            faults::take_read();
+            reads::take();
             read(&location, START, Access::ReadAll).unwrap();
-            faults::take_read()
+            reads::take()
         };
         let whole = bytes_read();
         // The last record is torn: its last sector is missing, then its first one as well.

@@ -350,6 +350,7 @@ mod tests {
             no_sync: true,
             write_map: false,
             no_read_ahead: false,
+            platform: Default::default(),
         };
         Env::open(&Claim::to_write(directory).unwrap(), &settings).unwrap().0
     }

@@ -527,17 +527,12 @@ fn within_seconds(seconds: u64, work: impl FnOnce() + Send + 'static) -> bool {
 fn a_store_whose_checkpoint_thread_could_not_be_started_ends() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default();
-    let environment = Arc::new(Environment::open(directory.path(), &options).unwrap());
-    let queue = Arc::new(Queue::new(&options, environment.id()));
-    let counters = Arc::new(Counters::default());
-    let writer = thread::spawn({
-        let (environment, queue) = (environment.clone(), queue.clone());
-        let counters = counters.clone();
-        move || writer::run(&environment, &queue, &counters)
-    });
-    let id = OnceLock::from(writer.thread().id());
-    let threads = Mutex::new(vec![writer]);
-    let shared = Shared { environment, queue, counters, threads, writer: id };
+    let environment = Environment::open(directory.path(), &options).unwrap();
+    let mut shared = Shared::new(environment, &options);
+    let writer = shared.make_writer();
+    let writer = thread::spawn(move || writer::run(writer));
+    shared.writer = OnceLock::from(writer.thread().id());
+    shared.threads = Mutex::new(vec![writer]);
     assert!(within_seconds(20, move || drop(shared)));
 }
 

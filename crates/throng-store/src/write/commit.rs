@@ -108,7 +108,11 @@ impl<'e> Commit<'e> {
             }
             // The thread that reopens the engine needs the log, which this commit holds.
             let is_hopeless = || environment.is_engine_broken();
-            if !environment.checkpoints().wait(is_free, is_hopeless) {
+            let is_done = match environment.has_threads() {
+                true => environment.checkpoints().wait(is_free, is_hopeless),
+                false => environment.checkpoint().is_ok(),
+            };
+            if !is_done {
                 // The checkpoint failed: another attempt has the reason.
                 return self.drain();
             }

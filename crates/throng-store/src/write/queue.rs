@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io;
 use std::mem;
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -56,8 +56,10 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
-    /// Wakes the writer.
+    /// Wakes the writer's thread.
     arrived: Condvar,
+    /// Wakes the writer of a simulation, which has no thread.
+    stepper: OnceLock<Waker>,
     submissions: Arc<Submissions>,
     batches_max: usize,
     bytes_max: usize,
@@ -114,8 +116,17 @@ impl Future for QueueRoom {
 pub(crate) enum Taken {
     /// Commit the group, which has this number of requests.
     Group(usize),
+    /// Come again after the next wake-up.
+    Nothing,
     /// Exit: the queue is closed and drained.
     End,
+}
+
+/// Whether the writer waits for work, and then for more of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    ForWork,
+    Never,
 }
 
 /// Whether batches are accepted, and the reason if they are not. Ordered by precedence.
@@ -142,6 +153,7 @@ impl Queue {
                 waiters: Vec::new(),
             }),
             arrived: Condvar::new(),
+            stepper: OnceLock::new(),
             submissions: Arc::default(),
             batches_max: options.queue_batches_max,
             bytes_max: options.queue_bytes_max,
@@ -227,8 +239,21 @@ impl Queue {
         }
         drop(waiting);
         if wake {
-            self.arrived.notify_one();
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        self.arrived.notify_one();
+        if let Some(stepper) = self.stepper.get() {
+            stepper.wake_by_ref();
+        }
+    }
+
+    /// Makes the queue wake the writer of a simulation, by the first waker that is given.
+    #[cfg(feature = "sim")]
+    pub(crate) fn wakes(&self, stepper: Waker) {
+        let _ = self.stepper.set(stepper);
     }
 
     /// Loses submissions, through `failed` for this reason and the queued ones because they are behind.
@@ -264,6 +289,7 @@ impl Queue {
         group: &mut Vec<Request>,
         spare: &mut Vec<Entry>,
         group_delay: &mut GroupDelay,
+        wait: Wait,
     ) -> Taken {
         debug_assert!(group.is_empty() && spare.is_empty());
         let mut waiting = self.lock();
@@ -272,10 +298,14 @@ impl Queue {
                 return Taken::End;
             }
             waiting.wanted = 1;
+            if wait == Wait::Never {
+                return Taken::Nothing;
+            }
             waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         let here = waiting.requests;
-        if let Some((wanted, delay)) = group_delay.wanted(here)
+        if wait == Wait::ForWork
+            && let Some((wanted, delay)) = group_delay.wanted(here)
             && here < wanted
         {
             let until = Instant::now() + delay;
@@ -312,7 +342,7 @@ impl Queue {
     /// Refuses further batches; queued batches are still committed.
     pub(crate) fn close(&self) {
         self.refuse(Admission::Closed);
-        self.arrived.notify_one();
+        self.wake();
     }
 
     /// Number of queued requests.
@@ -407,7 +437,8 @@ mod tests {
     /// Takes the batches that the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
         let mut group = Vec::new();
-        let taken = queue.take(&mut group, &mut Vec::new(), &mut GroupDelay::default());
+        let taken =
+            queue.take(&mut group, &mut Vec::new(), &mut GroupDelay::default(), Wait::ForWork);
         (taken != Taken::End)
             .then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }

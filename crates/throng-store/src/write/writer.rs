@@ -1,7 +1,8 @@
-//! The writer thread: group commit.
+//! [`Writer`]: group commit.
 //!
 //! The writer takes all queued requests, plans their changes (see `planner.rs`), commits them as one group
-//! (see `commit.rs`), and wakes the tickets.
+//! (see `commit.rs`), and wakes the tickets. That is a *step*. A thread makes one step after another, or a
+//! simulation does.
 //!
 //! When a group does not fit, it is halved until the batch that does not fit stands alone, so a
 //! large batch cannot spoil the small batches beside it. A group is not halved if even what is in memory
@@ -21,9 +22,9 @@ use crate::write::commit::{Commit, Failure};
 use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
 use crate::write::planner::{Outcome, Planner};
-use crate::write::queue::{Queue, Request, Taken};
+use crate::write::queue::{Queue, Request, Taken, Wait};
 use crate::write::submission::CommitFailure;
-use crate::write::ticket::Work;
+use crate::write::ticket::{Entry, Work};
 use crate::{Batch, WriteError};
 
 /// Counters of the writer's work. Plain counters: no other access is ordered by them.
@@ -38,81 +39,124 @@ pub(crate) struct Counters {
 const RECOVERY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs on the writer thread until the queue is closed and drained.
-pub(crate) fn run(environment: &Environment, queue: &Arc<Queue>, counters: &Counters) {
+pub(crate) fn run(writer: Writer) {
     // If this thread unwinds, no caller keeps waiting.
-    struct End<'w>(&'w Environment, &'w Queue);
-    impl Drop for End<'_> {
+    struct End(Writer);
+    impl Drop for End {
         fn drop(&mut self) {
-            self.1.abandon();
-            self.0.checkpoints().end();
+            self.0.abandon();
         }
     }
-    let _end = End(environment, queue);
-    let mut writer = Writer {
-        environment,
-        queue,
-        counters,
-        is_broken: false,
-        flush: Duration::ZERO,
-        wakers: Vec::new(),
-    };
-    while !writer.serve() {
-        while !recovers(environment) {
-            if queue.is_closed() {
-                return;
-            }
-            thread::sleep(RECOVERY_INTERVAL);
+    let mut end = End(writer);
+    loop {
+        match end.0.step(Wait::ForWork) {
+            Step::Commit | Step::Idle => {}
+            Step::Recovering => thread::sleep(RECOVERY_INTERVAL),
+            Step::End => return,
         }
-        writer.is_broken = false;
-        counters.recoveries.fetch_add(1, Ordering::Relaxed);
-        queue.end_recovery();
     }
-    environment.close();
 }
 
-/// Whether the log and the engine accept work, after an attempt to mend the log.
-fn recovers(environment: &Environment) -> bool {
-    let is_log_whole =
-        environment.log().is_some_and(|mut log| !log.is_broken() || log.mend().is_ok());
-    is_log_whole && !environment.is_engine_broken()
+/// Outcome of a step of the writer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// The writer committed a group, or could not.
+    Commit,
+    /// Nothing was queued.
+    Idle,
+    /// The log or the engine has not recovered yet.
+    Recovering,
+    /// The queue is closed and drained, or closed while the store recovers.
+    End,
 }
 
-struct Writer<'w> {
-    environment: &'w Environment,
-    queue: &'w Queue,
-    counters: &'w Counters,
+/// The writer of a store.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    environment: Arc<Environment>,
+    queue: Arc<Queue>,
+    counters: Arc<Counters>,
     /// Whether the log or the engine refuses further work.
     is_broken: bool,
     /// Time that the last commit waited for the disk.
     flush: Duration,
+    group_delay: GroupDelay,
+    /// Empty lists between two steps, which keep their memory.
+    group: Vec<Request>,
+    spare: Vec<Entry>,
     wakers: Vec<Waker>,
 }
 
-impl Writer<'_> {
-    /// Works until the queue is closed and drained, which returns `true`, or until the log or the engine
-    /// refuses further work.
-    fn serve(&mut self) -> bool {
-        let queue = self.queue;
-        let (mut group, mut spare) = (Vec::new(), Vec::new());
-        let mut group_delay = GroupDelay::default();
-        loop {
-            let Taken::Group(requests) = queue.take(&mut group, &mut spare, &mut group_delay)
-            else {
-                return true;
-            };
-            self.commit(&mut group);
-            group_delay.committed(requests, queue.len(), mem::take(&mut self.flush));
-            // The queue refuses batches before any caller learns of the failure.
-            if self.is_broken {
-                queue.begin_recovery();
-                self.hand_back(queue.take_waiting());
-            }
-            // Every outcome of the group is in place before any foreign code runs.
-            self.wakers.drain(..).for_each(foreign::wake);
-            if self.is_broken {
-                return false;
-            }
+impl Writer {
+    pub(crate) fn new(
+        environment: Arc<Environment>,
+        queue: Arc<Queue>,
+        counters: Arc<Counters>,
+    ) -> Writer {
+        Writer {
+            environment,
+            queue,
+            counters,
+            is_broken: false,
+            flush: Duration::ZERO,
+            group_delay: GroupDelay::default(),
+            group: Vec::new(),
+            spare: Vec::new(),
+            wakers: Vec::new(),
         }
+    }
+
+    /// Commits what is queued as a group, once the log and the engine have recovered.
+    pub(crate) fn step(&mut self, wait: Wait) -> Step {
+        if self.is_broken {
+            if !self.recovers() {
+                return if self.queue.is_closed() { Step::End } else { Step::Recovering };
+            }
+            self.is_broken = false;
+            self.counters.recoveries.fetch_add(1, Ordering::Relaxed);
+            self.queue.end_recovery();
+        }
+        let Writer { queue, group, spare, group_delay, .. } = self;
+        let requests = match queue.take(group, spare, group_delay, wait) {
+            Taken::Group(requests) => requests,
+            Taken::Nothing => return Step::Idle,
+            Taken::End => {
+                self.environment.close();
+                return Step::End;
+            }
+        };
+        let mut group = mem::take(&mut self.group);
+        self.commit(&mut group);
+        self.group = group;
+        let (waiting, flush) = (self.queue.len(), mem::take(&mut self.flush));
+        self.group_delay.committed(requests, waiting, flush);
+        // The queue refuses batches before any caller learns of the failure.
+        if self.is_broken {
+            self.queue.begin_recovery();
+            self.hand_back(self.queue.take_waiting());
+        }
+        // Every outcome of the group is in place before any foreign code runs.
+        self.wakers.drain(..).for_each(foreign::wake);
+        Step::Commit
+    }
+
+    /// Sets the waker that is called when something is queued.
+    #[cfg(feature = "sim")]
+    pub(crate) fn wakes(&self, waker: Waker) {
+        self.queue.wakes(waker);
+    }
+
+    /// Ends the store's work: closes the queue, and hands back what is in it.
+    pub(crate) fn abandon(&self) {
+        self.queue.abandon();
+        self.environment.checkpoints().end();
+    }
+
+    /// Whether the log and the engine accept work, after an attempt to mend the log.
+    fn recovers(&self) -> bool {
+        let mut log = self.environment.log();
+        let is_log_whole = log.as_mut().is_some_and(|log| !log.is_broken() || log.mend().is_ok());
+        is_log_whole && !self.environment.is_engine_broken()
     }
 
     /// Commits the requests, leaves `group` empty, and stores each outcome in its ticket.
@@ -155,8 +199,8 @@ impl Writer<'_> {
         group: &mut [Request],
         outcomes: &mut [Outcome],
     ) -> Result<Duration, Failure> {
-        let commit = Commit::begin(self.environment)?;
-        let planner = Planner::new(self.environment, commit.first());
+        let commit = Commit::begin(&self.environment)?;
+        let planner = Planner::new(&self.environment, commit.first());
         let changes = planner.plan(group, outcomes)?;
         let count = changes.count();
         let flush = commit.finish(changes)?;

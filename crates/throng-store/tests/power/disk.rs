@@ -5,7 +5,7 @@
 //!  store, engine ──▶ functions of libc below ──▶ system calls
 //!                          │ events
 //!                          ▼
-//!                  Disk: names, contents ──▶ a directory after a power cut
+//!                  DiskModel: names, contents ──▶ a directory after a power cut
 //! ```
 //!
 //! The engine is C code, linked into this test binary. The binary's functions take precedence over
@@ -15,23 +15,12 @@
 //! that bypasses them is noticed: the length of a file is compared at each of its events, and the
 //! test compares all files at its end.
 //!
-//! A file or directory is a *node*, whatever its names. Each part of a disk is drawn by itself:
-//!
-//! - Contents by sectors of 512 bytes, the most that a disk writes atomically: each sector holds any
-//!   of the contents that were written to it since the last flush of the file, or none of them. The
-//!   same holds for the length of the file. A write to a descriptor with `O_DSYNC` has its sectors
-//!   on the disk when it returns.
-//! - Names by directories: of the changes since the last flush of a directory, the first few have
-//!   happened. A name that moves to another directory is never lost: it moves if either directory
-//!   has it so.
-//!
-//! A flush includes the changes before its begin, and is effective at its end. A flush that fails has
-//! written any of the sectors, and no later flush writes those that it left: the operating system takes
-//! them for written.
+//! The simulator's model of a disk says what each event means, and draws what a power cut leaves. A write to a
+//! descriptor with `O_DSYNC` has its sectors on the disk when it returns.
 //!
 //! A test can make an operation fail ([`Fault`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -40,7 +29,7 @@ use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::content::{Content, Loss};
+use throng_store::sim::model::{DiskModel, Name, ROOT, Rename};
 
 /// An event of the trace. Files and directories are named by the number of their node.
 #[derive(Clone, Debug)]
@@ -61,17 +50,29 @@ pub(crate) enum Event {
     Mark(Mark),
 }
 
-/// A change of names: a node is made, moved, or removed.
-#[derive(Clone, Debug)]
-pub(crate) struct Rename {
-    node: usize,
-    is_directory: bool,
-    from: Option<Name>,
-    to: Option<Name>,
-}
+impl Event {
+    /// Makes the change, which a power cut may lose.
+    pub(crate) fn change(&self, number: usize, disk: &mut DiskModel) {
+        match self {
+            Event::Rename(rename) => disk.rename(number, rename.clone()),
+            Event::Write { node, offset, bytes, .. } => disk.write(number, *node, *offset, bytes),
+            Event::Length(node, bytes) => disk.set_length(number, *node, *bytes),
+            Event::Flush(..) | Event::FailedFlush(..) | Event::Mark(_) => {}
+        }
+    }
 
-/// A directory's node, and a name in it.
-type Name = (usize, String);
+    /// Puts on the disk what the event has flushed.
+    pub(crate) fn flush(&self, number: usize, disk: &mut DiskModel) {
+        match self {
+            Event::Flush(node, begun) => disk.flush(*node, *begun),
+            Event::FailedFlush(node, begun) => disk.fail_flush(*node, *begun),
+            Event::Write { node, offset, bytes, is_flushed: true } => {
+                disk.flush_write(number + 1, *node, *offset, bytes.len());
+            }
+            _ => {}
+        }
+    }
+}
 
 /// A note of the test about its own progress.
 #[derive(Clone, Copy, Debug)]
@@ -139,9 +140,6 @@ const DATA_FLUSH: Duration = Duration::from_millis(2);
 
 /// Duration of any other flush.
 const OTHER_FLUSH: Duration = Duration::from_micros(50);
-
-/// Node of the store's directory.
-const ROOT: usize = 0;
 
 struct Trace {
     directory: PathBuf,
@@ -624,167 +622,4 @@ extern "C" fn ftruncate(descriptor: c_int, length: i64) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn ftruncate64(descriptor: c_int, length: i64) -> c_int {
     ftruncate(descriptor, length)
-}
-
-/// A directory on a disk, and the changes in it since the last flushes.
-#[derive(Debug, Default)]
-pub(crate) struct Disk {
-    /// Contents of the nodes; those of directories are empty.
-    contents: Vec<Content>,
-    are_directories: Vec<bool>,
-    names: BTreeMap<Name, usize>,
-    /// Changes of names since the last flush, each with the number of its event.
-    pending: Vec<(usize, Rename)>,
-}
-
-/// The files, by their paths, as the beginnings of their contents and their lengths; `None` for a
-/// directory.
-pub(crate) type Tree = BTreeMap<PathBuf, Option<(Vec<u8>, u64)>>;
-
-impl Rename {
-    fn apply(&self, names: &mut BTreeMap<Name, usize>) {
-        if let Some(from) = &self.from
-            && names.get(from) == Some(&self.node)
-        {
-            names.remove(from);
-        }
-        if let Some(to) = &self.to {
-            names.insert(to.clone(), self.node);
-        }
-    }
-
-    fn directories(&self) -> BTreeSet<usize> {
-        [&self.from, &self.to].into_iter().flatten().map(|(directory, _)| *directory).collect()
-    }
-
-    /// Returns the node if this gives it the name, anywhere.
-    pub(crate) fn node_named(&self, name: &str) -> Option<usize> {
-        self.to.as_ref().is_some_and(|(_, to)| to == name).then_some(self.node)
-    }
-}
-
-impl Disk {
-    /// Makes a change, which a power cut may lose.
-    pub(crate) fn change(&mut self, number: usize, event: &Event) {
-        match event {
-            Event::Rename(rename) => {
-                let nodes = self.contents.len().max(rename.node + 1);
-                self.contents.resize_with(nodes, Content::default);
-                self.are_directories.resize(nodes, false);
-                self.are_directories[rename.node] = rename.is_directory;
-                self.pending.push((number, rename.clone()));
-            }
-            Event::Write { node, offset, bytes, .. } => {
-                self.contents[*node].write(number, *offset, bytes);
-            }
-            Event::Length(node, bytes) => self.contents[*node].set_length(number, *bytes),
-            Event::Flush(..) | Event::FailedFlush(..) | Event::Mark(_) => {}
-        }
-    }
-
-    /// Puts on the disk what the event has flushed.
-    pub(crate) fn flush(&mut self, number: usize, event: &Event) {
-        match event {
-            Event::Flush(ROOT, begun) => self.flush_names(ROOT, *begun),
-            Event::Flush(node, begun) if self.are_directories[*node] => {
-                self.flush_names(*node, *begun);
-            }
-            Event::Flush(node, begun) => self.contents[*node].flush(*begun),
-            // The names of a directory are flushed by the next flush.
-            Event::FailedFlush(node, begun) if *node != ROOT && !self.are_directories[*node] => {
-                self.contents[*node].leave(*begun);
-            }
-            Event::Write { node, offset, bytes, is_flushed: true } => {
-                self.contents[*node].flush_write(number + 1, *offset, bytes.len());
-            }
-            _ => {}
-        }
-    }
-
-    /// Puts the changes of a directory's names on the disk, and with each the changes before it of
-    /// the same file.
-    fn flush_names(&mut self, directory: usize, begun: usize) {
-        let mut nodes = BTreeSet::new();
-        let mut flushed = Vec::new();
-        let mut pending = std::mem::take(&mut self.pending);
-        for (number, rename) in pending.drain(..).rev() {
-            let is_here = number < begun && rename.directories().contains(&directory);
-            if is_here || nodes.contains(&rename.node) {
-                nodes.insert(rename.node);
-                flushed.push(rename);
-            } else {
-                self.pending.push((number, rename));
-            }
-        }
-        self.pending.reverse();
-        flushed.iter().rev().for_each(|rename| rename.apply(&mut self.names));
-    }
-
-    /// Puts everything on the disk.
-    pub(crate) fn flush_all(&mut self) {
-        self.pending.drain(..).for_each(|(_, rename)| rename.apply(&mut self.names));
-        self.contents.iter_mut().for_each(|content| content.flush(usize::MAX));
-    }
-
-    /// Returns whether a power cut would lose nothing.
-    pub(crate) fn is_flushed(&self) -> bool {
-        self.pending.is_empty() && self.contents.iter().all(Content::is_flushed)
-    }
-
-    /// Returns the files as they may be found after a power cut at this moment.
-    pub(crate) fn after_power_cut(&self, loss: Loss, random: &mut fastrand::Rng) -> Tree {
-        let names = self.names_after_power_cut(loss, random);
-        let mut images = BTreeMap::new();
-        let mut tree = Tree::new();
-        let mut directories = vec![(ROOT, PathBuf::new())];
-        while let Some((directory, path)) = directories.pop() {
-            let inside = names.range((directory, String::new())..(directory + 1, String::new()));
-            for ((_, name), node) in inside {
-                let path = path.join(name);
-                if self.are_directories[*node] {
-                    tree.insert(path.clone(), None);
-                    directories.push((*node, path));
-                } else {
-                    // A file with two names has one content.
-                    let image = images.entry(*node).or_insert_with(|| {
-                        self.contents[*node].after_power_cut(loss.of_one(random), random)
-                    });
-                    tree.insert(path, Some(image.clone()));
-                }
-            }
-        }
-        tree
-    }
-
-    fn names_after_power_cut(
-        &self,
-        loss: Loss,
-        random: &mut fastrand::Rng,
-    ) -> BTreeMap<Name, usize> {
-        // By directory: the number of its changes that have happened.
-        let mut happened = BTreeMap::<usize, usize>::new();
-        for directory in self.pending.iter().flat_map(|(_, rename)| rename.directories()) {
-            *happened.entry(directory).or_default() += 1;
-        }
-        for changes in happened.values_mut() {
-            *changes = match loss.of_one(random) {
-                Loss::Everything => 0,
-                Loss::Nothing => *changes,
-                _ => random.usize(..=*changes),
-            };
-        }
-        let mut names = self.names.clone();
-        for (_, rename) in &self.pending {
-            let mut has_happened = false;
-            for directory in rename.directories() {
-                let left = happened.entry(directory).or_default();
-                has_happened |= *left > 0;
-                *left = left.saturating_sub(1);
-            }
-            if has_happened {
-                rename.apply(&mut names);
-            }
-        }
-        names
-    }
 }

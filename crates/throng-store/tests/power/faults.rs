@@ -158,8 +158,8 @@ fn killed() -> Files {
     let events = disk::end();
     drop((databases, store));
     // A copy of the files themselves would not be of one moment, because checkpoints may go on.
-    let mut disk = Disk::default();
-    events.iter().enumerate().for_each(|(number, event)| disk.change(number, event));
+    let mut disk = DiskModel::default();
+    events.iter().enumerate().for_each(|(number, event)| event.change(number, &mut disk));
     let directory = directory();
     put(disk.after_power_cut(Loss::Nothing, &mut random), directory.path());
     Files { directory, model }
@@ -337,9 +337,9 @@ impl Run<'_> {
 fn cut(done: &Done, is_cut: impl Fn(usize) -> bool, random: &mut fastrand::Rng) -> usize {
     let directory = directory();
     let directory = directory.path().join("store");
-    let (mut disk, mut given, mut acknowledged, mut cuts) = (Disk::default(), 0, 0, 0);
+    let (mut disk, mut given, mut acknowledged, mut cuts) = (DiskModel::default(), 0, 0, 0);
     for (moment, event) in done.events.iter().enumerate() {
-        disk.change(moment, event);
+        event.change(moment, &mut disk);
         match event {
             Event::Mark(Mark::Given(states)) => given = *states,
             Event::Mark(Mark::Acknowledged(states)) => acknowledged = *states,
@@ -358,7 +358,7 @@ fn cut(done: &Done, is_cut: impl Fn(usize) -> bool, random: &mut fastrand::Rng) 
                 cuts += 1;
             }
         }
-        disk.flush(moment, event);
+        event.flush(moment, &mut disk);
     }
     cuts
 }

@@ -12,7 +12,6 @@
 #![allow(clippy::unwrap_used)]
 #![cfg(target_os = "linux")]
 
-mod content;
 mod disk;
 mod faults;
 
@@ -23,9 +22,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use content::Loss;
-use disk::{DATA_FILE, Disk, Event, LOCKS, Mark, Tree};
+use disk::{DATA_FILE, Event, LOCKS, Mark};
 use tempfile::TempDir;
+use throng_store::sim::model::{DiskModel, Loss, Tree};
 use throng_store::{
     Batch, Bytes, Database, DatabaseOptions, Durability, OpenError, ReadError, SalvageError,
     Snapshot, Store, Str, Submission,
@@ -184,8 +183,8 @@ fn work(rounds: usize, durability: Durability, seed: u64) -> Work {
 
 /// Checks that the events lead to the files that are there: that none was missed.
 fn assert_complete(events: &[Event], directory: &Path) {
-    let mut disk = Disk::default();
-    events.iter().enumerate().for_each(|(number, event)| disk.change(number, event));
+    let mut disk = DiskModel::default();
+    events.iter().enumerate().for_each(|(number, event)| event.change(number, &mut disk));
     disk.flush_all();
     let tree = disk.after_power_cut(Loss::Nothing, &mut fastrand::Rng::new());
     for (path, file) in &tree {
@@ -263,10 +262,10 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
     let parent = directory();
     let directory = parent.path().join("store");
     let mut cuts = Cuts::default();
-    let mut disk = Disk::default();
+    let mut disk = DiskModel::default();
     let (mut given, mut acknowledged) = (0, 0);
     for (moment, event) in work.events.iter().enumerate() {
-        disk.change(moment, event);
+        event.change(moment, &mut disk);
         match event {
             Event::Mark(Mark::Given(batches)) => given = *batches,
             Event::Mark(Mark::Acknowledged(batches)) => acknowledged = *batches,
@@ -299,7 +298,7 @@ fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) 
             }
         }
         // Until here a power cut could lose what the event has flushed.
-        disk.flush(moment, event);
+        event.flush(moment, &mut disk);
     }
     cuts
 }
@@ -355,10 +354,10 @@ fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
     let mut random = fastrand::Rng::with_seed(seed);
     let parent = directory();
     let directory = parent.path().join("store");
-    let mut disk = Disk::default();
+    let mut disk = DiskModel::default();
     let (mut whole, mut refused, mut salvaged) = (0, 0, 0);
     for (moment, event) in events.iter().enumerate() {
-        disk.change(moment, event);
+        event.change(moment, &mut disk);
         let loss = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most][moment % 4];
         if matches!(event, Event::Write { .. }) && moment % 2 == 0 {
             put(disk.after_power_cut(loss, &mut random), &directory);
@@ -387,7 +386,7 @@ fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
                 }
             }
         }
-        disk.flush(moment, event);
+        event.flush(moment, &mut disk);
     }
     println!("{whole} readable, {refused} refused, of which {salvaged} salvaged");
     assert!(whole + refused > 50 && refused > 5, "{whole} readable, {refused} refused");

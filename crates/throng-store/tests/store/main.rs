@@ -22,6 +22,7 @@ mod restore;
 #[cfg(unix)]
 mod salvage;
 mod scans;
+mod sim;
 mod snapshots;
 mod submissions;
 mod transactions;

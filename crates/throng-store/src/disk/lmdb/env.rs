@@ -15,6 +15,7 @@ use lmdb_master_sys as ffi;
 
 use super::{Error, ReadTxn, Table, WriteTxn};
 use crate::disk::claim::Claim;
+use crate::platform::Platform;
 
 /// Settings of an environment.
 #[derive(Clone, Debug)]
@@ -27,6 +28,7 @@ pub(crate) struct Settings {
     /// Whether the map is writable, and commits write to it.
     pub(crate) write_map: bool,
     pub(crate) no_read_ahead: bool,
+    pub(crate) platform: Arc<Platform>,
 }
 
 /// An open environment of LMDB.
@@ -34,6 +36,7 @@ pub(crate) struct Settings {
 pub(crate) struct Env {
     env: NonNull<ffi::MDB_env>,
     read_only: bool,
+    platform: Arc<Platform>,
     /// Keeps two read transactions from opening tables at once (invariant 5).
     opening: Mutex<()>,
     /// Whether idle transactions are dropped, not kept: dropping the last one closes the
@@ -100,6 +103,7 @@ impl Env {
             _open: sender,
             env: pointer,
             read_only,
+            platform: settings.platform.clone(),
             opening: Mutex::new(()),
             retired: AtomicBool::new(false),
         };
@@ -116,6 +120,10 @@ impl Env {
 
     pub(super) fn as_ptr(&self) -> *mut ffi::MDB_env {
         self.env.as_ptr()
+    }
+
+    pub(crate) fn platform(&self) -> &Platform {
+        &self.platform
     }
 
     /// Begins a read transaction on the last commit.

@@ -154,9 +154,10 @@ impl Drop for Reader {
 #[derive(Debug)]
 pub(crate) struct WriteTxn<'e> {
     txn: NonNull<ffi::MDB_txn>,
-    /// Borrow of the environment (invariant 1); the pointer makes the type neither `Send` nor
-    /// `Sync` (invariant 3).
-    env: PhantomData<(&'e Env, *mut ())>,
+    /// The environment (invariant 1).
+    env: &'e Env,
+    /// A pointer, which makes the type neither `Send` nor `Sync` (invariant 3).
+    bound: PhantomData<*mut ()>,
 }
 
 impl<'e> WriteTxn<'e> {
@@ -166,7 +167,7 @@ impl<'e> WriteTxn<'e> {
         // in `txn`.
         Error::check(unsafe { ffi::mdb_txn_begin(env.as_ptr(), ptr::null_mut(), 0, &mut txn) })?;
         match NonNull::new(txn) {
-            Some(txn) => Ok(WriteTxn { txn, env: PhantomData }),
+            Some(txn) => Ok(WriteTxn { txn, env, bound: PhantomData }),
             None => Err(Error::Other("the engine made no transaction".into())),
         }
     }
@@ -217,6 +218,7 @@ impl<'e> WriteTxn<'e> {
     /// Commits the transaction. An error has rolled it back, unless the environment returns
     /// [`Error::Panic`] afterwards.
     pub(crate) fn commit(self) -> Result<(), Error> {
+        self.env.platform().files.begin_commit().map_err(Error::Io)?;
         let txn = ManuallyDrop::new(self);
         // SAFETY: the transaction is alive, nothing borrows it (`self` is consumed), and
         // `ManuallyDrop` keeps `drop` from freeing it again.

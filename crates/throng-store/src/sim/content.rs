@@ -1,4 +1,4 @@
-//! [`Content`]: the content of a file on a disk, as a power cut may leave it. `disk.rs` says what it assumes.
+//! [`Content`]: the content of a file on a disk, as a power cut may leave it. `model.rs` says what it assumes.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,10 @@ type Sector = [u8; SECTOR_BYTES];
 
 /// The part of the unflushed changes that a power cut loses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Loss {
+pub enum Loss {
+    /// All of it.
     Everything,
+    /// None of it, as when the process is killed.
     Nothing,
     /// Half of the sectors; each other sector has any of its contents.
     Sectors,
@@ -40,7 +42,7 @@ impl Loss {
 pub(crate) struct Content {
     flushed: Vec<Sector>,
     flushed_bytes: u64,
-    /// By sector: the contents written to it since the last flush, in order. The number of those that no flush
+    /// By sector: the contents written to it since the last flush, in order. The number of a change that no flush
     /// writes any more is [`LEFT`].
     pending: BTreeMap<usize, Vec<(usize, Sector)>>,
     /// The lengths since the last flush, in order.
@@ -51,6 +53,18 @@ pub(crate) struct Content {
 const LEFT: usize = usize::MAX;
 
 impl Content {
+    /// Creates a flushed content that begins with these bytes.
+    pub(crate) fn of(bytes: &[u8], length: u64) -> Content {
+        let (whole, rest) = bytes.as_chunks();
+        let mut flushed = whole.to_vec();
+        if !rest.is_empty() {
+            let mut last = [0; SECTOR_BYTES];
+            last[..rest.len()].copy_from_slice(rest);
+            flushed.push(last);
+        }
+        Content { flushed, flushed_bytes: length, ..Content::default() }
+    }
+
     /// A flush fails that would have put all writes before the event of this number on the disk.
     pub(crate) fn leave(&mut self, begun: usize) {
         for (number, _) in self.pending.values_mut().flatten() {
@@ -87,8 +101,21 @@ impl Content {
     }
 
     /// Returns the present length.
-    fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.pending_bytes.last().map_or(self.flushed_bytes, |(_, bytes)| *bytes)
+    }
+
+    /// Reads bytes as they are without a power cut; bytes that were never written are zeros.
+    pub(crate) fn read(&self, offset: u64, mut bytes: &mut [u8]) {
+        let mut offset = offset as usize;
+        while !bytes.is_empty() {
+            let (index, start) = (offset / SECTOR_BYTES, offset % SECTOR_BYTES);
+            let taken = bytes.len().min(SECTOR_BYTES - start);
+            let (here, rest) = bytes.split_at_mut(taken);
+            here.copy_from_slice(&self.latest(index)[start..start + taken]);
+            offset += taken;
+            bytes = rest;
+        }
     }
 
     /// Puts all writes before the event of this number on the disk.
