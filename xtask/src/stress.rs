@@ -28,6 +28,8 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("store-salvage", "throng-store --test store a_salvage_loses", "THRONG_SALVAGE_STRIDE", 61),
     ("service-kill", "throng-cli --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
     ("bank-kill", "throng-durable --test durable killed_banks", "THRONG_BANK_KILLS", 100),
+    ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
+    ("store-sim", "throng-store --test store a_simulated_power_cut", "THRONG_STORE_SIM", 100),
 ];
 
 /// Runs the named stress run, or all of them, optimised.

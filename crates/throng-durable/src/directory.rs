@@ -20,7 +20,6 @@
 
 use std::any::Any;
 use std::collections::HashSet;
-use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::mem;
@@ -28,6 +27,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use hashbrown::HashTable;
+use throng::__sync::HashState;
 use throng::Address;
 use throng_store::Submission;
 
@@ -44,7 +44,7 @@ pub(crate) const SHARDS: usize = 1024;
 
 /// The live entities of kind `P`, and everything else that they share.
 pub(crate) struct Directory<P: Durable> {
-    hasher: RandomState,
+    hasher: HashState,
     shards: Box<[Mutex<Shard<P>>]>,
     /// Number of the kind.
     kind: Arc<Numbered>,
@@ -81,7 +81,7 @@ struct Live<P> {
 }
 
 impl<P: Durable> Directory<P> {
-    pub(crate) fn new(kind: Arc<Numbered>, counts: Arc<Counts>) -> Directory<P> {
+    pub(crate) fn new(hasher: HashState, kind: Arc<Numbered>, counts: Arc<Counts>) -> Directory<P> {
         let shard = || {
             Mutex::new(Shard {
                 active: HashTable::new(),
@@ -91,7 +91,7 @@ impl<P: Durable> Directory<P> {
             })
         };
         Directory {
-            hasher: RandomState::new(),
+            hasher,
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             kind,
             // A kind without dependencies is registered from the beginning.
@@ -324,6 +324,10 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// Removes the entries of all activations that have ended after the node was closed.
     fn clear(&self);
 
+    /// Kills all activations of a shard.
+    #[cfg(feature = "sim")]
+    fn kill(&self, shard: usize);
+
     /// Lets the clock hand pass over a shard, and asks the residents to leave that were not used since it
     /// passed before. Returns their number.
     fn evict(&self, shard: usize) -> usize;
@@ -354,6 +358,15 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         // In the order of their memory as well.
         ended.sort_unstable_by_key(|live| live.address);
         ended.into_iter().for_each(|live| live.forget(&self.counts));
+    }
+
+    #[cfg(feature = "sim")]
+    fn kill(&self, shard: usize) {
+        let entries = self.shard(shard);
+        let retired = entries.retired.iter().copied();
+        let all: Vec<_> = entries.active.iter().map(|live| live.address).chain(retired).collect();
+        drop(entries);
+        all.into_iter().for_each(Address::kill);
     }
 
     fn evict(&self, shard: usize) -> usize {

@@ -6,8 +6,9 @@ use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use throng::__sync::Instant;
 use throng::client::Client;
 use throng::{Ask, CallError, Handle, Message, Turn};
 

@@ -179,6 +179,15 @@ impl OutputGate {
         }
     }
 
+    /// Releases everything that is left with an unknown outcome.
+    pub(crate) fn abandon(&self) {
+        let left = mem::take(&mut *self.lock());
+        for (_, held) in left {
+            let ended = Arc::new(io::Error::other("the node ended before the outcome was known"));
+            held.release(Err(CommitFailure::Unknown(ended)));
+        }
+    }
+
     fn has_ready(&self) -> bool {
         self.lock().front().is_some_and(|(submission, _)| self.is_settled(*submission))
     }
@@ -191,11 +200,7 @@ impl OutputGate {
 
 impl Drop for OutputGate {
     fn drop(&mut self) {
-        let left = mem::take(&mut *self.lock());
-        for (_, held) in left {
-            let ended = Arc::new(io::Error::other("the node ended before the outcome was known"));
-            held.release(Err(CommitFailure::Unknown(ended)));
-        }
+        self.abandon();
     }
 }
 

@@ -125,6 +125,8 @@ mod layout;
 mod loader;
 mod name;
 mod node;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod stored;
 mod sweeper;
 mod turn;

@@ -1,8 +1,7 @@
 //! [`Node`]: a data directory, and the entities that live in it.
 
 use std::any::{Any, TypeId};
-use std::collections::hash_map::RandomState;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use throng::__sync::HashState;
 use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 use tokio::task::JoinHandle;
@@ -52,11 +52,12 @@ pub(crate) struct Inner {
     /// Whether the last handle was dropped once.
     is_dropped: AtomicBool,
     /// Makes the hashes of states, so that nobody can know two states with the same hash.
-    hasher: RandomState,
+    hasher: HashState,
     /// Numbers of the kinds and of the maps of their cells.
     pub(crate) catalogue: Catalogue,
     live_max: usize,
-    directories: RwLock<HashMap<TypeId, RegisteredDirectory>>,
+    // In an order that does not depend on chance.
+    directories: RwLock<BTreeMap<TypeId, RegisteredDirectory>>,
     closed: AtomicBool,
     /// The time in the steps of the sweeper.
     tick: AtomicU32,
@@ -226,6 +227,13 @@ impl Options {
         self
     }
 
+    /// Puts the node on a simulated disk.
+    #[cfg(feature = "sim")]
+    pub(crate) fn simulated(mut self, disk: &throng_store::sim::Disk) -> Options {
+        (self.path, self.store) = disk.prepare(self.store);
+        self
+    }
+
     /// Opens the store and starts the node. The entities are processes of `runtime`.
     ///
     /// # Errors
@@ -244,7 +252,7 @@ impl Options {
             counts: Arc::default(),
             handles: AtomicUsize::new(0),
             is_dropped: AtomicBool::new(false),
-            hasher: RandomState::new(),
+            hasher: runtime.__hash_state(),
             catalogue,
             live_max: self.live_max,
             directories: RwLock::default(),
@@ -388,7 +396,7 @@ impl Node {
         self.0.directories().iter().for_each(|directory| directory.clear());
         let store = self.0.store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
-        let _ = self.0.runtime.tokio().spawn_blocking(move || store.close()).await;
+        self.0.runtime.__run_blocking(move || store.close()).await;
         self.0.gate.release();
     }
 
@@ -438,8 +446,8 @@ async fn end(inner: Arc<Inner>) {
         tokio::time::sleep(SHUTDOWN_PAUSE).await;
     }
     // Dropping the store waits for its last flush.
-    let tokio = inner.runtime.tokio().clone();
-    tokio.spawn_blocking(move || drop(inner));
+    let runtime = inner.runtime.clone();
+    runtime.__run_blocking(move || drop(inner)).await;
 }
 
 impl fmt::Debug for Node {
@@ -476,6 +484,17 @@ impl Inner {
     /// Returns the hash of a state's record.
     pub(crate) fn hash(&self, record: &[u8]) -> u64 {
         self.hasher.hash_one(record)
+    }
+
+    /// Ends the node as the end of its program does: kills its processes, and drops the replies that wait.
+    #[cfg(feature = "sim")]
+    pub(crate) fn kill(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        for directory in self.directories() {
+            (0..SHARDS).for_each(|shard| directory.kill(shard));
+        }
+        self.gate.abandon();
+        self.gate.close();
     }
 
     fn has_live(&self) -> bool {
@@ -572,7 +591,11 @@ impl Inner {
             let Some(kind) = self.catalogue.kind(P::KIND) else {
                 panic!("the store has no number left for the kind {:?}", P::KIND);
             };
-            let directory = Arc::new(Directory::<P>::new(kind, self.counts.clone()));
+            let directory = Arc::new(Directory::<P>::new(
+                self.runtime.__hash_state(),
+                kind,
+                self.counts.clone(),
+            ));
             RegisteredDirectory { name: P::KIND, typed: directory.clone(), untyped: directory }
         });
         registered.typed.clone()

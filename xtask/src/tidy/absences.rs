@@ -1,5 +1,5 @@
-//! Invariants about things that are absent: unsafe code, other layers' libraries, and in the
-//! runtime its own clock, threads, randomness and I/O.
+//! Invariants about things that are absent: unsafe code, other layers' libraries, in the runtime and the
+//! durable layer a clock, threads and randomness of their own, and in the runtime I/O.
 //!
 //! The compiler and clippy check as much of it as they can: the lint `unsafe_code`, and the lists
 //! of definitions in crates/throng/clippy.toml, which cover methods, macros and second names. Paths
@@ -15,6 +15,9 @@ const RUNTIME: &str = "crates/throng/src/";
 /// The only file of the runtime that reaches clock, threads and randomness, so that a simulator can
 /// replace them.
 const SYNC: &str = "crates/throng/src/sync.rs";
+
+/// The durable layer, which reaches them through the runtime.
+const DURABLE: &str = "crates/throng-durable/src/";
 
 /// A library and the crates that may name it.
 struct Confined {
@@ -45,19 +48,23 @@ const CONFINED: &[Confined] = &[
     Confined { library: "tokio-tungstenite", to: HTTP, in_tests: true },
 ];
 
-const ONLY_IN_SYNC: &[&str] = &[
+/// Sources of chance, which would make two runs from one seed differ.
+const CHANCE: &[&str] = &[
     "std::time::Instant",
     "std::time::SystemTime",
     "std::time::UNIX_EPOCH",
     "tokio::time::Instant",
     "std::thread",
-    "std::sync::atomic",
+    "tokio::task::spawn_blocking",
     "std::hash::RandomState",
     "std::collections::hash_map::RandomState",
     "rand",
     "fastrand",
     "getrandom",
 ];
+
+/// Atomics, which the model checker replaces in the runtime.
+const ATOMICS: &[&str] = &["std::sync::atomic"];
 
 const IO: &[&str] = &[
     "std::fs",
@@ -130,26 +137,33 @@ pub(super) fn check_confined_dependencies(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// The runtime reaches clock, threads and randomness through `sync.rs` only.
+/// The runtime reaches clock, threads and randomness through `sync.rs` only, and the durable layer through the
+/// runtime.
 pub(super) fn check_clock_threads_randomness(tree: &Tree) -> Vec<Violation> {
-    forbidden_paths(tree, ONLY_IN_SYNC, Some(SYNC), "only crates/throng/src/sync.rs reaches this")
+    const IN_SYNC: &str = "only crates/throng/src/sync.rs reaches this";
+    const BY_RUNTIME: &str = "the durable layer reaches this through the runtime, throng::__sync";
+    let mut violations = forbidden_paths(tree, RUNTIME, CHANCE, Some(SYNC), IN_SYNC);
+    violations.extend(forbidden_paths(tree, RUNTIME, ATOMICS, Some(SYNC), IN_SYNC));
+    violations.extend(forbidden_paths(tree, DURABLE, CHANCE, None, BY_RUNTIME));
+    violations
 }
 
 /// The runtime does no I/O of its own.
 pub(super) fn check_no_io(tree: &Tree) -> Vec<Violation> {
-    forbidden_paths(tree, IO, None, "the runtime does no I/O of its own")
+    forbidden_paths(tree, RUNTIME, IO, None, "the runtime does no I/O of its own")
 }
 
-/// Uses of the paths `forbidden` in the runtime outside of its tests and `except`.
+/// Uses of the paths `forbidden` in a folder outside of its tests and `except`.
 fn forbidden_paths(
     tree: &Tree,
+    folder: &str,
     forbidden: &[&str],
     except: Option<&str>,
     why: &str,
 ) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (path, source) in tree.sources() {
-        if !path.starts_with(RUNTIME) || Some(path) == except || tree.is_test(path) {
+        if !path.starts_with(folder) || Some(path) == except || tree.is_test(path) {
             continue;
         }
         for (line, used) in source.paths() {
@@ -227,6 +241,23 @@ mod tests {
         assert_eq!(check(SYNC, "pub use std::thread;"), 0);
         assert_eq!(check("crates/throng/tests/all.rs", "use std::thread;"), 0);
         assert_eq!(check("crates/throng-store/src/write/writer.rs", "use std::thread;"), 0);
+        assert_eq!(check(file, "use std::sync::atomic::AtomicU32;"), 1);
+    }
+
+    #[test]
+    fn the_durable_layer_reaches_the_clock_through_the_runtime() {
+        let check = |path: &str, text: &str| {
+            check_clock_threads_randomness(&Tree::of(&[(path, text)])).len()
+        };
+        let file = "crates/throng-durable/src/entity.rs";
+        assert_eq!(check(file, "use std::time::{Duration, Instant};"), 1);
+        assert_eq!(check(file, "use std::collections::hash_map::RandomState;"), 1);
+        assert_eq!(check(file, "fn a() { tokio::task::spawn_blocking(b) }"), 1);
+        assert_eq!(
+            check(file, "use throng::__sync::Instant;\nuse std::sync::atomic::AtomicU32;"),
+            0
+        );
+        assert_eq!(check("crates/throng-durable/tests/durable/main.rs", "use std::thread;"), 0);
     }
 
     #[test]

@@ -14,8 +14,13 @@
 //! that die, and made to write more than the store accepts. The parent kills the child at random moments, opens
 //! the store and compares.
 //!
+//! The same bank runs in the simulator: `bank/sim.rs`.
+//!
 //! `THRONG_BANK_KILLS` is the number of kills, `THRONG_DURABLE_SEED` the seed of the moments.
 
+mod sim;
+
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -214,8 +219,16 @@ impl Handle<Step> for Transfer {
 /// Whether this is a child, which prints its replies.
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
+thread_local! {
+    /// The lines of a bank in the simulator, which has a thread for itself.
+    static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Prints a line for the parent in a single write, which a kill cannot split.
 fn say(line: &str) {
+    if sim::IS_SIMULATED.get() {
+        SAID.with_borrow_mut(|said| said.push(line.to_owned()));
+    }
     if !IS_CHILD.load(Ordering::Relaxed) {
         return;
     }

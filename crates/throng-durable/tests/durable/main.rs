@@ -17,6 +17,7 @@ mod model;
 mod passivation;
 mod persistence;
 mod reads;
+mod sim;
 mod stored;
 mod wakes;
 
