@@ -32,13 +32,15 @@ use axum::routing::{get, post, put};
 use serde::{Deserialize, Serialize};
 use throng_server::{Bearer, ClientAddress, Cursor, Json, Problem, Query, Signer, Token};
 
+use crate::error::SocialError;
 use crate::ids::PostId;
 use crate::keys::IdempotencyKey;
 use crate::name::Name;
 use crate::page;
 use crate::password::Password;
-use crate::service::{Health, Listing, Post, Social, SocialError, Status};
-use crate::user::{Profile, Text};
+use crate::post::{Post, Text};
+use crate::service::{Health, Listing, Social, Status};
+use crate::user::Profile;
 
 /// Settings of the routes.
 #[derive(Clone, Debug)]

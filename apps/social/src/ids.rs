@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use throng::prelude::*;
-use throng_durable::{Durable, Entity, EntityError, Node};
+use throng_durable::{Durable, EntityError, Node};
 
 /// Id of a post. The ids of one node are ordered by assignment. In JSON an id is a decimal string,
 /// because many languages lose precision in numbers of that size.
@@ -95,9 +95,9 @@ impl<'de> Deserialize<'de> for PostId {
 
 /// Assigns the post ids of one node.
 pub(crate) struct IdGenerator {
-    node: u16,
+    /// Number of the node; also the key of its lease.
+    number: u16,
     granted: Mutex<TickRange>,
-    lease: Entity<Lease>,
     /// Held while the lease is extended, so that waiting posts share one extension.
     extending: tokio::sync::Mutex<()>,
     clock: fn() -> u64,
@@ -114,27 +114,22 @@ pub(crate) enum IdError {
 
 impl IdGenerator {
     /// Creates the generator for node `number`, which must be unique among the nodes of a service.
-    pub(crate) fn new(node: &Node, number: u16) -> IdGenerator {
+    pub(crate) fn new(number: u16) -> IdGenerator {
         IdGenerator {
-            node: number,
-            granted: Mutex::new(TickRange::default()),
-            lease: node.entity(number.to_string()),
-            extending: tokio::sync::Mutex::new(()),
+            number,
+            granted: Mutex::default(),
+            extending: tokio::sync::Mutex::default(),
             clock: clock_tick,
         }
     }
 
-    /// Replaces the clock, which returns the tick of the current time.
-    #[cfg(test)]
-    pub(crate) fn with_clock(self, clock: fn() -> u64) -> IdGenerator {
-        IdGenerator { clock, ..self }
-    }
-
     /// Returns an id greater than all earlier ids. Waits for the disk about once per [`LEASE`].
+    ///
+    /// The node is an argument, because a dependency that held its node would keep it open.
     ///
     /// # Errors
     /// [`IdError`]; no id was assigned.
-    pub(crate) async fn next(&self) -> Result<PostId, IdError> {
+    pub(crate) async fn next(&self, node: &Node) -> Result<PostId, IdError> {
         if let Some(id) = self.take((self.clock)()) {
             return Ok(id);
         }
@@ -142,28 +137,22 @@ impl IdGenerator {
         if let Some(id) = self.take((self.clock)()) {
             return Ok(id); // extended while we waited
         }
-        let extend = ExtendLease { from: (self.clock)() };
-        let granted = self.lease.call(extend).await.map_err(IdError::Lease)?;
+        let lease = node.entity::<Lease>(self.number.to_string());
+        let granted = lease.grant((self.clock)()).await.map_err(IdError::Lease)?;
         let mut granted = granted.ok_or(IdError::Exhausted)?;
         // The clock is ignored here: it may have passed the whole lease during the wait for the
         // disk.
         let first = granted.take(0).ok_or(IdError::Exhausted)?;
         *self.granted() = granted;
-        Ok(PostId::from_tick(self.node, first))
+        Ok(PostId::from_tick(self.number, first))
     }
 
     fn take(&self, clock: u64) -> Option<PostId> {
-        self.granted().take(clock).map(|tick| PostId::from_tick(self.node, tick))
+        self.granted().take(clock).map(|tick| PostId::from_tick(self.number, tick))
     }
 
     fn granted(&self) -> MutexGuard<'_, TickRange> {
         self.granted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl fmt::Debug for IdGenerator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdGenerator").field("node", &self.node).finish_non_exhaustive()
     }
 }
 
@@ -193,30 +182,11 @@ pub(crate) struct Lease {
     end: u64,
 }
 
-impl Process for Lease {}
-
-/// Requests a range of unassigned ticks, none of them before `from`.
-#[derive(Debug)]
-pub(crate) struct ExtendLease {
-    from: u64,
-}
-
-impl Message for ExtendLease {
-    /// `None` if there are no ticks left.
-    type Reply = Option<TickRange>;
-}
-
-impl Handle<ExtendLease> for Lease {
-    async fn handle(
-        &mut self,
-        ExtendLease { from }: ExtendLease,
-        _: &mut Context<Self>,
-    ) -> Option<TickRange> {
-        self.grant(from)
-    }
-}
-
+#[process]
 impl Lease {
+    /// Grants a range of unassigned ticks, none of them before `from`; `None` if there are none
+    /// left.
+    #[message]
     fn grant(&mut self, from: u64) -> Option<TickRange> {
         let next = self.end.max(from);
         // A refused request leaves the lease unchanged, so a corrected clock can continue.
@@ -323,12 +293,12 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = Node::open(data.path()).start(runtime).unwrap();
-            let mut ids = IdGenerator::new(&node, 0);
+            let mut ids = IdGenerator::new(0);
             // Each reading of the clock is beyond the lease that the previous reading extended.
             ids.clock = || CLOCK.fetch_add(2 * tick_of(LEASE), Ordering::SeqCst);
             let mut given = Vec::new();
             for _ in 0..5 {
-                let id = tokio::time::timeout(Duration::from_secs(30), ids.next()).await;
+                let id = tokio::time::timeout(Duration::from_secs(30), ids.next(&node)).await;
                 given.push(id.unwrap().unwrap());
             }
             assert!(given.is_sorted_by(|a, b| a < b), "{given:?}");

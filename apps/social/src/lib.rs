@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  http ──► Social ──call──► User "alice"   account, counts
-//!   │         │                 └ cells     f NAME → (),  p POST-ID → post,  k, o idempotency keys
+//!   │         │                 └ cells     following, posts, idempotency keys
 //!   │         ├─call──► User "bob" …
 //!   page      └─call──► Lease               lease of post ids
 //! ```
@@ -45,6 +45,7 @@
 //!   small state.
 //! * Acknowledged data is on disk. A later timeline contains each acknowledged post exactly once.
 
+mod error;
 mod fair_queue;
 mod http;
 mod ids;
@@ -53,14 +54,17 @@ mod name;
 mod newest;
 mod page;
 mod password;
+mod post;
 mod service;
 mod user;
 mod visible;
 
+pub use error::SocialError;
 pub use http::{Settings, routes};
 pub use ids::PostId;
 pub use keys::IdempotencyKey;
 pub use name::{Name, NameError};
 pub use password::{HashError, Password, PasswordError};
-pub use service::{Health, Listing, Post, Posted, Social, SocialError, Status};
-pub use user::{Profile, Text, TextError};
+pub use post::{Post, Posted, Text, TextError};
+pub use service::{Health, Listing, Social, Status};
+pub use user::Profile;

@@ -1,10 +1,9 @@
 //! User names, which also address the users' processes.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// Name of a user: 1 to 32 of `a`–`z`, `0`–`9` and `_`.
 ///
@@ -17,8 +16,8 @@ use serde::{Deserialize, Serialize};
 /// assert!("Alice".parse::<Name>().is_err());
 /// # Ok::<(), social::NameError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
 pub struct Name(String);
 
 /// The text is not a valid name.
@@ -57,18 +56,6 @@ impl FromStr for Name {
     }
 }
 
-impl From<Name> for String {
-    fn from(name: Name) -> String {
-        name.0
-    }
-}
-
-impl Borrow<str> for Name {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -82,7 +69,7 @@ mod tests {
     #[test]
     fn the_alphabet_and_the_length_are_kept() {
         for good in ["a", "_", "0", "alice", &"x".repeat(32)] {
-            assert_eq!(good.parse::<Name>().map(String::from).as_deref(), Ok(good));
+            assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
         }
         for bad in ["", "Alice", "a b", "a-b", "ä", "a\0", "a\n", "../a", &"x".repeat(33)] {
             assert_eq!(bad.parse::<Name>(), Err(NameError), "{bad:?}");
