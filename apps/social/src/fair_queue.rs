@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use indexmap::IndexMap;
 use tokio::sync::oneshot;
 
 use crate::name::Name;
@@ -48,55 +49,30 @@ struct QueueState<R> {
     idle: Vec<R>,
     waiting: usize,
     waiting_max: usize,
-    /// Number for the next waiter.
-    next: u64,
     /// Clients in the order of their turns, each with at least one waiter.
-    clients: VecDeque<ClientQueue<R>>,
+    clients: IndexMap<IpAddr, ClientQueue<R>>,
 }
 
-#[derive(Debug)]
-struct ClientQueue<R> {
-    address: IpAddr,
-    waiting: usize,
-    /// Names in the order of their turns, each with at least one waiter.
-    names: VecDeque<NameQueue<R>>,
-}
+/// Names in the order of their turns, each with at least one waiter. All invalid names together are
+/// `None`.
+type ClientQueue<R> = IndexMap<Option<Name>, VecDeque<Waiter<R>>>;
 
-#[derive(Debug)]
-struct NameQueue<R> {
-    /// Name of the user, or `None` for all invalid names together.
-    name: Option<Name>,
-    waiters: VecDeque<Waiter<R>>,
-}
-
-#[derive(Debug)]
-struct Waiter<R> {
-    number: u64,
-    sender: oneshot::Sender<BorrowGuard<R>>,
-}
+type Waiter<R> = oneshot::Sender<BorrowGuard<R>>;
 
 /// Position of a waiter, which leaves the queue when dropped.
 struct WaitGuard<'q, R> {
     queue: &'q FairQueue<R>,
-    number: u64,
+    address: IpAddr,
+    name: Option<Name>,
     receiver: oneshot::Receiver<BorrowGuard<R>>,
-}
-
-enum Entered<'q, R> {
-    Borrowed(BorrowGuard<R>),
-    Waits(WaitGuard<'q, R>),
 }
 
 impl<R> FairQueue<R> {
     /// Creates a queue for `resources` with at most `waiting_max` waiters.
     pub(crate) fn new(resources: Vec<R>, waiting_max: usize) -> FairQueue<R> {
-        FairQueue(Arc::new(Mutex::new(QueueState {
-            idle: resources,
-            waiting: 0,
-            waiting_max,
-            next: 0,
-            clients: VecDeque::new(),
-        })))
+        let clients = IndexMap::new();
+        let state = QueueState { idle: resources, waiting: 0, waiting_max, clients };
+        FairQueue(Arc::new(Mutex::new(state)))
     }
 
     /// Waits for the use of a resource, on behalf of a client and a name.
@@ -108,30 +84,31 @@ impl<R> FairQueue<R> {
         client: IpAddr,
         name: Option<&Name>,
     ) -> Result<BorrowGuard<R>, QueueFull> {
-        match self.enter(network(client), name)? {
-            Entered::Borrowed(guard) => Ok(guard),
-            // The sender is dropped when a newcomer displaces this waiter.
-            Entered::Waits(mut place) => (&mut place.receiver).await.map_err(|_| QueueFull),
-        }
+        let mut place = self.enter(network(client), name.cloned())?;
+        // The sender is dropped when a newcomer displaces this waiter.
+        (&mut place.receiver).await.map_err(|_| QueueFull)
     }
 
-    fn enter(&self, address: IpAddr, name: Option<&Name>) -> Result<Entered<'_, R>, QueueFull> {
+    fn enter(&self, address: IpAddr, name: Option<Name>) -> Result<WaitGuard<'_, R>, QueueFull> {
+        let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         if let Some(resource) = state.idle.pop() {
-            return Ok(Entered::Borrowed(self.lend(resource)));
-        }
-        let displaced = if state.waiting < state.waiting_max {
-            None
+            drop(state);
+            // The receiver is there, so the resource does not come back.
+            let _ = sender.send(self.lend(resource));
         } else {
-            Some(state.displace(address, name).ok_or(QueueFull)?)
-        };
-        let number = state.next;
-        state.next += 1;
-        let (sender, receiver) = oneshot::channel();
-        state.push(address, name, Waiter { number, sender });
-        drop(state);
-        drop(displaced); // wakes the displaced waiter
-        Ok(Entered::Waits(WaitGuard { queue: self, number, receiver }))
+            let displaced = if state.waiting < state.waiting_max {
+                None
+            } else {
+                Some(state.displace(address, &name).ok_or(QueueFull)?)
+            };
+            state.waiting += 1;
+            let names = state.clients.entry(address).or_default();
+            names.entry(name.clone()).or_default().push_back(sender);
+            drop(state);
+            drop(displaced); // wakes the displaced waiter
+        }
+        Ok(WaitGuard { queue: self, address, name, receiver })
     }
 
     fn lend(&self, resource: R) -> BorrowGuard<R> {
@@ -147,7 +124,7 @@ impl<R> FairQueue<R> {
                 return;
             };
             drop(state);
-            match waiter.sender.send(self.lend(resource)) {
+            match waiter.send(self.lend(resource)) {
                 Ok(()) => return,
                 // The waiter has left; its guard must not give the resource back again.
                 Err(mut guard) => match guard.resource.take() {
@@ -165,96 +142,56 @@ impl<R> FairQueue<R> {
 }
 
 impl<R> QueueState<R> {
-    fn push(&mut self, address: IpAddr, name: Option<&Name>, waiter: Waiter<R>) {
-        self.waiting += 1;
-        let client = match self.clients.iter().position(|client| client.address == address) {
-            Some(at) => &mut self.clients[at],
-            None => {
-                self.clients.push_back(ClientQueue { address, waiting: 0, names: VecDeque::new() });
-                let last = self.clients.len() - 1;
-                &mut self.clients[last]
-            }
-        };
-        client.waiting += 1;
-        match client.names.iter_mut().find(|queue| queue.name.as_ref() == name) {
-            Some(queue) => queue.waiters.push_back(waiter),
-            None => {
-                let name = name.cloned();
-                client.names.push_back(NameQueue { name, waiters: VecDeque::from([waiter]) });
-            }
-        }
-    }
-
     /// Removes the next waiter in turn; its client and its name move to the end of their queues.
     fn pop(&mut self) -> Option<Waiter<R>> {
-        let mut client = self.clients.pop_front()?;
-        let mut queue = client.names.pop_front()?;
-        let waiter = queue.waiters.pop_front()?;
-        if !queue.waiters.is_empty() {
-            client.names.push_back(queue);
+        let (address, mut names) = self.clients.shift_remove_index(0)?;
+        let (name, mut waiters) = names.shift_remove_index(0)?;
+        let waiter = waiters.pop_front()?;
+        if !waiters.is_empty() {
+            names.insert(name, waiters);
+        }
+        if !names.is_empty() {
+            self.clients.insert(address, names);
         }
         self.waiting -= 1;
-        client.waiting -= 1;
-        if client.waiting > 0 {
-            self.clients.push_back(client);
-        }
         Some(waiter)
     }
 
     /// Removes the waiter that a newcomer displaces, or returns `None` if the newcomer is refused.
-    fn displace(&mut self, address: IpAddr, name: Option<&Name>) -> Option<Waiter<R>> {
-        let own = self.clients.iter().find(|client| client.address == address);
-        let own_waiting = own.map_or(0, |client| client.waiting);
-        let fullest = self.clients.iter().max_by_key(|client| client.waiting)?;
-        let number = if fullest.waiting > own_waiting + 1 {
-            fullest.fullest()?.waiters.back()?.number
-        } else {
-            let own = own?;
-            let queue = own.names.iter().find(|queue| queue.name.as_ref() == name);
-            let own_waiting = queue.map_or(0, |queue| queue.waiters.len());
-            let fullest = own.fullest()?;
-            if fullest.waiters.len() <= own_waiting + 1 {
-                return None;
-            }
-            fullest.waiters.back()?.number
-        };
-        self.remove(number)
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Waiter<R>> {
-        for at in 0..self.clients.len() {
-            let client = &mut self.clients[at];
-            let Some(waiter) = client.remove(number) else { continue };
-            if client.waiting == 0 {
-                self.clients.remove(at);
-            }
-            self.waiting -= 1;
-            return Some(waiter);
+    fn displace(&mut self, address: IpAddr, name: &Option<Name>) -> Option<Waiter<R>> {
+        let waiting = |names: &ClientQueue<R>| names.values().map(VecDeque::len).sum::<usize>();
+        let own = self.clients.get(&address);
+        let own_waiting = own.map_or(0, waiting);
+        let (client, names) = self.clients.iter().max_by_key(|(_, names)| waiting(names))?;
+        let is_fuller = waiting(names) > own_waiting + 1;
+        let (client, names) = if is_fuller { (*client, names) } else { (address, own?) };
+        let (fullest, waiters) = names.iter().max_by_key(|(_, waiters)| waiters.len())?;
+        let own_waiting = names.get(name).map_or(0, VecDeque::len);
+        if !is_fuller && waiters.len() <= own_waiting + 1 {
+            return None;
         }
-        None
-    }
-}
-
-impl<R> ClientQueue<R> {
-    /// Returns the name with most waiters.
-    fn fullest(&self) -> Option<&NameQueue<R>> {
-        self.names.iter().max_by_key(|queue| queue.waiters.len())
+        let fullest = fullest.clone();
+        self.remove(client, &fullest, VecDeque::pop_back)
     }
 
-    fn remove(&mut self, number: u64) -> Option<Waiter<R>> {
-        for at in 0..self.names.len() {
-            let waiters = &mut self.names[at].waiters;
-            let Some(found) = waiters.iter().position(|waiter| waiter.number == number) else {
-                continue;
-            };
-            let waiter = waiters.remove(found);
-            if waiters.is_empty() {
-                self.names.remove(at);
-            }
-            self.waiting -= 1;
-            return waiter;
+    /// Removes the waiter that `take` takes from the waiters of a name.
+    fn remove(
+        &mut self,
+        address: IpAddr,
+        name: &Option<Name>,
+        take: impl FnOnce(&mut VecDeque<Waiter<R>>) -> Option<Waiter<R>>,
+    ) -> Option<Waiter<R>> {
+        let names = self.clients.get_mut(&address)?;
+        let waiters = names.get_mut(name)?;
+        let waiter = take(waiters)?;
+        if waiters.is_empty() {
+            names.shift_remove(name);
         }
-        None
+        if names.is_empty() {
+            self.clients.shift_remove(&address);
+        }
+        self.waiting -= 1;
+        Some(waiter)
     }
 }
 
@@ -281,10 +218,12 @@ impl<R> Drop for BorrowGuard<R> {
 
 impl<R> Drop for WaitGuard<'_, R> {
     fn drop(&mut self) {
-        // A waiter that was served is no longer in the queue. The waiter is dropped without the
-        // lock, because dropping it wakes a task.
-        let left = self.queue.state().remove(self.number);
-        drop(left);
+        // A waiter that was served is no longer in the queue. Another one of the name that has left
+        // meanwhile may be taken in its place: each takes one.
+        self.receiver.close();
+        self.queue.state().remove(self.address, &self.name, |waiters| {
+            waiters.remove(waiters.iter().position(Waiter::is_closed)?)
+        });
     }
 }
 

@@ -266,11 +266,19 @@ mod tests {
 
     use argon2::password_hash::{PasswordHasher, PasswordVerifier};
     use futures_util::FutureExt;
-    use futures_util::future::join_all;
+    use futures_util::future::{Either, join_all, ready, select};
+    use futures_util::stream::{FuturesUnordered, StreamExt};
 
     use super::*;
+    use crate::fair_queue::BorrowGuard;
 
     const CLIENT: Client<'_> = Client { address: IpAddr::V4(Ipv4Addr::LOCALHOST), name: None };
+
+    /// Lends all idle memories.
+    fn lend_all(passwords: &Passwords) -> Vec<BorrowGuard<HashMemory>> {
+        let lend = || passwords.memories.borrow(CLIENT.address, None).now_or_never()?.ok();
+        std::iter::from_fn(lend).collect()
+    }
 
     #[test]
     fn the_length_is_kept_in_bytes() {
@@ -362,17 +370,8 @@ mod tests {
         runtime.block_on(async {
             let passwords = Passwords::new().unwrap();
             let login = || passwords.verify(CLIENT, "correct horse".to_owned(), None);
-            let lend_all = || {
-                let mut lent = Vec::new();
-                while let Some(Ok(memory)) =
-                    passwords.memories.borrow(CLIENT.address, None).now_or_never()
-                {
-                    lent.push(memory);
-                }
-                lent
-            };
             let all_memories = || {
-                let mut places: Vec<_> = lend_all()
+                let mut places: Vec<_> = lend_all(&passwords)
                     .iter_mut()
                     .map(|memory| memory.get().unwrap().blocks.as_ptr())
                     .collect();
@@ -380,7 +379,7 @@ mod tests {
                 places
             };
             // The first hash allocates a memory, and some memories may not have run a hash yet.
-            let mut lent = lend_all();
+            let mut lent = lend_all(&passwords);
             let at_once = lent.len();
             for memory in &mut lent {
                 memory.get().unwrap().hash(b"correct horse").unwrap();
@@ -404,12 +403,7 @@ mod tests {
                 passwords.verify(client, "correct horse".to_owned(), None).await
             };
             // Occupies all memories until the test releases them.
-            let mut running = Vec::new();
-            while let Some(Ok(memory)) =
-                passwords.memories.borrow(CLIENT.address, None).now_or_never()
-            {
-                running.push(memory);
-            }
+            let mut running = lend_all(&passwords);
             let places = running.len() * WAITING_PER_HASH;
             let mut flood: Vec<_> =
                 (0..places + 400).map(|_| Box::pin(login("10.0.0.1", "alice"))).collect();
@@ -426,20 +420,16 @@ mod tests {
                 assert!(login.now_or_never().is_none(), "there is a place");
             }
             running.clear();
-            let mut all = flood.into_iter().enumerate().collect::<Vec<_>>();
             // The flood is not through when the other clients are done.
             let mut done = 0;
-            let outcomes = join_all(others);
-            let mut outcomes = std::pin::pin!(outcomes);
-            let outcomes = std::future::poll_fn(|cx| {
-                all.retain_mut(|(_, login)| {
-                    let pending = login.as_mut().poll(cx).is_pending();
-                    done += usize::from(!pending);
-                    pending
-                });
-                outcomes.as_mut().poll(cx)
-            })
-            .await;
+            let flood = FuturesUnordered::from_iter(flood).for_each(|_| {
+                done += 1;
+                ready(())
+            });
+            let Either::Left((outcomes, flood)) = select(join_all(others), flood).await else {
+                panic!("the flood was through first");
+            };
+            drop(flood);
             assert_eq!(outcomes, [Ok(false), Ok(false), Ok(false)]);
             assert!(done < places / 2, "{done} of {places}");
         });
