@@ -134,11 +134,8 @@ async fn register(
     ClientAddress(client): ClientAddress,
     Json(Credentials { name, password }): Json<Credentials>,
 ) -> Result<Response, Problem> {
-    let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
-    let name = Name::try_from(name)
-        .map_err(|error| Problem::new(unprocessable, "name-invalid", error.to_string()))?;
-    let password = Password::new(password)
-        .map_err(|error| Problem::new(unprocessable, "password-length", error.to_string()))?;
+    let name = Name::try_from(name).map_err(invalid("name-invalid"))?;
+    let password = Password::new(password).map_err(invalid("password-length"))?;
     app.social.on_behalf_of(client).register(&name, password).await?;
     Ok(app.session(&name))
 }
@@ -224,9 +221,7 @@ async fn publish(
     headers: HeaderMap,
     Json(NewPost { text }): Json<NewPost>,
 ) -> Result<Response, Problem> {
-    let text = Text::new(text).map_err(|error| {
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "text-length", error.to_string())
-    })?;
+    let text = Text::new(text).map_err(invalid("text-length"))?;
     let key = idempotency_key(&headers)?;
     let posted = app.social.post(&parse_name(token.subject)?, text, key).await?;
     let status = if posted.repeated { StatusCode::OK } else { StatusCode::CREATED };
@@ -334,6 +329,11 @@ impl From<SocialError> for Problem {
             _ => problem,
         }
     }
+}
+
+/// Converts the error of an invalid field into the problem `name`.
+fn invalid<E: ToString>(name: &'static str) -> impl Fn(E) -> Problem {
+    move |error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, name, error.to_string())
 }
 
 /// Parses the name in a path or token. No user has an invalid name, so it is answered 404.

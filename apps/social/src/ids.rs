@@ -14,13 +14,13 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use throng::prelude::*;
 use throng_durable::{Durable, EntityError, Node};
+use tokio::sync::Mutex;
 
 /// Id of a post. The ids of one node are ordered by assignment. In JSON an id is a decimal string,
 /// because many languages lose precision in numbers of that size.
@@ -97,9 +97,8 @@ impl<'de> Deserialize<'de> for PostId {
 pub(crate) struct IdGenerator {
     /// Number of the node; also the key of its lease.
     number: u16,
+    /// Locked while the lease is extended, so that waiting posts share one extension.
     granted: Mutex<TickRange>,
-    /// Held while the lease is extended, so that waiting posts share one extension.
-    extending: tokio::sync::Mutex<()>,
     clock: fn() -> u64,
 }
 
@@ -115,12 +114,7 @@ pub(crate) enum IdError {
 impl IdGenerator {
     /// Creates the generator for node `number`, which must be unique among the nodes of a service.
     pub(crate) fn new(number: u16) -> IdGenerator {
-        IdGenerator {
-            number,
-            granted: Mutex::default(),
-            extending: tokio::sync::Mutex::default(),
-            clock: clock_tick,
-        }
+        IdGenerator { number, granted: Mutex::default(), clock: clock_tick }
     }
 
     /// Returns an id greater than all earlier ids. Waits for the disk about once per [`LEASE`].
@@ -130,29 +124,19 @@ impl IdGenerator {
     /// # Errors
     /// [`IdError`]; no id was assigned.
     pub(crate) async fn next(&self, node: &Node) -> Result<PostId, IdError> {
-        if let Some(id) = self.take((self.clock)()) {
-            return Ok(id);
-        }
-        let _extending = self.extending.lock().await;
-        if let Some(id) = self.take((self.clock)()) {
-            return Ok(id); // extended while we waited
-        }
-        let lease = node.entity::<Lease>(self.number.to_string());
-        let granted = lease.grant((self.clock)()).await.map_err(IdError::Lease)?;
-        let mut granted = granted.ok_or(IdError::Exhausted)?;
-        // The clock is ignored here: it may have passed the whole lease during the wait for the
-        // disk.
-        let first = granted.take(0).ok_or(IdError::Exhausted)?;
-        *self.granted() = granted;
-        Ok(PostId::from_tick(self.number, first))
-    }
-
-    fn take(&self, clock: u64) -> Option<PostId> {
-        self.granted().take(clock).map(|tick| PostId::from_tick(self.number, tick))
-    }
-
-    fn granted(&self) -> MutexGuard<'_, TickRange> {
-        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut granted = self.granted.lock().await;
+        let tick = match granted.take((self.clock)()) {
+            Some(tick) => tick,
+            None => {
+                let lease = node.entity::<Lease>(self.number.to_string());
+                let extended = lease.grant((self.clock)()).await.map_err(IdError::Lease)?;
+                *granted = extended.ok_or(IdError::Exhausted)?;
+                // The clock is ignored here: it may have passed the whole lease during the wait for
+                // the disk.
+                granted.take(0).ok_or(IdError::Exhausted)?
+            }
+        };
+        Ok(PostId::from_tick(self.number, tick))
     }
 }
 
